@@ -1,0 +1,102 @@
+"""Every error that a user can meet, in one small tree, each with the exit code it leads to.
+
+::
+
+    WeighbridgeError
+    ├── UsageError              2   a command line, or a file that the user named, is wrong
+    │   └── ScenarioError       2   a scenario has problems; carries all of them
+    ├── InfrastructureError     3   something that a run stands on is missing or broke
+    │   ├── EngineUnavailable   3   an engine cannot be used on this machine
+    │   ├── StatsFileError      3   a stats file cannot be read or written
+    │   └── ProtocolError       3   a message breaks the contract of the wire
+    └── ParseError              2   a tool's output is not what its parser knows
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status says; a regression and broken infrastructure never share a code."""
+
+    OK = 0
+    THRESHOLD = 1
+    USAGE = 2
+    INFRASTRUCTURE = 3
+    INCONCLUSIVE = 4
+    INTERRUPTED = 130
+
+
+class WeighbridgeError(Exception):
+    """Base of every error whose message is meant for the user; `exit_code` is the command's status."""
+
+    exit_code = ExitCode.INFRASTRUCTURE
+
+
+class UsageError(WeighbridgeError):
+    """A command line or a named file is wrong; the message says where, what was expected and what to do."""
+
+    exit_code = ExitCode.USAGE
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing that is wrong with a scenario, at a place: 1-based `line` and `column` of `file`."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class ScenarioError(UsageError):
+    """A scenario cannot be used; `problems` holds everything that is wrong with it, in file order."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(sorted(problems))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class InfrastructureError(WeighbridgeError):
+    """Something that a run stands on (engine, host, socket, disk) is missing or broke."""
+
+
+class EngineUnavailable(InfrastructureError):
+    """An engine cannot be used on this machine; the message says why and what to install or start."""
+
+
+class StatsFileError(InfrastructureError):
+    """A stats file cannot be read or written; the message names the file and the byte offset."""
+
+
+class ProtocolError(InfrastructureError):
+    """A message breaks the wire's contract; it is counted and dropped, and never ends a listener."""
+
+
+class ParseError(UsageError):
+    """A tool's output is not what its parser knows; `line` is 1-based, `text` the offending line."""
+
+    def __init__(self, message: str, *, line: int | None = None, text: str | None = None) -> None:
+        self.line = line
+        self.text = text
+        where = f"line {line}: " if line is not None else ""
+        quoted = f": {text.strip()[:200]!r}" if text is not None else ""
+        super().__init__(f"{where}{message}{quoted}")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the known word nearest to `word`, or an empty string."""
+    names = sorted(known)
+    folded = {name.lower().replace("-", "_"): name for name in names}
+    match = get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=0.6)
+    return f" (did you mean '{folded[match[0]]}'?)" if match else ""

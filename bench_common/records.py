@@ -1,0 +1,134 @@
+"""Records: what is known of a job, an operation and a metric once it is over, and how rows are packed.
+
+High-rate records travel and are stored as packed numpy rows, never as a dict per job. All instants are
+nanoseconds of CLOCK_MONOTONIC of the host that the record was made on, until the master has moved them to its own
+clock; a field's unit is in its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+
+class Outcome(IntEnum):
+    """How a job ended; every job ends in exactly one of these."""
+
+    DONE = 0
+    FAILED = 1
+    LOST = 2
+    ABORTED = 3
+
+
+ATTEMPT_SHIFT: Final = 48
+"""A ticket is ``attempt << 48 | job id``: what a worker is handed and quotes back, unique within a run."""
+
+
+def ticket_of(job_id: int, attempt: int = 0) -> int:
+    """Return the ticket of an attempt (from 0) at a job (ids from 0, below 2**48)."""
+    return attempt << ATTEMPT_SHIFT | job_id
+
+
+def job_id_of(ticket: int) -> int:
+    """Return the job id within a ticket."""
+    return ticket & (1 << ATTEMPT_SHIFT) - 1
+
+
+def attempt_of(ticket: int) -> int:
+    """Return the attempt (from 0) within a ticket."""
+    return ticket >> ATTEMPT_SHIFT
+
+
+ORDER_ROW: Final = np.dtype(
+    [("ticket", "<u8"), ("treatment", "<u4"), ("trial", "<u4"), ("seed", "<u8"), ("intended_ns", "<i8")]
+)
+"""A job as it is handed out: `seed` is the job's own random parameter, `intended_ns` 0 in the closed model."""
+
+JOB_ROW: Final = np.dtype(
+    [
+        ("ticket", "<u8"),
+        ("treatment", "<u4"),
+        ("trial", "<u4"),
+        ("worker", "<u2"),
+        ("outcome", "u1"),
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+    ]
+)
+"""A job that is over. `worker` is the roster number that the master gave (a worker itself sends 0)."""
+
+OPERATION_ROW: Final = np.dtype(
+    [
+        ("ticket", "<u8"),
+        ("treatment", "<u4"),
+        ("trial", "<u4"),
+        ("operation", "<u2"),
+        ("ok", "u1"),
+        ("start_ns", "<i8"),
+        ("duration_ns", "<i8"),
+    ]
+)
+"""An operation that was tried. `operation` is its position in the treatment's own list of operation names.
+
+A failed operation (`ok` 0) is stored with its time and never enters a latency.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRecord:
+    """One number that a guest job gave; name, unit and direction are the workload's."""
+
+    ticket: int
+    treatment: int
+    trial: int
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """Why a job failed.
+
+    `operation` is where (its name, or ``parse``, ``worker``), `kind` a short stable word to group by, `message` what
+    the engine or tool really said.
+    """
+
+    ticket: int
+    treatment: int
+    trial: int
+    operation: str
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRecord:
+    """What a guest's tool printed, whole (to the limit that the worker states in `truncated`)."""
+
+    ticket: int
+    treatment: int
+    trial: int
+    step: str
+    stdout: bytes
+    stderr: bytes = b""
+    exit_code: int = 0
+    truncated: bool = False
+
+
+@dataclass(slots=True)
+class JobReport:
+    """Everything one job gave; what a slot hands to the outbox."""
+
+    outcome: Outcome
+    start_ns: int
+    end_ns: int
+    operations: list[tuple[int, bool, int, int]] = field(default_factory=list)
+    """(position, ok, start_ns, duration_ns) of each operation that was tried."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    error: tuple[str, str, str] | None = None
+    """(operation, kind, message) of the failure."""
+    outputs: list[tuple[str, bytes, bytes, int, bool]] = field(default_factory=list)
+    """(step, stdout, stderr, exit code, truncated)."""

@@ -1,0 +1,205 @@
+"""What a job is: the resolved treatment that a plan is made of and that travels to the workers.
+
+A scenario is the user's text; a `Treatment` is one cell of its matrix with every default filled in and every
+value checked. Master and worker share nothing else about what is to be run. `to_wire` and `from_wire` map a
+treatment to and from plain msgpack values; `from_wire` trusts nothing and raises `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from bench_common.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+OPERATIONS: Final = (
+    "create",
+    "start",
+    "run",
+    "exec",
+    "wait",
+    "pause",
+    "unpause",
+    "stop",
+    "kill",
+    "commit",
+    "remove",
+    "sleep",
+)
+"""The operations of a life-cycle job. `run` is create and start in one; `sleep` touches no container."""
+
+CONTAINER_SETTINGS: Final = (
+    "image",
+    "command",
+    "memory_bytes",
+    "cpus",
+    "cpuset",
+    "network",
+    "storage",
+    "env",
+    "log_driver",
+    "log_options",
+    "init",
+)
+
+MountKind = Literal["volume", "host", "tmpfs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Storage that a container sees at `target`.
+
+    `volume` is an engine volume (`source` its name, empty for one that lives as long as the container), `host` a
+    host directory (`source` its absolute path), `tmpfs` memory (`size_bytes` its limit, 0 for the engine's own).
+    """
+
+    kind: MountKind
+    target: str
+    source: str = ""
+    read_only: bool = False
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSettings:
+    """How a container is made. None and empty mean: the engine's own default.
+
+    `memory_bytes` is a hard limit in bytes, `cpus` a number of CPUs' worth of time, `cpuset` a list such as
+    ``0-1,4``. `command` is an argument vector; no shell is ever put in between. `init` asks for a PID 1 that
+    forwards signals and reaps children.
+    """
+
+    image: str | None = None
+    command: tuple[str, ...] | None = None
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    cpuset: str | None = None
+    network: str | None = None
+    storage: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    log_driver: str | None = None
+    log_options: Mapping[str, str] = field(default_factory=dict)
+    init: bool | None = None
+
+    def given(self) -> frozenset[str]:
+        """Return the names of the settings that differ from the engine's default."""
+        blank = ContainerSettings()
+        return frozenset(name for name in CONTAINER_SETTINGS if getattr(self, name) != getattr(blank, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of a life-cycle job.
+
+    `kind` is one of `OPERATIONS`; `name` is what reports call it (the kind, or ``exec-2`` for the second of its
+    kind). `argv` is the command of `exec` (and of `run`/`create` when it differs from the container's);
+    `seconds` the length of `sleep`, the grace period of `stop`; `signal` that of `kill`.
+    """
+
+    kind: str
+    name: str
+    argv: tuple[str, ...] = ()
+    seconds: float | None = None
+    signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """A life-cycle job: operations in order, on one container."""
+
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A guest job: a registered workload with parameters within its schema (base units, see the workload)."""
+
+    workload: str
+    params: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """One cell of the matrix, complete.
+
+    `labels` are what tells this treatment from the others, in the order of the report (environment, engine, job,
+    then the matrix keys). `environment` is None where any worker will do. Exactly one of `iterations` (jobs per
+    slot), `operation_count` (jobs in all) and `run_seconds` (s) is set; they are per trial. `concurrency` is the
+    number of jobs in flight per worker. `timeout_s` bounds every single operation.
+    """
+
+    index: int
+    labels: Mapping[str, Scalar]
+    environment: str | None
+    engine: str
+    job: Lifecycle | Guest
+    container: ContainerSettings = ContainerSettings()
+    concurrency: int = 1
+    iterations: int | None = 1
+    operation_count: int | None = None
+    run_seconds: float | None = None
+    timeout_s: float = 60.0
+
+    @property
+    def title(self) -> str:
+        """The labels as one line, such as ``engine=docker network=host``."""
+        return " ".join(f"{key}={value}" for key, value in self.labels.items()) or "(the only treatment)"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain msgpack values from which `from_wire` makes an equal treatment."""
+        wire = asdict(self)
+        wire["job"]["kind"] = "guest" if isinstance(self.job, Guest) else "lifecycle"
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> Treatment:
+        """Rebuild a treatment; raise `ProtocolError` on anything that `to_wire` would not have sent."""
+        try:
+            return _treatment(wire)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise ProtocolError(f"not a treatment: {type(error).__name__}: {error}") from error
+
+
+def _treatment(wire: dict[str, Any]) -> Treatment:
+    fields = dict(wire)
+    job = dict(fields.pop("job"))
+    kind = job.pop("kind")
+    container = dict(fields.pop("container"))
+    container["storage"] = tuple(Mount(**mount) for mount in container["storage"])
+    container["command"] = None if container["command"] is None else _argv(container["command"])
+    resolved: Lifecycle | Guest
+    if kind == "guest":
+        resolved = Guest(workload=_text(job["workload"]), params=dict(job["params"]))
+    elif kind == "lifecycle":
+        operations = []
+        for item in job["operations"]:
+            operation = Operation(**{**item, "argv": _argv(item["argv"])})
+            if operation.kind not in OPERATIONS:
+                raise ValueError(f"unknown operation {operation.kind!r}")
+            operations.append(operation)
+        resolved = Lifecycle(tuple(operations))
+    else:
+        raise ValueError(f"unknown kind of job {kind!r}")
+    treatment = Treatment(**fields, job=resolved, container=ContainerSettings(**container))
+    _text(treatment.engine)
+    concurrency: Any = treatment.concurrency
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise ValueError(f"concurrency {concurrency!r}")
+    if not 0 < float(treatment.timeout_s) < float("inf"):
+        raise ValueError(f"timeout {treatment.timeout_s!r}")
+    return treatment
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text expected, not {value!r}")
+    return value
+
+
+def _argv(value: Any) -> tuple[str, ...]:
+    return tuple(_text(item) for item in value)

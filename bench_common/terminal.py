@@ -1,0 +1,63 @@
+"""What both command lines do alike: run a command, turn errors into one clear message and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_mean
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable
+
+
+def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
+    """Run `command`; print what went wrong as one message on stderr; return the exit code.
+
+    With `debug` an error also prints its traceback. Ctrl-C gives 130, a closed output pipe ends in silence.
+    """
+    try:
+        status = command()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{program}: interrupted\n")
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader went away (`| head`): keep the interpreter from complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)
+    except WeighbridgeError as error:
+        return _told(error, str(error), int(error.exit_code), program=program, debug=debug)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        text = f"{where}{error.strerror or error}"
+        return _told(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
+    except Exception as error:  # noqa: BLE001  the last boundary: no traceback reaches a user unasked
+        text = f"internal error: {type(error).__name__}: {error} (run again with --debug and report it, please)"
+        return _told(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
+    return int(status)
+
+
+def _told(error: BaseException, text: str, status: int, *, program: str, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    for line in text.splitlines() or [type(error).__name__]:
+        sys.stderr.write(f"{program}: {line}\n")
+    return status
+
+
+def check_choice(value: str, known: Iterable[str], *, what: str) -> str:
+    """Return `value` when it is known; raise `UsageError` with the nearest right spelling otherwise."""
+    names = sorted(known)
+    if value not in names:
+        hint = did_you_mean(value, names)
+        raise UsageError(f"unknown {what} {value!r}{hint}; one of: {', '.join(names)}")
+    return value
+
+
+def add_debug_flag(parser: argparse.ArgumentParser) -> None:
+    """Add ``--debug``, which both programs know."""
+    parser.add_argument("--debug", action="store_true", help="print a traceback with every error")

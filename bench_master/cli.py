@@ -1,0 +1,104 @@
+"""The command line of `bench-master`: one module of `bench_master.commands` for each sub-command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import pkgutil
+import sys
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+
+from bench_common import __version__
+from bench_common.errors import ExitCode, did_you_mean
+from bench_common.terminal import add_debug_flag, guarded
+from bench_master import commands
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAM = "bench-master"
+
+EPILOG = """\
+First steps:
+  bench-master doctor                                   is this machine fit to measure?
+  bench-master list-scenarios                           what is ready-made
+  bench-master run-scenario -f quickstart --dry-run     what would be run
+  bench-master run-scenario -f quickstart --workers 1   run it
+  bench-master report-scenario -s FILE.stats.gz         look again
+
+Exit codes: 0 ok, 1 a threshold failed, 2 usage or scenario error, 3 infrastructure failed or run incomplete,
+4 inconclusive where a verdict was required, 130 interrupted.
+"""
+
+
+class Command(Protocol):
+    """What a module of `bench_master.commands` offers."""
+
+    NAME: str
+    HELP: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; return the exit code."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaint about a choice names the nearest right spelling."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and the message on stderr; exit 2."""
+        if "invalid choice: '" in message:
+            value = message.split("invalid choice: '")[1].split("'", maxsplit=1)[0]
+            choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
+            message += did_you_mean(value, choices)
+        self.print_usage(sys.stderr)
+        self.exit(int(ExitCode.USAGE), f"{self.prog}: {message}\n")
+
+
+def all_commands() -> list[Command]:
+    """Import and return every sub-command, by name."""
+    modules = [
+        importlib.import_module(f"{commands.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(commands.__path__)
+    ]
+    return sorted((cast("Command", module) for module in modules if hasattr(module, "NAME")), key=lambda c: c.NAME)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the whole parser; a parsed namespace's `command` is the module to run."""
+    parser = Parser(
+        prog=PROGRAM,
+        description="Weighbridge: weigh a loaded container where it stands.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"weighbridge {__version__}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say only what was asked for, and errors")
+    add_debug_flag(parser)
+    subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=Parser)
+    for command in all_commands():
+        sub = subparsers.add_parser(
+            command.NAME,
+            help=command.HELP,
+            description=command.HELP[0].upper() + command.HELP[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        # The global switches are understood on either side of the sub-command.
+        sub.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        sub.add_argument("-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        command.configure(sub)
+        sub.set_defaults(command=command)
+    return parser
+
+
+def run_command_line(argv: Sequence[str]) -> int:
+    """Parse `argv` (without the program's name), run the sub-command, return the exit code."""
+    arguments = build_parser().parse_args(argv)
+    level = logging.INFO if arguments.verbose else logging.WARNING
+    logging.basicConfig(level=logging.ERROR if arguments.quiet else level, format="%(levelname)s: %(message)s")
+    return guarded(lambda: arguments.command.run(arguments), program=PROGRAM, debug=arguments.debug)

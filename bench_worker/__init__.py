@@ -1,0 +1,1 @@
+"""The worker: the agent on a host, its slots, engines and samplers."""

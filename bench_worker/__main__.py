@@ -1,0 +1,18 @@
+"""Entry point of `bench-worker`: patches first, then everything else."""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import sys  # noqa: E402  the patch must come before any other import
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    from bench_worker.cli import run_command_line
+
+    sys.exit(run_command_line(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

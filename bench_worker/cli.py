@@ -1,0 +1,80 @@
+"""The command line of `bench-worker`: serve a master, or answer a question about this machine and end.
+
+Questions (``--list-engines`` and its kin) are how `bench-master` learns about its own host without importing the
+worker: each is one module of `bench_worker.questions` and prints JSON objects, one a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import logging
+import pkgutil
+import sys
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from bench_common import __version__
+from bench_common.terminal import add_debug_flag, guarded
+from bench_worker import questions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+PROGRAM = "bench-worker"
+
+
+class Question(Protocol):
+    """What a module of `bench_worker.questions` offers."""
+
+    FLAG: str
+    HELP: str
+
+    def configure(self, group: argparse._ArgumentGroup) -> None:
+        """Add the arguments that only this question knows."""
+
+    def answer(self, arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+        """Yield the answer as JSON objects, each printed at once."""
+
+
+def all_questions() -> list[Question]:
+    """Import and return every question, by flag."""
+    modules = [
+        importlib.import_module(f"{questions.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(questions.__path__)
+    ]
+    return sorted((cast("Question", module) for module in modules if hasattr(module, "FLAG")), key=lambda q: q.FLAG)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of both uses."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Weighbridge's agent on a host: runs the jobs that a master hands out.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"weighbridge {__version__}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
+    add_debug_flag(parser)
+    group = parser.add_argument_group("questions about this machine, answered as JSON lines")
+    for question in all_questions():
+        group.add_argument(question.FLAG, dest="question", action="store_const", const=question, help=question.HELP)
+        question.configure(group)
+    return parser
+
+
+def run_command_line(argv: Sequence[str]) -> int:
+    """Parse `argv` (without the program's name), serve or answer, return the exit code."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO if arguments.verbose else logging.WARNING, format="%(levelname)s: %(message)s"
+    )
+
+    def command() -> int:
+        for item in arguments.question.answer(arguments):
+            sys.stdout.write(json.dumps(item) + "\n")
+            sys.stdout.flush()
+        return 0
+
+    return guarded(command, program=PROGRAM, debug=arguments.debug)

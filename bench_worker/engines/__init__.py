@@ -1,0 +1,1 @@
+"""Container engines, one file each, behind the interface of `base`; found through entry points."""

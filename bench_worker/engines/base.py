@@ -1,0 +1,198 @@
+"""What an engine is: a dozen verbs on one container, each stamped where it happens.
+
+An engine is one file that registers a subclass of `Engine` under the entry-point group ``weighbridge.engines``.
+Slots call the verbs from greenlets; a verb blocks its greenlet, never the loop, and returns a `Done` whose stamps
+were taken next to the socket or the process, not when the loop got round to it. A verb that cannot succeed raises
+`OperationFailed` with the same stamps, so that a failure's time is kept apart. Every verb honours `timeout_s`.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from bench_common.errors import WeighbridgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.spec import ContainerSettings
+
+LABEL = "weighbridge"
+"""Prefix of every label: ``weighbridge.run``, ``weighbridge.worker``, ``weighbridge.ticket``."""
+RUN_LABEL = f"{LABEL}.run"
+WORKER_LABEL = f"{LABEL}.worker"
+TICKET_LABEL = f"{LABEL}.ticket"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """Whether an engine can be used here. `reason` says why not, `advice` what to install or start.
+
+    `operations` and `settings` are what it can do and enforce; `inapplicable` are settings that have no meaning for
+    it and are left out (a native process has no image); any other setting that is given is refused.
+    """
+
+    name: str
+    usable: bool
+    version: str = ""
+    endpoint: str = ""
+    reason: str = ""
+    advice: str = ""
+    operations: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    inapplicable: tuple[str, ...] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What an engine is opened with: whose run and worker it works for and how many verbs may be under way."""
+
+    run_id: str
+    worker_id: str
+    slots: int
+    timeout_s: float = 60.0
+    allow_host_mounts: bool = False
+    """Host directories may be mounted only where the worker's own configuration or a scenario's storage says so."""
+
+
+@dataclass(slots=True)
+class Container:
+    """One container (or what stands for it) of one job. `handle` is the engine's own."""
+
+    name: str
+    ticket: int
+    settings: ContainerSettings
+    handle: object = None
+    labels: dict[str, str] = field(default_factory=dict)
+    images: list[str] = field(default_factory=list)
+    """Images that `commit` made, to be removed with the container."""
+
+
+@dataclass(slots=True)
+class Done:
+    """An operation that succeeded: nanoseconds of CLOCK_MONOTONIC, and what it gave.
+
+    `exit_code` is that of `exec` or `wait`; `stdout` and `stderr` those of `exec` and `logs`.
+    """
+
+    start_ns: int
+    end_ns: int
+    exit_code: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    truncated: bool = False
+    oom_killed: bool = False
+
+
+class OperationFailed(WeighbridgeError):
+    """An operation failed: `kind` is a short stable word to group by, the message what the engine really said.
+
+    Kinds: ``timeout``, ``not-found``, ``conflict``, ``image-missing``, ``not-executable``, ``command-not-found``,
+    ``exit-code``, ``oom-killed``, ``killed``, ``unsupported``, ``refused``, ``unreachable``, ``disk-full``,
+    ``engine``.
+    """
+
+    def __init__(self, kind: str, message: str, *, start_ns: int, end_ns: int) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.start_ns = start_ns
+        self.end_ns = end_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that a run left behind and that carries its label: `what` is container, image, process ..."""
+
+    engine: str
+    what: str
+    identity: str
+    name: str
+    run_id: str
+    age_s: float | None = None
+
+
+class Engine(abc.ABC):
+    """Runs containers. One instance serves one worker; `open` before the first verb, `close` after the last."""
+
+    name: ClassVar[str]
+    operations: ClassVar[frozenset[str]]
+    settings: ClassVar[frozenset[str]]
+    inapplicable: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.options = options
+
+    @classmethod
+    @abc.abstractmethod
+    def probe(cls) -> EngineStatus:
+        """Say whether the engine can be used on this machine. Never raises, never takes more than 5 s."""
+
+    @abc.abstractmethod
+    def open(self) -> None:
+        """Connect; raise `EngineUnavailable` with the reason and what to do."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Disconnect. Containers are not touched."""
+
+    @abc.abstractmethod
+    def create(self, container: Container, *, timeout_s: float) -> Done:
+        """Make the container from its settings and set `container.handle`."""
+
+    @abc.abstractmethod
+    def start(self, container: Container, *, timeout_s: float) -> Done:
+        """Start it; done when the engine says that it runs."""
+
+    def run(self, container: Container, *, timeout_s: float) -> Done:
+        """Create and start, as one operation."""
+        created = self.create(container, timeout_s=timeout_s)
+        spent_s = (created.end_ns - created.start_ns) / 1e9
+        started = self.start(container, timeout_s=max(0.001, timeout_s - spent_s))
+        return Done(created.start_ns, started.end_ns)
+
+    @abc.abstractmethod
+    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
+        """Run a command beside the container's own; an exit code other than 0 is returned, not raised."""
+
+    @abc.abstractmethod
+    def wait(self, container: Container, *, timeout_s: float) -> Done:
+        """Wait until its command ends; the exit code is returned, not raised, with `oom_killed`."""
+
+    @abc.abstractmethod
+    def pause(self, container: Container, *, timeout_s: float) -> Done:
+        """Freeze it."""
+
+    @abc.abstractmethod
+    def unpause(self, container: Container, *, timeout_s: float) -> Done:
+        """Thaw it."""
+
+    @abc.abstractmethod
+    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
+        """Ask it to end (SIGTERM), and kill it after `grace_s`."""
+
+    @abc.abstractmethod
+    def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
+        """Send a signal such as ``SIGKILL``; after SIGKILL, done when the container is really dead."""
+
+    @abc.abstractmethod
+    def commit(self, container: Container, *, timeout_s: float) -> Done:
+        """Save it as an image, noted in `container.images`."""
+
+    @abc.abstractmethod
+    def remove(self, container: Container, *, timeout_s: float) -> Done:
+        """Remove it and what hangs on it (anonymous volumes, committed images), running or not."""
+
+    @abc.abstractmethod
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+        """Return what its command printed, up to `limit_bytes` of each stream."""
+
+    @abc.abstractmethod
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return what carries Weighbridge's label: of one run or of any, of one worker or of any."""
+
+    @abc.abstractmethod
+    def discard(self, leftover: Leftover) -> None:
+        """Remove a leftover; one that is gone already is not an error."""

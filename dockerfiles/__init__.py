@@ -1,0 +1,1 @@
+"""Recipes of the images that the scenarios use, shipped as package data."""

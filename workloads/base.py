@@ -1,0 +1,94 @@
+"""What a guest benchmark is: steps to run, typed parameters, metrics, and a parser that is a pure function of text.
+
+A workload is one module that registers a subclass of `Workload` under the entry-point group
+``weighbridge.workloads``. It knows its tool and nothing of engines, hosts or sockets: the same steps run inside a
+container and as plain processes.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.spec import Scalar
+
+Direction = Literal["higher", "lower"]
+ParameterType = Literal["int", "float", "size", "duration", "bool", "choice", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A typed parameter: sizes are bytes, durations seconds, once loaded.
+
+    `minimum` and `maximum` are inclusive, in base units; `choices` is for ``choice``. `default` is in base units.
+    """
+
+    name: str
+    type: ParameterType
+    default: Scalar
+    help: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A named number: its unit, and whether higher or lower is better."""
+
+    name: str
+    unit: str
+    direction: Direction
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of a guest job. An untimed step prepares or tidies; `parse` says whose output the parser reads."""
+
+    name: str
+    argv: tuple[str, ...]
+    timed: bool = True
+    parse: bool = True
+
+
+class Workload(abc.ABC):
+    """A guest benchmark.
+
+    Class attributes describe it: `name` (registered and written in scenarios), `summary` (one line), `image` (the
+    image that `build-images` makes for it), `binary` (what must be on PATH to run it natively), `parameters`,
+    `metrics`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    image: ClassVar[str]
+    binary: ClassVar[str]
+    parameters: ClassVar[tuple[Parameter, ...]]
+    metrics: ClassVar[tuple[Metric, ...]]
+
+    @abc.abstractmethod
+    def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
+        """Return the commands of one job, in order, for complete `params` (base units)."""
+
+    @abc.abstractmethod
+    def parse(self, text: str) -> dict[str, float]:
+        """Return metric values by name from what the tool printed.
+
+        Pure: no clock, file or process. Raises `ParseError`, with the offending line, on text that is not a
+        complete, successful run of a version that the parser knows.
+        """
+
+    def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return about how long one job takes on an idle machine, in seconds; None where nobody can know."""
+        del params
+        return None
+
+    def defaults(self) -> dict[str, Scalar]:
+        """Return every parameter's default, in base units."""
+        return {parameter.name: parameter.default for parameter in self.parameters}
