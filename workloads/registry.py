@@ -1,0 +1,91 @@
+"""Finds the workloads that are installed, so that a third party adds one from its own package.
+
+A workload registers itself under the entry-point group ``weighbridge.workloads``; its entry's name is its own
+`name`. An entry that cannot be used is reported and left out: one broken package must not take the others away.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final
+
+from bench_common.errors import UsageError, did_you_mean
+from workloads.base import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+GROUP: Final = "weighbridge.workloads"
+
+_ATTRIBUTES: Final = ("name", "summary", "image", "binary", "parameters", "metrics")
+
+_log = logging.getLogger(__name__)
+
+
+def workload_classes() -> dict[str, type[Workload]]:
+    """Return every usable workload's class by name, sorted; entries that cannot be used are logged as warnings."""
+    usable, broken = _installed()
+    for complaint in broken:
+        _log.warning("%s", complaint)
+    return dict(usable)
+
+
+def workload(name: str) -> Workload:
+    """Return the workload called `name`.
+
+    Raises `UsageError` with the nearest right spelling when there is none, or with the reason when its entry is
+    registered and cannot be used.
+    """
+    usable, broken = _installed()
+    if name in usable:
+        return usable[name]()
+    known = ", ".join(usable) or "(none is installed)"
+    why = "".join(f"; {complaint}" for complaint in broken if f"'{name}'" in complaint)
+    raise UsageError(f"unknown workload {name!r}{did_you_mean(name, usable)}; one of: {known}{why}")
+
+
+@cache
+def _installed() -> tuple[dict[str, type[Workload]], tuple[str, ...]]:
+    return load_entries(entry_points(group=GROUP))
+
+
+def load_entries(entries: Iterable[EntryPoint]) -> tuple[dict[str, type[Workload]], tuple[str, ...]]:
+    """Return the workloads of `entries` by name, and one complaint for each entry that cannot be used.
+
+    Where two entries claim one name the first (by where it points) is used and the other complained about, so the
+    result does not depend on the order in which packages are found.
+    """
+    usable: dict[str, type[Workload]] = {}
+    broken: list[str] = []
+    for entry in sorted(set(entries), key=lambda e: (e.name, e.value)):
+        try:
+            cls = entry.load()
+        except Exception as error:  # noqa: BLE001  a third party's module may raise anything; it is named and left out
+            broken.append(
+                f"workload {entry.name!r} ({entry.value}) cannot be loaded: {type(error).__name__}: {error}"
+            )
+            continue
+        flaw = _flaw(entry.name, cls)
+        if flaw is None and entry.name in usable:
+            flaw = f"the name is taken by {usable[entry.name].__module__}"
+        if flaw is None:
+            usable[entry.name] = cls
+        else:
+            broken.append(f"workload {entry.name!r} ({entry.value}) cannot be used: {flaw}")
+    return usable, tuple(broken)
+
+
+def _flaw(name: str, cls: object) -> str | None:
+    if not (inspect.isclass(cls) and issubclass(cls, Workload)):
+        return "it is not a subclass of workloads.base.Workload"
+    if inspect.isabstract(cls):
+        return f"it lacks {', '.join(sorted(cls.__abstractmethods__))}"
+    missing = [attribute for attribute in _ATTRIBUTES if not hasattr(cls, attribute)]
+    if missing:
+        return f"it lacks {', '.join(missing)}"
+    if cls.name != name:
+        return f"it calls itself {cls.name!r}"
+    return None
