@@ -1,0 +1,301 @@
+"""Thresholds: what a scenario demands of its own figures, so that a run can fail on a regression.
+
+::
+
+    PATH OPERATOR NUMBER[unit] [where KEY=VALUE[, KEY=VALUE]]
+
+    operations.start.p95_s < 500ms
+    metrics.events_per_second.median >= 100 where engine=docker
+    jobs.failed == 0
+
+PATH leads into one treatment of the JSON report. A threshold without `where` speaks of every treatment that has such
+an operation or metric. A threshold that finds nothing to speak of has failed: silence would look like success.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_common.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+OPERATION_FIELDS: Final = ("n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p95_s", "p99_s", "max_s")
+METRIC_FIELDS: Final = ("n", "median", "mean", "stddev", "min", "max")
+JOB_FIELDS: Final = ("total", "done", "failed", "lost", "aborted", "not_started", "warmup")
+
+_TIME_UNITS: Final[Mapping[str, float]] = {
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0
+}  # fmt: skip
+_SIZE_UNITS: Final[Mapping[str, float]] = {
+    "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+    "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40,
+}  # fmt: skip
+
+_FORM: Final = "PATH < NUMBER[unit] [where KEY=VALUE], such as 'operations.start.p95_s < 500ms where engine=docker'"
+_SPLIT: Final = re.compile(
+    r"\s*(?P<path>[^\s<>=!]+)\s*(?P<operator>[<>=!]+)\s*(?P<number>\S+)(?:\s+(?P<rest>.*\S))?\s*"
+)
+_NUMBER: Final = re.compile(r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?P<unit>\S*)")
+_PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)_s")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
+_WHERE: Final = re.compile(r"\s*(?P<key>[^\s=,]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^,]*?)\s*(?:,|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A threshold taken apart. `value` is in `unit` as written (empty: in the figure's own unit)."""
+
+    text: str
+    path: tuple[str, ...]
+    operator: str
+    value: float
+    unit: str = ""
+    where: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def percentile(self) -> float | None:
+        """Return the percentile (0..100) that must be computed for it; None where it needs none."""
+        match = _PERCENTILE.fullmatch(self.path[-1]) if self.path[0] == "operations" else None
+        return float(match[1]) if match else None
+
+    def selects(self, labels: Mapping[str, Any]) -> bool:
+        """Say whether a treatment with these labels is meant."""
+        return all(key in labels and label_equals(labels[key], value) for key, value in self.where)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a threshold on one treatment (its title; empty where no treatment was found)."""
+
+    threshold: str
+    treatment: str
+    value: float | None
+    passed: bool
+    message: str
+
+
+def parse_threshold(text: str) -> Threshold:
+    """Take a threshold apart; raise `ValueError` saying what is wrong, what was expected, the nearest spelling."""
+    match = _SPLIT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"threshold {text!r} is not of the form {_FORM}")
+    sign = match["operator"]
+    if sign not in OPERATORS:
+        hint = " (did you mean '=='?)" if sign == "=" else ""
+        raise ValueError(f"threshold {text!r}: unknown operator {sign!r}{hint}; one of: < <= > >= == !=")
+    number, rest = match["number"], match["rest"] or ""
+    # A unit may stand apart from its number: "500 ms", "100 events/s".
+    if rest and not re.match(r"where\b", rest):
+        unit, _, rest = rest.partition(" ")
+        number, rest = number + unit, rest.strip()
+    parsed = _NUMBER.fullmatch(number)
+    if parsed is None:
+        raise ValueError(
+            f"threshold {text!r}: {number!r} is not a number with an optional unit, such as 0.5 or 500ms"
+        )
+    path = _path(match["path"], text)
+    where, unit = _conditions(rest, text), parsed["unit"]
+    _check_unit(path, unit, text)
+    return Threshold(
+        text=" ".join(text.split()),
+        path=path,
+        operator=sign,
+        value=float(parsed["number"]),
+        unit=unit,
+        where=where,
+    )
+
+
+def _path(path: str, text: str) -> tuple[str, ...]:
+    root, _, rest = path.partition(".")
+    if root == "jobs_per_s" and not rest:
+        return (root,)
+    if root == "jobs":
+        return (root, _field(rest, JOB_FIELDS, text))
+    if root in ("operations", "metrics"):
+        # A percentile may have a decimal point of its own: operations.start.p99.9_s.
+        name, _, field = rest.partition(".")
+        if not field:
+            raise ValueError(f"threshold {text!r}: {path!r} is not of the form {root}.NAME.FIELD")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"threshold {text!r}: {name!r} cannot be a name in {root}")
+        known = OPERATION_FIELDS if root == "operations" else METRIC_FIELDS
+        return (root, name, _field(field, known, text))
+    hint = did_you_mean(root, ("operations", "metrics", "jobs", "jobs_per_s"))
+    raise ValueError(
+        f"threshold {text!r}: unknown figure {path!r}{hint}; "
+        "one of: operations.NAME.FIELD, metrics.NAME.FIELD, jobs.FIELD, jobs_per_s"
+    )
+
+
+def _field(field: str, known: Sequence[str], text: str) -> str:
+    percentile = _PERCENTILE.fullmatch(field) if known is OPERATION_FIELDS else None
+    if percentile and float(percentile[1]) > 0:
+        return f"p{float(percentile[1]):g}_s"
+    if field in known:
+        return field
+    hint = " (did you mean 'p50_s'?)" if field in ("median_s", "median") else did_you_mean(field, known)
+    raise ValueError(f"threshold {text!r}: unknown field {field!r}{hint}; one of: {', '.join(known)}")
+
+
+def _check_unit(path: tuple[str, ...], unit: str, text: str) -> None:
+    """Refuse at once a unit that can never fit; a metric's own unit is known only when there is a report."""
+    if not unit or path[0] == "metrics":
+        return
+    if path[-1].endswith("_s") and path[0] == "operations":
+        if unit not in _TIME_UNITS:
+            raise ValueError(
+                f"threshold {text!r}: {unit!r} is no unit of time{did_you_mean(unit, _TIME_UNITS)}; "
+                f"one of: {', '.join(_TIME_UNITS)}"
+            )
+    elif not (path == ("jobs_per_s",) and unit in ("/s", "jobs/s")):
+        raise ValueError(f"threshold {text!r}: {'.'.join(path)} is a plain number and takes no unit, not {unit!r}")
+
+
+def _conditions(rest: str, text: str) -> tuple[tuple[str, str], ...]:
+    if not rest:
+        return ()
+    word, _, conditions = rest.partition(" ")
+    if word != "where" or not conditions.strip():
+        raise ValueError(f"threshold {text!r}: 'where KEY=VALUE[, KEY=VALUE]' expected, not {rest!r}")
+    found: list[tuple[str, str]] = []
+    position = 0
+    while position < len(conditions):
+        match = _WHERE.match(conditions, position)
+        if match is None or not match["value"]:
+            raise ValueError(f"threshold {text!r}: KEY=VALUE expected after 'where', not {conditions[position:]!r}")
+        found.append((match["key"], match["value"].strip("'\"")))
+        position = match.end()
+    return tuple(found)
+
+
+def label_equals(label: object, text: str) -> bool:
+    """Say whether a label's value is what a user wrote: numbers by value, true/false and null as YAML spells them."""
+    if isinstance(label, bool) or label is None:
+        return text.lower() == {True: "true", False: "false", None: "null"}[label]
+    if isinstance(label, int | float):
+        try:
+            return float(text) == float(label)
+        except ValueError:
+            return False
+    return str(label) == text
+
+
+def percentiles_of(thresholds: Iterable[str]) -> frozenset[float]:
+    """Return the percentiles (0..100) that a report must hold for these thresholds; unreadable ones ask for none."""
+    wanted = set()
+    for text in thresholds:
+        try:
+            percentile = parse_threshold(text).percentile
+        except ValueError:
+            continue
+        if percentile is not None:
+            wanted.add(percentile)
+    return frozenset(wanted)
+
+
+def evaluate(report: Mapping[str, Any], thresholds: Sequence[str]) -> list[Verdict]:
+    """Return a verdict for each threshold and treatment that it speaks of; at least one for each threshold."""
+    verdicts: list[Verdict] = []
+    for text in thresholds:
+        try:
+            threshold = parse_threshold(text)
+        except ValueError as error:
+            verdicts.append(Verdict(text, "", None, passed=False, message=str(error)))
+        else:
+            verdicts.extend(_judge(threshold, report.get("treatments", ())))
+    return verdicts
+
+
+def _judge(threshold: Threshold, treatments: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+    meant = [entry for entry in treatments if threshold.selects(entry["treatment"])]
+    if not meant:
+        conditions = ", ".join(f"{key}={value}" for key, value in threshold.where)
+        return [_unmet(threshold, f"no treatment has {conditions}" if conditions else "there is no treatment")]
+    verdicts = []
+    for entry in meant:
+        holder = _holder(threshold, entry)
+        if holder is not None:
+            verdicts.append(_verdict(threshold, entry, holder))
+    if verdicts:
+        return verdicts
+    root, name = threshold.path[:2]
+    known = sorted({key for entry in meant for key in entry.get(root, {})})
+    names = f"; there is: {', '.join(known)}" if known else f"; there are no {root}"
+    return [_unmet(threshold, f"no treatment has {root}.{name}{did_you_mean(name, known)}{names}")]
+
+
+def _unmet(threshold: Threshold, reason: str) -> Verdict:
+    return Verdict(threshold.text, "", None, passed=False, message=reason)
+
+
+def _holder(threshold: Threshold, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the mapping that the path's last step looks into; None where the treatment has no such thing."""
+    node: Any = entry
+    for step in threshold.path[:-1]:
+        node = node.get(step)
+        if node is None:
+            return None
+    return node  # type: ignore[no-any-return]
+
+
+def _verdict(threshold: Threshold, entry: Mapping[str, Any], holder: Mapping[str, Any]) -> Verdict:
+    title = " ".join(f"{key}={value}" for key, value in entry["treatment"].items())
+    path = ".".join(threshold.path)
+    value = holder.get(threshold.path[-1])
+    if value is None:
+        return Verdict(
+            threshold.text, title, None, passed=False, message=f"{path} has no value (n={holder.get('n', 0)})"
+        )
+    unit = _own_unit(threshold, holder)
+    factor = _factor(threshold.unit, unit)
+    if factor is None:
+        message = f"{path} is in {unit or 'no unit'}, which {threshold.unit!r} cannot be turned into"
+        return Verdict(threshold.text, title, value, passed=False, message=message)
+    limit = threshold.value * factor
+    suffix = f" {unit}" if unit else ""
+    return Verdict(
+        threshold=threshold.text,
+        treatment=title,
+        value=value,
+        passed=OPERATORS[threshold.operator](value, limit),
+        message=f"{path} is {value:.6g}{suffix}, wanted {threshold.operator} {limit:.6g}{suffix}",
+    )
+
+
+def _own_unit(threshold: Threshold, holder: Mapping[str, Any]) -> str:
+    root, field = threshold.path[0], threshold.path[-1]
+    if root == "metrics":
+        return "" if field == "n" else str(holder.get("unit", ""))
+    if root == "jobs_per_s":
+        return "/s"
+    return "s" if field.endswith("_s") else ""
+
+
+def _factor(written: str, own: str) -> float | None:
+    """Return what turns a number in unit `written` into unit `own`; None where nothing does."""
+    if not written or written == own or (written, own) == ("jobs/s", "/s"):
+        return 1.0
+    rate = "/s" if written.endswith("/s") and own.endswith("/s") else ""
+    left, right = written.removesuffix(rate), own.removesuffix(rate)
+    for units in (_TIME_UNITS, _SIZE_UNITS):
+        if left in units and right in units:
+            return units[left] / units[right]
+    return None

@@ -1,0 +1,123 @@
+"""Thresholds: the grammar, and the verdicts on a report."""
+
+import pytest
+
+from bench_common.thresholds import evaluate, parse_threshold, percentiles_of
+
+
+def report(**changes):
+    """Build the part of a JSON report that thresholds look into: docker and native, with one operation each."""
+    docker = {
+        "treatment": {"engine": "docker", "memory": 512, "tuned": True},
+        "jobs": {"total": 12, "done": 11, "failed": 1},
+        "jobs_per_s": 2.5,
+        "operations": {"start": {"n": 11, "errors": 1, "p95_s": 0.4, "p99.9_s": 0.9}},
+        "metrics": {"latency": {"unit": "ms", "n": 3, "median": 12.0}},
+    }
+    native = {
+        "treatment": {"engine": "native", "memory": 1024, "tuned": False},
+        "jobs": {"total": 12, "done": 12, "failed": 0},
+        "jobs_per_s": 90.0,
+        "operations": {"start": {"n": 0, "errors": 0, "p95_s": None}},
+        "metrics": {"speed": {"unit": "MiB/s", "n": 3, "median": 100.0}},
+    }
+    return {"treatments": [docker, native], **changes}
+
+
+def verdicts(text):
+    return [(verdict.treatment.partition(" ")[0], verdict.passed) for verdict in evaluate(report(), [text])]
+
+
+def test_a_threshold_is_taken_apart():
+    """Path, operator, number, unit and conditions are found, and spacing does not matter."""
+    threshold = parse_threshold("  operations.exec-2.p99.9_s<=1.5e2ms   where engine=docker , note='a, b'")
+    assert threshold.path == ("operations", "exec-2", "p99.9_s")
+    assert (threshold.operator, threshold.value, threshold.unit) == ("<=", 150.0, "ms")
+    assert threshold.where == (("engine", "docker"), ("note", "a, b"))
+    assert threshold.percentile == 99.9
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("fast", "is not of the form"),
+        ("jobs.failed = 0", "did you mean '=='"),
+        ("jobs.failed => 0", "unknown operator '=>'"),
+        ("jobs.faild == 0", "did you mean 'failed'"),
+        ("operation.start.p95_s < 1", "did you mean 'operations'"),
+        ("operations.start < 1", "operations.NAME.FIELD"),
+        ("operations.start.median_s < 1", "did you mean 'p50_s'"),
+        ("operations.start.p95 < 1", "did you mean 'p95_s'"),
+        ("operations.start.p0_s < 1", "unknown field 'p0_s'"),
+        ("operations.start.p95_s < 1 sec", "no unit of time"),
+        ("operations.a b.p95_s < 1", "is not of the form"),
+        ("operations.(a).p95_s < 1", "cannot be a name"),
+        ("metrics.speed.p95_s < 1", "unknown field 'p95_s'"),
+        ("jobs.failed == none", "is not a number"),
+        ("jobs.failed == 0 %", "takes no unit"),
+        ("jobs.failed == 0 where", "KEY=VALUE"),
+        ("jobs.failed == 0 where engine", "KEY=VALUE expected"),
+        ("jobs.failed == 0 when engine=docker", "'where KEY=VALUE"),
+    ],
+)
+def test_a_wrong_threshold_is_refused_with_the_reason(text, complaint):
+    """Every mistake is told with what was expected or the nearest right spelling."""
+    with pytest.raises(ValueError, match=r"threshold") as raised:
+        parse_threshold(text)
+    assert complaint in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("jobs.failed == 0", [("engine=docker", False), ("engine=native", True)]),
+        ("jobs.failed == 0 where engine=native", [("engine=native", True)]),
+        ("jobs.failed != 0 where memory=512.0", [("engine=docker", True)]),
+        ("jobs_per_s > 2/s where tuned=true", [("engine=docker", True)]),
+        ("operations.start.p95_s < 399ms where engine=docker", [("engine=docker", False)]),
+        ("operations.start.p95_s <= 400ms where engine=docker", [("engine=docker", True)]),
+        ("metrics.latency.median < 0.013 s", [("engine=docker", True)]),
+        ("metrics.latency.median < 12", [("engine=docker", False)]),
+        ("metrics.speed.median >= 0.05GiB/s", [("engine=native", True)]),
+        ("metrics.speed.n >= 3", [("engine=native", True)]),
+    ],
+)
+def test_a_threshold_is_judged_for_each_treatment_it_speaks_of(text, expected):
+    """Conditions select by label value, units are converted, and only treatments that have the figure are judged."""
+    assert verdicts(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("jobs.failed == 0 where engine=podman", "no treatment has engine=podman"),
+        ("operations.strat.p95_s < 1", "no treatment has operations.strat (did you mean 'start'?); there is: start"),
+        ("metrics.nothing.median < 1 where engine=docker", "there is: latency"),
+        ("metrics.latency.median < 5MiB", "cannot be turned into"),
+        ("operations.start.p95_s < 1 where engine=native", "has no value (n=0)"),
+        ("nonsense", "is not of the form"),
+    ],
+)
+def test_a_threshold_that_finds_nothing_has_failed_with_the_reason(text, reason):
+    """A wrong path, an empty selection, a missing value or a foreign unit is a failed verdict, never silence."""
+    (verdict,) = evaluate(report(), [text])
+    assert not verdict.passed
+    assert reason in verdict.message
+
+
+def test_a_report_without_treatments_fails_every_threshold():
+    """Nothing measured satisfies nothing."""
+    (verdict,) = evaluate(report(treatments=[]), ["jobs.failed == 0"])
+    assert (verdict.passed, verdict.message) == (False, "there is no treatment")
+
+
+def test_a_verdict_says_what_was_found_and_wanted():
+    """The message holds the value and the limit in the figure's own unit."""
+    (verdict,) = evaluate(report(), ["operations.start.p95_s < 250ms where engine=docker"])
+    assert verdict.message == "operations.start.p95_s is 0.4 s, wanted < 0.25 s"
+
+
+def test_the_percentiles_that_thresholds_need_are_known_beforehand():
+    """Any percentile that a threshold names is asked for; other figures ask for none."""
+    texts = ["operations.start.p99.9_s < 1", "operations.job.p75_s < 1", "jobs.failed == 0", "broken"]
+    assert percentiles_of(texts) == {99.9, 75.0}
