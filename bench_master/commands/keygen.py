@@ -1,0 +1,132 @@
+"""`bench-master keygen`: keys for workers on other hosts, and the list of those that are admitted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from bench_common.allow_list import REMARKS, add_worker, parse_allow_list, revoke_worker
+from bench_common.errors import UsageError
+from bench_common.keys import (
+    ALLOW_LIST_FILE,
+    MASTER_FILE,
+    KeyPair,
+    WorkerKey,
+    checked_name,
+    default_directory,
+    make_private_directory,
+    read_master_key,
+    read_trusted,
+    read_worker_key,
+    worker_file,
+    write_master_key,
+    write_worker_key,
+)
+
+NAME = "keygen"
+HELP = "make keys for the master and its workers, list and revoke them"
+
+EPILOG: Final = """\
+The first call makes the master's key. Each --worker gets a key file of its own, to be moved to that host, and a
+line in the allow-list. Nothing is ever overwritten: a worker that is on the list already is left alone.
+
+  bench-master keygen --worker blade-1 --worker blade-2
+  bench-master keygen --list
+  bench-master keygen --revoke blade-2
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.epilog = EPILOG
+    default = str(default_directory()).replace("%", "%%")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help=f"where keys are kept (default: {default})")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument(
+        "--worker", action="append", metavar="NAME", default=[], help="make a worker's key; repeatable"
+    )
+    action.add_argument("--list", action="store_true", help="show the workers that are admitted")
+    action.add_argument("--revoke", metavar="NAME", help="delete a worker's line; its key is refused from then on")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; return the exit code."""
+    directory: Path = arguments.dir or default_directory()
+    if arguments.list:
+        _list(directory)
+    elif arguments.revoke:
+        _revoke(directory, arguments.revoke)
+    else:
+        _make(directory, arguments.worker)
+    return 0
+
+
+def _make(directory: Path, names: list[str]) -> None:
+    for name in names:
+        checked_name(name)
+    make_private_directory(directory)
+    master_path = directory / MASTER_FILE
+    if master_path.exists():
+        master = read_master_key(master_path)
+        _say(f"master key       {master_path} (was there)")
+    else:
+        master = KeyPair.generate()
+        write_master_key(master_path, master)
+        _say(f"master key       {master_path}")
+    _say(f"its public key   {master.public.decode()}")
+    allow_path = directory / ALLOW_LIST_FILE
+    if not allow_path.exists():
+        allow_path.write_text(REMARKS, encoding="ascii")
+        allow_path.chmod(0o600)
+    _say(f"allow-list       {allow_path}")
+    made = [path for name in names if (path := _make_worker(directory, allow_path, master, name))]
+    if made:
+        _say("\nMove each worker's key to its host (it is not needed here), and use it there:")
+        for path in made:
+            _say(f"  scp -p {path} HOST:\n  ssh HOST bench-worker --zmq-host MASTER --key {path.name}")
+    elif not names:
+        _say("\nNext: bench-master keygen --worker NAME")
+
+
+def _make_worker(directory: Path, allow_path: Path, master: KeyPair, name: str) -> Path | None:
+    listed = parse_allow_list(read_trusted(allow_path), str(allow_path))
+    if name in listed.values():
+        _say(f"worker {name}: on the allow-list already; to replace its key, --revoke {name} first")
+        return None
+    path = worker_file(directory, name)
+    if path.exists():
+        # Its line was deleted or its making broke off: a key that may have been revoked is not let in again unasked.
+        public = read_worker_key(path).keys.public.decode()
+        raise UsageError(
+            f"{path}: a key of {name} is there, but not on the allow-list. "
+            f"Remove the file to make a new key, or admit this one again: echo '{public} {name}' >> {allow_path}"
+        )
+    key = WorkerKey(name, KeyPair.generate(), master.public)
+    write_worker_key(path, key)
+    add_worker(allow_path, key.keys.public, name)
+    _say(f"worker {name}: {path}")
+    return path
+
+
+def _list(directory: Path) -> None:
+    path = directory / ALLOW_LIST_FILE
+    names = parse_allow_list(read_trusted(path), str(path))
+    for key, name in sorted(names.items(), key=lambda item: item[1]):
+        _say(f"{key.decode()}  {name}")
+    if not names:
+        sys.stderr.write(f"{path}: no worker is admitted; `bench-master keygen --worker NAME` adds one\n")
+
+
+def _revoke(directory: Path, name: str) -> None:
+    path = directory / ALLOW_LIST_FILE
+    revoke_worker(path, name)
+    _say(f"worker {name}: revoked; its key is refused from its next connection on")
+    key_path = worker_file(directory, name)
+    if key_path.exists():
+        _say(f"its key file is still here and worth nothing now: rm {key_path}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
