@@ -1,0 +1,159 @@
+"""One character per finished job, as ssbench did it: reads well in a log, and a pattern of slowness leaps to the eye.
+
+A run may finish more jobs in a second than anyone can read. Then each character stands for 10, 100, ... jobs and is
+that of the worst of them, so that neither a failure nor a slow job is ever hidden; what a character stands for is
+said, with the legend, each time that it changes. What decides is a number of characters per refresh, not a clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TextIO
+
+import numpy as np
+
+from bench_common.records import Outcome
+from bench_master.progress.quantities import one_line
+from bench_master.progress.view import NoticesView, closing_line
+
+if TYPE_CHECKING:
+    from bench_master.progress.snapshot import Snapshot
+    from bench_master.progress.view import Rows
+
+LIMITS_NS: Final = np.array([1_000_000_000, 3_000_000_000, 10_000_000_000], dtype=np.int64)
+ALPHABET: Final = np.frombuffer(b".oO*ALX", dtype=np.uint8)
+"""From best to worst: done in less than each of the limits, done in more than the last, aborted, lost, failed."""
+
+_SEVERITY: Final = np.array([0, 6, 5, 4], dtype=np.uint8)
+"""The place in `ALPHABET` of each outcome; of a job that is done, by its time."""
+
+LEGEND: Final = """\
+  .  done in < 1 s      X  failed
+  o  done in < 3 s      L  lost with its worker
+  O  done in < 10 s     A  aborted
+  *  done in >= 10 s
+"""
+SHORT_LEGEND: Final = ". < 1 s  o < 3 s  O < 10 s  * >= 10 s  X failed  L lost  A aborted"
+
+INDENT: Final = "  "
+LINE_CHARS: Final = 76
+
+BURST_CHARS: Final = 4 * LINE_CHARS
+"""More characters than this between two refreshes, and each comes to stand for ten times as many jobs."""
+
+CALM_CHARS: Final = BURST_CHARS // 40
+CALM_REFRESHES: Final = 12
+"""So many refreshes in a row with no more characters than that, and each stands for a tenth again."""
+
+
+class CharsView(NoticesView):
+    """Shows a character per job, or per ten, hundred, ... jobs when they come fast."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._column = 0
+        self._weight = 1
+        self._held = 0
+        self._worst = 0
+        self._burst = 0
+        self._calm = 0
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Say what the characters mean."""
+        self.outlet.write(f"{one_line(snapshot.scenario)}: one character per job\n{LEGEND}")
+        if snapshot.noop:
+            self.outlet.write("  NO-OP: nothing is executed, this is the harness's own ceiling\n")
+
+    def jobs(self, rows: Rows) -> None:
+        """Show a character for each job, or for each so many of them."""
+        severities = severities_of(rows)
+        while len(severities):
+            room = BURST_CHARS - self._burst
+            if room <= 0:
+                self._reweigh(self._weight * 10)
+                continue
+            taken = room * self._weight - self._held
+            self._show(self._thinned(severities[:taken]))
+            severities = severities[taken:]
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Take a breath: what may be shown until the next one is limited."""
+        del snapshot
+        self._calm = self._calm + 1 if self._burst <= CALM_CHARS else 0
+        self._burst = 0
+        if self._weight > 1 and self._calm >= CALM_REFRESHES:
+            self._reweigh(self._weight // 10)
+
+    def say(self, text: str) -> None:
+        """Show `text` on a line of its own."""
+        self._new_line()
+        super().say(text)
+
+    def end(self, snapshot: Snapshot) -> None:
+        """Finish the last line and sum up."""
+        self._show_held()
+        self._new_line()
+        self.outlet.write(f"{closing_line(snapshot)}\n")
+
+    def close(self) -> None:
+        """Finish the last line."""
+        self._show_held()
+        self._new_line()
+        super().close()
+
+    def _thinned(self, severities: Rows) -> Rows:
+        """Return the worst of each `weight` jobs; what is left over is held for the next time."""
+        if self._weight == 1:
+            return severities
+        missing = self._weight - self._held
+        if len(severities) < missing:
+            self._held += len(severities)
+            self._worst = max(self._worst, int(severities.max(initial=0)))
+            return severities[:0]
+        first = max(self._worst, int(severities[:missing].max()))
+        whole = missing + (len(severities) - missing) // self._weight * self._weight
+        rest = severities[whole:]
+        self._held, self._worst = len(rest), int(rest.max(initial=0))
+        worst = severities[missing:whole].reshape(-1, self._weight).max(axis=1)
+        return np.concatenate((np.array([first], dtype=np.uint8), worst))
+
+    def _show(self, severities: Rows) -> None:
+        self._burst += len(severities)
+        text = ALPHABET[severities].tobytes().decode("ascii")
+        pieces = []
+        while text:
+            if self._column == 0:
+                pieces.append(INDENT)
+            piece = text[: LINE_CHARS - self._column]
+            text = text[len(piece) :]
+            pieces.append(piece)
+            self._column += len(piece)
+            if self._column == LINE_CHARS:
+                pieces.append("\n")
+                self._column = 0
+        self.outlet.write("".join(pieces))
+
+    def _show_held(self) -> None:
+        if self._held:
+            self._show(np.array([self._worst], dtype=np.uint8))
+        self._held = self._worst = 0
+
+    def _reweigh(self, weight: int) -> None:
+        self._show_held()
+        self._weight, self._burst, self._calm = weight, 0, 0
+        meaning = f"the worst of {weight:,} jobs" if weight > 1 else "one job"
+        self._new_line()
+        self.outlet.write(f"  each character now stands for {meaning}:\n  {SHORT_LEGEND}\n")
+
+    def _new_line(self) -> None:
+        if self._column:
+            self.outlet.write("\n")
+            self._column = 0
+
+
+def severities_of(rows: Rows) -> Rows:
+    """Return the place of each job (`JOB_ROW`) in `ALPHABET`."""
+    severities: Rows = _SEVERITY[rows["outcome"]]
+    done = rows["outcome"] == Outcome.DONE
+    times_ns = rows["end_ns"][done] - rows["start_ns"][done]
+    severities[done] = np.searchsorted(LIMITS_NS, times_ns, side="right")
+    return severities

@@ -1,0 +1,90 @@
+"""The live view: the picture of `screen.render`, redrawn in place on a terminal.
+
+It draws when it is told to and never otherwise; the scroll-back stays clean, because at the end the picture is
+replaced by one line. What others write while it is up (log records, warnings) is printed above it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+from typing import TYPE_CHECKING, TextIO, cast
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from bench_master.progress.quantities import one_line
+from bench_master.progress.screen import render
+from bench_master.progress.view import NoticesView, closing_line
+
+if TYPE_CHECKING:
+    from bench_master.progress.snapshot import Snapshot
+
+
+class LiveView(NoticesView):
+    """Shows the run on a terminal and gives the terminal back on any end that Python knows of."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._stream = stream
+        self._console = Console(file=cast("TextIO", self.outlet), force_terminal=True, highlight=False)
+        self._live: Live | None = None
+        self._diverted: list[logging.StreamHandler[TextIO]] = []
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Take the terminal: hide the cursor, divert what others print, draw."""
+        # Only a stdout that is on a terminal too would write across the picture; a pipe is none of our business.
+        self._live = Live(
+            console=self._console, auto_refresh=False, redirect_stdout=sys.stdout.isatty(), redirect_stderr=True
+        )
+        atexit.register(self.close)
+        self._live.start()
+        self._divert_log()
+        self.refresh(snapshot)
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Draw the picture anew."""
+        # A screen that has not taken the last picture yet does not get another one to queue up behind it.
+        if self._live is not None and not self.outlet.blocked:
+            width, height = self._console.size
+            self._live.update(render(snapshot, width, height - 1), refresh=True)
+
+    def say(self, text: str) -> None:
+        """Show `text` above the picture."""
+        if self._live is None:
+            super().say(text)
+        else:
+            self._console.print(Text(one_line(text)))
+
+    def end(self, snapshot: Snapshot) -> None:
+        """Replace the picture by one line that sums up."""
+        if self._live is not None:
+            self._live.transient = True
+        self.close()
+        self.outlet.write(f"{closing_line(snapshot)}\n")
+        self.outlet.close()
+
+    def close(self) -> None:
+        """Give the terminal back; the last picture stays where it is."""
+        live, self._live = self._live, None
+        if live is not None:
+            self._undivert_log()
+            # A line that is not complete yet would be lost with the diversion.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            live.stop()
+            atexit.unregister(self.close)
+        super().close()
+
+    def _divert_log(self) -> None:
+        """Send log records that would go to stderr the way of `sys.stderr`, which `Live` has taken."""
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is self._stream:
+                handler.setStream(sys.stderr)
+                self._diverted.append(handler)
+
+    def _undivert_log(self) -> None:
+        while self._diverted:
+            self._diverted.pop().setStream(self._stream)

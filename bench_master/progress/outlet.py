@@ -1,0 +1,113 @@
+"""Writes to the screen without ever waiting for it.
+
+A terminal that was stopped with Ctrl-S, a pager that nobody scrolls, an ssh connection that died: each would block a
+plain write, and with it the loop that keeps the workers alive. An outlet writes what the screen takes at once, keeps
+some of the rest for later, and leaves out (and says so) what is too much. A screen that has gone away ends the
+output, never the run.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from typing import TYPE_CHECKING, Final, TextIO, cast
+
+from gevent.monkey import get_original
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PIECE_BYTES: Final = 1024
+"""What one write may hold: a pipe that is ready takes as much (PIPE_BUF and above) without blocking."""
+
+BACKLOG_BYTES: Final = 65_536
+"""What is kept for a screen that takes nothing at present."""
+
+CLOSE_S: Final = 2.0
+"""How long the last words may wait for the screen."""
+
+
+class Outlet:
+    """A text stream, as far as a writer needs one, in front of `stream`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._fd = _descriptor(stream)
+        self._backlog = b""
+        self._left_out = 0
+        self._gone = False
+
+    @property
+    def encoding(self) -> str:
+        """The encoding that text is written in."""
+        return self._stream.encoding or "utf-8"
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something that was written earlier still waits for the screen."""
+        self._drain(0)
+        return bool(self._backlog)
+
+    def write(self, text: str) -> int:
+        """Write at once, or later, or never; return the length of `text`."""
+        if self._gone:
+            return len(text)
+        if self._fd is None:
+            self._stream.write(text)
+            return len(text)
+        self._drain(0)
+        if len(self._backlog) > BACKLOG_BYTES:
+            self._left_out += len(text)
+            return len(text)
+        if self._left_out:
+            text = f"\n[{self._left_out:,} characters were left out: the screen did not take them]\n{text}"
+            self._left_out = 0
+        self._backlog += text.encode(self.encoding, errors="backslashreplace")
+        self._drain(0)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what the screen takes now."""
+        self._drain(0)
+
+    def close(self) -> None:
+        """Give the screen `CLOSE_S` seconds to take what is left. The stream itself stays open."""
+        self._drain(CLOSE_S)
+
+    def isatty(self) -> bool:
+        """Whether the stream is a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the stream's descriptor; raise `OSError` where it has none."""
+        return self._stream.fileno()
+
+    def _drain(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        while self._backlog and not self._gone and self._fd is not None:
+            if not _takes_more(self._fd, max(0.0, deadline - time.monotonic())):
+                return
+            try:
+                written = os.write(self._fd, self._backlog[:PIECE_BYTES])
+            except OSError:
+                self._gone = True
+                self._backlog = b""
+            else:
+                self._backlog = self._backlog[written:]
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        stream.flush()
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None
+
+
+def _takes_more(fd: int, patience_s: float) -> bool:
+    # The poll of the system, not gevent's: it is asked without waiting, so there is nothing to yield for, and the
+    # few waits are at the very end. A descriptor in an error state counts as ready: the write then tells.
+    poll = cast("Callable[[], select.poll]", get_original("select", "poll"))()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(patience_s * 1000))

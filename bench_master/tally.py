@@ -1,0 +1,279 @@
+"""The running account of a run: what the screen needs to know, in memory that does not grow with the jobs.
+
+The stats file is the truth and the report reads that; a tally is a bystander that sees every batch go by, and it
+must not be what limits the rate. So batches are only kept until there are enough of them, or until somebody looks;
+then they are grouped and counted by numpy, some nanoseconds a job.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from bench_common.histogram import Histogram
+from bench_common.records import Outcome
+from bench_master.progress.snapshot import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from bench_common.records import ErrorRecord
+
+Rows: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+JOB: Final = "job"
+"""What the row of whole jobs is called among those of their operations."""
+
+CHUNK_ROWS: Final = 65_536
+CHUNK_BATCHES: Final = 4_096
+"""How much is kept before it is counted: rows, or batches where these are small."""
+
+RATE_WINDOW_NS: Final = 5_000_000_000
+MARK_INTERVAL_NS: Final = 200_000_000
+"""The time that the present rate looks back on, and how finely."""
+
+ERROR_GROUPS: Final = 50
+"""Kinds of failure that are told apart; any further ones are counted together."""
+
+MESSAGE_CHARS: Final = 500
+
+
+class PlannedTrial(Protocol):
+    """What a tally must know of a trial of the plan."""
+
+    @property
+    def treatment(self) -> int:
+        """The index of its treatment."""
+
+    @property
+    def warmup(self) -> bool:
+        """Whether its latencies are left out."""
+
+
+class Tally:
+    """Counts a run as it happens; fed by whoever receives results, read by `snapshot`.
+
+    `titles` and `operation_names` are those of each treatment, by index; `trials` are the plan's, in its order.
+    `planned` is the number of jobs in all, None where trials last a time; it may be set again when workers come or
+    go. `started_ns` and every `now_ns` are of one monotonic clock.
+
+    Rows must be of jobs that the run handed out: treatment, trial and operation within the plan. An array that has
+    been passed in belongs to the tally and must not be changed.
+    """
+
+    def __init__(
+        self,
+        titles: Sequence[str],
+        operation_names: Sequence[Sequence[str]],
+        trials: Sequence[PlannedTrial],
+        *,
+        scenario: str,
+        planned: int | None,
+        started_ns: int,
+        noop: bool = False,
+    ) -> None:
+        self.planned = planned
+        self._scenario = scenario
+        self._noop = noop
+        self._titles = tuple(titles)
+        self._trials = tuple(trials)
+        self._warmup = np.array([trial.warmup for trial in trials], dtype=bool)
+        self._cells = [
+            _Cell(index, title, operation)
+            for index, (title, names) in enumerate(zip(titles, operation_names, strict=True))
+            for operation in (JOB, *names)
+        ]
+        self._widths = np.array([len(names) for names in operation_names], dtype=np.int64)
+        self._firsts = np.cumsum(self._widths + 1) - (self._widths + 1)
+        self._jobs = _Pending(self._count_jobs)
+        self._operations = _Pending(self._count_operations)
+        self._outcomes = np.zeros(len(Outcome), dtype=np.int64)
+        self._errors: dict[tuple[str, str], tuple[int, str]] = {}
+        self._hosts: dict[str, HostRow] = {}
+        self._started_ns = started_ns
+        self._marks = deque([(started_ns, 0)])
+        self._trial: int | None = None
+        self._trial_began_ns = started_ns
+        self._trials_ended = 0
+        self._ended_ns = 0
+
+    def jobs(self, rows: Rows) -> None:
+        """Take a batch of finished jobs (`JOB_ROW`)."""
+        self._jobs.take(rows)
+
+    def operations(self, rows: Rows) -> None:
+        """Take a batch of operations (`OPERATION_ROW`)."""
+        self._operations.take(rows)
+
+    def errors(self, records: Iterable[ErrorRecord]) -> None:
+        """Take why jobs failed."""
+        for record in records:
+            group = (record.operation, record.kind)
+            if group not in self._errors and len(self._errors) >= ERROR_GROUPS:
+                group = ("(other)", "(other)")
+            count, message = self._errors.get(group, (0, record.message[:MESSAGE_CHARS]))
+            self._errors[group] = (count + 1, message)
+
+    def host(self, row: HostRow) -> None:
+        """Take what is newly known of a worker and its host."""
+        self._hosts[row.worker_id] = row
+
+    def trial_began(self, index: int, now_ns: int) -> None:
+        """Note that trial `index` of the plan is under way."""
+        self._trial = index
+        self._trial_began_ns = now_ns
+
+    def trial_ended(
+        self, index: int, now_ns: int, *, not_started: int = 0, outcome: Outcome = Outcome.ABORTED
+    ) -> None:
+        """Note that trial `index` is over; `not_started` jobs of it were never handed out and ended in `outcome`."""
+        if self._trial == index:
+            self._ended_ns += now_ns - self._trial_began_ns
+            self._trial = None
+        self._trials_ended += 1
+        self._outcomes[outcome] += not_started
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        """Return the run as it is now; everything that was taken before is in it."""
+        self._jobs.count()
+        self._operations.count()
+        done, failed, lost, aborted = (int(n) for n in self._outcomes)
+        current_ns = 0 if self._trial is None else now_ns - self._trial_began_ns
+        busy_s = (self._ended_ns + current_ns) / 1e9
+        return Snapshot(
+            scenario=self._scenario,
+            elapsed_s=(now_ns - self._started_ns) / 1e9,
+            planned=self.planned,
+            done=done,
+            failed=failed,
+            lost=lost,
+            aborted=aborted,
+            in_flight=sum(host.running for host in self._hosts.values()),
+            rate_now=self._rate_now(done, now_ns),
+            rate_mean=done / busy_s if busy_s > 0 else 0.0,
+            eta_s=self._eta_s(int(self._outcomes.sum()), busy_s, current_ns / 1e9),
+            trial=self._trial_row(),
+            latencies=tuple(cell.row() for cell in self._cells),
+            hosts=tuple(self._hosts[name] for name in sorted(self._hosts)),
+            errors=self._error_groups(),
+            noop=self._noop,
+        )
+
+    def _trial_row(self) -> TrialRow | None:
+        if self._trial is None:
+            return None
+        trial = self._trials[self._trial]
+        title = self._titles[trial.treatment]
+        return TrialRow(self._trial + 1, len(self._trials), trial.treatment, title, trial.warmup)
+
+    def _error_groups(self) -> tuple[ErrorGroup, ...]:
+        groups = (ErrorGroup(count, *group, message) for group, (count, message) in self._errors.items())
+        return tuple(sorted(groups, key=lambda group: -group.count))
+
+    def _rate_now(self, done: int, now_ns: int) -> float:
+        if now_ns - self._marks[-1][0] >= MARK_INTERVAL_NS:
+            self._marks.append((now_ns, done))
+        while len(self._marks) > 1 and self._marks[1][0] <= now_ns - RATE_WINDOW_NS:
+            self._marks.popleft()
+        then_ns, done_then = self._marks[0]
+        return (done - done_then) * 1e9 / (now_ns - then_ns) if now_ns > then_ns else 0.0
+
+    def _eta_s(self, finished: int, busy_s: float, current_s: float) -> float | None:
+        if self.planned is not None:
+            return max(0, self.planned - finished) * busy_s / finished if finished else None
+        if not self._trials_ended:
+            return None
+        left = len(self._trials) - self._trials_ended
+        return max(0.0, self._ended_ns / 1e9 / self._trials_ended * left - current_s)
+
+    def _count_jobs(self, rows: Rows) -> None:
+        outcome = rows["outcome"]
+        self._outcomes += np.bincount(outcome, minlength=len(Outcome))
+        measured = ~self._warmup[rows["trial"]]
+        self._record(
+            self._firsts[rows["treatment"]],
+            rows["end_ns"] - rows["start_ns"],
+            done=measured & (outcome == Outcome.DONE),
+            failed=measured & (outcome == Outcome.FAILED),
+        )
+
+    def _count_operations(self, rows: Rows) -> None:
+        treatment, operation = rows["treatment"], rows["operation"]
+        if (operation >= self._widths[treatment]).any():
+            raise ValueError("a row names an operation that its treatment does not have")
+        measured = ~self._warmup[rows["trial"]]
+        ok = rows["ok"] != 0
+        keys = self._firsts[treatment] + 1 + operation
+        self._record(keys, rows["duration_ns"], done=measured & ok, failed=measured & ~ok)
+
+    def _record(self, keys: Rows, durations_ns: Rows, *, done: Rows, failed: Rows) -> None:
+        """Add each duration to the cell that its key names, and each failure to its cell's errors."""
+        errors = np.bincount(keys[failed])
+        for key in np.flatnonzero(errors):
+            self._cells[key].fail(int(errors[key]))
+        keys, durations_ns = keys[done], durations_ns[done]
+        order = np.argsort(keys, kind="stable")
+        keys, durations_ns = keys[order], durations_ns[order]
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        for start, end in zip(starts, (*starts[1:], len(keys)), strict=True):
+            self._cells[keys[start]].add(durations_ns[start:end])
+
+
+class _Pending:
+    """Batches that have not been counted yet."""
+
+    def __init__(self, count: Callable[[Rows], None]) -> None:
+        self._count = count
+        self._batches: list[Rows] = []
+        self._rows = 0
+
+    def take(self, rows: Rows) -> None:
+        """Keep a batch; count all of them when they are many."""
+        self._batches.append(rows)
+        self._rows += len(rows)
+        if self._rows >= CHUNK_ROWS or len(self._batches) >= CHUNK_BATCHES:
+            self.count()
+
+    def count(self) -> None:
+        """Count what is kept."""
+        if not self._rows:
+            return
+        rows = np.concatenate(self._batches)
+        self._batches, self._rows = [], 0
+        self._count(rows)
+
+
+class _Cell:
+    """The latencies of one operation of one treatment."""
+
+    def __init__(self, treatment: int, title: str, operation: str) -> None:
+        self._histogram = Histogram()
+        self._row = LatencyRow(treatment, title, operation, 0, 0)
+        self._errors = 0
+
+    def add(self, durations_ns: Rows) -> None:
+        self._histogram.record(durations_ns)
+
+    def fail(self, count: int) -> None:
+        self._errors += count
+
+    def row(self) -> LatencyRow:
+        """Return the row; quantiles are worked out only when there is something new."""
+        old, histogram = self._row, self._histogram
+        if (histogram.n, self._errors) != (old.n, old.errors):
+            self._row = replace(
+                old,
+                n=histogram.n,
+                errors=self._errors,
+                p50_s=_seconds(histogram.quantile(0.5)),
+                p95_s=_seconds(histogram.quantile(0.95)),
+                max_s=_seconds(histogram.max),
+            )
+        return self._row
+
+
+def _seconds(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e9
