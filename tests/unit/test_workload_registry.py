@@ -1,0 +1,100 @@
+"""Workloads are found through entry points, and a broken one does no harm."""
+
+from __future__ import annotations
+
+import sys
+import types
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from bench_common.errors import UsageError
+from workloads.base import Workload
+from workloads.registry import GROUP, load_entries, workload, workload_classes
+
+
+def entry(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name=name, value=value, group=GROUP)
+
+
+class Useful(Workload):
+    name = "useful"
+    summary = "a workload of a third party"
+    image = "third/party"
+    binary = "true"
+    parameters = ()
+    metrics = ()
+
+    def steps(self, params):
+        return ()
+
+    def parse(self, text):
+        return {}
+
+
+class Unfinished(Workload):
+    name = "unfinished"
+
+
+class Nameless(Useful):
+    del_me = True
+
+
+@pytest.fixture
+def third_party(monkeypatch):
+    module = types.ModuleType("third_party_workloads")
+    module.Useful, module.Unfinished, module.number = Useful, Unfinished, 7
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module.__name__
+
+
+def test_the_projects_own_workload_is_registered():
+    """An installed Weighbridge knows sysbench-cpu under its name."""
+    assert workload_classes()["sysbench-cpu"].name == "sysbench-cpu"
+    assert workload("sysbench-cpu").image == "weighbridge/sysbench"
+
+
+def test_a_misspelt_name_gets_the_nearest_right_one():
+    """A name with a slip is answered with what was meant and what there is."""
+    with pytest.raises(
+        UsageError, match=r"unknown workload 'sysbench_cpo' \(did you mean 'sysbench-cpu'\?\); one of: "
+    ):
+        workload("sysbench_cpo")
+
+
+def test_a_third_partys_workload_is_found(third_party):
+    """An entry that points to a whole workload is usable, with no complaint."""
+    usable, broken = load_entries([entry("useful", f"{third_party}:Useful")])
+    assert usable == {"useful": Useful}
+    assert broken == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "complaint"),
+    [
+        ("gone", "no_such_module:Thing", "cannot be loaded: ModuleNotFoundError"),
+        ("gone", "{module}:Missing", "cannot be loaded: AttributeError"),
+        ("number", "{module}:number", "not a subclass"),
+        ("unfinished", "{module}:Unfinished", "lacks parse, steps"),
+        ("alias", "{module}:Useful", "calls itself 'useful'"),
+    ],
+)
+def test_a_broken_entry_is_named_and_left_out(third_party, name, target, complaint):
+    """A broken entry yields one complaint that names it, and the others stay usable."""
+    usable, broken = load_entries(
+        [entry(name, target.format(module=third_party)), entry("useful", f"{third_party}:Useful")]
+    )
+    assert list(usable) == ["useful"]
+    assert len(broken) == 1
+    assert repr(name) in broken[0]
+    assert complaint in broken[0]
+
+
+def test_two_packages_with_one_name_are_told_apart_in_any_order(third_party):
+    """Of two entries with one name the same one wins whatever their order, and the other is reported."""
+    sys.modules[third_party].Other = type("Other", (Useful,), {})
+    entries = [entry("useful", f"{third_party}:Useful"), entry("useful", f"{third_party}:Other")]
+    for order in (entries, entries[::-1]):
+        usable, broken = load_entries(order)
+        assert usable["useful"].__name__ == "Other"
+        assert "the name is taken" in broken[0]

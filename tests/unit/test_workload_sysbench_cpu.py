@@ -1,0 +1,287 @@
+"""sysbench cpu: its command line, and its output read to the last digit or refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_common.errors import ParseError, UsageError
+from workloads.sysbench_cpu import SysbenchCpu
+
+DATA = Path(__file__).parent.parent / "data" / "sysbench"
+GOOD = (
+    "cpu-1t",
+    "cpu-2t-events",
+    "cpu-legacy-numthreads",
+    "cpu-percentile0",
+    "cpu-p99-debug",
+    "cpu-rate",
+    "cpu-report-histogram",
+    "cpu-verbosity5",
+    "docker-cpu",
+    "docker-cpuset",
+    "docker-cpu-tty-crlf",
+    "cpu-0.4.12",
+    "cpu-0.4.12-4t",
+    "cpu-0.5",
+)
+
+parse = SysbenchCpu().parse
+
+
+def sample(name: str) -> str:
+    return (DATA / f"{name}.txt").read_bytes().decode()
+
+
+def params(**changes):
+    return {**SysbenchCpu().defaults(), **changes}
+
+
+def test_every_number_of_a_run_is_read():
+    """Each figure of sysbench 1.0's report arrives under its own name and unit."""
+    assert parse(sample("cpu-2t-events")) == {
+        "events_per_second": 669.12,
+        "total_time_s": 2.9872,
+        "total_events": 2000,
+        "latency_min_ms": 2.49,
+        "latency_avg_ms": 2.98,
+        "latency_max_ms": 11.78,
+        "latency_p95_ms": 3.30,
+        "latency_sum_ms": 5962.46,
+        "thread_events_avg": 1000,
+        "thread_events_stddev": 46,
+        "thread_time_avg_s": 2.9812,
+        "thread_time_stddev_s": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "latency_sum_ms"),
+    [
+        ("cpu-0.4.12", 10000 / 26.0489, 26047.3),
+        ("cpu-0.4.12-4t", 10000 / 45.8467, 183332.1),
+        ("cpu-0.5", 10000 / 31.0954, 31083.0),
+    ],
+)
+def test_what_old_versions_do_not_print_follows_by_arithmetic(name, rate, latency_sum_ms):
+    """0.4 and 0.5 print no rate and no sum in ms; both follow from their totals."""
+    metrics = parse(sample(name))
+    assert metrics["events_per_second"] == pytest.approx(rate, rel=1e-12)
+    assert metrics["latency_sum_ms"] == pytest.approx(latency_sum_ms, rel=1e-12)
+
+
+def test_a_terminals_output_gives_the_same_numbers():
+    """CR LF, and what a terminal echoes in front, change no number."""
+    metrics = parse(sample("docker-cpu-tty-crlf"))
+    assert metrics["events_per_second"] == 396.22
+    assert metrics == parse(sample("docker-cpu-tty-crlf").removeprefix("^@").replace("\r", ""))
+    assert parse("\ufeff" + sample("cpu-1t").replace("\n", "\r\n")) == parse(sample("cpu-1t"))
+
+
+def test_a_decimal_comma_is_a_decimal_point():
+    """A locale that prints 5,0011 means 5.0011."""
+    text = sample("cpu-1t")
+    assert parse(
+        re.sub(r"(?<=\d)\.(?=\d)", ",", text.replace("1.0.20", "VERSION")).replace("VERSION", "1.0.20")
+    ) == parse(text)
+
+
+def test_seconds_of_the_oldest_versions_are_milliseconds():
+    """A latency printed in s is stored in ms."""
+    text = sample("cpu-0.4.12").replace("2.59ms", "0.0025s").replace("2.62ms", "0.0026s")
+    metrics = parse(text)
+    assert metrics["latency_min_ms"] == pytest.approx(2.5)
+    assert metrics["latency_p95_ms"] == pytest.approx(2.6)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_every_metric_is_declared(name):
+    """The parser gives only declared metrics, and all of them but the percentiles that were not asked for."""
+    declared = {metric.name for metric in SysbenchCpu.metrics}
+    metrics = set(parse(sample(name)))
+    assert metrics <= declared
+    assert {name for name in declared - metrics if not re.fullmatch(r"latency_p\d+_ms", name)} == set()
+
+
+def test_a_percentile_is_named_by_its_rank():
+    """p99 is never stored under p95's name, a switched-off percentile is absent, an odd rank is refused."""
+    assert {name for name in parse(sample("cpu-p99-debug")) if name.startswith("latency_p")} == {"latency_p99_ms"}
+    assert not {name for name in parse(sample("cpu-percentile0")) if name.startswith("latency_p")}
+    with pytest.raises(ParseError, match="--percentile=97"):
+        parse(sample("cpu-1t").replace("95th", "97th"))
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "reason"),
+    [
+        ("cpu-help", 3, "printed help or refused"),
+        ("help", 1, "printed help or refused"),
+        ("version", 1, "cut off, or sysbench refused its arguments"),
+        ("fail-badcommand", 1, "cut off, or sysbench refused its arguments"),
+        ("fail-badoption", 1, "cut off, or sysbench refused its arguments"),
+        ("fail-nocommand", 1, "cut off, or sysbench refused its arguments"),
+        ("fail-badtest", 3, "sysbench failed.*nosuchtest"),
+        ("fail-prime0", 3, "sysbench failed.*cpu-max-prime: 0"),
+        ("fail-zero-threads", 1, "sysbench failed.*threads: 0"),
+        ("fail-forced-shutdown", 15, "sysbench failed.*forcing shutdown"),
+        ("cpu-checkpoints", 15, "report of a part of the run"),
+        ("memory-complete", 9, "another test of sysbench, not of cpu.*memory"),
+        ("fileio-rndrw", 8, "another test of sysbench, not of cpu"),
+        ("oltp_read_only", 12, "another test of sysbench, not of cpu"),
+    ],
+)
+def test_what_is_not_a_complete_run_of_cpu_is_refused(name, line, reason):
+    """Failures, help and other tests are refused with the line that shows what they are."""
+    with pytest.raises(ParseError, match=reason) as caught:
+        parse(sample(name))
+    assert caught.value.line == line
+
+
+def test_a_table_without_a_limit_of_primes_is_not_a_cpu_run():
+    """The mutex test prints nothing but the common table, and that is not enough."""
+    with pytest.raises(ParseError, match="no limit of prime numbers"):
+        parse(sample("mutex"))
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", " \t\r\n"])
+def test_empty_text_is_refused(text):
+    """Nothing printed is no result."""
+    with pytest.raises(ParseError, match="empty"):
+        parse(text)
+
+
+def test_two_runs_in_one_text_are_refused():
+    """Which of two runs was meant nobody can know."""
+    with pytest.raises(ParseError, match="second run") as caught:
+        parse(sample("cpu-1t") + sample("cpu-2t-events"))
+    assert caught.value.line == sample("cpu-1t").count("\n") + 1
+
+
+def test_an_unknown_version_is_refused():
+    """A version whose report nobody has checked is not read on the strength of a likeness."""
+    with pytest.raises(ParseError, match=r"sysbench 2\.0 is not known") as caught:
+        parse(sample("cpu-1t").replace("sysbench 1.0.20", "sysbench 2.0.0"))
+    assert caught.value.line == 1
+
+
+def test_totals_that_contradict_each_other_are_refused():
+    """An altered count no longer fits the fairness among threads."""
+    with pytest.raises(ParseError, match="do not make 1892 events"):
+        parse(sample("cpu-1t").replace(" 1891\n", " 1892\n"))
+    with pytest.raises(ParseError, match="order min, avg, max"):
+        parse(sample("cpu-1t").replace(" 3.31\n", " 1.31\n"))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_run_cut_after_any_line_is_whole_or_refused(name):
+    """A text that lacks its end gives every metric or none."""
+    text = sample(name)
+    whole = parse(text)
+    lines = text.splitlines(keepends=True)
+    complete = 0
+    for count in range(len(lines) + 1):
+        try:
+            assert parse("".join(lines[:count])) == whole
+        except ParseError:
+            complete = 0  # a longer piece must not be refused after a shorter one was read
+        else:
+            complete += 1
+    trailer = sum(not line.strip() or line.startswith("DEBUG") for line in lines[-8:])
+    assert 1 <= complete <= trailer + 1
+
+
+@pytest.mark.parametrize("name", ["cpu-1t", "docker-cpu-tty-crlf", "cpu-0.4.12"])
+def test_a_run_cut_at_any_character_is_whole_or_refused(name):
+    """Even a number cut in half is noticed."""
+    text = sample(name)
+    whole = parse(text)
+    for length in range(len(text)):
+        try:
+            assert parse(text[:length]) == whole
+        except ParseError:
+            continue
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_run_that_lost_any_line_of_a_result_is_refused(name):
+    """Without any one line the text gives the same metrics (the line carried none) or is refused."""
+    lines = sample(name).splitlines(keepends=True)
+    whole = parse(sample(name))
+    refused = 0
+    for gone in range(len(lines)):
+        try:
+            assert parse("".join(lines[:gone] + lines[gone + 1 :])) == whole
+        except ParseError:
+            refused += 1
+    assert refused >= len(whole)
+
+
+@given(st.text(max_size=400))
+def test_arbitrary_text_is_refused_and_nothing_else(text):
+    """No text makes the parser raise anything but ParseError."""
+    with pytest.raises(ParseError):
+        parse(text)
+
+
+@given(st.sampled_from(GOOD), st.data())
+def test_a_mutilated_run_never_breaks_the_parser(name, data):
+    """A piece replaced by anything is read in full or refused with ParseError."""
+    text = sample(name)
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 60)))
+    junk = data.draw(st.one_of(st.text(max_size=30), st.text("0123456789.,/\n ms", max_size=30)))
+    declared = {metric.name for metric in SysbenchCpu.metrics}
+    try:
+        metrics = parse(text[:start] + junk + text[end:])
+    except ParseError:
+        return
+    assert len(metrics) >= len(declared) - 5
+    assert all(value == value and abs(value) < 1e18 for value in metrics.values())  # noqa: PLR0124  NaN is unequal
+
+
+def test_the_command_line_of_the_defaults():
+    """One step, whose argument vector states every limit."""
+    (step,) = SysbenchCpu().steps(params())
+    assert step.argv == (
+        "sysbench",
+        "cpu",
+        "--cpu-max-prime=10000",
+        "--threads=1",
+        "--time=10",
+        "--events=0",
+        "--percentile=95",
+        "run",
+    )
+    assert step.timed
+    assert step.parse
+
+
+def test_rate_and_progress_are_given_only_when_asked_for():
+    """0 means none, and sysbench before 1.0 knows neither switch."""
+    (step,) = SysbenchCpu().steps(params(rate=50, report_interval=2.0, time=3.0))
+    assert step.argv[-3:] == ("--rate=50", "--report-interval=2", "run")
+    assert "--time=3" in step.argv
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"time": 0.0, "events": 0}, "it would never end"),
+        ({"time": 2.5}, r"whole seconds: time cannot be 2\.5 s; try 2 s"),
+        ({"report_interval": 0.5}, r"report_interval cannot be 0\.5 s; try 1 s"),
+    ],
+)
+def test_parameters_that_sysbench_cannot_serve_are_refused(changes, reason):
+    """A run without an end and a fraction of a second are refused before anything starts."""
+    with pytest.raises(UsageError, match=reason):
+        SysbenchCpu().steps(params(**changes))
+
+
+def test_the_time_that_a_job_will_take_is_known_only_with_a_time_limit():
+    """Events take as long as they take."""
+    assert SysbenchCpu().expected_seconds(params(time=2.0)) == 2.0
+    assert SysbenchCpu().expected_seconds(params(time=0.0, events=100)) is None

@@ -1,0 +1,137 @@
+"""sysbench cpu: how often a second every number up to a limit can be tested for being prime by trial division.
+
+It touches neither memory beyond the caches nor the kernel, so it shows what a CPU limit, a steal of the hypervisor
+or a frequency change takes away, and little else. Runs of 0.4 end after 10,000 events by default and runs of 1.0
+after 10 seconds: compare rates, not totals, and never across these versions, whose events differ in work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from bench_common.errors import ParseError, UsageError
+from workloads.base import Metric, Parameter, Step, Workload
+from workloads.sysbench_output import Summary, number, read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.spec import Scalar
+
+PERCENTILES: Final = ("50", "75", "90", "95", "99")
+"""The ranks that have a metric of their own: numbers of different ranks must never share a name."""
+
+_FACTS: Final = {
+    "test": r"Doing CPU performance benchmark",
+    "limit": r"(?:Maximum prime number checked in CPU test|Primer? numbers limit): (\d{1,18})",
+    "heading": r"CPU speed:",
+    "rate": r"events per second: +(\d{1,15}[.,]\d\d)",
+}
+
+
+class SysbenchCpu(Workload):
+    """The cpu test of sysbench."""
+
+    name: ClassVar[str] = "sysbench-cpu"
+    summary: ClassVar[str] = "CPU speed: prime numbers by trial division (sysbench cpu)"
+    image: ClassVar[str] = "weighbridge/sysbench"
+    binary: ClassVar[str] = "sysbench"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("threads", "int", 1, "threads that test numbers side by side", minimum=1, maximum=65536),
+        Parameter("cpu_max_prime", "int", 10000, "the limit up to which one event looks for primes", minimum=3),
+        Parameter("time", "duration", 10.0, "run time, whole seconds; 0 is until `events` are done", "s", minimum=0),
+        Parameter("events", "int", 0, "end after this many events; 0 is without limit", minimum=0),
+        Parameter("rate", "int", 0, "events a second to start at most; 0 is as fast as it goes", "1/s", minimum=0),
+        Parameter(
+            "percentile", "choice", "95", "rank of the latency percentile; 0 is none", choices=("0", *PERCENTILES)
+        ),
+        Parameter(
+            "report_interval", "duration", 0.0, "whole seconds between progress lines; 0 is none", "s", minimum=0
+        ),
+    )
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("events_per_second", "1/s", "higher", "events completed a second, all threads together"),
+        Metric("total_time_s", "s", "lower", "run time; says something where `events` ends the run"),
+        Metric("total_events", "events", "higher", "events completed; says something where `time` ends the run"),
+        Metric("latency_min_ms", "ms", "lower", "the fastest event"),
+        Metric("latency_avg_ms", "ms", "lower", "the mean event"),
+        Metric("latency_max_ms", "ms", "lower", "the slowest event"),
+        *(Metric(f"latency_p{rank}_ms", "ms", "lower", f"{rank} % of events were faster") for rank in PERCENTILES),
+        Metric("latency_sum_ms", "ms", "lower", "time of all events of all threads"),
+        Metric("thread_events_avg", "events", "higher", "events completed by a thread, mean over threads"),
+        Metric("thread_events_stddev", "events", "lower", "how unevenly threads were served: spread of their events"),
+        Metric("thread_time_avg_s", "s", "lower", "time that a thread spent in events, mean over threads"),
+        Metric("thread_time_stddev_s", "s", "lower", "how unevenly threads were served: spread of their time"),
+    )
+
+    def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
+        """Return the one command; raise `UsageError` where parameters ask for what sysbench cannot do."""
+        time_s = _whole_seconds(params, "time")
+        interval_s = _whole_seconds(params, "report_interval")
+        if not time_s and not params["events"]:
+            raise UsageError(f"{self.name}: time and events are both 0, so it would never end; give one of them")
+        argv = [
+            self.binary,
+            "cpu",
+            f"--cpu-max-prime={params['cpu_max_prime']}",
+            f"--threads={params['threads']}",
+            f"--time={time_s}",
+            f"--events={params['events']}",
+            f"--percentile={params['percentile']}",
+        ]
+        if params["rate"]:
+            argv.append(f"--rate={params['rate']}")
+        if interval_s:
+            argv.append(f"--report-interval={interval_s}")
+        return (Step("run", (*argv, "run")),)
+
+    def parse(self, text: str) -> dict[str, float]:
+        """Return the metrics of one complete run by sysbench 0.4, 0.5, 1.0 or 1.1.
+
+        Before 1.0 sysbench printed no rate; there ``events_per_second`` is its total number of events over its
+        total time, and ``latency_sum_ms`` its total time taken by event execution. 1.0 takes the rate over a
+        slightly different time than the total that it prints, so its own figure is used. The percentile is left
+        out where it was switched off.
+        """
+        run, facts = read_run(text, test="cpu", facts=_FACTS)
+        if "limit" not in facts:
+            raise ParseError("no limit of prime numbers is stated: this is another test of sysbench, not cpu")
+        if run.version.startswith("1.") and not ("rate" in facts and "heading" in facts):
+            raise ParseError("the events per second are missing, which sysbench cpu prints since 1.0.7")
+        rate = number(facts["rate"][1]) if "rate" in facts else run.total_events / run.total_time_s
+        return {
+            "events_per_second": rate,
+            "total_time_s": run.total_time_s,
+            "total_events": float(run.total_events),
+            "latency_min_ms": run.latency_min_ms,
+            "latency_avg_ms": run.latency_avg_ms,
+            "latency_max_ms": run.latency_max_ms,
+            **_percentile(run),
+            "latency_sum_ms": run.latency_sum_ms,
+            "thread_events_avg": run.events_avg,
+            "thread_events_stddev": run.events_stddev,
+            "thread_time_avg_s": run.time_avg_s,
+            "thread_time_stddev_s": run.time_stddev_s,
+        }
+
+    def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return the time limit; None where only the number of events ends the run."""
+        return float(str(params["time"])) or None
+
+
+def _percentile(run: Summary) -> dict[str, float]:
+    if run.percentile is None:
+        return {}
+    rank, value = run.percentile
+    if str(rank) not in PERCENTILES:
+        raise ParseError(
+            f"run with --percentile={rank}, for which there is no metric (there is: {', '.join(PERCENTILES)})"
+        )
+    return {f"latency_p{rank}_ms": value}
+
+
+def _whole_seconds(params: Mapping[str, Scalar], name: str) -> int:
+    value = float(str(params[name]))
+    if not value.is_integer():
+        raise UsageError(f"sysbench takes whole seconds: {name} cannot be {value:g} s; try {max(1, round(value))} s")
+    return int(value)

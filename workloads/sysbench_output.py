@@ -1,0 +1,302 @@
+"""Reads what sysbench 0.4, 0.5, 1.0 and 1.1 print, as strictly as they print it.
+
+Every test of sysbench prints the same frame: a banner, the options, lines of progress, what is particular to the
+test, and at the end a table of totals, latencies and the fairness among threads. The frame is read here, once; a
+workload brings the lines that only its own test prints. A line that nothing knows is an error, never skipped: a
+number taken from a text that was not understood is worse than no number.
+
+The last line of the table is printed with a fixed count of decimals, so a text that was cut off at any byte, as
+that of a killed run is, either still holds every number in full or is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from bench_common.errors import ParseError
+
+_NUMBER: Final = (
+    r"(\d{1,15}[.,]\d{1,15})"  # sysbench prints no thousands separator, so a comma is a locale's decimal point
+)
+
+
+def _line_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of a whole line; digits are ASCII's, so that what matches converts."""
+    return re.compile(pattern, re.ASCII)
+
+
+_BANNER: Final = _line_pattern(
+    r"sysbench (\d+\.\d+)[\w.+-]*(:\s+multi-threaded system evaluation benchmark| \(.*\))?"
+)
+_KNOWN_VERSIONS: Final = ("0.4", "0.5", "1.0", "1.1")
+_OPTIONS: Final = _line_pattern(r"Running the test with following options:")
+_THREADS: Final = _line_pattern(r"Number of threads: (\d{1,9})")
+_STARTED: Final = _line_pattern(r"Threads started!")
+
+_CHATTER: Final = tuple(
+    _line_pattern(pattern)
+    for pattern in (
+        r"WARNING: .*",
+        r"DEBUG:.*",
+        r"Debug mode enabled\.",
+        r"Target transaction rate: \d+/sec",
+        r"Report checkpoint\(s\) at .* seconds",
+        r"Forcing shutdown in \d+ seconds",
+        r"Report intermediate results every \d+ second\(s\)",
+        r"Random number generator seed is \d+ and will be (ignored|used)",
+        r"Initializing random number generator from .*",
+        r"Additional request validation enabled\.",
+        r"Warmup time: \d+s",
+        r"Warming up for \d+ seconds\.\.\.",
+        r"Initializing worker threads\.\.\.",
+        r"\[ *\d+ ?s ?\] (thds|threads): \d+,? .*",
+        r"Latency histogram \(values are in milliseconds\)",
+        r"value +-+ distribution -+ count",
+        r"\d+[.,]\d+ \|\** +\d+",
+        r"(Time|Event) limit exceeded, exiting\.\.\.",
+        r"\(last message repeated \d+ times\)",
+        r"Done\.",
+    )
+)
+_EXPLANATIONS: Final = (
+    (r"(FATAL|PANIC|ALERT|CRITICAL): .*|Number of unfinished transactions .*", "sysbench failed"),
+    (
+        r"Usage:.*|\w+ options:|Unknown command: .*|[Ii]nvalid .*|The '.*' test requires a command.*",
+        "sysbench printed help or refused its arguments; it ran nothing",
+    ),
+    (_BANNER.pattern, "a second run begins here; give one run at a time"),
+    (
+        r"\[ *\d+ ?s ?\] Checkpoint report:",
+        "a report of a part of the run (--report-checkpoints) is not the run's result",
+    ),
+    (
+        r"Running memory speed test.*|Doing memory operations.*|Extra file open flags.*|\d+ files, .*|File operations:|"
+        r"Doing thread subsystem.*|Doing mutex performance.*|SQL statistics:|OLTP test statistics:|.* OLTP test.*|"
+        r"Doing CPU performance benchmark|Prime numbers limit: \d+",
+        "this is the output of another test of sysbench, not of {test}",
+    ),
+)
+"""What a line that does not belong where it stands tells the user, the first that fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line that is not blank: its 1-based `number` and its text without the white space round it."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The numbers that every test of sysbench ends with; times in s, latencies in ms.
+
+    `percentile` is (rank, value) or None where it was switched off. `version` is major and minor, such as ``1.0``.
+    `rate` is 1.1's own events per second. Fairness is over threads: events and execution time, mean and standard
+    deviation.
+    """
+
+    version: str
+    threads: int
+    total_time_s: float
+    total_events: int
+    rate: float | None
+    latency_min_ms: float
+    latency_avg_ms: float
+    latency_max_ms: float
+    latency_sum_ms: float
+    percentile: tuple[int, float] | None
+    events_avg: float
+    events_stddev: float
+    time_avg_s: float
+    time_stddev_s: float
+
+
+def number(text: str) -> float:
+    """Return the value of a number as sysbench prints it, with either decimal point."""
+    return float(text.replace(",", "."))
+
+
+def read_run(text: str, *, test: str, facts: Mapping[str, str]) -> tuple[Summary, dict[str, re.Match[str]]]:
+    """Return the summary of the one run in `text`, and the matches of the test's own lines by name.
+
+    `facts` maps names to regular expressions of whole lines that only `test` prints; each may occur once. Raises
+    `ParseError` when the text is anything but one complete, successful run.
+    """
+    return _Reading(text, test, {name: _line_pattern(pattern) for name, pattern in facts.items()}).run()
+
+
+class _Reading:
+    """One pass over the lines of a text."""
+
+    def __init__(self, text: str, test: str, facts: Mapping[str, re.Pattern[str]]) -> None:
+        self._lines: Iterator[Line] = iter(_lines(text))
+        self._test = test
+        self._facts = facts
+        self._found: dict[str, re.Match[str]] = {}
+        self._line: Line | None = None
+        self._last: Line | None = None
+        self._begun = False
+        self._advance()
+
+    def run(self) -> tuple[Summary, dict[str, re.Match[str]]]:
+        if self._line is None:
+            raise ParseError("empty: sysbench printed nothing (was it started at all?)")
+        self._progress_until(_BANNER, "sysbench's banner with its version")
+        version = self._banner()
+        self._progress_until(_OPTIONS, "'Running the test with following options:'")
+        self._begun = True
+        self._advance()
+        threads = self._expect(_THREADS, "'Number of threads: N'")
+        self._progress_until(_STARTED, "'Threads started!'")
+        self._advance()
+        summary = self._summary(version, threads)
+        while self._line is not None:
+            self._chatter("nothing more after the table")
+        return summary, self._found
+
+    def _banner(self) -> str:
+        match = self._expect(_BANNER, "sysbench's banner")
+        if match[1] not in _KNOWN_VERSIONS:
+            self._fail(f"sysbench {match[1]} is not known (known: {', '.join(_KNOWN_VERSIONS)})", self._last)
+        return match[1]
+
+    def _summary(self, version: str, threads: re.Match[str]) -> Summary:
+        header = _line_pattern(r"(General statistics|Test execution summary|Throughput):")
+        self._progress_until(header, "the table of totals")
+        self._advance()
+        rate = self._option(rf"events/s \(eps\): +{_NUMBER}")
+        total = self._expect(_line_pattern(rf"(?:total time|time elapsed): +{_NUMBER}s"), "'total time: Xs'")
+        events = self._expect(_line_pattern(r"total number of events: +(\d{1,18})"), "'total number of events: N'")
+        where = self._last
+        executed = self._option(rf"total time taken by event execution: +{_NUMBER}s?")
+        latency = _line_pattern(r"Latency \((ms)\):|(?:per-request statistics|response time):")
+        unit = "ms" if self._expect(latency, "the table of latencies")[1] else ""
+        low, mean, high = (self._milliseconds(name, unit) for name in ("min", "avg", "max"))
+        percentile = self._percentile(unit)
+        summed = self._option(rf"sum: +{_NUMBER}")
+        if executed is None and summed is None:
+            self._refuse("'sum: X'")
+        self._expect(_line_pattern("Threads fairness:"), "'Threads fairness:'")
+        share = self._expect(
+            _line_pattern(r"events \(avg/stddev\): +(\d{1,15}[.,]\d{4})/(\d{1,15}[.,]\d\d)"), "events per thread"
+        )
+        time = self._expect(
+            _line_pattern(r"execution time \(avg/stddev\): +(\d{1,15}[.,]\d{4})/(\d{1,15}[.,]\d\d)"),
+            "execution time per thread",
+        )
+        summary = Summary(
+            version=version,
+            threads=int(threads[1]),
+            total_time_s=number(total[1]),
+            total_events=int(events[1]),
+            rate=number(rate[1]) if rate else None,
+            latency_min_ms=low,
+            latency_avg_ms=mean,
+            latency_max_ms=high,
+            latency_sum_ms=number(summed[1]) if summed else number(executed[1]) * 1000 if executed else 0.0,
+            percentile=percentile,
+            events_avg=number(share[1]),
+            events_stddev=number(share[2]),
+            time_avg_s=number(time[1]),
+            time_stddev_s=number(time[2]),
+        )
+        self._check(summary, where)
+        return summary
+
+    def _check(self, summary: Summary, where: Line | None) -> None:
+        """Refuse totals that contradict each other: the text was altered, or the run did not end by itself."""
+        if summary.total_events == 0 or summary.total_time_s == 0 or summary.threads == 0:
+            self._fail("no event was completed, so there is nothing to measure", where)
+        if abs(summary.events_avg * summary.threads - summary.total_events) > 0.0001 * summary.threads:
+            self._fail(
+                f"{summary.threads} threads with {summary.events_avg:g} events each do not make "
+                f"{summary.total_events} events",
+                where,
+            )
+        if not summary.latency_min_ms <= summary.latency_avg_ms <= summary.latency_max_ms:
+            self._fail("the latencies are not in the order min, avg, max", where)
+
+    def _milliseconds(self, name: str, unit: str) -> float:
+        pattern = rf"{name}: +{_NUMBER}" + ("()" if unit else "(ms|s)")
+        match = self._expect(_line_pattern(pattern), f"'{name}: X{'' if unit else 'ms'}'")
+        return number(match[1]) * (1000 if match[2] == "s" else 1)
+
+    def _percentile(self, unit: str) -> tuple[int, float] | None:
+        if self._option("percentile stats: +disabled"):
+            return None
+        if unit:
+            match = self._expect(
+                _line_pattern(rf"(\d{{1,3}})(?:st|nd|rd|th) percentile: +{_NUMBER}()"), "a percentile"
+            )
+        else:
+            match = self._expect(
+                _line_pattern(rf"approx\. +(\d{{1,3}}) percentile: +{_NUMBER}(ms|s)"), "a percentile"
+            )
+        return int(match[1]), number(match[2]) * (1000 if match[3] == "s" else 1)
+
+    def _progress_until(self, wanted: re.Pattern[str], what: str) -> None:
+        while self._line is None or not wanted.fullmatch(self._line.text):
+            self._chatter(what)
+
+    def _chatter(self, what: str) -> None:
+        """Pass over a line that carries no result, or note one of the test's own."""
+        line = self._line
+        if line is None:
+            self._refuse(what)
+        for name, pattern in self._facts.items():
+            match = pattern.fullmatch(line.text)
+            if match:
+                if name in self._found:
+                    self._fail("this line occurs twice: there is more than one run in the text", line)
+                self._found[name] = match
+                break
+        else:
+            if not any(pattern.fullmatch(line.text) for pattern in _CHATTER):
+                self._refuse(what)
+        self._advance()
+
+    def _expect(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        match = pattern.fullmatch(self._line.text) if self._line else None
+        if match is None:
+            self._refuse(what)
+        self._advance()
+        return match
+
+    def _option(self, pattern: str) -> re.Match[str] | None:
+        match = _line_pattern(pattern).fullmatch(self._line.text) if self._line else None
+        if match:
+            self._advance()
+        return match
+
+    def _advance(self) -> None:
+        self._last, self._line = self._line, next(self._lines, None)
+
+    def _refuse(self, expected: str) -> NoReturn:
+        """Say what is wrong at the present line, where `expected` should have been."""
+        line = self._line
+        if line is None:
+            why = "cut off" if self._begun else "cut off, or sysbench refused its arguments and says why on stderr"
+            self._fail(f"the text ends here, before {expected}: the run was {why}", self._last)
+        for pattern, meaning in _EXPLANATIONS:
+            if _line_pattern(pattern).fullmatch(line.text):
+                self._fail(meaning.format(test=self._test), line)
+        self._fail(f"not a line that a run of sysbench {self._test} prints here; expected {expected}", line)
+
+    @staticmethod
+    def _fail(message: str, line: Line | None) -> NoReturn:
+        raise ParseError(message, line=line.number if line else None, text=line.text if line else None)
+
+
+def _lines(text: str) -> list[Line]:
+    """Split at LF only, as sysbench ends its lines; what a terminal or an editor adds, goes.
+
+    That is the CR before the LF, a NUL, a byte order mark, and a terminal's echo of a control character
+    (``^@``) in front of the first line.
+    """
+    plain = text.lstrip("\ufeff\0").removeprefix("^@")
+    stripped = (line.strip(" \t\r\0") for line in plain.split("\n"))
+    return [Line(position, line) for position, line in enumerate(stripped, start=1) if line]
