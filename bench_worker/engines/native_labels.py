@@ -1,0 +1,188 @@
+"""The labels of the native engine: three environment variables on each process, one small file in each directory.
+
+A plain process has no place for labels but its environment, which the kernel keeps readable in /proc and which
+children inherit. Nothing is ever recognised by its name alone: no label, not ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import gevent
+
+from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+VARIABLES: Final = {
+    RUN_LABEL: "WEIGHBRIDGE_RUN",
+    WORKER_LABEL: "WEIGHBRIDGE_WORKER",
+    TICKET_LABEL: "WEIGHBRIDGE_TICKET",
+}
+LABEL_FILE: Final = "labels.json"
+
+_DEATH_TIMEOUT_S = 5.0
+_STAT_STATE = 0
+_STAT_START_TICKS = 19
+"""Positions in /proc/PID/stat after the command's name (proc(5): fields 3 and 22)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedProcess:
+    """A live process that carries our labels; `start_ticks` tells it from a later one with the same number."""
+
+    pid: int
+    start_ticks: int
+    command: str
+    labels: Mapping[str, str]
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedDirectory:
+    """A private directory that carries our labels."""
+
+    path: Path
+    labels: Mapping[str, str]
+    age_s: float
+
+
+def matches(labels: Mapping[str, str], run_id: str | None, worker_id: str | None) -> bool:
+    """Say whether something with these labels is ours, of that run (None: any) and of that worker (None: any)."""
+    return RUN_LABEL in labels and all(
+        wanted is None or labels.get(label) == wanted
+        for label, wanted in ((RUN_LABEL, run_id), (WORKER_LABEL, worker_id))
+    )
+
+
+def home() -> Path:
+    """Return the directory that holds the private directories: on $TMPDIR, else on /var/tmp, which is a disk.
+
+    /tmp is memory on many systems, and a baseline that writes to memory is no match for a container that writes to a
+    disk.
+    """
+    parent = Path(os.environ.get("TMPDIR") or ("/var/tmp" if Path("/var/tmp").is_dir() else tempfile.gettempdir()))  # noqa: S108
+    return parent / f"weighbridge-native-{os.geteuid()}"
+
+
+def make_home() -> Path:
+    """Make `home` for this user alone; raise `EngineUnavailable` when somebody else owns what is there."""
+    path = home()
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise EngineUnavailable(f"cannot make {path}: {error.strerror}; set TMPDIR to a writable disk") from error
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077 or not path.is_dir() or path.is_symlink():
+        raise EngineUnavailable(f"{path} is not a directory of this user alone; remove it, or set TMPDIR elsewhere")
+    return path
+
+
+def write_labels(directory: Path, labels: Mapping[str, str]) -> None:
+    """Label a private directory."""
+    (directory / LABEL_FILE).write_text(json.dumps(dict(labels)), encoding="utf-8")
+
+
+def marked_directories() -> list[MarkedDirectory]:
+    """Return every private directory of this user that carries a label."""
+    try:
+        candidates = list(home().iterdir())
+    except OSError:
+        return []
+    found = []
+    for path in candidates:
+        try:
+            labels: Any = json.loads((path / LABEL_FILE).read_text(encoding="utf-8"))
+            age_s = time.time() - path.stat().st_mtime
+        except (OSError, ValueError):
+            continue
+        if isinstance(labels, dict) and isinstance(labels.get(RUN_LABEL), str):
+            found.append(MarkedDirectory(path, labels, max(0.0, age_s)))
+    return found
+
+
+def marked_processes() -> Iterator[MarkedProcess]:
+    """Yield every live process that carries a label and that this user may look into."""
+    uptime_s = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        labels = _labels_of(int(entry.name))
+        if RUN_LABEL not in labels:
+            continue
+        try:
+            command, fields = read_stat(int(entry.name))
+        except OSError:
+            continue
+        start_ticks = int(fields[_STAT_START_TICKS])
+        yield MarkedProcess(int(entry.name), start_ticks, command, labels, uptime_s - start_ticks / ticks_per_s)
+
+
+def _labels_of(pid: int) -> dict[str, str]:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    if b"WEIGHBRIDGE_" not in environment:
+        return {}
+    variables = dict(item.partition("=")[::2] for item in os.fsdecode(environment).split("\0"))
+    return {label: variables[name] for label, name in VARIABLES.items() if name in variables}
+
+
+def read_stat(pid: int) -> tuple[str, list[str]]:
+    """Return the command's name and the fields after it of /proc/PID/stat; raise `OSError` when it is gone."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    before, _, after = text.rpartition(")")
+    return before.partition("(")[2], after.split()
+
+
+def state_of(pid: int) -> str:
+    """Return the kernel's letter for the state of a process (``T`` stopped), or ``X`` when it is gone."""
+    try:
+        return read_stat(pid)[1][_STAT_STATE]
+    except OSError:
+        return "X"
+
+
+def kill_marked(process: MarkedProcess) -> None:
+    """Kill a marked process and return when it is dead; one that is gone already is not an error.
+
+    The pidfd pins the process, so the check of its labels and the signal concern the same one. Raises
+    `InfrastructureError` when it may not be killed or does not die.
+    """
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if _labels_of(process.pid) != dict(process.labels) or _start_ticks(process.pid) != process.start_ticks:
+            return
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        deadline = time.monotonic() + _DEATH_TIMEOUT_S
+        while state_of(process.pid) not in "ZX" and _start_ticks(process.pid) == process.start_ticks:
+            if time.monotonic() > deadline:
+                raise InfrastructureError(f"process {process.pid} ({process.command}) does not die of SIGKILL")
+            gevent.sleep(0.002)
+    except ProcessLookupError:
+        return
+    except PermissionError as error:
+        raise InfrastructureError(f"process {process.pid} is another user's: {error.strerror}") from error
+    finally:
+        os.close(pidfd)
+
+
+def _start_ticks(pid: int) -> int:
+    try:
+        return int(read_stat(pid)[1][_STAT_START_TICKS])
+    except OSError:
+        return -1

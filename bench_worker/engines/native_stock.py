@@ -1,0 +1,158 @@
+"""What stands for a container in the native engine, and how its processes are waited for, frozen and cleared away."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+import gevent
+
+from bench_common.errors import InfrastructureError
+from bench_worker.engines import native_labels
+from bench_worker.engines.base import Container, Done, OperationFailed
+from bench_worker.processes import CommandNotFound, NotExecutable, Process, SpawnFailed, WaitTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_SIGNALLED = 128
+"""What a shell and every engine add to a signal's number to make an exit code."""
+
+_STATE_POLL_S = 0.0002
+
+
+@dataclass(slots=True)
+class Stock:
+    """What stands for a container: its private directory and the processes started in it."""
+
+    directory: Path
+    main: Process | None = None
+    beside: list[Process] = field(default_factory=list)
+
+    @property
+    def work(self) -> Path:
+        """The directory that the processes run in."""
+        return self.directory / "work"
+
+    def processes(self) -> list[Process]:
+        """Every process that was started in it, dead or alive."""
+        return [process for process in (self.main, *self.beside) if process is not None]
+
+
+def stock_of(container: Container) -> Stock:
+    """Return what `create` made for this container; fail with ``not-found`` where there is none."""
+    if not isinstance(container.handle, Stock):
+        fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
+    return container.handle
+
+
+def running(container: Container) -> Process:
+    """Return the main process; fail with ``conflict`` when it does not run."""
+    main = stock_of(container).main
+    if main is None or main.exit is not None:
+        fail("conflict", f"{container.name} is not running", time.monotonic_ns())
+    return main
+
+
+def wait_for(process: Process, start_ns: int, deadline: float, *, kill_late: bool = False) -> Done:
+    """Wait for the end of a process until `deadline` (monotonic seconds); the end stamp is the reaper's."""
+    try:
+        ended = process.wait(max(0.0, deadline - time.monotonic()))
+    except WaitTimeout as error:
+        failed_ns = time.monotonic_ns()
+        if kill_late:
+            process.signal_group(signal.SIGKILL)
+        raise OperationFailed("timeout", str(error), start_ns=start_ns, end_ns=failed_ns) from error
+    code = ended.code if ended.code >= 0 else _SIGNALLED - ended.code
+    return Done(start_ns, max(start_ns, ended.end_ns), exit_code=code)
+
+
+def signal_and_see(container: Container, number: signal.Signals, timeout_s: float, *, stopped: bool) -> Done:
+    """Send SIGSTOP or SIGCONT to the group and return when the main process is seen stopped, or no longer so."""
+    main = running(container)
+    start_ns = time.monotonic_ns()
+    if (native_labels.state_of(main.pid) == "T") is stopped:
+        fail("conflict", f"{container.name} is {'already' if stopped else 'not'} paused", start_ns)
+    if not main.signal_group(number):
+        fail("conflict", f"{container.name} is not running", start_ns)
+    deadline_ns = start_ns + int(timeout_s * 1e9)
+    while (native_labels.state_of(main.pid) == "T") is not stopped:
+        if main.exit is not None:
+            fail("conflict", f"{container.name} ended meanwhile", start_ns)
+        if time.monotonic_ns() > deadline_ns:
+            fail("timeout", f"{container.name} did not take {number.name} in {timeout_s:g} s", start_ns)
+        gevent.sleep(_STATE_POLL_S)
+    return Done(start_ns, time.monotonic_ns())
+
+
+def _group_exists(leader: int) -> bool:
+    try:
+        os.killpg(leader, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def kill_stragglers(stock: Stock, labels: Mapping[str, str], start_ns: int) -> None:
+    """Kill what is left in the groups of leaders that have ended: found by label, never by a number alone."""
+    if not any(_group_exists(process.pid) for process in stock.processes()):
+        return
+    for process in native_labels.marked_processes():
+        if all(labels.get(label) == value for label, value in process.labels.items()):
+            try:
+                native_labels.kill_marked(process)
+            except InfrastructureError as error:
+                fail("engine", str(error), start_ns)
+
+
+def delete_directory(directory: Path) -> int:
+    """Delete a directory with all that is in it and return the stamp of it; one that is gone is no error.
+
+    A native thread does it: a benchmark's files may take the disk a while, and the loop must turn.
+    """
+    end_ns: int = gevent.get_hub().threadpool.apply(_delete, (directory,))
+    return end_ns
+
+
+def _delete(directory: Path) -> int:
+    with suppress(FileNotFoundError):
+        shutil.rmtree(directory)
+    return time.monotonic_ns()
+
+
+def spawn_kind(error: SpawnFailed) -> str:
+    """Return the kind of failure (see `OperationFailed`) that a failed spawn is."""
+    if isinstance(error, CommandNotFound):
+        return "command-not-found"
+    return "not-executable" if isinstance(error, NotExecutable) else _disk_kind(error.__cause__)
+
+
+def _disk_kind(error: BaseException | None) -> str:
+    full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return "disk-full" if full else "engine"
+
+
+@contextmanager
+def disk_errors(start_ns: int) -> Iterator[None]:
+    """Turn errors of the file system into failures of the operation that began at `start_ns`."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise OperationFailed(
+            "conflict", f"the name is taken: {error.filename}", start_ns=start_ns, end_ns=time.monotonic_ns()
+        ) from error
+    except OSError as error:
+        text = f"{error.filename}: {error.strerror}"
+        raise OperationFailed(_disk_kind(error), text, start_ns=start_ns, end_ns=time.monotonic_ns()) from error
+
+
+def fail(kind: str, message: str, start_ns: int) -> NoReturn:
+    """Raise the failure of an operation that began at `start_ns` and ends now."""
+    raise OperationFailed(kind, message, start_ns=start_ns, end_ns=time.monotonic_ns())
