@@ -1,0 +1,167 @@
+"""What the texts of /proc say: pure functions, one for each file, for kernels old and new.
+
+Sources: proc(5), and Documentation/admin-guide/iostats.rst of the Linux kernel. A text that is not what the function
+knows raises `ValueError` with the offending line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+SECTOR_BYTES: Final = 512
+"""The unit of /proc/diskstats, whatever the device's own sector is."""
+
+DISK_FIELDS: Final = 11
+"""Counters of a disk since Linux 2.6.25; newer kernels append more. Lines with fewer are partitions of older ones."""
+
+CPU_FIELDS: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+"""The columns that add up to all time. guest and guest_nice follow and are part of user and nice already."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTicks:
+    """Time of all CPUs together since boot, in USER_HZ ticks; fields that an old kernel lacks are 0.
+
+    `user` includes nice and guests' time, `system` includes hard and soft interrupts.
+    """
+
+    user: int
+    system: int
+    iowait: int
+    steal: int
+    idle: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcStat:
+    """What /proc/stat says: CPU time, the number of CPUs on line, and processes that run at this moment."""
+
+    cpu: CpuTicks
+    cpus: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory in bytes. `used` is total less available, so caches that can be dropped count as free."""
+
+    total: int
+    available: int
+    swap_total: int
+    swap_used: int
+
+    @property
+    def used(self) -> int:
+        """Total less available."""
+        return self.total - self.available
+
+
+@dataclass(frozen=True, slots=True)
+class DiskCounters:
+    """What a block device has done since boot."""
+
+    read_operations: int
+    read_bytes: int
+    write_operations: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetCounters:
+    """What a network interface has carried since it was made, in bytes."""
+
+    received_bytes: int
+    sent_bytes: int
+
+
+def parse_stat(text: str) -> ProcStat:
+    """Parse /proc/stat."""
+    cpu: CpuTicks | None = None
+    cpus = running = 0
+    for line in text.splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "cpu":
+            cpu = _cpu_ticks(line, rest)
+        elif word.startswith("cpu"):
+            cpus += 1
+        elif word == "procs_running":
+            running = int(rest)
+    if cpu is None:
+        raise ValueError(f"/proc/stat: no line 'cpu' in {text[:80]!r}")
+    return ProcStat(cpu, cpus, running)
+
+
+def _cpu_ticks(line: str, rest: str) -> CpuTicks:
+    try:
+        values = [int(value) for value in rest.split()]
+    except ValueError as error:
+        raise ValueError(f"/proc/stat: not numbers: {line!r}") from error
+    at_least = CPU_FIELDS.index("idle") + 1
+    if len(values) < at_least:
+        raise ValueError(f"/proc/stat: fewer than {at_least} numbers: {line!r}")
+    values += [0] * (len(CPU_FIELDS) - len(values))
+    user, nice, system, idle, iowait, irq, softirq, steal = values[: len(CPU_FIELDS)]
+    return CpuTicks(user + nice, system + irq + softirq, iowait, steal, idle)
+
+
+def parse_meminfo(text: str) -> MemoryUse:
+    """Parse /proc/meminfo.
+
+    Before Linux 3.14 there is no MemAvailable; free memory, buffers and page cache less shared memory stand for it.
+    """
+    fields: dict[str, int] = {}
+    for line in text.splitlines():
+        name, separator, rest = line.partition(":")
+        words = rest.split()
+        if separator and words and words[0].isdigit():
+            fields[name] = int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+    try:
+        total, free = fields["MemTotal"], fields["MemFree"]
+    except KeyError as error:
+        raise ValueError(f"/proc/meminfo: no {error.args[0]} in {text[:80]!r}") from error
+    cache = fields.get("Buffers", 0) + fields.get("Cached", 0) - fields.get("Shmem", 0)
+    available = fields.get("MemAvailable", free + max(0, cache))
+    swap_total = fields.get("SwapTotal", 0)
+    return MemoryUse(total, min(available, total), swap_total, swap_total - fields.get("SwapFree", 0))
+
+
+def parse_diskstats(text: str) -> dict[str, DiskCounters]:
+    """Parse /proc/diskstats; return counters by device name, whole disks and partitions alike."""
+    disks = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 3 + DISK_FIELDS:
+            continue
+        try:
+            reads, _, read_sectors, _, writes, _, written_sectors = (int(word) for word in words[3:10])
+        except ValueError as error:
+            raise ValueError(f"/proc/diskstats: not numbers: {line!r}") from error
+        disks[words[2]] = DiskCounters(reads, read_sectors * SECTOR_BYTES, writes, written_sectors * SECTOR_BYTES)
+    return disks
+
+
+def parse_net_dev(text: str) -> dict[str, NetCounters]:
+    """Parse /proc/net/dev; return counters by interface name.
+
+    Old kernels print no space behind the colon, and an alias's name holds a colon itself.
+    """
+    interfaces = {}
+    for line in text.splitlines():
+        name, separator, rest = line.rpartition(":")
+        if not separator:
+            continue
+        words = rest.split()
+        try:
+            interfaces[name.strip()] = NetCounters(int(words[0]), int(words[8]))
+        except (ValueError, IndexError) as error:
+            raise ValueError(f"/proc/net/dev: not 16 numbers: {line!r}") from error
+    return interfaces
+
+
+def parse_loadavg(text: str) -> float:
+    """Parse /proc/loadavg; return the load average of one minute."""
+    try:
+        return float(text.split(maxsplit=1)[0])
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"/proc/loadavg: {text[:80]!r}") from error
