@@ -59,6 +59,7 @@ class CharsView(NoticesView):
 
     def begin(self, snapshot: Snapshot) -> None:
         """Say what the characters mean."""
+        super().begin(snapshot)
         self.outlet.write(f"{one_line(snapshot.scenario)}: one character per job\n{LEGEND}")
         if snapshot.noop:
             self.outlet.write("  NO-OP: nothing is executed, this is the harness's own ceiling\n")

@@ -23,6 +23,7 @@ class LinesView(NoticesView):
 
     def begin(self, snapshot: Snapshot) -> None:
         """Show the first line."""
+        super().begin(snapshot)
         self.outlet.write(f"{status_line(snapshot)}\n")
 
     def refresh(self, snapshot: Snapshot) -> None:

@@ -7,7 +7,6 @@ replaced by one line. What others write while it is up (log records, warnings) i
 from __future__ import annotations
 
 import atexit
-import logging
 import sys
 from typing import TYPE_CHECKING, TextIO, cast
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from bench_master.progress.quantities import one_line
+from bench_master.progress.quantities import printable
 from bench_master.progress.screen import render
 from bench_master.progress.view import NoticesView, closing_line
 
@@ -28,10 +27,8 @@ class LiveView(NoticesView):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._stream = stream
         self._console = Console(file=cast("TextIO", self.outlet), force_terminal=True, highlight=False)
         self._live: Live | None = None
-        self._diverted: list[logging.StreamHandler[TextIO]] = []
 
     def begin(self, snapshot: Snapshot) -> None:
         """Take the terminal: hide the cursor, divert what others print, draw."""
@@ -41,7 +38,7 @@ class LiveView(NoticesView):
         )
         atexit.register(self.close)
         self._live.start()
-        self._divert_log()
+        super().begin(snapshot)
         self.refresh(snapshot)
 
     def refresh(self, snapshot: Snapshot) -> None:
@@ -56,7 +53,7 @@ class LiveView(NoticesView):
         if self._live is None:
             super().say(text)
         else:
-            self._console.print(Text(one_line(text)))
+            self._console.print(Text(printable(text)))
 
     def end(self, snapshot: Snapshot) -> None:
         """Replace the picture by one line that sums up."""
@@ -70,21 +67,9 @@ class LiveView(NoticesView):
         """Give the terminal back; the last picture stays where it is."""
         live, self._live = self._live, None
         if live is not None:
-            self._undivert_log()
             # A line that is not complete yet would be lost with the diversion.
             sys.stdout.flush()
             sys.stderr.flush()
             live.stop()
             atexit.unregister(self.close)
         super().close()
-
-    def _divert_log(self) -> None:
-        """Send log records that would go to stderr the way of `sys.stderr`, which `Live` has taken."""
-        for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and handler.stream is self._stream:
-                handler.setStream(sys.stderr)
-                self._diverted.append(handler)
-
-    def _undivert_log(self) -> None:
-        while self._diverted:
-            self._diverted.pop().setStream(self._stream)

@@ -25,7 +25,7 @@ BACKLOG_BYTES: Final = 65_536
 """What is kept for a screen that takes nothing at present."""
 
 CLOSE_S: Final = 2.0
-"""How long the last words may wait for the screen."""
+"""How long the last words may wait for the screen, all together."""
 
 
 class Outlet:
@@ -37,6 +37,7 @@ class Outlet:
         self._backlog = b""
         self._left_out = 0
         self._gone = False
+        self._deadline: float | None = None
 
     @property
     def encoding(self) -> str:
@@ -72,8 +73,10 @@ class Outlet:
         self._drain(0)
 
     def close(self) -> None:
-        """Give the screen `CLOSE_S` seconds to take what is left. The stream itself stays open."""
-        self._drain(CLOSE_S)
+        """Give the screen `CLOSE_S` seconds, from the first call on, to take what is left; leave the stream open."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + CLOSE_S
+        self._drain(self._deadline - time.monotonic())
 
     def isatty(self) -> bool:
         """Whether the stream is a terminal."""

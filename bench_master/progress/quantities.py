@@ -37,5 +37,10 @@ def three_digits(value: float) -> str:
 
 def one_line(text: str) -> str:
     """Return `text` as one line that cannot steer a terminal: an engine's message may hold any characters at all."""
-    words = " ".join(text.split())
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in words)
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """Return `text`, lines and indentation kept, with everything that could steer a terminal written out."""
+    lines = text.expandtabs().splitlines()
+    return "\n".join("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines)

@@ -13,8 +13,9 @@ import numpy as np
 
 from bench_common.errors import UsageError
 from bench_common.terminal import check_choice
+from bench_master.progress.log_lines import LogDiversion
 from bench_master.progress.outlet import Outlet
-from bench_master.progress.quantities import clock, one_line, three_digits
+from bench_master.progress.quantities import clock, printable, three_digits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ class View:
         """Show the run as it is now."""
 
     def say(self, text: str) -> None:
-        """Show a line that must be seen, such as that a worker was lost."""
+        """Show what must be seen, such as that a worker was lost: a line, or more."""
 
     def end(self, snapshot: Snapshot) -> None:
         """Show how the run ended."""
@@ -72,13 +73,20 @@ class NoticesView(View):
 
     def __init__(self, stream: TextIO) -> None:
         self.outlet = Outlet(stream)
+        self._log = LogDiversion(stream, self.say)
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Let log records be shown by the view."""
+        del snapshot
+        self._log.start()
 
     def say(self, text: str) -> None:
         """Show `text` on a line."""
-        self.outlet.write(f"{one_line(text)}\n")
+        self.outlet.write(f"{printable(text)}\n")
 
     def close(self) -> None:
         """Give the screen time to take the last words."""
+        self._log.stop()
         self.outlet.close()
 
 

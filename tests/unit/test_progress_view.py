@@ -1,0 +1,182 @@
+"""Which view is chosen, and what the plain ones show."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+
+import numpy as np
+import pytest
+
+from bench_common.errors import UsageError
+from bench_common.records import JOB_ROW
+from bench_master.progress.chars import CharsView
+from bench_master.progress.lines import LinesView
+from bench_master.progress.live import LiveView
+from bench_master.progress.snapshot import Snapshot, TrialRow
+from bench_master.progress.view import NoticesView, View, choose_view
+
+GOOD = {"TERM": "xterm-256color"}
+
+
+class Terminal(io.StringIO):
+    """A terminal that only remembers what was written."""
+
+    def __init__(self, encoding="utf-8"):
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self):
+        return self._encoding
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("mode", "stream", "environ", "view"),
+    [
+        ("auto", Terminal(), GOOD, LiveView),
+        ("live", Terminal(), GOOD, LiveView),
+        ("auto", io.StringIO(), GOOD, CharsView),
+        ("auto", Terminal(), {"TERM": "dumb"}, CharsView),
+        ("auto", Terminal(), {}, CharsView),
+        ("auto", Terminal("iso8859-1"), GOOD, CharsView),
+        ("chars", Terminal(), GOOD, CharsView),
+        ("lines", Terminal(), GOOD, LinesView),
+        ("none", Terminal(), GOOD, NoticesView),
+    ],
+)
+def test_the_view_suits_the_stream(mode, stream, environ, view):
+    """The live view is for terminals that can show it; everything else is as asked for."""
+    assert type(choose_view(mode, stream, environ=environ)) is view
+
+
+@pytest.mark.parametrize("mode", ["auto", "live", "chars", "lines", "none"])
+def test_quiet_shows_nothing_at_all(mode):
+    """With -q not a character is written from beginning to end."""
+    terminal = Terminal()
+    with choose_view(mode, terminal, quiet=True, environ=GOOD) as view:
+        assert type(view) is View
+        view.begin(Snapshot("s"))
+        view.jobs(np.zeros(3, dtype=JOB_ROW))
+        view.say("worker lost")
+        view.refresh(Snapshot("s"))
+        view.end(Snapshot("s"))
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "reason"),
+    [
+        (io.StringIO(), GOOD, "not a terminal"),
+        (Terminal(), {"TERM": "dumb"}, "TERM=dumb"),
+        (Terminal("ascii"), GOOD, "encoding is ascii"),
+    ],
+)
+def test_a_live_view_that_cannot_be_is_refused_with_the_reason(stream, environ, reason):
+    """--progress live says why not, and what to use."""
+    with pytest.raises(UsageError, match=f"{reason}.*use --progress chars or lines"):
+        choose_view("live", stream, environ=environ)
+
+
+def test_an_unknown_mode_is_refused_with_the_nearest():
+    """A misspelt mode names the right one, quiet or not."""
+    for quiet in (False, True):
+        with pytest.raises(UsageError, match="did you mean 'chars'"):
+            choose_view("char", io.StringIO(), quiet=quiet)
+
+
+def test_notices_are_all_that_none_shows():
+    """--progress none shows what must be seen and nothing else."""
+    out = io.StringIO()
+    view = choose_view("none", out)
+    view.begin(Snapshot("s"))
+    view.refresh(Snapshot("s"))
+    view.say("worker w-1 was lost")
+    view.end(Snapshot("s"))
+    assert out.getvalue() == "worker w-1 was lost\n"
+
+
+def test_lines_come_at_intervals_of_the_run():
+    """A line at the start, then one in five seconds however often the view is refreshed, then the sum."""
+    out = io.StringIO()
+    view = choose_view("lines", out)
+    trial = TrialRow(2, 9, 0, "engine=docker", warmup=True)
+    view.begin(Snapshot("s", planned=40))
+    for tick in range(61):
+        view.refresh(Snapshot("s", elapsed_s=tick / 5, planned=40, done=tick, failed=1, eta_s=7, trial=trial))
+    view.end(Snapshot("s", elapsed_s=12.2, done=39, failed=1, rate_mean=3.2))
+    assert out.getvalue().splitlines() == [
+        "0:00  0/40 jobs, 0 failed, 0.00 jobs/s, -:-- to go",
+        "0:05  26/40 jobs, 1 failed, 0.00 jobs/s, 0:07 to go, trial 2/9 (warm-up): engine=docker",
+        "0:10  51/40 jobs, 1 failed, 0.00 jobs/s, 0:07 to go, trial 2/9 (warm-up): engine=docker",
+        "0:12  40 jobs in 0:12 (3.20 jobs/s): 39 done, 1 failed",
+    ]
+
+
+def test_the_live_view_draws_when_it_is_told_to():
+    """Each refresh draws the newest snapshot; the end leaves one line and shows the cursor again."""
+    terminal = Terminal()
+    with choose_view("live", terminal, environ=GOOD) as view:
+        view.begin(Snapshot("quickstart", planned=5))
+        assert "0/5 jobs" in terminal.getvalue()
+        view.refresh(Snapshot("quickstart", planned=5, done=3))
+        assert "3/5 jobs" in terminal.getvalue()
+        view.say("worker w-1 was lost")
+        view.end(Snapshot("quickstart", planned=5, done=5, elapsed_s=2))
+    text = terminal.getvalue()
+    assert "worker w-1 was lost" in text
+    assert text.endswith("5 jobs in 0:02 (0.00 jobs/s): 5 done, 0 failed\n")
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def test_the_terminal_comes_back_after_an_exception():
+    """Whatever ends the run, the cursor is shown and stdout and stderr are as they were."""
+    terminal = Terminal()
+    before = (sys.stdout, sys.stderr)
+
+    def interrupted_run():
+        with choose_view("live", terminal, environ=GOOD) as view:
+            view.begin(Snapshot("quickstart", planned=5))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_run()
+    assert (sys.stdout, sys.stderr) == before
+    assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")
+
+
+@pytest.fixture
+def log_handler():
+    """A handler of the root logger that writes to a terminal."""
+    handler = logging.StreamHandler(Terminal())
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)
+
+
+def test_log_records_are_shown_above_the_picture(log_handler):
+    """A record to the terminal is printed through the live view, and the handler gets its stream back."""
+    terminal = log_handler.stream
+    with choose_view("live", terminal, environ=GOOD) as view:
+        view.begin(Snapshot("quickstart", planned=5))
+        logging.getLogger("bench_master").warning("clock of w-1 is off")
+        text = terminal.getvalue()
+        assert text.index("WARNING: clock of w-1 is off") < text.rindex("0/5 jobs")
+    assert log_handler.stream is terminal
+
+
+def test_log_records_do_not_run_into_the_characters(log_handler):
+    """A record, of several lines or with an escape sequence, stands on lines of its own."""
+    terminal = log_handler.stream
+    with choose_view("chars", terminal) as view:
+        view.begin(Snapshot("quickstart"))
+        view.jobs(np.zeros(2, dtype=JOB_ROW))
+        logging.getLogger("bench_master").warning("two lines\n\tand\x1b[2J an indent")
+        view.jobs(np.zeros(1, dtype=JOB_ROW))
+    assert terminal.getvalue().endswith("  ..\nWARNING: two lines\n        and\\x1b[2J an indent\n  .\n")
+    assert log_handler.stream is terminal
