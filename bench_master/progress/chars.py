@@ -37,7 +37,7 @@ SHORT_LEGEND: Final = ". < 1 s  o < 3 s  O < 10 s  * >= 10 s  X failed  L lost  
 INDENT: Final = "  "
 LINE_CHARS: Final = 76
 
-BURST_CHARS: Final = 4 * LINE_CHARS
+BURST_CHARS: Final = 2 * LINE_CHARS
 """More characters than this between two refreshes, and each comes to stand for ten times as many jobs."""
 
 CALM_CHARS: Final = BURST_CHARS // 40
