@@ -1,0 +1,93 @@
+"""Gathers what was buffered into blocks worth writing: rows of a kind together, events after their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from bench_common.columns import MAX_ROWS
+from bench_common.records import OutputRecord
+from bench_common.stats_frame import pack_payload
+from bench_common.stats_rows import Rows, Samples, pack_jobs, pack_operations, pack_records, pack_samples
+
+MAX_RECORDS: Final = 4096
+_BULK_BYTES: Final = 4 << 20
+_ROW_KINDS: Final = {"jobs": pack_jobs, "operations": pack_operations}
+
+
+class Batches:
+    """Turns buffered items into block payloads, one flush long.
+
+    Rows of a kind are gathered over everything but a block put for itself (header, host, footer ...), which keeps
+    its place. Events wait until the rows before them are out: an event in the file vouches for them.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[Rows]] = {kind: [] for kind in _ROW_KINDS}
+        self._held = dict.fromkeys(_ROW_KINDS, 0)
+        self._records: dict[str, list[Any]] = {}
+        self._bulk = 0
+        self._events: list[bytes] = []
+
+    def add(self, kind: str, item: Any) -> Iterator[bytes]:
+        """Take one buffered item; yield the payloads that are due."""
+        if kind in _ROW_KINDS:
+            self._rows[kind].append(item)
+            self._held[kind] += len(item)
+            if self._held[kind] >= MAX_ROWS:
+                yield from self._row_blocks(kind, whole=True)
+        elif kind == "samples":
+            yield from _sample_blocks(item)
+        elif kind == "event":
+            self._events.append(item)
+        elif kind == "put":
+            yield from self.drain()
+            yield item
+        else:
+            yield from self._add_records(kind, item)
+
+    def drain(self) -> Iterator[bytes]:
+        """Yield the payloads of all that is held."""
+        for kind in self._rows:
+            yield from self._row_blocks(kind, whole=False)
+        for kind in list(self._records):
+            yield from self._record_block(kind)
+        yield from self._events
+        self._events.clear()
+
+    def _row_blocks(self, kind: str, *, whole: bool) -> Iterator[bytes]:
+        """Yield blocks of `MAX_ROWS` rows; hold back what does not fill one when only `whole` ones are wanted."""
+        held = self._rows[kind]
+        if not held:
+            return
+        rows = held[0] if len(held) == 1 else np.concatenate(held)
+        end = len(rows) - len(rows) % MAX_ROWS if whole else len(rows)
+        self._rows[kind] = [rows[end:]] if end < len(rows) else []
+        self._held[kind] = len(rows) - end
+        for first in range(0, end, MAX_ROWS):
+            yield pack_payload(kind, _ROW_KINDS[kind](rows[first : min(first + MAX_ROWS, end)]))
+
+    def _add_records(self, kind: str, records: list[Any]) -> Iterator[bytes]:
+        for record in records:
+            size = len(record.stdout) + len(record.stderr) if isinstance(record, OutputRecord) else 0
+            held = self._records.setdefault(kind, [])
+            if held and (len(held) >= MAX_RECORDS or (size and self._bulk + size > _BULK_BYTES)):
+                yield from self._record_block(kind)
+            self._records.setdefault(kind, []).append(record)
+            self._bulk += size
+
+    def _record_block(self, kind: str) -> Iterator[bytes]:
+        records = self._records.pop(kind, [])
+        if kind == "outputs":
+            self._bulk = 0
+        if records:
+            yield pack_payload(kind, pack_records(records))
+
+
+def _sample_blocks(samples: Samples) -> Iterator[bytes]:
+    rows = len(next(iter(samples.columns.values()), ()))
+    for first in range(0, rows, MAX_ROWS):
+        part = {name: column[first : first + MAX_ROWS] for name, column in samples.columns.items()}
+        yield pack_payload("samples", pack_samples(Samples(samples.worker, samples.source, part, samples.units)))

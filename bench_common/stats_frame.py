@@ -1,0 +1,139 @@
+"""One block of a stats file and its frame: a gzip member of its own that proves itself whole.
+
+Inside the member: magic (4 bytes), length (u32 LE) and CRC-32 (u32 LE) of the payload, then the payload, which is
+msgpack ``[kind, body]``. A member is complete or it is nothing, so a file that was cut anywhere is readable up to the
+last whole block, and ``zcat`` reads it like any other gzip file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, cast
+
+import msgpack  # type: ignore[import-untyped]
+
+MAGIC: Final = b"WBB\x01"
+MAX_PAYLOAD: Final = 64 << 20
+"""Bytes; a frame that claims more is damage or malice, and is never unpacked."""
+
+_HEAD: Final = struct.Struct("<4sII")
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_WBITS: Final = 31
+_LEVEL: Final = 1
+"""Level 1 takes a quarter of the time of the default for a few per cent more bytes."""
+_PIECE: Final = 16 << 10
+
+
+class FrameError(ValueError):
+    """Bytes that are not a whole block; the message says what is wrong with them."""
+
+
+class ForeignError(FrameError):
+    """Bytes that never were a block: not gzip at all, or gzip of something else."""
+
+
+class CutError(FrameError):
+    """The bytes end before the block does."""
+
+
+def _fastest_compress() -> Callable[[bytes, int, int], bytes]:
+    """Return isal's gzip, about five times faster, where it is installed; zlib's otherwise. Both write plain gzip."""
+    try:
+        return cast("Callable[[bytes, int, int], bytes]", importlib.import_module("isal.isal_zlib").compress)
+    except ImportError:
+        return cast("Callable[[bytes, int, int], bytes]", zlib.compress)
+
+
+_compress = _fastest_compress()
+
+
+def pack_payload(kind: str, body: dict[str, Any]) -> bytes:
+    """Return the payload of a block; raise `TypeError` for values that msgpack has no type for."""
+    payload: bytes = msgpack.packb([kind, body], use_bin_type=True)
+    if len(payload) > MAX_PAYLOAD:
+        raise ValueError(f"a {kind} block of {len(payload)} bytes: at most {MAX_PAYLOAD} expected")
+    return payload
+
+
+def frame(payload: bytes) -> bytes:
+    """Return the gzip member of a payload."""
+    return _compress(_HEAD.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload, _LEVEL, _GZIP_WBITS)
+
+
+class FrameReader:
+    """Reads member after member from a binary file, holding one block and one piece of the file at a time."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._rest = b""
+        self.offset = 0
+        """Where the next member begins, in bytes from the start of the file."""
+
+    def read(self) -> tuple[str, dict[str, Any]] | None:
+        """Return kind and body of the next block, None at the end of the file; raise `FrameError` otherwise."""
+        payload = self._payload()
+        if payload is None:
+            return None
+        try:
+            kind, body = msgpack.unpackb(payload, raw=False, strict_map_key=True)
+        except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+            raise FrameError(f"the block is no msgpack pair: {error}") from error
+        if not isinstance(kind, str) or not isinstance(body, dict):
+            raise FrameError("the block is not a kind and a body")
+        return kind, body
+
+    def _payload(self) -> bytes | None:
+        piece = self._rest or self._file.read(_PIECE)
+        if not piece:
+            return None
+        if not piece.startswith(_GZIP_MAGIC[: len(piece)]):
+            raise ForeignError("no gzip member begins here")
+        plain, consumed, rest = self._member(piece)
+        payload = bytes(memoryview(plain)[_HEAD.size :])
+        if zlib.crc32(payload) != _HEAD.unpack_from(plain)[2]:
+            raise FrameError("the block's checksum is wrong")
+        self._rest = rest
+        self.offset += consumed
+        return payload
+
+    def _member(self, piece: bytes) -> tuple[bytearray, int, bytes]:
+        """Inflate the member that begins with `piece`: its content, its size in the file, and what follows it."""
+        inflater = zlib.decompressobj(_GZIP_WBITS)
+        plain, consumed, done = bytearray(), 0, False
+        total: int | None = None
+        while not done:
+            if not piece:
+                raise CutError("the file ends within a block")
+            # One byte more than is announced, so that a member that holds more is noticed and never inflated.
+            limit = (_HEAD.size if total is None else total + 1) - len(plain)
+            try:
+                plain += inflater.decompress(piece, limit)
+            except zlib.error as error:
+                raise FrameError(f"the gzip member is damaged ({error})") from error
+            done = inflater.eof
+            # At the end of a member zlib leaves what follows in both of its tails.
+            tail = inflater.unused_data if done else inflater.unconsumed_tail
+            consumed += len(piece) - len(tail)
+            if total is None:
+                total = _announced(plain, complete=done)
+            if total is not None and len(plain) > total:
+                raise FrameError("the block is longer than it says")
+            piece = tail if tail or done else self._file.read(_PIECE)
+        if len(plain) != total:
+            raise FrameError("the block is shorter than it says")
+        return plain, consumed, piece
+
+
+def _announced(plain: bytearray, *, complete: bool) -> int | None:
+    """Return how many bytes the member holds by its own head; None while the head is not yet there."""
+    if not MAGIC.startswith(plain[: len(MAGIC)]) or (complete and len(plain) < _HEAD.size):
+        raise ForeignError("gzip of something else, not a block")
+    if len(plain) < _HEAD.size:
+        return None
+    length = _HEAD.unpack_from(plain)[1]
+    if length > MAX_PAYLOAD:
+        raise FrameError(f"the block says that it is {length} bytes long: at most {MAX_PAYLOAD} expected")
+    return int(length) + _HEAD.size

@@ -1,0 +1,183 @@
+"""Builders of small stats files and of the rows in them, for any test that needs something to read."""
+
+import numpy as np
+
+from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, Outcome, ticket_of
+from bench_common.statsfile import FORMAT, VERSION, StatsWriter
+
+MS = 1_000_000
+S = 1_000_000_000
+
+
+def job_rows(*jobs):
+    """Build `JOB_ROW` rows of dicts; what is not given is 0, so a job is done and of the first treatment."""
+    return _rows(JOB_ROW, jobs)
+
+
+def operation_rows(*operations):
+    """Build `OPERATION_ROW` rows of dicts; an operation is ok unless it says otherwise."""
+    return _rows(OPERATION_ROW, [{"ok": 1, **operation} for operation in operations])
+
+
+def _rows(dtype, items):
+    rows = np.zeros(len(items), dtype=dtype)
+    for row, item in zip(rows, items, strict=True):
+        for name, value in item.items():
+            row[name] = value
+    return rows
+
+
+def treatment_wire(index, labels, operations=(), metrics=None):
+    """Build what the header says of a treatment."""
+    labels = dict(labels)
+    return {
+        "index": index,
+        "labels": labels,
+        "environment": labels.get("environment"),
+        "engine": labels.get("engine", "native"),
+        "title": " ".join(f"{key}={value}" for key, value in labels.items()),
+        "operation_names": list(operations),
+        "metrics": metrics or {},
+        "concurrency": 1,
+    }
+
+
+def header(treatments, trials, **changes):
+    """Build a header; `trials` are (treatment, block, warmup)."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "run_id": "20260102-030405-abcdef",
+        "created": "2026-01-02T03:04:05+00:00",
+        "clock": {"unix_ns": 1_767_323_045 * S, "monotonic_ns": 1000 * S},
+        "scenario": {
+            "name": "quickstart",
+            "description": "Life cycle and CPU",
+            "path": "scenarios/quickstart.yaml",
+            "text": "name: quickstart\n",
+            "document": {"name": "quickstart"},
+        },
+        "thresholds": [],
+        "order": "interleaved",
+        "seed": 7,
+        "argv": ["bench-master", "run-scenario", "-f", "quickstart"],
+        "versions": {"weighbridge": "0.1.0", "python": "3.11.7"},
+        "noop": False,
+        "sampling_interval_s": 1.0,
+        "treatments": list(treatments),
+        "trials": [list(trial) for trial in trials],
+        **changes,
+    }
+
+
+def host(worker=0, **changes):
+    """Build what is known of a host."""
+    return {
+        "worker": worker,
+        "worker_id": f"w{worker}",
+        "host": "blade1",
+        "environment": "bare-metal",
+        "slots": 4,
+        "engines": {"docker": "20.10.24", "native": "1"},
+        "fingerprint": {"kernel": "6.1.0-18-amd64", "cpu_model": "Test CPU", "cpu_threads": 2, "memory_bytes": 2**33},
+        "clock": {"offset_ns": 0, "bound_ns": 20_000},
+        **changes,
+    }
+
+
+def footer(**changes):
+    """Build the footer of a run that went well."""
+    return {
+        "ended": "2026-01-02T03:05:05+00:00",
+        "status": "complete",
+        "duration_s": 60.0,
+        "counts": {"planned": 0, "done": 0, "failed": 0, "lost": 0, "aborted": 0},
+        "not_started": 0,
+        "warnings": [],
+        **changes,
+    }
+
+
+class StatsBuilder:
+    """Writes a stats file piece by piece; each `add_*` returns the builder."""
+
+    def __init__(self, path, head):
+        self.path = path
+        self.writer = StatsWriter(path)
+        self.writer.put("header", head)
+
+    def add(self, kind, body):
+        """Add a block without rows."""
+        self.writer.put(kind, body)
+        return self
+
+    def add_jobs(self, *jobs):
+        """Add jobs, given as dicts."""
+        self.writer.jobs(job_rows(*jobs))
+        return self
+
+    def add_operations(self, *operations):
+        """Add operations, given as dicts."""
+        self.writer.operations(operation_rows(*operations))
+        return self
+
+    def flush(self):
+        """Write what there is, so that the next rows begin a block."""
+        self.writer.flush()
+        return self
+
+    def close(self, foot=None):
+        """Close the file, with a footer or (None) without; return its path."""
+        self.writer.close(foot)
+        return self.path
+
+
+def lifecycle_run(path, *, head=None, foot=None):
+    """Write a small whole run and return its path: docker against native, three blocks after a warm-up block.
+
+    Each trial is one job of start, exec and remove. Job k of docker takes 100 ms + k; native a tenth of it. Docker's
+    last exec fails, and a guest metric is given by every job that is done.
+    """
+    names = ("start", "exec", "remove")
+    metric = {"events_per_second": {"unit": "events/s", "direction": "higher"}}
+    treatments = [
+        treatment_wire(0, {"environment": "bare-metal", "engine": "docker"}, names, metric),
+        treatment_wire(1, {"environment": "bare-metal", "engine": "native"}, names, metric),
+    ]
+    trials = [(index, block, block == 0) for block in range(4) for index in range(2)]
+    builder = StatsBuilder(path, head or header(treatments, trials))
+    builder.add("host", host(0))
+    clock = 1001 * S
+    for job, (treatment, _, _) in enumerate(trials):
+        took = (100 + job) * MS // (10 if treatment else 1)
+        failed = job == 6
+        row = {"ticket": ticket_of(job), "treatment": treatment, "trial": job}
+        builder.add("event", {"at_ns": clock, "kind": "trial-begin", "trial": job})
+        builder.add_jobs(
+            row | {"start_ns": clock, "end_ns": clock + took, "outcome": Outcome.FAILED if failed else Outcome.DONE}
+        )
+        parts = [took // 2, took // 4, took - took // 2 - took // 4]
+        starts = [clock, clock + parts[0], clock + parts[0] + parts[1]]
+        builder.add_operations(
+            *(
+                row | {"operation": k, "start_ns": starts[k], "duration_ns": parts[k], "ok": not (failed and k == 1)}
+                for k in range(3)
+            )
+        )
+        if failed:
+            builder.writer.errors(
+                [ErrorRecord(ticket_of(job), treatment, job, "exec", "exit-code", "exit code 3: no such table")]
+            )
+        else:
+            builder.writer.metrics([MetricRecord(ticket_of(job), treatment, job, "events_per_second", 500.0 + job)])
+        clock += took + MS
+        builder.add("event", {"at_ns": clock, "kind": "trial-end", "trial": job})
+    seconds = np.arange(4)
+    builder.writer.samples(
+        -1,
+        "loop",
+        {"time_ns": 1001 * S + seconds * S, "busy_share": seconds / 10.0, "lag_max_ns": (seconds + 1) * MS},
+        {"time_ns": "ns", "busy_share": "share", "lag_max_ns": "ns"},
+    )
+    counts = {"planned": 8, "done": 7, "failed": 1, "lost": 0, "aborted": 0}
+    return builder.close(foot if foot is not None else footer(counts=counts))

@@ -1,0 +1,389 @@
+"""The stats file: what is written comes back; what is cut, damaged or foreign is told and never raises."""
+
+import errno
+import gzip
+import os
+import threading
+import zlib
+
+import numpy as np
+import pytest
+from builders import S, header, job_rows, lifecycle_run, operation_rows, treatment_wire
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bench_common import stats_frame
+from bench_common.columns import MAX_ROWS
+from bench_common.errors import StatsFileError
+from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, OutputRecord
+from bench_common.stats_frame import MAGIC, MAX_PAYLOAD, frame, pack_payload
+from bench_common.stats_rows import Samples
+from bench_common.statsfile import FORMAT, MAX_OUTPUT, VERSION, StatsFile, StatsWriter
+
+HEAD = header([treatment_wire(0, {"engine": "native"})], [(0, 0, False)])
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.stats.gz"
+
+
+def kinds(path):
+    return [block.kind for block in StatsFile(path).blocks()]
+
+
+def small_run(path):
+    """Write a file of one block of each sort, as short as can be, and return its path."""
+    writer = StatsWriter(path)
+    writer.put("header", {"format": FORMAT, "version": VERSION})
+    writer.jobs(job_rows({"ticket": 1, "end_ns": 900}, {"ticket": 2, "end_ns": 990}))
+    writer.operations(operation_rows({"ticket": 1, "duration_ns": 77}))
+    writer.metrics([MetricRecord(1, 0, 0, "speed", 1.5)])
+    writer.outputs([OutputRecord(1, 0, 0, "run", b"fast")])
+    writer.samples(0, "loop", {"time_ns": [S, 2 * S], "busy_share": [0.25, 0.5]}, {"busy_share": "share"})
+    writer.put("event", {"kind": "trial-end", "trial": 0})
+    writer.close({"status": "complete"})
+    return path
+
+
+def written(path, *blocks):
+    """Write raw blocks, each a kind and a body, and return the path."""
+    path.write_bytes(b"".join(frame(pack_payload(kind, body)) for kind, body in blocks))
+    return path
+
+
+def test_everything_that_is_written_comes_back(path):
+    """Rows, records, samples and plain blocks read equal to what was buffered."""
+    jobs = job_rows({"ticket": 2**63, "outcome": 3, "start_ns": -5, "end_ns": 9, "worker": 65535})
+    operations = operation_rows({"ticket": 1, "operation": 2, "duration_ns": 2**62, "ok": 0})
+    metrics = [MetricRecord(1, 0, 0, "speed", 1.5)]
+    errors = [ErrorRecord(2, 0, 0, "exec", "exit-code", "exit code 3")]
+    outputs = [OutputRecord(1, 0, 0, "run", b"\xff\x00", b"err", 3, truncated=True)]
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.jobs(jobs)
+    writer.operations(operations)
+    writer.metrics(metrics)
+    writer.errors(errors)
+    writer.outputs(outputs)
+    writer.samples(-1, "loop", {"time_ns": [S, 2 * S], "busy_share": [0.25, 0.5]}, {"busy_share": "share"})
+    writer.close({"status": "complete"})
+    bodies = {block.kind: block.body for block in StatsFile(path).blocks()}
+    assert bodies["header"] == HEAD
+    assert np.array_equal(bodies["jobs"], jobs)
+    assert np.array_equal(bodies["operations"], operations)
+    assert (bodies["metrics"], bodies["errors"], bodies["outputs"]) == (metrics, errors, outputs)
+    samples = bodies["samples"]
+    assert isinstance(samples, Samples)
+    assert (samples.worker, samples.source, samples.units) == (-1, "loop", {"busy_share": "share"})
+    assert samples.columns["time_ns"].tolist() == [S, 2 * S]
+    assert samples.columns["busy_share"].tolist() == [0.25, 0.5]
+    assert bodies["footer"] == {"status": "complete"}
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_rows_come_back_exactly(tmp_path, data):
+    """Rows of any values within their types survive, in their order, however they were batched."""
+
+    def drawn(dtype, **limits):
+        fields = {}
+        for name in dtype.names:
+            info = np.iinfo(dtype[name])
+            fields[name] = st.integers(int(info.min), min(int(info.max), limits.get(name, int(info.max))))
+        return data.draw(st.lists(st.lists(st.fixed_dictionaries(fields), max_size=3), max_size=3))
+
+    batches = drawn(JOB_ROW, outcome=3)
+    operation_batches = drawn(OPERATION_ROW)
+    path = tmp_path / "any.stats.gz"
+    path.unlink(missing_ok=True)
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    for batch in batches:
+        writer.jobs(job_rows(*batch))
+    for batch in operation_batches:
+        writer.operations(operation_rows(*batch))
+        writer.flush()
+    writer.close()
+    stats = StatsFile(path)
+    assert [tuple(row) for rows in stats.iter_jobs() for row in rows.tolist()] == [
+        tuple(row) for batch in batches for row in job_rows(*batch).tolist()
+    ]
+    assert [row for rows in stats.iter_operations() for row in rows.tolist()] == [
+        row for batch in operation_batches for row in operation_rows(*batch).tolist()
+    ]
+
+
+def test_a_file_cut_at_any_byte_reads_to_its_last_whole_block(path, tmp_path):
+    """For every length of the file: the whole blocks before it, why there are no more, and no exception."""
+    whole = small_run(path).read_bytes()
+    expected = [(block.kind, repr(block.body)) for block in StatsFile(path).blocks()]
+    ends = block_ends(whole)
+    assert len(ends) == len(expected)
+    cut = tmp_path / "cut.stats.gz"
+    for length in range(len(whole)):
+        cut.write_bytes(whole[:length])
+        stats = StatsFile(cut)
+        blocks = [(block.kind, repr(block.body)) for block in stats.blocks()]
+        complete = sum(end <= length for end in ends)
+        assert blocks == expected[:complete]
+        if length in (0, *ends):
+            assert stats.damage is None
+        else:
+            assert stats.damage.startswith(f"byte {ends[complete - 1] if complete else 0}: the file ends within")
+
+
+def block_ends(data):
+    """Return where each gzip member of `data` ends, found by another way than the reader's own."""
+    ends, position = [], 0
+    while position < len(data):
+        inflater = zlib.decompressobj(31)
+        inflater.decompress(data[position:])
+        position = len(data) - len(inflater.unused_data)
+        ends.append(position)
+    return ends
+
+
+def test_a_flipped_bit_anywhere_costs_what_follows_and_invents_nothing(path, tmp_path):
+    """One wrong bit in any byte: blocks before it are read unchanged, none is wrong, and the damage is told."""
+    whole = small_run(path).read_bytes()
+    expected = [(block.kind, repr(block.body)) for block in StatsFile(path).blocks()]
+    ends = block_ends(whole)
+    flipped = tmp_path / "flipped.stats.gz"
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        flipped.write_bytes(damaged)
+        before = sum(end <= position for end in ends)
+        try:
+            stats = StatsFile(flipped)
+        except StatsFileError as error:
+            assert (position < ends[0], "is not a stats file" in str(error)) == (True, True)  # noqa: PT017
+            continue
+        blocks = [(block.kind, repr(block.body)) for block in stats.blocks()]
+        # A few bits of a gzip head (its time stamp, its operating system) mean nothing to a reader.
+        assert blocks in (expected[:before], expected)
+        assert (stats.damage is None) == (blocks == expected)
+
+
+def test_plain_gzip_reads_the_file(path):
+    """Any gzip program unpacks the whole file; the first block's kind is there to see."""
+    lifecycle_run(path)
+    with gzip.open(path) as file:
+        content = file.read()
+    assert content.startswith(MAGIC)
+    assert b"weighbridge-stats" in content
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"name,value\n1,2\n", "is not a stats file: no gzip member"),
+        (gzip.compress(b"name,value\n1,2\n"), "is not a stats file: gzip of something else"),
+        (gzip.compress(b""), "is not a stats file: gzip of something else"),
+        (frame(pack_payload("jobs", {"rows": 0})), "malformed"),
+        (frame(pack_payload("event", {})), "its first block is no weighbridge-stats header"),
+        (frame(pack_payload("header", {"format": "other", "version": 1})), "no weighbridge-stats header"),
+        (frame(pack_payload("header", HEAD | {"version": 2})), "is of format version 2, this program reads up to 1"),
+        (frame(pack_payload("header", HEAD | {"version": "1"})), "format version '1': a number from 1 expected"),
+        (b"", "the file is empty"),
+    ],
+)
+def test_what_is_no_readable_stats_file_is_told_clearly(path, content, complaint):
+    """Another file, a newer format and an empty file each give their own message, naming the file."""
+    path.write_bytes(content)
+    with pytest.raises(StatsFileError) as raised:
+        _ = StatsFile(path).header
+    assert complaint in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+def test_a_missing_file_is_told(path):
+    """A path that cannot be opened is a `StatsFileError` with the system's reason."""
+    with pytest.raises(StatsFileError, match="No such file"):
+        StatsFile(path)
+
+
+@pytest.mark.parametrize(
+    "payload_length", [MAX_PAYLOAD + 1, 2**32 - 1, 3], ids=["too large", "as large as can be", "more than it says"]
+)
+def test_a_bomb_is_never_inflated(path, payload_length):
+    """A member that announces too much, or holds more than it announces, is damage and costs no memory."""
+    content = MAGIC + payload_length.to_bytes(4, "little") + bytes(4) + bytes(1 << 20)
+    path.write_bytes(frame(pack_payload("header", HEAD)) + gzip.compress(content))
+    stats = StatsFile(path)
+    assert [block.kind for block in stats.blocks()] == ["header"]
+    assert stats.damage
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("jobs", {"rows": 1}),
+        ("jobs", {"rows": 1, "columns": {}}),
+        ("jobs", {"rows": "1", "columns": {}}),
+        ("operations", {"rows": 1 << 40, "columns": {}}),
+        ("metrics", {"rows": [[1, 0, 0, "speed", "fast"]]}),
+        ("metrics", {"rows": [[1, 0, 0, "speed"]]}),
+        ("errors", {"rows": {"a": 1}}),
+        ("outputs", {}),
+        ("samples", {"worker": 0, "source": "host", "units": {"a": 1}, "rows": 0, "columns": {}}),
+    ],
+)
+def test_a_malformed_body_is_damage(path, kind, body):
+    """A block whose frame is whole and whose content is not what its kind holds ends the reading, with the reason."""
+    stats = StatsFile(written(path, ("header", HEAD), (kind, body), ("footer", {})))
+    assert [block.kind for block in stats.blocks()] == ["header"]
+    assert "the block is malformed" in stats.damage
+
+
+def test_an_outcome_that_does_not_exist_is_damage(path):
+    """A job row can only have one of the known outcomes."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.jobs(job_rows({"outcome": 4}))
+    writer.close()
+    stats = StatsFile(path)
+    assert list(stats.iter_jobs()) == []
+    assert "outcome 4" in stats.damage
+
+
+def test_an_unknown_kind_is_passed_on(path):
+    """A kind that a later minor version adds is given as it is and is no damage."""
+    stats = StatsFile(written(path, ("header", HEAD), ("novelty", {"a": 1})))
+    assert [(block.kind, block.body) for block in stats.blocks({"novelty"})] == [("novelty", {"a": 1})]
+    assert stats.damage is None
+
+
+def test_nothing_is_ever_overwritten(path):
+    """A path that exists is refused, its content untouched, and the message says what to do."""
+    path.write_text("precious")
+    with pytest.raises(StatsFileError, match="never overwritten; name another"):
+        StatsWriter(path)
+    assert path.read_text() == "precious"
+
+
+def test_rows_are_gathered_into_full_blocks(path):
+    """Many small batches become few blocks of at most 65,536 rows, and no row is lost between them."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    for first in range(0, 100_000, 1000):
+        rows = np.zeros(1000, dtype=JOB_ROW)
+        rows["ticket"] = np.arange(first, first + 1000)
+        writer.jobs(rows)
+    assert writer.pending_rows == 100_001
+    assert writer.pending_bytes > 100_000 * JOB_ROW.itemsize
+    writer.flush()
+    assert (writer.pending_rows, writer.pending_bytes) == (0, 0)
+    writer.close()
+    blocks = list(StatsFile(path).iter_jobs())
+    assert [len(rows) for rows in blocks] == [MAX_ROWS, 100_000 - MAX_ROWS]
+    assert np.array_equal(np.concatenate(blocks)["ticket"], np.arange(100_000))
+
+
+def test_an_event_follows_the_rows_that_were_buffered_before_it(path):
+    """Jobs on both sides of an event are one block before it; a block put for itself keeps its place."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.jobs(job_rows({}))
+    writer.put("event", {"kind": "trial-end"})
+    writer.jobs(job_rows({}))
+    writer.put("host", {"worker": 0})
+    writer.jobs(job_rows({}))
+    writer.close({})
+    assert kinds(path) == ["header", "jobs", "event", "host", "jobs", "footer"]
+
+
+def test_appending_goes_on_while_another_thread_flushes(path):
+    """Nothing is lost or doubled when the hub appends during flushes in a native thread."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    stop = threading.Event()
+
+    def flushing():
+        while not stop.is_set():
+            writer.flush()
+
+    thread = threading.Thread(target=flushing)
+    thread.start()
+    for ticket in range(3000):
+        writer.jobs(job_rows({"ticket": ticket}))
+    stop.set()
+    thread.join()
+    writer.close()
+    tickets = np.concatenate([rows["ticket"] for rows in StatsFile(path).iter_jobs()])
+    assert tickets.tolist() == list(range(3000))
+
+
+def test_one_flush_at_a_time(path, monkeypatch):
+    """A second flush while one is under way is refused, not interleaved."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    monkeypatch.setattr("bench_common.statsfile.frame", lambda payload: writer.flush() or frame(payload))
+    with pytest.raises(RuntimeError, match="one at a time"):
+        writer.flush()
+    writer.close()
+
+
+def test_a_full_disk_leaves_the_last_whole_block(path, monkeypatch):
+    """When a write stops halfway the half is taken away, the error names file and byte, later flushes repeat it."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.flush()
+    good = writer.bytes_written
+    real = os.write
+
+    def full(descriptor, data):
+        monkeypatch.setattr(os, "write", refuse)
+        return real(descriptor, bytes(data)[:10])
+
+    def refuse(descriptor, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    writer.jobs(job_rows({}))
+    with pytest.raises(StatsFileError, match=f"at byte {good}: No space left on device"):
+        writer.flush()
+    monkeypatch.setattr(os, "write", real)
+    assert path.stat().st_size == good
+    writer.jobs(job_rows({}))
+    with pytest.raises(StatsFileError, match="No space left"):
+        writer.close({})
+    assert kinds(path) == ["header"]
+    assert StatsFile(path).damage is None
+
+
+def test_a_value_that_cannot_be_packed_is_refused_where_it_is_put(path):
+    """A bad body raises in the caller's `put`, not later in the thread that flushes."""
+    writer = StatsWriter(path)
+    with pytest.raises(TypeError):
+        writer.put("event", {"at": object()})
+    writer.close()
+
+
+def test_an_endless_output_is_cut_and_marked(path):
+    """A stream beyond the limit keeps its beginning and says that it is truncated."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.outputs([OutputRecord(1, 0, 0, "run", b"x" * (MAX_OUTPUT + 1))])
+    writer.close()
+    (record,) = next(StatsFile(path).blocks({"outputs"})).body
+    assert (len(record.stdout), record.truncated) == (MAX_OUTPUT, True)
+
+
+def test_closing_twice_is_harmless_and_flushing_after_it_is_told(path):
+    """A closed writer stays closed; what comes later is an error and not lost in silence."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.close()
+    writer.close()
+    writer.put("event", {})
+    with pytest.raises(StatsFileError, match="is closed"):
+        writer.flush()
+
+
+def test_both_compressors_write_files_that_are_read(path, monkeypatch):
+    """zlib is always there; a file of its members reads like one of isal's."""
+    monkeypatch.setattr(stats_frame, "_compress", zlib.compress)
+    lifecycle_run(path)
+    assert kinds(path)[-1] == "footer"
