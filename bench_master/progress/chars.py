@@ -32,7 +32,8 @@ LEGEND: Final = """\
   O  done in < 10 s     A  aborted
   *  done in >= 10 s
 """
-SHORT_LEGEND: Final = ". < 1 s  o < 3 s  O < 10 s  * >= 10 s  X failed  L lost  A aborted"
+SHORT_LEGEND: Final = ". < 1 s  o < 3 s  O < 10 s  * >= 10 s  A aborted  L lost  X failed"
+"""From best to worst, as it is said when each character stands for the worst of many."""
 
 INDENT: Final = "  "
 LINE_CHARS: Final = 76

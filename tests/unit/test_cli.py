@@ -1,0 +1,191 @@
+"""The command line of bench-master: exit codes, one clear error, switches on either side of the sub-command."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from bench_common.errors import (
+    EngineUnavailable,
+    ExitCode,
+    InfrastructureError,
+    ParseError,
+    Problem,
+    ProtocolError,
+    ScenarioError,
+    StatsFileError,
+    UsageError,
+    WeighbridgeError,
+)
+from bench_common.terminal import check_choice, guarded
+from bench_master import cli
+
+
+def a_command(name="weigh-things", run=lambda arguments: 0):
+    return SimpleNamespace(NAME=name, HELP="weigh things", configure=lambda parser: None, run=run)
+
+
+@pytest.fixture
+def call(monkeypatch):
+    """Run the command line with sub-commands of our own and return its exit code."""
+
+    def call(*argv, run=lambda arguments: 0):
+        monkeypatch.setattr(cli, "all_commands", lambda: [a_command(run=run), a_command("list-things")])
+        return cli.run_command_line(argv)
+
+    return call
+
+
+def raising(error):
+    def run(arguments):
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize("status", [*ExitCode, 0, 3])
+def test_the_commands_status_is_the_exit_code(call, status):
+    """What a sub-command returns is what the shell sees."""
+    assert call("weigh-things", run=lambda arguments: status) == int(status)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UsageError("no such file"), 2),
+        (ScenarioError([Problem("a.yaml", 3, 5, "unknown key 'enginee'")]), 2),
+        (ParseError("not sysbench's", line=3, text="hello"), 2),
+        (InfrastructureError("disk full"), 3),
+        (EngineUnavailable("docker does not answer"), 3),
+        (StatsFileError("a.stats.gz: byte 17"), 3),
+        (ProtocolError("not a treatment"), 3),
+        (WeighbridgeError("anything else"), 3),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "a.yaml"), 3),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_an_error_is_told_in_one_message_and_an_exit_code(call, capsys, error, status):
+    """Each kind of error leads to its documented code, and stderr holds one line of text without a traceback."""
+    assert call("weigh-things", run=raising(error)) == status
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("bench-master: ")
+    assert (str(error) or "interrupted") in line or line.endswith("a.yaml: Permission denied")
+
+
+def test_all_problems_of_a_scenario_are_told(call, capsys):
+    """Each problem has a line with its place, in file order."""
+    problems = [Problem("a.yaml", 9, 1, "second"), Problem("a.yaml", 3, 5, "first")]
+    assert call("weigh-things", run=raising(ScenarioError(problems))) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "bench-master: a.yaml:3:5: first",
+        "bench-master: a.yaml:9:1: second",
+    ]
+
+
+def test_a_mistake_of_ours_asks_to_be_reported(call, capsys):
+    """An unexpected exception is named as internal, tells what to do, and counts as broken infrastructure."""
+    assert call("weigh-things", run=raising(ZeroDivisionError("division by zero"))) == 3
+    err = capsys.readouterr().err
+    assert "internal error: ZeroDivisionError: division by zero" in err
+    assert "--debug" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("argv", [("--debug", "weigh-things"), ("weigh-things", "--debug")])
+def test_debug_adds_the_traceback(call, capsys, argv):
+    """With --debug, on either side of the sub-command, the traceback comes too and the code stays the same."""
+    assert call(*argv, run=raising(UsageError("no such file"))) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert err.endswith("bench-master: no such file\n")
+
+
+def test_global_switches_work_on_either_side_of_the_command(call):
+    """-v and -q mean the same before and after the sub-command, and default to off."""
+    seen = []
+
+    def run(arguments):
+        seen.append((arguments.verbose, arguments.quiet, arguments.debug))
+        return 0
+
+    for argv in (["-v", "weigh-things"], ["weigh-things", "-v"], ["-q", "weigh-things"], ["weigh-things", "-q"]):
+        call(*argv, run=run)
+    call("weigh-things", run=run)
+    assert seen == [
+        (True, False, False),
+        (True, False, False),
+        (False, True, False),
+        (False, True, False),
+        (False, False, False),
+    ]
+
+
+@pytest.mark.parametrize("word", ["weigh-thing", "Weigh_Things", "wiegh-things"])
+def test_a_misspelt_command_names_the_nearest(call, capsys, word):
+    """An unknown sub-command exits with the usage code and the right spelling."""
+    with pytest.raises(SystemExit) as leaving:
+        call(word)
+    assert leaving.value.code == ExitCode.USAGE
+    assert "(did you mean 'weigh-things'?)" in capsys.readouterr().err
+
+
+def test_a_word_like_nothing_is_not_guessed(call, capsys):
+    """Where no sub-command is near, the choices are listed and none is suggested."""
+    with pytest.raises(SystemExit):
+        call("xyzzy")
+    err = capsys.readouterr().err
+    assert "list-things" in err
+    assert "did you mean" not in err
+
+
+def test_no_command_at_all_is_a_usage_error(call, capsys):
+    """Without a sub-command the usage is shown, with the code for it."""
+    with pytest.raises(SystemExit) as leaving:
+        call()
+    assert leaving.value.code == ExitCode.USAGE
+    assert "SUB-COMMAND" in capsys.readouterr().err
+
+
+def test_version_goes_to_stdout(call, capsys):
+    """--version prints one line and is no error."""
+    with pytest.raises(SystemExit) as leaving:
+        call("--version")
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out.startswith("weighbridge ")
+
+
+def test_every_command_can_be_configured():
+    """The real sub-commands have distinct names and make one parser."""
+    commands = cli.all_commands()
+    names = [command.NAME for command in commands]
+    assert names == sorted(set(names))
+    assert isinstance(cli.build_parser(), argparse.ArgumentParser)
+
+
+def test_a_reader_that_goes_away_is_no_error(monkeypatch, capsys):
+    """With `| head` the command ends in silence, and nothing complains when stdout is flushed at the exit."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        status = guarded(lambda: stdout.write("x" * 100) and 0, program="bench-master", debug=False)
+        stdout.write("more")
+        stdout.flush()
+        monkeypatch.undo()
+    assert status == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_choice_is_returned_or_refused_with_the_nearest():
+    """A known value passes; an unknown one names what it is, the nearest right spelling and all of them."""
+    assert check_choice("docker", ["native", "docker"], what="engine") == "docker"
+    with pytest.raises(UsageError) as refusal:
+        check_choice("dokcer", ["native", "docker"], what="engine")
+    assert str(refusal.value) == "unknown engine 'dokcer' (did you mean 'docker'?); one of: docker, native"
