@@ -1,0 +1,23 @@
+"""`bench-worker --fingerprint`: what kind of place this is, as one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+from bench_worker.fingerprint import fingerprint, suggested_environment
+
+FLAG = "--fingerprint"
+HELP = "print the properties of this host that may explain a result, and the environment that it seems to be"
+
+
+def configure(group: argparse._ArgumentGroup) -> None:
+    """Add nothing: the question has no arguments."""
+    del group
+
+
+def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+    """Yield one object: the facts by name, and the suggested environment."""
+    del arguments
+    yield {"environment": suggested_environment(), "facts": fingerprint()}

@@ -1,0 +1,237 @@
+"""The fingerprint on recorded hosts: hypervisors, containers, cgroups, CPU, disk; and that unknown stays unknown."""
+
+import json
+
+import pytest
+
+from bench_worker.cli import run_command_line
+from bench_worker.facts.cpu import governor, mitigations, turbo
+from bench_worker.facts.storage import mount_of
+from bench_worker.fingerprint import FACTS, fingerprint, format_fact, suggested_environment
+from bench_worker.host_files import RecordedFiles
+from bench_worker.virtualization import cgroup_layout, container, hypervisor
+
+METAL = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme\n"
+GUEST = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme hypervisor\n"
+ARM = "processor : 0\nFeatures : fp asimd\n"
+CLOCKS = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
+CPU = "/sys/devices/system/cpu"
+
+
+def dmi(**texts):
+    return {f"/sys/class/dmi/id/{name}": text for name, text in texts.items()}
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        pytest.param({"/proc/cpuinfo": METAL}, "none", id="bare-metal"),
+        pytest.param({"/proc/cpuinfo": METAL, **dmi(sys_vendor="Amazon EC2")}, "none", id="rented-bare-metal"),
+        pytest.param({"/proc/cpuinfo": METAL, **dmi(sys_vendor="Microsoft Corporation")}, "none", id="laptop"),
+        pytest.param({"/proc/cpuinfo": GUEST, **dmi(sys_vendor="QEMU"), CLOCKS: "kvm-clock tsc"}, "kvm", id="kvm"),
+        pytest.param({"/proc/cpuinfo": GUEST, **dmi(sys_vendor="QEMU"), CLOCKS: "tsc hpet"}, "qemu", id="emulated"),
+        pytest.param({"/proc/cpuinfo": GUEST, CLOCKS: "tsc kvm-clock"}, "kvm", id="no-firmware-tables"),
+        pytest.param({"/proc/cpuinfo": GUEST, **dmi(product_name="VMware7,1")}, "vmware", id="vmware"),
+        pytest.param(
+            {
+                "/proc/cpuinfo": GUEST,
+                **dmi(product_name="Virtual Machine", sys_vendor="Microsoft Corporation"),
+            },
+            "hyper-v",
+            id="hyper-v",
+        ),
+        pytest.param({"/proc/cpuinfo": GUEST, CLOCKS: "hyperv_clocksource_tsc_page"}, "hyper-v", id="hyper-v-clock"),
+        pytest.param({"/proc/cpuinfo": GUEST, **dmi(product_name="VirtualBox")}, "virtualbox", id="virtualbox"),
+        pytest.param({"/proc/cpuinfo": GUEST, "/sys/hypervisor/type": "xen"}, "xen", id="xen"),
+        pytest.param(
+            {"/proc/cpuinfo": GUEST, "/sys/hypervisor/type": "xen", "/proc/xen/capabilities": "control_d"},
+            "none",
+            id="xen-control-domain",
+        ),
+        pytest.param({"/proc/cpuinfo": GUEST}, "unidentified", id="hides-its-name"),
+        pytest.param({"/proc/cpuinfo": ARM, **dmi(sys_vendor="QEMU")}, "qemu", id="arm-guest"),
+        pytest.param(
+            {"/proc/cpuinfo": ARM, "/proc/device-tree/hypervisor/compatible": "linux,kvm\0"}, "kvm", id="device-tree"
+        ),
+        pytest.param({"/proc/cpuinfo": ARM}, None, id="arm-without-a-word"),
+        pytest.param({}, None, id="nothing-readable"),
+    ],
+)
+def test_hypervisor_is_told_from_files(texts, expected):
+    """Each kind of host is recognised from what its files say, without root; what cannot be told is unknown."""
+    assert hypervisor(RecordedFiles(texts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ({"/proc/cpuinfo": METAL}, "bare-metal"),
+        ({"/proc/cpuinfo": GUEST}, "hypervisor"),
+        ({"/proc/cpuinfo": ARM}, "bare-metal"),
+    ],
+)
+def test_environment_is_suggested_as_documented(texts, expected):
+    """A hypervisor that shows suggests `hypervisor`; everything else `bare-metal`."""
+    assert suggested_environment(RecordedFiles(texts)) == expected
+
+
+OVERLAY_ROOT = "700 600 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/x\n"
+DISK_ROOT = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n"
+VFS_ROOT = "27 1 254:0 /var/lib/docker/vfs/dir/ab / rw,relatime - ext4 /dev/vda rw\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        pytest.param({"/.dockerenv": "", "/proc/self/mountinfo": OVERLAY_ROOT}, "docker", id="docker"),
+        pytest.param({"/.dockerenv": "", "/proc/self/mountinfo": VFS_ROOT}, "docker", id="docker-on-vfs"),
+        pytest.param({"/run/.containerenv": "", "/proc/self/mountinfo": OVERLAY_ROOT}, "podman", id="podman"),
+        pytest.param({"/.dockerenv": "", "/proc/self/mountinfo": DISK_ROOT}, "none", id="vm-made-from-an-image"),
+        pytest.param({"/run/systemd/container": "lxc\n", "/proc/self/mountinfo": DISK_ROOT}, "lxc", id="told"),
+        pytest.param({"/proc/self/mountinfo": DISK_ROOT}, "none", id="host"),
+        pytest.param({}, None, id="nothing-readable"),
+    ],
+)
+def test_container_is_told_from_files(texts, expected):
+    """A container is recognised; a marker left on a virtual machine's disk is not taken for one."""
+    assert container(RecordedFiles(texts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("mounts", "expected"),
+    [
+        ("31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "v2"),
+        ("31 23 0:28 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu\n", "v1"),
+        (
+            (
+                "31 23 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+                "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+            ),
+            "hybrid",
+        ),
+        (DISK_ROOT, None),
+    ],
+)
+def test_cgroup_layout_is_told_from_mounts(mounts, expected):
+    """v1, v2 and the hybrid of both are told apart."""
+    assert cgroup_layout(RecordedFiles({"/proc/self/mountinfo": mounts})) == expected
+
+
+def test_governors_of_all_cpus_are_told():
+    """CPUs that differ in governor show so; without frequency scaling there is none."""
+    texts = {f"{CPU}/cpu{n}/cpufreq/scaling_governor": text for n, text in enumerate(["powersave", "performance"])}
+    assert governor(RecordedFiles(texts)) == "performance,powersave"
+    assert governor(RecordedFiles({f"{CPU}/cpu0/topology/core_id": "0", f"{CPU}/cpufreq/x": "y"})) is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ({f"{CPU}/intel_pstate/no_turbo": "1"}, "off"),
+        ({f"{CPU}/intel_pstate/no_turbo": "0"}, "on"),
+        ({f"{CPU}/cpufreq/boost": "1"}, "on"),
+        ({f"{CPU}/cpufreq/boost": "0"}, "off"),
+        ({}, None),
+    ],
+)
+def test_turbo_is_read_from_either_driver(texts, expected):
+    """Intel's and the generic switch mean opposite things and are both understood."""
+    assert turbo(RecordedFiles(texts)) == expected
+
+
+def test_mitigations_keep_what_applies():
+    """Vulnerabilities that do not apply are left out; the rest is in the kernel's words."""
+    path = f"{CPU}/vulnerabilities"
+    texts = {f"{path}/mds": "Not affected", f"{path}/spectre_v2": "Mitigation: IBRS", f"{path}/l1tf": "Vulnerable"}
+    assert mitigations(RecordedFiles(texts)) == "l1tf: Vulnerable | spectre_v2: Mitigation: IBRS"
+    assert mitigations(RecordedFiles({f"{path}/mds": "Not affected"})) == "not affected"
+    assert mitigations(RecordedFiles()) is None
+
+
+def test_mount_is_the_innermost_and_the_latest():
+    """The mount with the longest directory holds a path; of two on one directory the later; names are unescaped."""
+    mounts = (
+        "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "2 1 8:2 / /data rw - xfs /dev/sda2 rw\n"
+        "3 1 8:3 / /data rw,noatime - btrfs /dev/sda3 rw\n"
+        "4 1 8:4 / /my\\040disk rw - ext4 /dev/sda4 rw\n"
+    )
+    files = RecordedFiles({"/proc/self/mountinfo": mounts})
+    assert mount_of(files, "/data/x").kind == "btrfs"
+    assert mount_of(files, "/database").device == "8:1"
+    assert mount_of(files, "/my disk").device == "8:4"
+    assert mount_of(RecordedFiles(), "/") is None
+
+
+def test_disk_of_the_working_directory_is_the_whole_disk():
+    """The scheduler is that of the disk that holds the partition that holds the working directory."""
+    files = RecordedFiles(
+        {
+            "/proc/self/mountinfo": "1 0 8:2 / / rw - ext4 /dev/sda2 rw\n",
+            "/sys/block/sda/queue/scheduler": "none [mq-deadline] kyber",
+            "/sys/block/sda/queue/rotational": "0",
+        },
+        {
+            "/proc/self/cwd": "/srv",
+            "/sys/dev/block/8:2": "../../devices/pci0/host0/block/sda/sda2",
+        },
+    )
+    facts = fingerprint(files)
+    assert (facts["disk"], facts["disk_scheduler"], facts["disk_rotational"]) == ("sda", "mq-deadline", "no")
+
+
+def test_topology_counts_cores_and_threads():
+    """Two threads on one core of one socket are one core and two threads."""
+    texts = {"/proc/stat": "cpu 1 1 1 1\ncpu0 1 1 1 1\ncpu1 0 0 0 0\n"}
+    for number in (0, 1):
+        texts[f"{CPU}/cpu{number}/topology/core_id"] = "0"
+        texts[f"{CPU}/cpu{number}/topology/physical_package_id"] = "0"
+    facts = fingerprint(RecordedFiles(texts))
+    assert (facts["cpu_sockets"], facts["cpu_cores"], facts["cpu_threads"]) == (1, 1, 2)
+
+
+def test_kernel_options_keep_no_secret():
+    """Only options that change measurements are kept of the kernel's command line."""
+    files = RecordedFiles({"/proc/cmdline": "root=/dev/sda1 token=secret mitigations=off isolcpus=2-3 quiet"})
+    assert fingerprint(files)["kernel_options"] == "mitigations=off isolcpus=2-3"
+
+
+def test_unknown_is_absent():
+    """A host that tells nothing has only the facts of our own software."""
+    assert set(fingerprint(RecordedFiles())) <= {
+        name for name in FACTS if name.startswith(("package_", "python_", "libc", "libzmq", "weighbridge"))
+    }
+
+
+def test_a_fact_that_breaks_is_left_out(caplog):
+    """A text that no kernel should write costs its own fact and a line in the log, not the fingerprint."""
+    facts = fingerprint(RecordedFiles({"/proc/meminfo": "gibberish", "/proc/sys/kernel/osrelease": "6.1"}))
+    assert "memory" not in facts
+    assert facts["kernel"] == "6.1"
+    assert "fact memory" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("memory", 25325268992, "23.59 GiB"),
+        ("memory", 512, "512 B"),
+        ("cpu_max_frequency", 2_100_000_000, "2.1 GHz"),
+        ("timer_slack", 50_000, "50 us"),
+        ("kernel", "6.1.0", "6.1.0"),
+        ("swappiness", 60, "60"),
+        ("never-heard-of", 7, "7"),
+    ],
+)
+def test_facts_are_written_for_people(name, value, expected):
+    """Each unit is written as a person reads it."""
+    assert format_fact(name, value) == expected
+
+
+def test_worker_answers_with_its_fingerprint(capsys):
+    """`bench-worker --fingerprint` prints one JSON object with this host's facts."""
+    assert run_command_line(["--fingerprint"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["environment"] in ("bare-metal", "hypervisor")
+    assert set(answer["facts"]) <= set(FACTS)
+    assert {"kernel", "hostname", "memory", "cpu_threads", "python_version"} <= set(answer["facts"])
