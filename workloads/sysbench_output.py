@@ -24,7 +24,7 @@ _NUMBER: Final = (
 
 
 def _line_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of a whole line; digits are ASCII's, so that what matches converts."""
+    # With ASCII digits only, so that what matches also converts.
     return re.compile(pattern, re.ASCII)
 
 
@@ -61,6 +61,7 @@ _CHATTER: Final = tuple(
         r"Done\.",
     )
 )
+# What a line that does not belong where it stands means; the first that fits is told.
 _EXPLANATIONS: Final = (
     (r"(FATAL|PANIC|ALERT|CRITICAL): .*|Number of unfinished transactions .*", "sysbench failed"),
     (
@@ -73,13 +74,13 @@ _EXPLANATIONS: Final = (
         "a report of a part of the run (--report-checkpoints) is not the run's result",
     ),
     (
-        r"Running memory speed test.*|Doing memory operations.*|Extra file open flags.*|\d+ files, .*|File operations:|"
-        r"Doing thread subsystem.*|Doing mutex performance.*|SQL statistics:|OLTP test statistics:|.* OLTP test.*|"
-        r"Doing CPU performance benchmark|Prime numbers limit: \d+",
+        (
+            r"Running memory speed .*|Doing (memory|thread|mutex|CPU) .*|Extra file open flags.*|\d+ files, .*|"
+            r".*OLTP test.*|SQL statistics:|File operations:|Prime numbers limit: \d+"
+        ),
         "this is the output of another test of sysbench, not of {test}",
     ),
 )
-"""What a line that does not belong where it stands tells the user, the first that fits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,233 @@
+"""Builds images in order, skips what is there already, and tells what it does as it happens."""
+
+from __future__ import annotations
+
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from bench_common.errors import InfrastructureError
+from bench_worker.images.apt import HostApt
+from bench_worker.images.base_system import base_tarball, only_builder
+from bench_worker.images.recipes import IMAGE_LABEL, RECIPE_LABEL, SOURCE_LABEL, Recipe
+from bench_worker.images.source import MIRROR_VARIABLE, BaseSource, choose_source, read_settings
+
+MIRROR_LIMIT_S: Final = 10.0
+"""How long a mirror may take to answer before the next one is asked."""
+
+
+class Facts(Protocol):
+    """What a store knows of an image."""
+
+    @property
+    def identity(self) -> str:
+        """Its id."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
+
+
+class ImageStore(Protocol):
+    """Where images are kept and made: an engine."""
+
+    def inspect(self, image: str) -> Facts | None:
+        """Return the facts of an image; None where there is none."""
+
+    def obtainable(self, image: str) -> str | None:
+        """Say where an image is to be had without being made; None for nowhere."""
+
+    def build(
+        self,
+        folder: Path,
+        image: str,
+        *,
+        labels: Mapping[str, str],
+        arguments: Mapping[str, str],
+        progress: Callable[[str], None],
+    ) -> None:
+        """Build a folder's Dockerfile."""
+
+    def import_tarball(
+        self, tarball: Path, image: str, *, labels: Mapping[str, str], progress: Callable[[str], None]
+    ) -> None:
+        """Make an image from a root file system."""
+
+    def discard(self, identity: str) -> None:
+        """Remove an image that a newer one of its name has replaced, unless it is in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What became of one image. `action` is ``built``, ``cached`` or, with a dry run, ``would build``."""
+
+    image: str
+    action: str
+    source: str
+    identity: str = ""
+    size_bytes: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object that the question answers with."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Builds recipes in a store.
+
+    `progress` gets a line for each thing that is done, with `verbose` also what the tools print. `answers` says
+    whether a URL can be fetched; `cache` is the folder of base tarballs.
+    """
+
+    store: ImageStore
+    host: HostApt
+    cache: Path
+    progress: Callable[[str], None]
+    answers: Callable[[str], bool]
+    verbose: bool = False
+
+    def build_all(self, recipes: Sequence[Recipe], *, force: bool = False, dry_run: bool = False) -> Iterator[Built]:
+        """Build what is missing or out of date, parents first; with `force` everything."""
+        if dry_run:
+            yield from self._each(recipes, force=force, dry_run=True)
+            return
+        with only_builder(self.cache, self.progress):
+            yield from self._each(recipes, force=force, dry_run=False)
+
+    def _each(self, recipes: Sequence[Recipe], *, force: bool, dry_run: bool) -> Iterator[Built]:
+        stale: set[str] = set()
+        for recipe in recipes:
+            parent = self._parent_id(recipe) if recipe.parent not in stale else ""
+            fingerprint = recipe.fingerprint(parent)
+            present = self.store.inspect(recipe.image)
+            if (
+                present
+                and not force
+                and recipe.parent not in stale
+                and present.labels.get(RECIPE_LABEL) == fingerprint
+            ):
+                origin = present.labels.get(SOURCE_LABEL, str(recipe.folder))
+                self.progress(f"{recipe.image}: up to date ({origin})")
+                yield Built(recipe.image, "cached", origin, present.identity, present.size_bytes)
+            elif dry_run:
+                stale.add(recipe.name)
+                yield Built(recipe.image, "would build", self._plan(recipe))
+            else:
+                built = self._build(recipe, fingerprint)
+                if present and present.identity != built.identity and IMAGE_LABEL in present.labels:
+                    self.store.discard(present.identity)
+                yield built
+
+    def _parent_id(self, recipe: Recipe) -> str:
+        if recipe.parent is None:
+            return ""
+        parent = self.store.inspect(recipe.image.removesuffix(recipe.name) + recipe.parent)
+        return parent.identity if parent else ""
+
+    def _plan(self, recipe: Recipe) -> str:
+        if not _is_base(recipe):
+            return f"Dockerfile {recipe.folder}"
+        where = self.store.obtainable(_outside_parent(recipe))
+        return f"{where} image {_outside_parent(recipe)}" if where else str(self._base_source(recipe))
+
+    def _build(self, recipe: Recipe, fingerprint: str) -> Built:
+        started = time.monotonic()
+        labels = {IMAGE_LABEL: "1", RECIPE_LABEL: fingerprint}
+        source = self._build_base(recipe, labels) if _is_base(recipe) else self._build_folder(recipe, labels)
+        made = self.store.inspect(recipe.image)
+        if made is None:
+            raise InfrastructureError(f"{recipe.image} was built and is not there: something removed it at once")
+        seconds = time.monotonic() - started
+        self.progress(f"{recipe.image}: built, {made.size_bytes / 1e6:.0f} MB in {seconds:.0f} s")
+        return Built(recipe.image, "built", source, made.identity, made.size_bytes, round(seconds, 1))
+
+    def _build_folder(self, recipe: Recipe, labels: Mapping[str, str]) -> str:
+        source = f"Dockerfile {recipe.folder}"
+        self.progress(f"{recipe.image}: building from {recipe.folder}")
+        # The builder knows the names of proxies and leaves them out of the image; the rest holds no secret.
+        arguments = {**self.host.proxies, "APT_OPTIONS": " ".join(self.host.options)}
+        self.store.build(
+            recipe.folder,
+            recipe.image,
+            labels={**labels, SOURCE_LABEL: f"dockerfiles/{recipe.name}"},
+            arguments=arguments,
+            progress=self._step,
+        )
+        return source
+
+    def _build_base(self, recipe: Recipe, labels: Mapping[str, str]) -> str:
+        """Build the base from a registry's image where there is one, from a mirror where there is none."""
+        ready_made = _outside_parent(recipe)
+        where = self.store.obtainable(ready_made)
+        if where:
+            source = f"{ready_made} ({where})"
+            self.progress(f"{recipe.image}: from {source}")
+            try:
+                self.store.build(
+                    recipe.folder,
+                    recipe.image,
+                    labels={**labels, SOURCE_LABEL: source},
+                    arguments=self.host.proxies,
+                    progress=self._step,
+                )
+            except InfrastructureError as error:
+                self.progress(f"{recipe.image}: the registry's image cannot be had ({error}); making one")
+            else:
+                return source
+        else:
+            self.progress(f"{recipe.image}: no registry has {ready_made} within reach; making one")
+        chosen = self._base_source(recipe)
+        source = str(chosen)
+        self.progress(f"{recipe.image}: {source} (about a minute, once)")
+        tarball, cached = base_tarball(self.cache, chosen, self._indented)
+        self.progress(f"{recipe.image}: importing {'the cached ' if cached else ''}{tarball}")
+        self.store.import_tarball(
+            tarball, recipe.image, labels={**labels, SOURCE_LABEL: source}, progress=lambda _: None
+        )
+        return f"{source} (cached)" if cached else source
+
+    def _base_source(self, recipe: Recipe) -> BaseSource:
+        return choose_source(
+            read_settings(recipe.folder), self.host, override=os.environ.get(MIRROR_VARIABLE), answers=self.answers
+        )
+
+    def _indented(self, line: str) -> None:
+        self.progress(f"  {line}")
+
+    def _step(self, line: str) -> None:
+        if self.verbose or line.startswith("Step "):
+            self._indented(line)
+
+
+def _is_base(recipe: Recipe) -> bool:
+    return recipe.parent is None and (recipe.folder / "recipe.toml").exists()
+
+
+def _outside_parent(recipe: Recipe) -> str:
+    """Return the image of somebody else that the base's Dockerfile starts from."""
+    for line in (recipe.folder / "Dockerfile").read_text(encoding="utf-8").splitlines():
+        if line.upper().startswith("FROM "):
+            return line.split()[1]
+    raise InfrastructureError(f"{recipe.folder / 'Dockerfile'} has no FROM line")
+
+
+def url_answers(url: str) -> bool:
+    """Say whether an http(s) URL can be fetched within `MIRROR_LIMIT_S`, through the environment's proxy."""
+    if not url.startswith(("http://", "https://")):
+        return False
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=MIRROR_LIMIT_S) as answer:  # noqa: S310
+            return bool(answer.status < 400)  # noqa: PLR2004  HTTP: what is below is an answer
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
