@@ -61,10 +61,7 @@ class Outlet:
         if len(self._backlog) > BACKLOG_BYTES:
             self._left_out += len(text)
             return len(text)
-        if self._left_out:
-            text = f"\n[{self._left_out:,} characters were left out: the screen did not take them]\n{text}"
-            self._left_out = 0
-        self._backlog += text.encode(self.encoding, errors="backslashreplace")
+        self._keep(self._omission() + text)
         self._drain(0)
         return len(text)
 
@@ -76,6 +73,7 @@ class Outlet:
         """Give the screen `CLOSE_S` seconds, from the first call on, to take what is left; leave the stream open."""
         if self._deadline is None:
             self._deadline = time.monotonic() + CLOSE_S
+        self._keep(self._omission())
         self._drain(self._deadline - time.monotonic())
 
     def isatty(self) -> bool:
@@ -86,6 +84,13 @@ class Outlet:
         """Return the stream's descriptor; raise `OSError` where it has none."""
         return self._stream.fileno()
 
+    def _omission(self) -> str:
+        count, self._left_out = self._left_out, 0
+        return f"\n[{count:,} characters were left out: the screen did not take them]\n" if count else ""
+
+    def _keep(self, text: str) -> None:
+        self._backlog += text.encode(self.encoding, errors="backslashreplace")
+
     def _drain(self, patience_s: float) -> None:
         deadline = time.monotonic() + patience_s
         while self._backlog and not self._gone and self._fd is not None:
@@ -93,6 +98,9 @@ class Outlet:
                 return
             try:
                 written = os.write(self._fd, self._backlog[:PIECE_BYTES])
+            except BlockingIOError:
+                # Somebody made the terminal non-blocking for all who share it.
+                return
             except OSError:
                 self._gone = True
                 self._backlog = b""

@@ -79,3 +79,21 @@ def test_a_screen_that_has_gone_away_ends_the_output_only(pipe):
         assert outlet.write("gone") == 4
     assert not outlet.blocked
     outlet.close()
+
+
+def test_what_was_left_out_is_said_at_the_end(pipe, monkeypatch):
+    """When the screen wakes up only for the last words, these are that something is missing."""
+    monkeypatch.setattr(outlet_module, "BACKLOG_BYTES", 10)
+    reader, stream = pipe
+    os.set_blocking(stream.fileno(), False)
+    while True:  # fill the pipe, so that the outlet finds it full
+        try:
+            os.write(stream.fileno(), b"z" * 4096)
+        except BlockingIOError:
+            break
+    outlet = Outlet(stream)
+    outlet.write("kept by the backlog")
+    outlet.write("left out")
+    everything(reader)
+    outlet.close()
+    assert everything(reader).splitlines()[-1] == "[8 characters were left out: the screen did not take them]"
