@@ -19,7 +19,7 @@ class LinesView(NoticesView):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._next_s = INTERVAL_S
+        self._shown_s = 0.0
 
     def begin(self, snapshot: Snapshot) -> None:
         """Show the first line."""
@@ -28,8 +28,9 @@ class LinesView(NoticesView):
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Show a line when it is time for one."""
-        if snapshot.elapsed_s >= self._next_s:
-            self._next_s = (snapshot.elapsed_s // INTERVAL_S + 1) * INTERVAL_S
+        # The run's time starts anew when the workers are there and the first trial begins.
+        if not 0 <= snapshot.elapsed_s - self._shown_s < INTERVAL_S:
+            self._shown_s = snapshot.elapsed_s // INTERVAL_S * INTERVAL_S
             self.outlet.write(f"{status_line(snapshot)}\n")
 
     def end(self, snapshot: Snapshot) -> None:

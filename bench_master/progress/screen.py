@@ -121,7 +121,7 @@ def _counts(snapshot: Snapshot) -> Text:
 def _trial(snapshot: Snapshot) -> Text:
     trial = snapshot.trial
     if trial is None:
-        return Text("between trials", style="dim")
+        return Text("no trial under way", style="dim")
     warmup = " (warm-up, not in the latencies)" if trial.warmup else ""
     return Text(f"trial {trial.number:,} of {trial.of:,}{warmup}: {one_line(trial.title)}")
 

@@ -117,6 +117,16 @@ def test_lines_come_at_intervals_of_the_run():
     ]
 
 
+def test_lines_go_on_when_the_time_starts_anew():
+    """A long wait for workers before the first trial does not delay the lines of the run."""
+    out = io.StringIO()
+    view = choose_view("lines", out)
+    view.begin(Snapshot("s"))
+    for elapsed_s in (61.0, 0.2, 4.9, 5.1):
+        view.refresh(Snapshot("s", elapsed_s=elapsed_s))
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0:00", "1:01", "0:00", "0:05"]
+
+
 def test_the_live_view_draws_when_it_is_told_to():
     """Each refresh draws the newest snapshot; the end leaves one line and shows the cursor again."""
     terminal = Terminal()
