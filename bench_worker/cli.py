@@ -12,9 +12,11 @@ import json
 import logging
 import pkgutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench_common import __version__
+from bench_common.ports import CONTROL_PORT
 from bench_common.terminal import add_debug_flag, guarded
 from bench_worker import questions
 
@@ -56,11 +58,48 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"weighbridge {__version__}")
     parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
     add_debug_flag(parser)
+    _add_service(parser)
     group = parser.add_argument_group("questions about this machine, answered as JSON lines")
     for question in all_questions():
         group.add_argument(question.FLAG, dest="question", action="store_const", const=question, help=question.HELP)
         question.configure(group)
     return parser
+
+
+def _add_service(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a worker that serves a master."""
+    parser.epilog = (
+        "A worker keeps asking its master to join, runs what it is given, cleans up, and waits for the next run.\n"
+        "Ctrl-C ends it, and removes what its jobs made."
+    )
+    where = parser.add_argument_group("the master")
+    where.add_argument("--zmq-host", metavar="HOST", help="where bench-master runs")
+    where.add_argument(
+        "--zmq-control-port", type=int, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
+    )
+    where.add_argument(
+        "--key", type=Path, metavar="FILE", help="this worker's key file, made by `bench-master keygen`"
+    )
+    where.add_argument("--insecure", action="store_true", help="reach a master beyond loopback without a key")
+    where.add_argument("--control", metavar="ENDPOINT", help=argparse.SUPPRESS)
+    where.add_argument("--once", action="store_true", help="end with the first run instead of waiting for the next")
+    who = parser.add_argument_group("this worker")
+    who.add_argument(
+        "worker_id", nargs="?", metavar="WORKER_ID", help="its name (default: its key's name, else the host's)"
+    )
+    who.add_argument(
+        "-c", "--concurrency", type=int, default=64, metavar="N", help="jobs at once, at most (default: 64)"
+    )
+    who.add_argument(
+        "--environment",
+        metavar="NAME",
+        help="kind of place: bare-metal, hypervisor, control or any label (default: as this machine looks)",
+    )
+    who.add_argument(
+        "--label", action="append", default=[], metavar="K=V", help="a label that is saved with the results"
+    )
+    who.add_argument("--allow-host-mounts", action="store_true", help="let scenarios mount directories of this host")
+    parser.add_argument("--load-process", type=int, help=argparse.SUPPRESS)
 
 
 def run_command_line(argv: Sequence[str]) -> int:
@@ -72,6 +111,14 @@ def run_command_line(argv: Sequence[str]) -> int:
     )
 
     def command() -> int:
+        if arguments.load_process is not None:
+            from bench_worker.load import run_load_process
+
+            return run_load_process(arguments.load_process)
+        if arguments.question is None:
+            from bench_worker.service import serve
+
+            return serve(arguments)
         for item in arguments.question.answer(arguments):
             sys.stdout.write(json.dumps(item) + "\n")
             sys.stdout.flush()

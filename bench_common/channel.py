@@ -1,0 +1,157 @@
+"""A plain pyzmq socket on the gevent hub: drained by a watcher on its file descriptor, written without waiting.
+
+zmq.green costs a greenlet switch and a poll per message. Here one watcher drains all that is there in one go and
+hands the frames on as a batch. A socket's FD is edge-triggered: after every drain and every send the socket's own
+EVENTS are looked at, or a message that came in between would lie there until the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import gevent
+import zmq
+
+from bench_common.messages import MAX_FRAME
+
+log = logging.getLogger(__name__)
+
+READ = 1
+Frames = list[zmq.Frame]
+Receiver = Callable[[list[Frames]], None]
+
+MAX_DRAIN = 1000
+"""Messages taken in one go, so that a flood on one socket does not starve the others."""
+
+
+def tune(socket: zmq.Socket[bytes]) -> None:
+    """Set on purpose what zmq leaves unlimited or off: sizes, lingering, heartbeats, queues.
+
+    A queue of 100,000 messages is far above what credit lets be under way; it bounds a peer that ignores credit.
+    """
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)
+    socket.setsockopt(zmq.HEARTBEAT_TTL, 20000)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+    socket.setsockopt(zmq.RECONNECT_IVL, 100)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+    socket.setsockopt(zmq.SNDHWM, 100_000)
+    socket.setsockopt(zmq.RCVHWM, 100_000)
+    socket.setsockopt(zmq.IPV6, 1)
+    if socket.type == zmq.ROUTER:
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+
+
+class Channel:
+    """A socket that receives by callback and sends without blocking.
+
+    `receiver` gets lists of multipart messages (lists of `zmq.Frame`); what it raises is logged and does not end the
+    channel. `send` queues what the socket cannot take now, up to `max_queued` messages.
+    """
+
+    def __init__(
+        self, socket: zmq.Socket[bytes], receiver: Receiver | None = None, *, max_queued: int = 100_000
+    ) -> None:
+        self._socket = socket
+        self._receiver = receiver
+        self._queue: deque[list[bytes]] = deque()
+        self._max_queued = max_queued
+        self._closed = False
+        self._draining = False
+        self._again: Any = None
+        loop = gevent.get_hub().loop
+        self._callback = loop.run_callback
+        self._watcher = loop.io(cast("int", socket.getsockopt(zmq.FD)), READ)
+        self._watcher.start(self._on_edge)
+        self._schedule()
+
+    def send(self, *frames: bytes) -> bool:
+        """Send one message; False where its peer is unknown or the queue is full, and it is dropped."""
+        if self._closed:
+            return False
+        if self._queue:
+            if len(self._queue) >= self._max_queued:
+                return False
+            self._queue.append(list(frames))
+            return True
+        try:
+            if len(frames) == 1:
+                self._socket.send(frames[0], zmq.NOBLOCK, copy=True)
+            else:
+                self._socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            self._queue.append(list(frames))
+        except zmq.ZMQError as error:
+            log.debug("a message could not be sent: %s", error)
+            return False
+        self._look()
+        return True
+
+    def close(self, *, linger_ms: int = 0) -> None:
+        """Stop watching and close the socket; what is still queued in zmq gets `linger_ms` to leave."""
+        if self._closed:
+            return
+        self._closed = True
+        self._watcher.stop()
+        self._watcher.close()
+        for frames in self._queue:
+            with contextlib.suppress(zmq.ZMQError):
+                self._socket.send_multipart(frames, zmq.NOBLOCK)
+        self._socket.close(linger=linger_ms)
+
+    def _on_edge(self) -> None:
+        self._drain()
+
+    def _schedule(self) -> None:
+        """Drain in the next pass of the loop: what is called from a receiver must not recurse into it."""
+        if self._again is None and not self._closed:
+            self._again = self._callback(self._scheduled)
+
+    def _scheduled(self) -> None:
+        self._again = None
+        self._drain()
+
+    def _look(self) -> None:
+        if not self._draining and self._readable():
+            self._schedule()
+
+    def _readable(self) -> bool:
+        return bool(cast("int", self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN) and self._receiver is not None
+
+    def _drain(self) -> None:
+        if self._closed or self._draining:
+            return
+        self._draining = True
+        try:
+            while self._queue:
+                try:
+                    self._socket.send_multipart(self._queue[0], zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                except zmq.ZMQError as error:
+                    log.debug("a queued message could not be sent: %s", error)
+                self._queue.popleft()
+            messages: list[Frames] = []
+            receive = self._socket.recv_multipart
+            with contextlib.suppress(zmq.Again):
+                while len(messages) < MAX_DRAIN:
+                    messages.append(receive(zmq.NOBLOCK, copy=False))
+            if messages and self._receiver is not None:
+                try:
+                    self._receiver(messages)
+                except Exception:  # this is the boundary that must survive whatever came in
+                    log.exception("a batch of %d messages could not be handled", len(messages))
+        finally:
+            self._draining = False
+        if not self._is_closed() and self._readable():
+            self._schedule()
+
+    def _is_closed(self) -> bool:
+        """Whether a receiver closed it (asked as a call, since a drain cannot see its own attribute change)."""
+        return self._closed

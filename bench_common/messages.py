@@ -1,0 +1,199 @@
+"""The closed set of messages between master and worker: who may say what, where, how large, with which fields.
+
+A frame is one msgpack array ``[version, type, epoch, fields]``. `encode` checks what we send as strictly as `decode`
+checks what comes in: a frame that is not exactly one of `MESSAGES` raises `ProtocolError`, is counted and dropped.
+Nothing is ever unpickled or evaluated. High-rate content (jobs and results) travels as packed rows in one bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import msgpack
+
+from bench_common.errors import ProtocolError
+
+VERSION: Final = 1
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+MAX_FRAME: Final = 16 * MIB
+"""The largest frame of any type, in bytes; sockets are given it as MAXMSGSIZE."""
+MAX_EPOCH: Final = 1 << 63
+
+Side = Literal["master", "worker"]
+Lane = Literal["control", "work", "results"]
+Check: TypeAlias = Callable[[Any], bool]
+
+
+def _text(limit: int) -> Check:
+    return lambda value: isinstance(value, str) and len(value) <= limit
+
+
+def _whole(low: int = 0, high: int = MAX_EPOCH) -> Check:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _any_int(value: Any) -> bool:
+    return type(value) is int
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _raw(value: Any) -> bool:
+    return isinstance(value, bytes)
+
+
+def _map(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageType:
+    """One type of message: its sender, its lane, its size limit in bytes, and a check for each of its fields."""
+
+    name: str
+    sender: Side
+    lane: Lane
+    fields: Mapping[str, Check] = field(default_factory=dict)
+    max_bytes: int = 64 * KIB
+
+
+_ALL = (
+    # A worker asks to join; epoch 0. `info`: host, versions, engines, environment fingerprint.
+    MessageType(
+        "hello",
+        "worker",
+        "control",
+        {"worker_id": _text(128), "environment": _text(128), "slots": _whole(1, 65536), "info": _map},
+        256 * KIB,
+    ),
+    # The master admits it: where its lane and the results are, what the run needs of it, and how it is driven.
+    MessageType(
+        "welcome",
+        "master",
+        "control",
+        {
+            "run_id": _text(64),
+            "number": _whole(0, 65535),
+            "lane": _text(256),
+            "results": _text(256),
+            "noop": _flag,
+            "heartbeat_s": _number,
+            "lease_s": _number,
+            "sampling_s": _number,
+            "keep": _flag,
+        },
+    ),
+    # What the worker is doing no longer counts: drop the run; `final`: and do not ask again.
+    MessageType("dismiss", "master", "control", {"reason": _text(1024), "final": _flag}),
+    # Heartbeats both ways, with the stamps of a clock exchange (ns; the first three of four, the last is at arrival).
+    MessageType(
+        "beat",
+        "worker",
+        "control",
+        {"sent_ns": _any_int, "running": _whole(), "offset_ns": _any_int, "bound_ns": _any_int},
+    ),
+    MessageType("pulse", "master", "control", {"echo_ns": _any_int, "received_ns": _any_int, "sent_ns": _any_int}),
+    # The load process of the worker ended: what it held will never be reported.
+    MessageType("gone", "worker", "control", {"worker_id": _text(128), "reason": _text(1024)}),
+    # Rows of host or loop samples: `columns` name -> list of numbers.
+    MessageType("samples", "worker", "control", {"source": _text(32), "columns": _map, "units": _map}, 1 * MIB),
+    # Remove what the run left on the host; and what came of it.
+    MessageType("sweep", "master", "control", {"run_id": _text(64)}),
+    MessageType("swept", "worker", "control", {"removed": _whole(), "failed": _list}, 256 * KIB),
+    # The run is over; with `exit` the worker's program ends too.
+    MessageType("stop", "master", "control", {"exit": _flag}),
+    # On the lane, so that order is kept: a treatment before its jobs, jobs as packed ORDER_ROWs.
+    MessageType("define", "master", "work", {"treatment": _map}, 1 * MIB),
+    MessageType("jobs", "master", "work", {"rows": _raw}, 4 * MIB),
+    MessageType("ack", "master", "work", {"sequences": _list}),
+    MessageType("cancel", "master", "work", {}),
+    # Results as packed JOB_ROWs and OPERATION_ROWs; what is rare, as lists in its record's order.
+    MessageType(
+        "results",
+        "worker",
+        "results",
+        {
+            "sequence": _whole(),
+            "jobs": _raw,
+            "operations": _raw,
+            "metrics": _list,
+            "errors": _list,
+            "outputs": _list,
+        },
+        MAX_FRAME,
+    ),
+)
+
+MESSAGES: Final[Mapping[str, MessageType]] = {message.name: message for message in _ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A checked message: its type's name, the epoch it was said in, its fields."""
+
+    type: str
+    epoch: int
+    fields: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.fields[name]
+
+
+def encode(name: str, epoch: int, **fields: Any) -> bytes:
+    """Return the frame of a message. Raises `ProtocolError` where it would not be accepted on the other side."""
+    message = MESSAGES[name]
+    _check_fields(message, fields)
+    frame: bytes = msgpack.packb([VERSION, name, epoch, fields], use_bin_type=True)
+    if len(frame) > message.max_bytes:
+        raise ProtocolError(f"a message {name!r} of {len(frame)} bytes is larger than {message.max_bytes}")
+    return frame
+
+
+def decode(frame: bytes, *, sender: Side, lane: Lane) -> Message:
+    """Return the message in a frame that `sender` sent on `lane`; raise `ProtocolError` on anything else."""
+    if len(frame) > MAX_FRAME:
+        raise ProtocolError(f"a frame of {len(frame)} bytes is larger than any message")
+    try:
+        unpacked = msgpack.unpackb(frame, raw=False, strict_map_key=True, use_list=True)
+    except Exception as error:  # msgpack raises a dozen unrelated types on hostile bytes
+        raise ProtocolError(f"not msgpack: {type(error).__name__}") from error
+    if not isinstance(unpacked, list) or len(unpacked) != 4:  # noqa: PLR2004  the four parts of a frame
+        raise ProtocolError("not an array of version, type, epoch and fields")
+    version, name, epoch, fields = unpacked
+    if version != VERSION or type(version) is not int:
+        raise ProtocolError(f"protocol version {version!r}, where {VERSION} is spoken: upgrade the older side")
+    message = MESSAGES.get(name) if isinstance(name, str) else None
+    if message is None:
+        raise ProtocolError(f"unknown message type {str(name)[:40]!r}")
+    if message.sender != sender or message.lane != lane:
+        raise ProtocolError(f"a message {name!r} does not come from the {sender} on the {lane} lane")
+    if len(frame) > message.max_bytes:
+        raise ProtocolError(f"a message {name!r} of {len(frame)} bytes is larger than {message.max_bytes}")
+    if type(epoch) is not int or not 0 <= epoch < MAX_EPOCH:
+        raise ProtocolError(f"epoch {str(epoch)[:40]!r} of a message {name!r}")
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"the fields of a message {name!r} are no map")
+    _check_fields(message, fields)
+    return Message(name, epoch, fields)
+
+
+def _check_fields(message: MessageType, fields: Mapping[str, Any]) -> None:
+    if fields.keys() != message.fields.keys():
+        odd = sorted(map(str, fields.keys() ^ message.fields.keys()))
+        raise ProtocolError(f"a message {message.name!r} with fields missing or unknown: {', '.join(odd)[:200]}")
+    for name, check in message.fields.items():
+        if not check(fields[name]):
+            raise ProtocolError(f"a message {message.name!r} whose {name!r} is not what it should be")

@@ -1,0 +1,52 @@
+"""What `list-workers` and `kill-workers` share: where to listen, for how long, with which keys."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
+from bench_master.run.access import load_keys
+from bench_master.run.endpoints import Endpoints, Ports
+from bench_master.run.muster import Muster
+from bench_master.run.switchboard import Switchboard
+
+
+def add_muster_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of both commands."""
+    parser.add_argument("--wait", type=float, default=3.0, metavar="SECONDS", help="how long to listen (default: 3)")
+    parser.add_argument(
+        "--zmq-bind-ip", default="127.0.0.1", metavar="IP", help="address to listen on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--zmq-control-port", type=int, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--zmq-results-port", type=int, default=RESULTS_PORT, metavar="PORT", help="(default: %(default)s)"
+    )
+    parser.add_argument("--key-dir", type=Path, metavar="DIR", help="where `bench-master keygen` put the keys")
+    parser.add_argument("--insecure", action="store_true", help="listen beyond loopback without keys")
+
+
+@contextmanager
+def mustered(arguments: argparse.Namespace) -> Iterator[Muster]:
+    """Give a muster whose sockets are open, and close them afterwards."""
+    ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, WORK_PORT)
+    with Endpoints(arguments.zmq_bind_ip, ports, insecure=arguments.insecure) as endpoints:
+        key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
+        muster = Muster()
+        board = Switchboard(
+            endpoints,
+            on_control=muster.control_came,
+            on_result=muster.result_came,
+            master_key=key,
+            allow_list=allow_list,
+        )
+        muster.board = board
+        board.open()
+        try:
+            yield muster
+        finally:
+            board.close()

@@ -1,0 +1,399 @@
+"""`bench-master run-scenario`: run a scenario, save its stats file, show the report."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import logging
+import secrets
+import shlex
+import signal
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+import gevent
+
+from bench_common.errors import ExitCode, InfrastructureError, UsageError
+from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
+from bench_common.spec import Treatment
+from bench_common.thresholds import evaluate
+from bench_common.units import parse_duration
+from bench_master.coordinator import Policy
+from bench_master.plan import Plan, make_plan, render_plan
+from bench_master.progress.view import MODES, choose_view
+from bench_master.reports import report_formats, write_report
+from bench_master.run.access import load_keys
+from bench_master.run.endpoints import Endpoints, Ports
+from bench_master.run.header import build_header, operation_names
+from bench_master.run.journal import Journal
+from bench_master.run.local_workers import LocalWorkers
+from bench_master.run.session import Result, Session, SessionOptions
+from bench_master.run.switchboard import Switchboard
+from bench_master.scenario import Scenario, load_scenario
+from bench_master.tally import Tally
+
+log = logging.getLogger(__name__)
+
+NAME = "run-scenario"
+HELP = "run a scenario on local or remote workers, save the stats file, print the report"
+
+DEFAULT_DIRECTORY = Path("weighbridge-results")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.epilog = (
+        "Ctrl-C once finishes the running jobs and saves; twice aborts them and cleans up. Either way the stats file\n"
+        "is good. Exit codes: 0 ok, 1 a threshold failed, 2 scenario error, 3 run incomplete, 130 interrupted."
+    )
+    parser.add_argument(
+        "-f", "--file", required=True, metavar="X.yaml", help="a scenario's file, or a ready-made one's name"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key, such as --set jobs.cpu.params.time=5s",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and touch nothing")
+    parser.add_argument(
+        "--noop", action="store_true", help="the whole path with the execution free: the harness's own ceiling"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="seed of the order (default: the scenario's, else drawn and saved)"
+    )
+
+    who = parser.add_argument_group("workers")
+    who.add_argument("--workers", type=_count, default=0, metavar="N", help="start N workers on this host")
+    who.add_argument(
+        "--expect",
+        type=_count,
+        metavar="N",
+        help="wait for N workers started by hand with bench-worker (default: 0 with --workers, else 1)",
+    )
+    who.add_argument(
+        "--worker-timeout", default="30s", metavar="TIME", help="how long to wait for them (default: 30s)"
+    )
+    who.add_argument(
+        "--environment",
+        metavar="LABEL",
+        help="what local workers call their environment (default: the scenario's if it has one, else local)",
+    )
+
+    load = parser.add_argument_group("load, in place of what the scenario says")
+    load.add_argument(
+        "-u", "--user-count", type=_positive, metavar="N", help="jobs in flight over all workers together"
+    )
+    size = load.add_mutually_exclusive_group()
+    size.add_argument("-o", "--operation-count", type=_positive, metavar="N", help="jobs in each trial")
+    size.add_argument("-r", "--run-seconds", metavar="TIME", help="length of each trial, such as 90 or 15m")
+
+    out = parser.add_argument_group("results")
+    out.add_argument(
+        "-s",
+        "--stats-file",
+        type=Path,
+        metavar="FILE",
+        help=f"where to save the run (default: a new file in {DEFAULT_DIRECTORY}/)",
+    )
+    out.add_argument("-R", "--no-report", action="store_true", help="save only, print no report")
+    out.add_argument("--csv", action="store_true", help="print the report as CSV; the same as --format csv")
+    out.add_argument("--format", choices=sorted(report_formats()), help="format of the report (default: text)")
+    out.add_argument(
+        "--pctile", type=float, default=95.0, metavar="P", help="the percentile that the report shows (default: 95)"
+    )
+    out.add_argument(
+        "--progress",
+        choices=MODES,
+        default="auto",
+        help="what to show meanwhile, on stderr (default: live on a terminal, else chars)",
+    )
+    out.add_argument(
+        "-k",
+        "--keep",
+        action="store_true",
+        help="leave containers as the jobs left them; cleanup-containers removes them",
+    )
+
+    net = parser.add_argument_group("network, for workers on other hosts")
+    net.add_argument(
+        "--zmq-bind-ip",
+        metavar="IP",
+        help="address to listen on (default: none with --workers alone, else 127.0.0.1)",
+    )
+    net.add_argument(
+        "--zmq-control-port", type=_port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
+    )
+    net.add_argument(
+        "--zmq-results-port", type=_port, default=RESULTS_PORT, metavar="PORT", help="(default: %(default)s)"
+    )
+    net.add_argument(
+        "--zmq-work-port",
+        type=_port,
+        default=WORK_PORT,
+        metavar="PORT",
+        help="first of the lanes' ports, one a worker (default: %(default)s)",
+    )
+    net.add_argument("--key-dir", type=Path, metavar="DIR", help="where `bench-master keygen` put the keys")
+    net.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen beyond loopback without keys: whoever reaches the port can take part",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the scenario; return the exit code."""
+    scenario = _resized(load_scenario(arguments.file, arguments.set), arguments)
+    seed = _seed(scenario, arguments)
+    plan = make_plan(scenario, seed)
+    if arguments.dry_run:
+        workers = max(1, arguments.workers + (arguments.expect or 0))
+        sys.stdout.write(render_plan(scenario, plan, workers))
+        return int(ExitCode.OK)
+    if not 0 < arguments.pctile < 100:  # noqa: PLR2004  percent
+        raise UsageError(f"--pctile {arguments.pctile:g}: expected a number between 0 and 100")
+    stats = arguments.stats_file or _default_path(scenario, noop=arguments.noop)
+    if stats.exists():
+        raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
+    result = _run_plan(scenario, plan, stats, arguments)
+    return _conclude(result, scenario, arguments)
+
+
+def _count(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _positive(text: str) -> int:
+    return _whole(text, 1)
+
+
+def _port(text: str) -> int:
+    value = _whole(text, 1)
+    if value > 65535:  # noqa: PLR2004  the last port
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: expected 1 to 65535")
+    return value
+
+
+def _whole(text: str, low: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if value < low:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from {low} on")
+    return value
+
+
+def _duration(text: str, flag: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: {error}") from error
+
+
+def _resized(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
+    """Return the scenario with `-o` or `-r` in the place of its own sizes."""
+    count, seconds = arguments.operation_count, arguments.run_seconds
+    if count is None and seconds is None:
+        return scenario
+    length = None if seconds is None else _duration(seconds, "--run-seconds")
+    if length is not None and length <= 0:
+        raise UsageError(f"--run-seconds {seconds}: expected more than 0 seconds")
+
+    def resize(treatment: Treatment) -> Treatment:
+        return replace(treatment, iterations=None, operation_count=count, run_seconds=length)
+
+    return replace(scenario, treatments=tuple(resize(treatment) for treatment in scenario.treatments))
+
+
+def _seed(scenario: Scenario, arguments: argparse.Namespace) -> int:
+    if arguments.seed is not None:
+        return int(arguments.seed)
+    return scenario.seed if scenario.seed is not None else secrets.randbelow(1 << 31)
+
+
+def _default_path(scenario: Scenario, *, noop: bool) -> Path:
+    name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in scenario.name.lower())
+    when = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    stem = f"{name.strip('-') or 'scenario'}{'.noop' if noop else ''}.{when}"
+    path = DEFAULT_DIRECTORY / f"{stem}.stats.gz"
+    count = 1
+    while path.exists():
+        count += 1
+        path = DEFAULT_DIRECTORY / f"{stem}-{count}.stats.gz"
+    return path
+
+
+def _environment(plan: Plan, arguments: argparse.Namespace) -> str:
+    if arguments.environment:
+        return str(arguments.environment)
+    named = {treatment.environment for treatment in plan.treatments}
+    only = named.pop() if len(named) == 1 else None
+    return only or "local"
+
+
+def _bind_ip(arguments: argparse.Namespace) -> str | None:
+    if arguments.zmq_bind_ip:
+        return str(arguments.zmq_bind_ip)
+    return None if arguments.workers and not arguments.expect else "127.0.0.1"
+
+
+def _policy(plan: Plan, arguments: argparse.Namespace) -> tuple[Policy, int]:
+    """Return the policy, and the slots that each local worker needs."""
+    expect = arguments.expect
+    if expect is None:
+        expect = 0 if arguments.workers else 1
+    expected = arguments.workers + expect
+    if not expected:
+        raise UsageError("--workers 0 --expect 0: nobody would run the jobs; give --workers 1")
+    policy = Policy(
+        expected=expected,
+        gather_s=_duration(arguments.worker_timeout, "--worker-timeout"),
+        user_count=arguments.user_count,
+    )
+    slots = max(treatment.concurrency for treatment in plan.treatments)
+    if arguments.user_count is not None:
+        slots = -(-arguments.user_count // expected)
+    return policy, slots
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def _run_plan(scenario: Scenario, plan: Plan, stats: Path, arguments: argparse.Namespace) -> Result:
+    run_id = secrets.token_hex(6)
+    noop: bool = arguments.noop
+    policy, slots = _policy(plan, arguments)
+    if arguments.user_count is not None:
+        # What is in flight per worker follows from -u; the plan's own concurrency would be refused or misreported.
+        treatments = tuple(replace(treatment, concurrency=slots) for treatment in plan.treatments)
+        plan = replace(plan, treatments=treatments)
+    titles = [treatment.title for treatment in plan.treatments]
+    names = [operation_names(treatment) for treatment in plan.treatments]
+
+    def make_tally(planned: int | None) -> Tally:
+        return Tally(
+            titles, names, plan.trials, scenario=scenario.name, planned=planned, started_ns=monotonic_ns(), noop=noop
+        )
+
+    def open_journal(**callbacks: Any) -> Journal:
+        stats.parent.mkdir(parents=True, exist_ok=True)
+        argv = ["bench-master", *sys.argv[1:]]
+        return Journal(stats, build_header(scenario, plan, run_id=run_id, argv=argv, noop=noop), **callbacks)
+
+    ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
+    with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure) as endpoints:
+        key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
+        options = SessionOptions(
+            run_id=run_id,
+            noop=noop,
+            keep=arguments.keep,
+            sampling_s=scenario.sampling_interval_s,
+            first_epoch=secrets.randbits(31) << 16,
+        )
+        session = Session(
+            plan,
+            policy,
+            options,
+            tally=make_tally,
+            view=choose_view(arguments.progress, sys.stderr, quiet=arguments.quiet),
+            open_journal=open_journal,
+            local_boot_id=_boot_id(),
+        )
+        board = Switchboard(
+            endpoints,
+            on_control=session.control_came,
+            on_result=session.result_came,
+            master_key=key,
+            allow_list=allow_list,
+        )
+        session.board = board
+        board.open()
+        try:
+            if arguments.workers:
+                session.locals = LocalWorkers(
+                    arguments.workers,
+                    control=endpoints.local_control,
+                    directory=endpoints.directory,
+                    slots=slots,
+                    environment=_environment(plan, arguments),
+                    master_public=key.public if key is not None else None,
+                    verbose=arguments.verbose,
+                )
+                board.local_keys = session.locals.keys
+                session.locals.start()
+            if policy.expected > arguments.workers and not arguments.quiet:
+                _invite(endpoints, policy.expected - arguments.workers)
+            _take_signals(session)
+            return session.run()
+        finally:
+            board.close()
+
+
+def _invite(endpoints: Endpoints, count: int) -> None:
+    host = "THIS-HOST" if endpoints.bind_ip in ("0.0.0.0", "::") else endpoints.bind_ip  # noqa: S104  compared only
+    port = "" if endpoints.ports.control == CONTROL_PORT else f" --zmq-control-port {endpoints.ports.control}"
+    key = " --key FILE" if endpoints.curve else ""
+    sys.stderr.write(f"waiting for {count} worker(s): bench-worker --zmq-host {host}{port}{key}\n")
+
+
+def _take_signals(session: Session) -> None:
+    """Let signals mean what the user expects: Ctrl-C once and twice, and the end of the terminal or the system."""
+    gevent.signal_handler(signal.SIGINT, session.interrupt)
+    gevent.signal_handler(signal.SIGTERM, session.terminate)
+    gevent.signal_handler(signal.SIGHUP, session.terminate)
+
+
+def _conclude(result: Result, scenario: Scenario, arguments: argparse.Namespace) -> int:
+    """Show the report; return the exit code that the run's end, its thresholds and its results call for."""
+    if result.status == "refused":
+        text = "this plan cannot be run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
+        raise (InfrastructureError if result.unusable else UsageError)(text)
+    if result.stats is None:
+        if result.status == "interrupted":
+            return int(ExitCode.INTERRUPTED)
+        raise InfrastructureError("the run did not begin: " + "; ".join(result.reasons))
+    report_format = arguments.format or ("csv" if arguments.csv else "text")
+    if not arguments.no_report:
+        write_report(result.stats, sys.stdout, report_format, pctile=arguments.pctile)
+    if not arguments.quiet:
+        sys.stderr.write(f"stats file: {result.stats}\n")
+        if not arguments.no_report:
+            sys.stderr.write(f"report again: bench-master report-scenario -s {shlex.quote(str(result.stats))}\n")
+    for reason in result.reasons:
+        sys.stderr.write(f"bench-master: {reason}\n")
+    if result.status == "interrupted":
+        return int(ExitCode.INTERRUPTED)
+    if result.status != "complete":
+        return int(ExitCode.INFRASTRUCTURE)
+    return _judge(result.stats, scenario, arguments)
+
+
+def _judge(stats: Path, scenario: Scenario, arguments: argparse.Namespace) -> int:
+    """Return the exit code of a complete run: what gave no result at all is no success, nor is a missed threshold."""
+    text = io.StringIO()
+    write_report(stats, text, "json", pctile=arguments.pctile)
+    report = json.loads(text.getvalue())
+    barren = [row["treatment"] for row in report["treatments"] if not row["jobs"]["done"]]
+    if barren:
+        sys.stderr.write(
+            f"bench-master: no job was done in {len(barren)} of {len(report['treatments'])} treatments\n"
+        )
+        return int(ExitCode.INFRASTRUCTURE)
+    if arguments.noop:
+        return int(ExitCode.OK)
+    failed = [verdict for verdict in evaluate(report, scenario.thresholds) if not verdict.passed]
+    for verdict in failed:
+        sys.stderr.write(f"bench-master: threshold failed: {verdict.message}\n")
+    return int(ExitCode.THRESHOLD if failed else ExitCode.OK)

@@ -1,0 +1,119 @@
+"""Who takes part in a run: members join, are heard of, are lost and come back under a new epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Presence(Enum):
+    """Where a member is: at work, silent but awaited, or given up."""
+
+    PRESENT = "present"
+    AWAITED = "awaited"
+    GONE = "gone"
+
+
+@dataclass(slots=True)
+class SequenceLog:
+    """Which batches of an epoch have come in: all below `contiguous`, and some after a gap."""
+
+    contiguous: int = 0
+    beyond: set[int] = field(default_factory=set)
+
+    def admit(self, sequence: int) -> bool:
+        """Note a batch; False where it was here before."""
+        if sequence < self.contiguous or sequence in self.beyond:
+            return False
+        self.beyond.add(sequence)
+        while self.contiguous in self.beyond:
+            self.beyond.remove(self.contiguous)
+            self.contiguous += 1
+        return True
+
+
+@dataclass(slots=True)
+class Member:
+    """One worker of the roster. `number` is its place in it and in the stats file; times are seconds."""
+
+    number: int
+    worker_id: str
+    environment: str
+    slots: int
+    identity: str | None
+    peer: bytes
+    epoch: int
+    heard_at: float
+    presence: Presence = Presence.PRESENT
+    missed_since: float = 0.0
+    defined: set[int] = field(default_factory=set)
+    sequences: SequenceLog = field(default_factory=SequenceLog)
+    swept: bool = False
+
+    @property
+    def present(self) -> bool:
+        """Whether it can be handed jobs."""
+        return self.presence is Presence.PRESENT
+
+
+class Roster:
+    """The members, by number, by worker id and by epoch."""
+
+    def __init__(self, first_epoch: int) -> None:
+        self._members: list[Member] = []
+        self._by_epoch: dict[int, Member] = {}
+        self._next_epoch = first_epoch
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __getitem__(self, number: int) -> Member:
+        return self._members[number]
+
+    def named(self, worker_id: str) -> Member | None:
+        """Return the member of that id, in whatever presence."""
+        return next((member for member in self._members if member.worker_id == worker_id), None)
+
+    def at_epoch(self, epoch: int) -> Member | None:
+        """Return the member whose current epoch this is."""
+        return self._by_epoch.get(epoch)
+
+    def in_environment(self, environment: str | None) -> list[Member]:
+        """Return the members of an environment, gone ones included; None means all."""
+        return [member for member in self._members if environment in (None, member.environment)]
+
+    def enrol(
+        self, worker_id: str, environment: str, slots: int, identity: str | None, peer: bytes, now: float
+    ) -> Member:
+        """Add a new member."""
+        member = Member(len(self._members), worker_id, environment, slots, identity, peer, self._epoch(), now)
+        self._members.append(member)
+        self._by_epoch[member.epoch] = member
+        return member
+
+    def readmit(self, member: Member, peer: bytes, slots: int, now: float) -> None:
+        """Take a member back under a new epoch; what it knew and sent before is forgotten."""
+        self._by_epoch.pop(member.epoch, None)
+        member.epoch = self._epoch()
+        self._by_epoch[member.epoch] = member
+        member.peer = peer
+        member.slots = slots
+        member.heard_at = now
+        member.presence = Presence.PRESENT
+        member.defined = set()
+        member.sequences = SequenceLog()
+        member.swept = False
+
+    def miss(self, member: Member, now: float) -> None:
+        """Note that a member has fallen silent; its epoch no longer counts."""
+        self._by_epoch.pop(member.epoch, None)
+        member.presence = Presence.AWAITED
+        member.missed_since = now
+
+    def _epoch(self) -> int:
+        self._next_epoch += 1
+        return self._next_epoch

@@ -1,0 +1,104 @@
+"""Where a master can be reached: a private ipc directory for its own workers, TCP ports for the others."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import zmq
+
+from bench_common.errors import InfrastructureError, UsageError
+from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
+from bench_common.security import curve_required
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The TCP ports of a master. Lanes take `work` and the ports after it, one a worker."""
+
+    control: int = CONTROL_PORT
+    results: int = RESULTS_PORT
+    work: int = WORK_PORT
+
+
+class Endpoints:
+    """Binds a master's sockets. `bind_ip` None means: no TCP, workers of this host only.
+
+    Used as a context manager, it removes the ipc directory in the end.
+    """
+
+    def __init__(self, bind_ip: str | None, ports: Ports, *, insecure: bool = False) -> None:
+        self.bind_ip = bind_ip
+        self.ports = ports
+        self.curve = bind_ip is not None and curve_required(bind_ip, insecure=insecure)
+        # A socket's path is limited to 107 bytes, which $TMPDIR may well exceed.
+        self.directory = Path(tempfile.mkdtemp(prefix="weighbridge-", dir="/tmp"))
+        self._lanes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def local_control(self) -> str:
+        """Where workers of this host reach the control socket."""
+        return f"ipc://{self.directory}/control"
+
+    def bind_control(self, socket: zmq.Socket[bytes]) -> None:
+        """Bind the control socket."""
+        socket.bind(self.local_control)
+        self._bind_tcp(socket, self.ports.control, "--zmq-control-port")
+
+    def bind_results(self, socket: zmq.Socket[bytes]) -> None:
+        """Bind the results socket."""
+        socket.bind(f"ipc://{self.directory}/results")
+        self._bind_tcp(socket, self.ports.results, "--zmq-results-port")
+
+    def results_for(self, *, local: bool) -> str:
+        """Return the results endpoint as the welcome names it."""
+        return f"ipc://{self.directory}/results" if local else f"tcp://*:{self.ports.results}"
+
+    def bind_lane(self, socket: zmq.Socket[bytes], *, local: bool) -> str:
+        """Bind a new worker's lane; return its endpoint as the welcome names it."""
+        self._lanes += 1
+        if local:
+            endpoint = f"ipc://{self.directory}/lane-{self._lanes}"
+            socket.bind(endpoint)
+            return endpoint
+        for port in range(self.ports.work, min(self.ports.work + 4096, 65536)):
+            try:
+                socket.bind(self._tcp(port))
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE:
+                    raise
+            else:
+                return f"tcp://*:{port}"
+        raise InfrastructureError(
+            f"no port is free for a lane from {self.ports.work} on; try another --zmq-work-port"
+        )
+
+    def _tcp(self, port: int) -> str:
+        host = self.bind_ip or ""
+        return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+    def _bind_tcp(self, socket: zmq.Socket[bytes], port: int, flag: str) -> None:
+        if self.bind_ip is None:
+            return
+        try:
+            socket.bind(self._tcp(port))
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EADDRINUSE:
+                raise InfrastructureError(
+                    f"port {port} of {self.bind_ip} is taken, most likely by another master; end it or give {flag}"
+                ) from error
+            if error.errno in (errno.ENODEV, errno.EINVAL, errno.EADDRNOTAVAIL):
+                raise UsageError(
+                    f"--zmq-bind-ip {self.bind_ip}: not an address of this host (0.0.0.0 means all of them)"
+                ) from error
+            raise

@@ -1,0 +1,66 @@
+"""The head of a stats file: everything that makes a run repeatable, known before its first job."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bench_common import __version__
+from bench_common.spec import Guest, Treatment
+from bench_common.statsfile import FORMAT, VERSION
+from bench_master.plan import Plan
+from bench_master.scenario import Scenario
+from workloads.registry import workload
+from workloads.script import script_of
+
+
+def operation_names(treatment: Treatment) -> tuple[str, ...]:
+    """Return what a treatment's operations are called, by position."""
+    return tuple(operation.name for operation in script_of(treatment))
+
+
+def build_header(scenario: Scenario, plan: Plan, *, run_id: str, argv: Sequence[str], noop: bool) -> dict[str, Any]:
+    """Return the header block of a run that begins now."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "run_id": run_id,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "clock": {"unix_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
+        "scenario": {
+            "name": scenario.name,
+            "description": scenario.description,
+            "path": str(scenario.path),
+            "text": scenario.text,
+            "document": scenario.document,
+            "notes": list(scenario.notes),
+        },
+        "thresholds": list(scenario.thresholds),
+        "order": plan.order,
+        "seed": plan.seed,
+        "argv": list(argv),
+        "versions": {"weighbridge": __version__, "python": platform.python_version()},
+        "noop": noop,
+        "sampling_interval_s": scenario.sampling_interval_s,
+        "treatments": [_treatment(treatment) for treatment in plan.treatments],
+        "trials": [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials],
+    }
+
+
+def _treatment(treatment: Treatment) -> dict[str, Any]:
+    return {
+        **treatment.to_wire(),
+        "title": treatment.title,
+        "operation_names": list(operation_names(treatment)),
+        "metrics": _metrics(treatment),
+    }
+
+
+def _metrics(treatment: Treatment) -> Mapping[str, Mapping[str, str]]:
+    if not isinstance(treatment.job, Guest):
+        return {}
+    metrics = workload(treatment.job.workload).metrics
+    return {metric.name: {"unit": metric.unit, "direction": metric.direction} for metric in metrics}

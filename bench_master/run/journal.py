@@ -1,0 +1,110 @@
+"""The journal: everything that happens to a run goes into its stats file, and is acknowledged once it is there.
+
+Batches are only buffered on the hub. Encoding, compressing and writing happen in a native thread; batches that came
+in meanwhile go with the next round. So a worker's spool shrinks at the pace of the disk, and the hub never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import gevent
+from gevent.event import Event
+
+from bench_common.errors import StatsFileError
+from bench_common.records import ErrorRecord, MetricRecord, OutputRecord
+from bench_common.statsfile import StatsWriter
+
+FLUSH_S: Final = 0.25
+"""How long a record may wait in memory."""
+FLUSH_BYTES: Final = 4 << 20
+"""How much may wait in memory before a round begins early."""
+
+
+class Journal:
+    """Writes a run's stats file. `acknowledge(number, epoch, sequences)` is called for batches that are written."""
+
+    def __init__(
+        self,
+        path: Path,
+        header: Mapping[str, Any],
+        *,
+        acknowledge: Callable[[int, int, list[int]], None],
+        failed: Callable[[StatsFileError], None],
+    ) -> None:
+        self.path = path
+        self._writer = StatsWriter(path)
+        self._writer.put("header", header)
+        self._acknowledge = acknowledge
+        self._failed = failed
+        self._broken = False
+        self._arrived: list[tuple[int, int, int]] = []
+        self._soon = Event()
+        self._closing = False
+        self._greenlet = gevent.spawn(self._keep_writing)
+
+    def note(self, kind: str, at_ns: int, fields: Mapping[str, Any]) -> None:
+        """Write an event."""
+        self._writer.put("event", {"at_ns": at_ns, "kind": kind, **fields})
+
+    def host(self, fields: Mapping[str, Any]) -> None:
+        """Write what is known of a worker and its host."""
+        self._writer.put("host", dict(fields))
+
+    def rows(self, jobs: Any, operations: Any) -> None:
+        """Write finished jobs (`JOB_ROW`) and operations (`OPERATION_ROW`)."""
+        self._writer.jobs(jobs)
+        if len(operations):
+            self._writer.operations(operations)
+        if self._writer.pending_bytes > FLUSH_BYTES:
+            self._soon.set()
+
+    def records(self, metrics: list[MetricRecord], errors: list[ErrorRecord], outputs: list[OutputRecord]) -> None:
+        """Write what a batch brought beside its rows."""
+        if metrics:
+            self._writer.metrics(metrics)
+        if errors:
+            self._writer.errors(errors)
+        if outputs:
+            self._writer.outputs(outputs)
+
+    def samples(self, worker: int, source: str, columns: Mapping[str, Any], units: Mapping[str, str]) -> None:
+        """Write samples of a host or a loop; `worker` -1 is the master."""
+        self._writer.samples(worker, source, columns, units)
+
+    def promise(self, number: int, epoch: int, sequence: int) -> None:
+        """Acknowledge a batch once all that was written until now is in the file."""
+        self._arrived.append((number, epoch, sequence))
+
+    def close(self, footer: Mapping[str, Any]) -> None:
+        """Write what is left and the footer, and close the file. Raises `StatsFileError`."""
+        self._closing = True
+        self._soon.set()
+        self._greenlet.join()
+        if not self._broken:
+            gevent.get_hub().threadpool.apply(self._writer.close, (footer,))
+
+    def _keep_writing(self) -> None:
+        while not self._closing:
+            self._soon.wait(FLUSH_S)
+            self._soon.clear()
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        if self._broken:
+            return
+        try:
+            gevent.get_hub().threadpool.apply(self._writer.flush)
+        except StatsFileError as error:
+            self._broken = True
+            self._failed(error)
+            return
+        batches: dict[tuple[int, int], list[int]] = {}
+        for number, epoch, sequence in arrived:
+            batches.setdefault((number, epoch), []).append(sequence)
+        for (number, epoch), sequences in batches.items():
+            self._acknowledge(number, epoch, sequences)

@@ -1,0 +1,146 @@
+"""The workers that a master starts on its own host (``--workers N``): started, watched, started again, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+import gevent
+
+from bench_common.keys import KeyPair, WorkerKey, write_worker_key
+from bench_master.local_worker import worker_command
+
+MAX_RESTARTS: Final = 3
+END_S: Final = 40.0
+"""How long workers may take to end by themselves once the run is over."""
+LOG_TAIL: Final = 5
+
+
+@dataclass(slots=True)
+class LocalWorker:
+    """One local worker: its id, its process, its log."""
+
+    worker_id: str
+    command: list[str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    restarts: int = 0
+    given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A local worker's process ended: how, and what it last said."""
+
+    worker_id: str
+    reason: str
+    last_words: str = field(default="")
+    restarted: bool = True
+
+
+class LocalWorkers:
+    """The local workers of one run. Keys are made for them where the master's sockets need keys."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        control: str,
+        directory: Path,
+        slots: int,
+        environment: str,
+        master_public: bytes | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.keys: dict[bytes, str] = {}
+        self._workers = []
+        for place in range(count):
+            worker_id = f"local-{place}"
+            command = [
+                *worker_command(),
+                *("--control", control, "--once", "--allow-host-mounts"),
+                *("-c", str(slots), "--environment", environment),
+            ]
+            if master_public is not None:
+                pair = KeyPair.generate()
+                path = directory / f"{worker_id}.key"
+                write_worker_key(path, WorkerKey(worker_id, pair, master_public))
+                self.keys[pair.public] = worker_id
+                command += ["--key", str(path)]
+            if verbose:
+                command.append("-v")
+            command.append(worker_id)
+            self._workers.append(LocalWorker(worker_id, command, directory / f"{worker_id}.log"))
+
+    @property
+    def ids(self) -> list[str]:
+        """Their worker ids."""
+        return [worker.worker_id for worker in self._workers]
+
+    def start(self) -> None:
+        """Start them all."""
+        for worker in self._workers:
+            self._start(worker)
+
+    def deaths(self) -> list[Death]:
+        """Return which have died since the last call; each was started again unless that was tried too often."""
+        deaths = []
+        for worker in self._workers:
+            if worker.process is None or worker.process.poll() is None:
+                continue
+            status = worker.process.returncode
+            worker.process = None
+            if status == 0:
+                continue
+            worker.given_up = worker.restarts >= MAX_RESTARTS
+            if not worker.given_up:
+                worker.restarts += 1
+                self._start(worker)
+            how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+            deaths.append(Death(worker.worker_id, f"its process {how}", _tail(worker.log), not worker.given_up))
+        return deaths
+
+    def end(self, *, on_wait: Callable[[], None] | None = None) -> None:
+        """Wait until they have ended, at most `END_S`; then terminate, then kill them."""
+        for patience_s, sign in ((END_S, signal.SIGTERM), (10.0, signal.SIGKILL), (5.0, None)):
+            deadline = monotonic() + patience_s
+            while monotonic() < deadline and any(self._alive(worker) for worker in self._workers):
+                if on_wait is not None:
+                    on_wait()
+                gevent.sleep(0.02)
+            for worker in self._workers:
+                if sign is not None and worker.process is not None and self._alive(worker):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(worker.process.pid, sign)
+
+    def _start(self, worker: LocalWorker) -> None:
+        with worker.log.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal is the master's to interpret.
+            worker.process = subprocess.Popen(  # noqa: S603  our own program
+                worker.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @staticmethod
+    def _alive(worker: LocalWorker) -> bool:
+        return worker.process is not None and worker.process.poll() is None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _tail(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = path.read_text("utf-8", "replace").strip().splitlines()
+        return "\n".join(lines[-LOG_TAIL:])
+    return ""

@@ -1,0 +1,62 @@
+"""A roll call outside of any run: who asks to join at this master's ports, and a last word to them.
+
+`list-workers` and `kill-workers` bind the same sockets as a run does. Workers that were started by hand keep asking,
+so whoever is alive answers within a second or so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic, monotonic_ns
+from typing import Any
+
+import gevent
+
+from bench_common.messages import Message
+from bench_master.run.switchboard import Switchboard
+
+
+@dataclass(slots=True)
+class Present:
+    """A worker that asked to join."""
+
+    peer: bytes
+    worker_id: str
+    environment: str
+    slots: int
+    info: Mapping[str, Any] = field(default_factory=dict)
+    heard_ns: int = 0
+
+
+class Muster:
+    """Collects hellos; `open` a switchboard with `control_came` first."""
+
+    def __init__(self) -> None:
+        self.present: dict[str, Present] = {}
+        self.board: Switchboard | None = None
+
+    def control_came(self, peer: bytes, identity: str | None, message: Message, _received_ns: int) -> None:
+        """Take a control message in; all but a hello is of no interest here."""
+        if message.type != "hello" or self.board is None or not self.board.admits(identity):
+            return
+        worker_id = identity or message["worker_id"]
+        place = (message["environment"], message["slots"], message["info"])
+        self.present[worker_id] = Present(peer, worker_id, *place, heard_ns=monotonic_ns())
+
+    def result_came(self, _identity: str | None, _message: Message) -> None:
+        """Take a batch of results in: nobody is asked for any."""
+
+    def gather(self, seconds: float) -> list[Present]:
+        """Listen for so long; return who came, by id."""
+        deadline = monotonic() + seconds
+        while monotonic() < deadline:
+            gevent.sleep(0.05)
+        return [self.present[name] for name in sorted(self.present)]
+
+    def send_home(self) -> None:
+        """Tell everyone who came to end."""
+        assert self.board is not None
+        for worker in self.present.values():
+            self.board.say(worker.peer, "stop", 0, exit=True)
+        gevent.sleep(0.2)

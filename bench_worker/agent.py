@@ -1,0 +1,373 @@
+"""The agent: speaks for a host, and never runs its load.
+
+It asks a master to be admitted, keeps the heartbeat and the clock comparison, samples the host, and owns the load
+process: starts it, passes the welcome on, notices its death at once and tells the master, cleans up after it. A
+master that is silent for longer than the lease is gone: what its run left here is removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic, monotonic_ns
+from typing import Any, Final
+
+import gevent
+import zmq
+from gevent.event import Event
+
+from bench_common.channel import Channel, Frames, tune
+from bench_common.clock import ClockComparison
+from bench_common.errors import ExitCode, ProtocolError
+from bench_common.keys import WorkerKey
+from bench_common.messages import Message, decode, encode
+from bench_common.security import secure_client
+from bench_worker.child import LoadChild
+from bench_worker.reaper import RunLease, discard_all
+from bench_worker.sampler import UNITS, HostSampler
+
+log = logging.getLogger(__name__)
+
+HELLO_S: Final = 0.5
+"""How often a worker that has no master asks to be admitted."""
+FROZEN_S: Final = 10.0
+"""A load process that says nothing for so long is taken for dead."""
+SAMPLES_EVERY_S: Final = 2.0
+"""How often what was sampled is sent."""
+READY_S: Final = 30.0
+"""How long a load process may take to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """How the agent was started. `once`: end with the first run, or when no master is found for `patience_s`."""
+
+    control: str
+    worker_id: str
+    environment: str
+    slots: int
+    key: WorkerKey | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    once: bool = False
+    patience_s: float | None = None
+    allow_host_mounts: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """The run that the agent was admitted to."""
+
+    run_id: str
+    number: int
+    epoch: int
+    heartbeat_s: float
+    lease_s: float
+    sampling_s: float
+    heard_at: float
+    lease: RunLease
+    keep: bool
+
+
+class Agent:
+    """One worker's agent. `describe()` gives what the master is told of this host; it is asked once."""
+
+    def __init__(self, options: AgentOptions, describe: Callable[[], dict[str, Any]]) -> None:
+        self._options = options
+        self._info = describe()
+        self._context: zmq.Context[Any] = zmq.Context()
+        control: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        tune(control)
+        if options.key is not None:
+            secure_client(control, options.key.keys, options.key.master_public)
+        control.connect(options.control)
+        self._control = Channel(control, self._on_control)
+        self._clock = ClockComparison()
+        self._run: Run | None = None
+        self._child: LoadChild | None = None
+        self._child_failures = 0
+        self._over = Event()
+        self._status = ExitCode.OK
+        self._inbox: list[Message] = []
+        self._arrived = Event()
+        self._loop_rows: dict[str, list[float]] = {"time_ns": [], "busy_share": [], "lag_max_ns": []}
+        self._running = 0
+        self._dropped = 0
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def serve(self) -> int:
+        """Serve masters until told to stop; return the exit code."""
+        helpers = [gevent.spawn(self._read_inbox), gevent.spawn(self._sample)]
+        alone_since = monotonic()
+        try:
+            while not self._over.is_set():
+                if self._run is None:
+                    self._look_after_child()
+                    if self._child is not None and self._child.ready:
+                        self._send("hello", 0, **self._introduction())
+                    patience_s = self._options.patience_s
+                    if patience_s is not None and monotonic() - alone_since > patience_s:
+                        log.warning("no master answered at %s for %g s", self._options.control, patience_s)
+                        self._end(ExitCode.INFRASTRUCTURE)
+                    self._over.wait(HELLO_S)
+                else:
+                    alone_since = monotonic()
+                    self._beat(self._run)
+                    self._look_after_child()
+                    if self._run is not None:
+                        self._over.wait(self._run.heartbeat_s)
+        finally:
+            gevent.killall(helpers)
+            self._wind_up()
+        return int(self._status)
+
+    def stop(self, status: ExitCode = ExitCode.OK) -> None:
+        """End: abort what runs, clean up, leave. Safe to call from a signal handler."""
+        self._end(status)
+
+    def _end(self, status: ExitCode) -> None:
+        self._status = status
+        self._over.set()
+
+    def _wind_up(self) -> None:
+        run, self._run = self._run, None
+        if self._child is not None:
+            self._child.end()
+        if run is not None:
+            if self._status is not ExitCode.OK:
+                self._send("gone", run.epoch, worker_id=self._options.worker_id, reason="it was told to stop")
+            if not run.keep:
+                discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
+            run.lease.release()
+        self._control.close(linger_ms=500)
+        self._context.term()
+
+    # -- the master ---------------------------------------------------------------------------------------------
+
+    def _introduction(self) -> dict[str, Any]:
+        options = self._options
+        return {
+            "worker_id": options.worker_id,
+            "environment": options.environment,
+            "slots": options.slots,
+            "info": {**self._info, "labels": options.labels, "allow_host_mounts": options.allow_host_mounts},
+        }
+
+    def _send(self, name: str, epoch: int, **fields: Any) -> None:
+        try:
+            self._control.send(encode(name, epoch, **fields))
+        except ProtocolError:
+            log.exception("a message %r could not be made", name)
+
+    def _on_control(self, batch: list[Frames]) -> None:
+        now_ns = monotonic_ns()
+        for frames in batch:
+            try:
+                message = decode(frames[-1].bytes, sender="master", lane="control")
+            except ProtocolError as error:
+                self._dropped += 1
+                if self._dropped & (self._dropped - 1) == 0:
+                    log.warning("a message of the master was dropped (%d so far): %s", self._dropped, error)
+                continue
+            if message.type == "pulse":
+                self._pulse(message, now_ns)
+            else:
+                # What may take time is done in a greenlet; here we are in the loop itself.
+                self._inbox.append(message)
+                self._arrived.set()
+
+    def _pulse(self, message: Message, now_ns: int) -> None:
+        run = self._run
+        if run is None or message.epoch != run.epoch:
+            return
+        run.heard_at = monotonic()
+        self._clock.exchange(message["echo_ns"], message["received_ns"], message["sent_ns"], now_ns)
+
+    def _read_inbox(self) -> None:
+        while True:
+            self._arrived.wait()
+            self._arrived.clear()
+            messages, self._inbox = self._inbox, []
+            for message in messages:
+                try:
+                    self._obey(message)
+                except Exception:  # the agent outlives whatever one message does
+                    log.exception("the message %r could not be obeyed", message.type)
+
+    def _obey(self, message: Message) -> None:
+        run = self._run
+        if message.type == "welcome":
+            self._welcome(message)
+        elif message.type == "dismiss" and (run is None or message.epoch in (0, run.epoch)):
+            self._dismissed(message)
+        elif message.type == "stop" and run is None and message.epoch == 0:
+            # A master that holds no run, and tells whoever waits for one to go home.
+            self._end(ExitCode.OK)
+        elif run is None or message.epoch != run.epoch:
+            log.info("a message %r of another epoch was ignored", message.type)
+        elif message.type == "sweep":
+            self._sweep(run)
+        elif message.type == "stop":
+            self._leave_run()
+            if message["exit"] or self._options.once:
+                self._end(ExitCode.OK)
+
+    def _welcome(self, message: Message) -> None:
+        if self._run is not None or self._child is None or not self._child.ready:
+            return
+        self._run = Run(
+            run_id=message["run_id"],
+            number=message["number"],
+            epoch=message.epoch,
+            heartbeat_s=float(message["heartbeat_s"]),
+            lease_s=float(message["lease_s"]),
+            sampling_s=float(message["sampling_s"]),
+            heard_at=monotonic(),
+            lease=RunLease(message["run_id"]),
+            keep=message["keep"],
+        )
+        self._run.lease.acquire()
+        key = self._options.key
+        self._child.start(
+            {
+                "run_id": message["run_id"],
+                "worker_id": self._options.worker_id,
+                "epoch": message.epoch,
+                "slots": self._options.slots,
+                "lane": self._reachable(message["lane"]),
+                "results": self._reachable(message["results"]),
+                "noop": message["noop"],
+                "keep": message["keep"],
+                "allow_host_mounts": self._options.allow_host_mounts,
+                "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
+            }
+        )
+
+    def _reachable(self, endpoint: str) -> str:
+        """Return an endpoint as seen from here: the master names a port, we know under which name we reach it."""
+        if not endpoint.startswith("tcp://"):
+            return endpoint
+        host = self._options.control.removeprefix("tcp://").rpartition(":")[0]
+        return f"tcp://{host}:{endpoint.rpartition(':')[2]}"
+
+    def _dismissed(self, message: Message) -> None:
+        if self._run is not None:
+            log.warning("dismissed by the master: %s", message["reason"])
+            self._leave_run()
+        else:
+            log.info("not admitted: %s", message["reason"])
+        if message["final"]:
+            log.error("refused by the master: %s", message["reason"])
+            self._end(ExitCode.INFRASTRUCTURE)
+
+    def _beat(self, run: Run) -> None:
+        if monotonic() - run.heard_at > run.lease_s:
+            log.warning("the master has been silent for %g s; its run is given up", run.lease_s)
+            self._leave_run(sweep=True)
+            if self._options.once:
+                self._end(ExitCode.INFRASTRUCTURE)
+            return
+        best = self._clock.best
+        self._send(
+            "beat",
+            run.epoch,
+            sent_ns=monotonic_ns(),
+            running=self._running,
+            offset_ns=best.offset_ns if best is not None else 0,
+            bound_ns=best.bound_ns if best is not None else -1,
+        )
+
+    def _leave_run(self, *, sweep: bool = False) -> None:
+        """Drop the run: its load process ends and a fresh one gets ready for the next."""
+        run, self._run = self._run, None
+        self._clock = ClockComparison()
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
+        if run is None:
+            return
+        if sweep and not run.keep:
+            discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
+        run.lease.release()
+
+    def _sweep(self, run: Run) -> None:
+        """Remove what the run left on this host. Results that are still on their way are not disturbed."""
+        removed, failed = (0, []) if run.keep else _swept(run.run_id)
+        self._send("swept", run.epoch, removed=removed, failed=failed[:100])
+
+    # -- the load process ---------------------------------------------------------------------------------------
+
+    def _look_after_child(self) -> None:
+        child = self._child
+        if child is None:
+            self._child = LoadChild(self._child_said)
+            return
+        reason = child.death(frozen_s=FROZEN_S, ready_s=READY_S)
+        if reason is None:
+            return
+        log.warning("the load process %s", reason)
+        self._child = None
+        run, self._run = self._run, None
+        child.end()
+        if run is None:
+            self._child_failures += 1
+            if self._child_failures >= 3:  # noqa: PLR2004  a machine on which it cannot start at all
+                log.error("the load process does not start; see the messages above")
+                self._end(ExitCode.INFRASTRUCTURE)
+            return
+        self._send("gone", run.epoch, worker_id=self._options.worker_id, reason=f"its load process {reason}")
+        if not run.keep:
+            discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
+        run.lease.release()
+
+    def _child_said(self, message: dict[str, Any]) -> None:
+        status = message.get("status")
+        if status is not None:
+            self._child_failures = 0
+            self._running = status["running"]
+            for name, values in self._loop_rows.items():
+                values.append(status[name])
+
+    # -- samples ------------------------------------------------------------------------------------------------
+
+    def _sample(self) -> None:
+        """Sample the host at the run's interval, on a schedule that does not drift; send what came together."""
+        while True:
+            run = self._run
+            if run is None:
+                gevent.sleep(0.05)
+                continue
+            sampler = HostSampler()
+            rows: list[dict[str, float]] = []
+            begun = sent_at = monotonic()
+            count = 0
+            while self._run is run:
+                count += 1
+                gevent.sleep(max(0.0, begun + count * run.sampling_s - monotonic()))
+                count = max(count, int((monotonic() - begun) / run.sampling_s))
+                rows.append(sampler.sample())
+                if monotonic() - sent_at >= min(SAMPLES_EVERY_S, run.sampling_s):
+                    self._send_samples(run, rows)
+                    rows, sent_at = [], monotonic()
+
+    def _send_samples(self, run: Run, rows: list[dict[str, float]]) -> None:
+        if self._run is not run or not rows:
+            return
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        self._send("samples", run.epoch, source="host", columns=columns, units=dict(UNITS))
+        loop, self._loop_rows = self._loop_rows, {name: [] for name in self._loop_rows}
+        if loop["time_ns"]:
+            units = {"time_ns": "ns", "busy_share": "1", "lag_max_ns": "ns"}
+            self._send("samples", run.epoch, source="loop", columns=loop, units=units)
+
+
+def _swept(run_id: str) -> tuple[int, list[str]]:
+    result = discard_all(run_id=run_id)
+    return len(result.removed), [str(problem)[:500] for problem in result.failed]
+
+
+def default_worker_id() -> str:
+    """Return the id of a worker that was given none: its host's name."""
+    return socket.gethostname()

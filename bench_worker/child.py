@@ -1,0 +1,99 @@
+"""The load process as its agent sees it: started, told what to do, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final
+
+import gevent
+
+from bench_worker.link import Link
+
+END_S: Final = 30.0
+"""How long a load process that was told to end may take, its jobs' clean-up included, before it is killed."""
+
+
+class LoadChild:
+    """A load process of our own. `said` gets every message that it sends."""
+
+    def __init__(self, said: Callable[[dict[str, Any]], None]) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.set_inheritable(True)
+        argv = [sys.executable, "-m", "bench_worker", "--load-process", str(theirs.fileno())]
+        # posix_spawn and not a fork: the agent may be heard by a master while it starts a new load process.
+        self.pid = os.posix_spawn(sys.executable, argv, dict(os.environ))
+        theirs.close()
+        self._said = said
+        self._started_at = monotonic()
+        self._heard_at = monotonic()
+        self._closed = False
+        self._status: int | None = None
+        self.ready = False
+        self._link = Link(ours, self._received, self._lost)
+
+    def start(self, welcome: dict[str, Any]) -> None:
+        """Hand it the run."""
+        self._heard_at = monotonic()
+        self._link.send(start=welcome)
+
+    def death(self, *, frozen_s: float, ready_s: float) -> str | None:
+        """Return how it died, or None while it lives; one that is silent for `frozen_s` counts as dead."""
+        self._reap()
+        if self._status is not None:
+            return _described(self._status)
+        if self._closed:
+            return "closed its line"
+        if not self.ready:
+            return f"was not ready within {ready_s:g} s" if monotonic() - self._started_at > ready_s else None
+        silent = monotonic() - self._heard_at
+        return f"said nothing for {silent:.0f} s" if silent > frozen_s else None
+
+    def end(self) -> None:
+        """Tell it to end, wait, and kill it when it does not."""
+        self._link.send(end=True)
+        deadline = monotonic() + (END_S if not self._closed and self._responds() else 0.0)
+        while self._status is None and monotonic() < deadline:
+            self._reap()
+            gevent.sleep(0.01)
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            while self._status is None:
+                self._reap()
+                gevent.sleep(0.005)
+        self._link.close()
+
+    def _responds(self) -> bool:
+        return monotonic() - self._heard_at < END_S / 3
+
+    def _received(self, message: dict[str, Any]) -> None:
+        self._heard_at = monotonic()
+        if message.get("ready"):
+            self.ready = True
+        self._said(message)
+
+    def _lost(self) -> None:
+        self._closed = True
+
+    def _reap(self) -> None:
+        if self._status is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self._status = 0
+                return
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+
+
+def _described(status: int) -> str:
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with exit code {status}"

@@ -1,0 +1,193 @@
+"""The load process: the part of a worker that runs jobs, apart from the agent that speaks for the host.
+
+It holds the ends of the worker's lane and of the results; the agent holds the control socket, so a host that is
+saturated by its own jobs does not look dead. When the agent dies the line to it ends, and this process aborts its
+jobs, removes what they made, and ends too.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+from time import monotonic
+from typing import Any, Final
+
+import gevent
+import numpy as np
+import zmq
+from gevent.event import Event
+
+from bench_common.channel import Channel, Frames, tune
+from bench_common.errors import ProtocolError
+from bench_common.keys import KeyPair
+from bench_common.loopmeter import LoopMeter
+from bench_common.messages import Message, decode
+from bench_common.records import ORDER_ROW
+from bench_common.security import secure_client
+from bench_common.spec import Treatment
+from bench_worker.crew import Assignment, Crew
+from bench_worker.engines.registry import open_engine
+from bench_worker.link import Link
+from bench_worker.outbox import Outbox
+from bench_worker.reaper import discard_all
+
+log = logging.getLogger(__name__)
+
+STATUS_S: Final = 0.5
+"""How often the agent is told how we are."""
+REPEAT_S: Final = 5.0
+"""Batches that are not acknowledged for so long are sent again."""
+LAST_WORDS_S: Final = 20.0
+"""How long aborted jobs get to be tidied up before the process ends."""
+LINGER_MS: Final = 3000
+"""How long the last results may take to leave."""
+
+
+class LoadProcess:
+    """One run's jobs on one worker, driven by its agent through `line` and by the master through the lane."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._over = Event()
+        self._orphaned = False
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._epoch = 0
+        self._crew: Crew | None = None
+        self._outbox: Outbox | None = None
+        self._lane: Channel | None = None
+        self._results: Channel | None = None
+        self._run_id = self._worker_id = ""
+        self._acknowledged_at = monotonic()
+        self._refused = 0
+        self._meter = LoopMeter()
+        self._link = Link(line, self._told, self._abandoned)
+
+    def serve(self) -> int:
+        """Work until the agent says that it is over, or is no more; return the exit code."""
+        self._meter.start()
+        self._link.send(ready=True)
+        while not self._over.wait(STATUS_S):
+            self._report()
+        self._wind_up()
+        return 0
+
+    # -- what the agent says ------------------------------------------------------------------------------------
+
+    def _told(self, message: dict[str, Any]) -> None:
+        if "start" in message and self._crew is None:
+            self._start(message["start"])
+        elif "end" in message:
+            self._over.set()
+
+    def _abandoned(self) -> None:
+        self._orphaned = True
+        self._over.set()
+
+    def _start(self, welcome: dict[str, Any]) -> None:
+        self._epoch = welcome["epoch"]
+        self._run_id, self._worker_id = welcome["run_id"], welcome["worker_id"]
+        results = self._connect(zmq.PUSH, welcome["results"], welcome)
+        self._results = Channel(results)
+        self._outbox = Outbox(self._epoch, self._results.send)
+        assignment = Assignment(
+            run_id=self._run_id,
+            worker_id=self._worker_id,
+            slots=welcome["slots"],
+            noop=welcome["noop"],
+            keep=welcome["keep"],
+            allow_host_mounts=welcome["allow_host_mounts"],
+        )
+        self._crew = Crew(assignment, self._outbox, open_engine)
+        self._lane = Channel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)
+
+    def _connect(self, kind: int, endpoint: str, welcome: dict[str, Any]) -> zmq.Socket[bytes]:
+        connection: zmq.Socket[bytes] = self._context.socket(kind)
+        tune(connection)
+        if welcome["keys"] is not None:
+            public, secret, master = welcome["keys"]
+            secure_client(connection, KeyPair(public, secret), master)
+        connection.connect(endpoint)
+        return connection
+
+    # -- what the master says -----------------------------------------------------------------------------------
+
+    def _on_lane(self, batch: list[Frames]) -> None:
+        assert self._crew is not None
+        for frames in batch:
+            try:
+                message = decode(frames[0].bytes, sender="master", lane="work")
+                if message.epoch != self._epoch:
+                    raise ProtocolError(f"epoch {message.epoch}, where {self._epoch} is current")
+                self._obey(message, self._crew)
+            except ProtocolError as error:
+                self._refused += 1
+                if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
+                    log.warning("a message on the lane was dropped (%d so far): %s", self._refused, error)
+
+    def _obey(self, message: Message, crew: Crew) -> None:
+        if message.type == "jobs":
+            rows = message["rows"]
+            if len(rows) % ORDER_ROW.itemsize:
+                raise ProtocolError(f"{len(rows)} bytes are no whole number of orders")
+            crew.take(np.frombuffer(rows, ORDER_ROW).tolist())
+        elif message.type == "ack":
+            self._acknowledged_at = monotonic()
+            if self._outbox is not None:
+                self._outbox.acknowledge([sequence for sequence in message["sequences"] if isinstance(sequence, int)])
+        elif message.type == "define":
+            crew.define(Treatment.from_wire(message["treatment"]))
+        elif message.type == "cancel":
+            crew.abort()
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        reading = self._meter.read()
+        running = self._crew.running if self._crew is not None else 0
+        self._link.send(
+            status={
+                "running": running,
+                "time_ns": reading.time_ns,
+                "busy_share": reading.busy_share,
+                "lag_max_ns": reading.lag_max_ns,
+            }
+        )
+        outbox = self._outbox
+        if outbox is None or not outbox.unacknowledged:
+            self._acknowledged_at = monotonic()
+        elif monotonic() - self._acknowledged_at > REPEAT_S:
+            log.warning("%d batches are not acknowledged; they are sent again", outbox.repeat())
+            self._acknowledged_at = monotonic()
+
+    def _wind_up(self) -> None:
+        """Abort what runs, wait for its clean-up, let the last results leave, and close."""
+        crew = self._crew
+        if crew is not None:
+            crew.abort()
+            with gevent.Timeout(LAST_WORDS_S, exception=False):
+                while not crew.idle:
+                    gevent.sleep(0.02)
+        if self._orphaned and self._run_id:
+            # Nobody else is left on this host to look after what the jobs made.
+            with gevent.Timeout(LAST_WORDS_S, exception=False):
+                discard_all(run_id=self._run_id, worker_id=self._worker_id)
+        if crew is not None:
+            crew.close()
+        if self._outbox is not None:
+            self._outbox.flush()
+        for channel in (self._lane, self._results):
+            if channel is not None:
+                channel.close(linger_ms=LINGER_MS if not self._orphaned else 0)
+        self._context.term()
+        self._meter.stop()
+        self._link.close()
+
+
+def run_load_process(line_fd: int) -> int:
+    """Serve the agent at the other end of the socket `line_fd`; return the exit code."""
+    # Ctrl-C in a terminal reaches the whole process group; the agent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A thread that has the interpreter gives it up sooner to one that must stamp an end.
+    sys.setswitchinterval(0.0005)
+    return LoadProcess(socket.socket(fileno=line_fd)).serve()

@@ -1,0 +1,159 @@
+"""Carries out what a job machine asks for, on one engine: the only place where operations meet verbs.
+
+A guest's raw output is fetched and parsed here, once its step has ended and outside of its stamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic_ns
+from typing import Final
+
+from gevent import sleep as gevent_sleep
+
+from bench_common.errors import ParseError
+from bench_common.spec import ContainerSettings, Guest, Operation, Treatment
+from bench_worker.engines.base import Container, Done, Engine, OperationFailed
+from bench_worker.job import Failed, Succeeded
+from workloads.base import Workload
+from workloads.script import CLEAN_UP_S, IDLE_COMMAND, operation_limit_s, script_of
+
+OUTPUT_LIMIT: Final = 1 << 20
+"""How much of each stream of a guest's output is kept, in bytes."""
+
+MESSAGE_LIMIT: Final = 2000
+"""How much of an engine's or tool's own words an error keeps, in characters."""
+
+ENDED_BY_SIGNAL: Final = (130, 137, 143, -2, -9, -15)
+"""Exit codes of a command that was told to end: no failure where the script itself stopped or killed it."""
+
+NO_OUTPUT: Final = Done(0, 0)
+
+
+class Performer:
+    """Performs the operations of one treatment's jobs. `workload` is None for life-cycle jobs.
+
+    With `free` (a no-op run) nothing is slept or parsed.
+    """
+
+    def __init__(
+        self, engine: Engine, treatment: Treatment, workload: Workload | None, *, free: bool = False
+    ) -> None:
+        self.engine = engine
+        self.treatment = treatment
+        self.script = script_of(treatment)
+        self._free = free
+        self._workload = workload
+        self.settings = self._settings()
+        self._limits = [operation_limit_s(operation, treatment) for operation in self.script]
+        job = treatment.job
+        steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
+        self._parsed = frozenset(step.name for step in steps if step.parse)
+        kinds = [operation.kind for operation in self.script]
+        self._told_to_end = {"stop", "kill"} & set(kinds)
+        verbs: dict[str, Callable[[Container, Operation, float], Done]] = {
+            "create": lambda c, _, t: engine.create(c, timeout_s=t),
+            "start": lambda c, _, t: engine.start(c, timeout_s=t),
+            "run": lambda c, _, t: engine.run(c, timeout_s=t),
+            "exec": lambda c, o, t: engine.exec(c, o.argv, timeout_s=t),
+            "wait": lambda c, _, t: engine.wait(c, timeout_s=t),
+            "pause": lambda c, _, t: engine.pause(c, timeout_s=t),
+            "unpause": lambda c, _, t: engine.unpause(c, timeout_s=t),
+            "stop": lambda c, o, t: engine.stop(c, grace_s=10.0 if o.seconds is None else o.seconds, timeout_s=t),
+            "kill": lambda c, o, t: engine.kill(c, o.signal or "SIGKILL", timeout_s=t),
+            "commit": lambda c, _, t: engine.commit(c, timeout_s=t),
+            "remove": lambda c, _, t: engine.remove(c, timeout_s=t),
+            "sleep": self._sleep,
+        }
+        self._verbs = [verbs[kind] for kind in kinds]
+        self._guest_step = [bool(operation.argv) and workload is not None for operation in self.script]
+
+    def perform(self, container: Container, position: int) -> Succeeded | Failed:
+        """Do the operation at `position` of the script; never raises for what an engine or a tool does."""
+        operation = self.script[position]
+        try:
+            done = self._verbs[position](container, operation, self._limits[position])
+        except OperationFailed as failure:
+            return Failed(failure.kind, str(failure)[:MESSAGE_LIMIT], failure.start_ns, failure.end_ns)
+        if self._free:
+            return Succeeded(done.start_ns, done.end_ns)
+        if self._guest_step[position]:
+            return self._judge_guest(container, operation, done)
+        if done.exit_code and not (self._told_to_end and done.exit_code in ENDED_BY_SIGNAL):
+            kind, text = _exit_problem(operation, done, done)
+            return Failed(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")
+        return Succeeded(done.start_ns, done.end_ns)
+
+    def tidy(self, container: Container) -> str | None:
+        """Remove the container, if there is one; return what went wrong."""
+        try:
+            self.engine.remove(container, timeout_s=CLEAN_UP_S)
+        except OperationFailed as failure:
+            return None if failure.kind == "not-found" else str(failure)[:MESSAGE_LIMIT]
+        return None
+
+    def _settings(self) -> ContainerSettings:
+        """Return the container's settings, with the command that a guest's container itself runs."""
+        settings = self.treatment.container
+        if self._workload is None:
+            return settings
+        own = [operation.argv for operation in self.script if operation.kind == "wait" and operation.argv]
+        return replace(settings, command=own[0] if own else IDLE_COMMAND)
+
+    def _sleep(self, _container: Container, operation: Operation, _timeout_s: float) -> Done:
+        start = monotonic_ns()
+        if not self._free:
+            gevent_sleep(operation.seconds or 0.0)
+        return Done(start, monotonic_ns())
+
+    def _judge_guest(self, container: Container, operation: Operation, done: Done) -> Succeeded | Failed:
+        """Fetch what the step printed, and decide whether it is a result."""
+        stamps = (done.start_ns, done.end_ns)
+        printed = done
+        if operation.kind == "wait":
+            try:
+                printed = self.engine.logs(container, limit_bytes=OUTPUT_LIMIT, timeout_s=self.treatment.timeout_s)
+            except OperationFailed as failure:
+                if not done.exit_code:
+                    return Failed("output", f"its output could not be read: {failure}", *stamps, operation_ok=True)
+                printed = NO_OUTPUT
+        code = done.exit_code or 0
+        output = (operation.name, printed.stdout, printed.stderr, code, printed.truncated)
+        if code or done.oom_killed:
+            kind, text = _exit_problem(operation, done, printed)
+            return Failed(kind, text, *stamps, outputs=(output,))
+        if operation.name not in self._parsed or self._workload is None:
+            return Succeeded(*stamps, outputs=(output,))
+        if printed.truncated:
+            text = f"its output is larger than {OUTPUT_LIMIT} bytes, and was cut"
+            return Failed("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
+        try:
+            metrics = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
+        except ParseError as error:
+            said = _last_words(printed)
+            text = f"{error} (the tool said: {said})" if said else str(error)
+            return Failed("parse-error", text[:MESSAGE_LIMIT], *stamps, operation_ok=True, outputs=(output,))
+        return Succeeded(*stamps, metrics=metrics, outputs=(output,))
+
+
+def _exit_problem(operation: Operation, done: Done, printed: Done) -> tuple[str, str]:
+    said = _last_words(printed)
+    if done.oom_killed:
+        return "oom-killed", f"{operation.name}: killed for want of memory under its limit" + (
+            f": {said}" if said else ""
+        )
+    command = f" of {operation.argv[0]!r}" if operation.argv else ""
+    return "exit-code", f"{operation.name}: exit code {done.exit_code}{command}" + (f": {said}" if said else "")
+
+
+def _last_words(printed: Done) -> str:
+    """Return the line that most likely says what went wrong: the first FATAL or error line, else the last one."""
+    lines = [
+        line.strip()
+        for stream in (printed.stderr, printed.stdout)
+        for line in stream.decode("utf-8", "replace").splitlines()
+        if line.strip()
+    ]
+    telling = [line for line in lines if "fatal" in line.lower() or "error" in line.lower()]
+    return (telling[0] if telling else lines[-1])[:500] if lines else ""

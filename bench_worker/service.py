@@ -1,0 +1,101 @@
+"""A worker that serves a master, as the command line asks for it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gevent
+
+from bench_common import __version__
+from bench_common.errors import ExitCode, UsageError
+from bench_common.keys import WorkerKey, read_worker_key
+from bench_common.security import curve_required
+from bench_worker.agent import Agent, AgentOptions, default_worker_id
+from bench_worker.engines.registry import probe_all
+from bench_worker.fingerprint import fingerprint, suggested_environment
+
+LOCAL_PATIENCE_S = 60.0
+"""How long a worker that its master started itself waits for an answer before it ends."""
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serve the master that `arguments` name; return the exit code."""
+    options = _options(arguments)
+    agent = Agent(options, describe)
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        gevent.signal_handler(sign, agent.stop, ExitCode.INTERRUPTED)
+    gevent.signal_handler(signal.SIGINT, agent.stop, ExitCode.INTERRUPTED)
+    return agent.serve()
+
+
+def describe() -> dict[str, Any]:
+    """Return what a master is told of this host: versions, engines, fingerprint."""
+    marks = fingerprint()
+    return {
+        "host": socket.gethostname(),
+        "boot_id": str(_boot_id(marks)),
+        "version": __version__,
+        "engines": {status.name: _plain(asdict(status)) for status in probe_all()},
+        "fingerprint": dict(marks),
+    }
+
+
+def _plain(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in status.items()}
+
+
+def _boot_id(marks: Mapping[str, Any]) -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return str(marks.get("boot_id", ""))
+
+
+def _options(arguments: argparse.Namespace) -> AgentOptions:
+    if bool(arguments.control) == bool(arguments.zmq_host):
+        raise UsageError("no master named: give --zmq-host HOST (or ask a question, see --help)")
+    control = arguments.control or _tcp(arguments.zmq_host, arguments.zmq_control_port)
+    key = read_worker_key(arguments.key) if arguments.key is not None else None
+    if key is None and curve_required(control, insecure=arguments.insecure):
+        raise UsageError(
+            f"{control} is beyond this host, and a worker obeys its master's key only: give --key FILE, made by "
+            "`bench-master keygen --worker NAME` on the master (or --insecure, on a network of your own)"
+        )
+    if arguments.concurrency < 1:
+        raise UsageError(f"-c {arguments.concurrency}: expected 1 or more")
+    return AgentOptions(
+        control=control,
+        worker_id=_worker_id(arguments.worker_id, key),
+        environment=arguments.environment or suggested_environment(),
+        slots=arguments.concurrency,
+        key=key,
+        labels=dict(_label(text) for text in arguments.label),
+        once=arguments.once,
+        patience_s=LOCAL_PATIENCE_S if arguments.control else None,
+        allow_host_mounts=arguments.allow_host_mounts,
+    )
+
+
+def _tcp(host: str, port: int) -> str:
+    if not 0 < port < 65536:  # noqa: PLR2004  the ports there are
+        raise UsageError(f"--zmq-control-port {port}: expected 1 to 65535")
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def _worker_id(given: str | None, key: WorkerKey | None) -> str:
+    if key is not None and given not in (None, key.name):
+        raise UsageError(f"WORKER_ID {given!r}: the key belongs to worker {key.name!r}, and a key is an identity")
+    return given or (key.name if key is not None else default_worker_id())
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"--label {text!r}: expected K=V")
+    return name, value

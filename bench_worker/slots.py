@@ -1,0 +1,70 @@
+"""Resident slots: one greenlet for each unit of concurrency, all fed from one deque.
+
+No greenlet is made per job. An idle slot is woken by a callback of the loop, and wakes the next one when there is
+more to do, so that a batch of orders costs one call from the receiver.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import gevent
+from greenlet import greenlet
+
+Order = TypeVar("Order")
+
+
+class JobAborted(gevent.GreenletExit):
+    """Thrown into a slot whose job is called off."""
+
+
+class Slots(Generic[Order]):
+    """Runs `execute(order)` for each order put in, at most `limit` at once, in order of arrival."""
+
+    def __init__(self, limit: int, execute: Callable[[Order], None]) -> None:
+        self.limit = limit
+        self._execute = execute
+        self._orders: deque[Order] = deque()
+        self._idle: list[greenlet] = []
+        self._greenlets: list[greenlet] = []
+        self._loop = gevent.get_hub().loop
+        self.running = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many orders no slot has taken yet."""
+        return len(self._orders)
+
+    def put(self, orders: list[Order]) -> None:
+        """Queue orders and see to it that a slot takes them."""
+        self._orders.extend(orders)
+        self._wake()
+
+    def withdraw(self) -> list[Order]:
+        """Take back all orders that no slot has taken yet."""
+        orders = list(self._orders)
+        self._orders.clear()
+        return orders
+
+    def _wake(self) -> None:
+        if self._idle:
+            self._loop.run_callback(self._idle.pop().switch)
+        elif len(self._greenlets) < self.limit:
+            self._greenlets.append(gevent.spawn(self._serve))
+
+    def _serve(self) -> None:
+        orders, hub, me = self._orders, gevent.get_hub(), gevent.getcurrent()
+        while True:
+            while not orders:
+                self._idle.append(me)
+                hub.switch()
+            order = orders.popleft()
+            if orders:
+                self._wake()
+            self.running += 1
+            try:
+                self._execute(order)
+            finally:
+                self.running -= 1
