@@ -1,0 +1,118 @@
+"""Finds and removes what runs left in a Docker Engine. Only labels count: a name alone makes nothing ours."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import docker
+import docker.errors
+import requests
+
+from bench_common.errors import InfrastructureError
+from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL, Leftover
+from bench_worker.engines.docker_errors import root_cause
+from bench_worker.engines.docker_transport import exchange, url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from bench_worker.engines.docker_transport import Exchange
+
+ENGINE = "docker"
+
+
+def find(client: docker.APIClient, run_id: str | None, worker_id: str | None, *, timeout_s: float) -> list[Leftover]:
+    """Return containers, images, networks and volumes that carry the label, in the order in which they have to go.
+
+    Raises `InfrastructureError` when the engine does not tell.
+    """
+    labels = [RUN_LABEL if run_id is None else f"{RUN_LABEL}={run_id}"]
+    if worker_id is not None:
+        labels.append(f"{WORKER_LABEL}={worker_id}")
+    wanted: dict[str, Any] = {"label": labels}
+    try:
+        with exchange(timeout_s):
+            found = [
+                *_containers(client.containers(all=True, filters=wanted)),
+                *_images(client.images(filters=wanted)),
+                *_networks(client.networks(filters=wanted)),
+                *_volumes(client.volumes(filters=wanted).get("Volumes") or ()),
+            ]
+    except _ERRORS as error:
+        raise InfrastructureError(f"docker cannot say what was left behind: {_said(error)}") from error
+    return found
+
+
+def remove(client: docker.APIClient, leftover: Leftover, *, timeout_s: float) -> None:
+    """Remove one; one that is gone, or that somebody else is removing, ends as well. Raises `InfrastructureError`."""
+    try:
+        with exchange(timeout_s):
+            _remove(client, leftover)
+    except docker.errors.NotFound:
+        return
+    except docker.errors.APIError as error:
+        if leftover.what != "container" or "already in progress" not in str(error.explanation):
+            raise InfrastructureError(_said(error)) from error
+        _await_removal(client, leftover.identity, exchange(timeout_s))
+    except _ERRORS as error:
+        raise InfrastructureError(_said(error)) from error
+
+
+_ERRORS = (docker.errors.DockerException, requests.RequestException, OSError)
+
+
+def _remove(client: docker.APIClient, leftover: Leftover) -> None:
+    if leftover.what == "container":
+        client.remove_container(leftover.identity, v=True, force=True)
+    elif leftover.what == "image":
+        client.remove_image(leftover.identity, force=True)
+    elif leftover.what == "network":
+        client.remove_network(leftover.identity)
+    elif leftover.what == "volume":
+        client.remove_volume(leftover.identity)
+    else:
+        raise InfrastructureError(f"docker knows no {leftover.what!r} to remove")
+
+
+def _await_removal(client: docker.APIClient, identity: str, bounded: AbstractContextManager[Exchange]) -> None:
+    try:
+        with bounded:
+            client.post(url(client, "containers", identity, "wait"), params={"condition": "removed"})
+    except _ERRORS as error:
+        raise InfrastructureError(f"somebody else began to remove it and did not end: {_said(error)}") from error
+
+
+def _containers(rows: list[dict[str, Any]]) -> Iterator[Leftover]:
+    for row in rows:
+        name = (row.get("Names") or [""])[0].lstrip("/")
+        yield Leftover(ENGINE, "container", row["Id"], name, _run_of(row), _age_s(row.get("Created")))
+
+
+def _images(rows: list[dict[str, Any]]) -> Iterator[Leftover]:
+    for row in rows:
+        name = (row.get("RepoTags") or [row["Id"]])[0]
+        yield Leftover(ENGINE, "image", row["Id"], name, _run_of(row), _age_s(row.get("Created")))
+
+
+def _networks(rows: list[dict[str, Any]]) -> Iterator[Leftover]:
+    for row in rows:
+        yield Leftover(ENGINE, "network", row["Id"], row["Name"], _run_of(row))
+
+
+def _volumes(rows: Iterable[dict[str, Any]]) -> Iterator[Leftover]:
+    for row in rows:
+        yield Leftover(ENGINE, "volume", row["Name"], row["Name"], _run_of(row))
+
+
+def _run_of(row: Mapping[str, Any]) -> str:
+    return str((row.get("Labels") or {}).get(RUN_LABEL, ""))
+
+
+def _age_s(created: Any) -> float | None:
+    return max(0.0, time.time() - created) if isinstance(created, int | float) else None
+
+
+def _said(error: BaseException) -> str:
+    return str(getattr(error, "explanation", None) or root_cause(error))

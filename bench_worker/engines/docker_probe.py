@@ -1,0 +1,109 @@
+"""Finds out whether a Docker Engine can be used here, and which limits this host would let it enforce."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import docker.errors
+import requests
+
+from bench_common.errors import EngineUnavailable
+from bench_worker.engines import docker_transport
+from bench_worker.engines.base import EngineStatus
+from bench_worker.engines.docker_errors import root_cause
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROBE_TIMEOUT_S: Final = 2.0
+"""For each of the two steps of a probe, so that it ends within its five seconds."""
+
+_START = "start it (`systemctl start docker`, or `script/docker-engine`), or point DOCKER_HOST at one that runs"
+_ADVICE = (
+    ("Permission denied", "run as root, or join the socket's group (`usermod -aG docker $USER`, then log in again)"),
+    ("No such file or directory", f"install Docker (`apt-get install docker.io`) and {_START}"),
+    ("Connection refused", _START),
+)
+
+_NEEDED: Final = {
+    "memory_bytes": (("MemoryLimit",), "this host's kernel cannot limit memory"),
+    "cpus": (("CpuCfsPeriod", "CpuCfsQuota"), "this host's kernel cannot limit CPU time (CFS quota)"),
+    "cpuset": (("CPUSet",), "this host's kernel cannot pin a container to CPUs"),
+}
+"""What `docker info` must say for a setting to be more than a wish: Docker itself drops it with a warning only."""
+
+
+def failed_status(error: BaseException) -> EngineStatus:
+    """Return the status of an engine that does not answer: why not, and what to do."""
+    cause = str(error) if isinstance(error, EngineUnavailable) else root_cause(error)
+    advice = next((text for sign, text in _ADVICE if sign in cause), _START)
+    return EngineStatus(
+        name="docker",
+        usable=False,
+        endpoint=docker_transport.endpoint(),
+        reason=f"no Docker Engine answers at {docker_transport.endpoint()}: {cause}",
+        advice=advice,
+    )
+
+
+def status_from(
+    info: Mapping[str, Any], swap_bytes: int, operations: frozenset[str], settings: frozenset[str]
+) -> EngineStatus:
+    """Return the status that `docker info` gives; `swap_bytes` is the host's swap space, 0 where there is none."""
+    unenforced = {
+        setting: reason
+        for setting, (switches, reason) in _NEEDED.items()
+        if not all(info.get(switch) for switch in switches)
+    }
+    if swap_bytes and not info.get("SwapLimit") and "memory_bytes" not in unenforced:
+        unenforced["memory_bytes"] = (
+            "this host has swap and its kernel cannot limit it: a container would go on in swap, not at its limit "
+            "(`swapoff -a`, or boot with swapaccount=1)"
+        )
+    details = {
+        "storage_driver": str(info.get("Driver", "")),
+        "log_driver": str(info.get("LoggingDriver", "")),
+        "cgroup": f"v{info.get('CgroupVersion', '1')} ({info.get('CgroupDriver', '')})",
+        "runtime": str(info.get("DefaultRuntime", "")),
+        "root": str(info.get("DockerRootDir", "")),
+        "stop.grace_step_s": "1",
+    }
+    details |= {f"setting.{setting}": reason for setting, reason in unenforced.items()}
+    warnings = [str(warning) for warning in info.get("Warnings") or ()]
+    if warnings:
+        details["warnings"] = "; ".join(warnings)
+    linux = info.get("OSType", "linux") == "linux"
+    return EngineStatus(
+        name="docker",
+        usable=linux,
+        version=str(info.get("ServerVersion", "")),
+        endpoint=docker_transport.endpoint(),
+        reason="" if linux else f"it runs {info.get('OSType')} containers",
+        advice="" if linux else "point DOCKER_HOST at an engine for Linux containers",
+        operations=tuple(sorted(operations)),
+        settings=tuple(sorted(settings - set(unenforced))),
+        details=details,
+    )
+
+
+def look(operations: frozenset[str], settings: frozenset[str]) -> EngineStatus:
+    """Ask the engine at the present endpoint about itself; never raises, at most two steps of `PROBE_TIMEOUT_S`."""
+    try:
+        client = docker_transport.connect(1, PROBE_TIMEOUT_S)
+        try:
+            with docker_transport.exchange(PROBE_TIMEOUT_S):
+                info = client.info()
+        finally:
+            client.close()
+    except (EngineUnavailable, docker.errors.DockerException, requests.RequestException, OSError) as error:
+        return failed_status(error)
+    return status_from(info, _swap_bytes() if docker_transport.socket_path() else 0, operations, settings)
+
+
+def _swap_bytes() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
+        for line in file:
+            name, _, value = line.partition(":")
+            if name == "SwapTotal":
+                return int(value.split()[0]) * 1024
+    return 0

@@ -1,0 +1,121 @@
+"""Turns a container's settings into docker-py's arguments, and refuses mounts that must never be."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docker.types import LogConfig
+from docker.types import Mount as DockerMount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import docker
+
+    from bench_common.spec import ContainerSettings, Mount
+    from bench_worker.engines.base import Container
+
+KNOWN_SOCKETS = (
+    "/var/run/docker.sock",
+    "/run/docker.sock",
+    "/run/containerd/containerd.sock",
+    "/run/docker/containerd/containerd.sock",
+    "/run/podman/podman.sock",
+    "/run/crio/crio.sock",
+)
+"""Whoever can write to one of these owns the host; a benchmark's container is never given one."""
+
+_WINDOWS_ON_THE_ROOT = ("/proc", "/sys", "/dev")
+"""Below these there are other ways to the whole host (/proc/1/root)."""
+
+
+class MountRefused(ValueError):
+    """A mount that a benchmark's container must not have; the message says which and why."""
+
+
+def create_arguments(
+    client: docker.APIClient, container: Container, *, allow_host_mounts: bool, own_socket: str | None
+) -> dict[str, Any]:
+    """Return the arguments of docker-py's `create_container`; raise `MountRefused`. Never privileged, never a tty."""
+    settings = container.settings
+    host_config = client.create_host_config(
+        **_limits(settings),
+        init=settings.init,
+        network_mode=settings.network,
+        log_config=_log_config(settings),
+        mounts=[
+            _mount(mount, container.labels, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+            for mount in settings.storage
+        ],
+    )
+    return {
+        "image": settings.image,
+        "command": None if settings.command is None else list(settings.command),
+        "name": container.name,
+        "labels": dict(container.labels),
+        "environment": dict(settings.env),
+        "host_config": host_config,
+        "tty": False,
+        "stdin_open": False,
+        "detach": True,
+    }
+
+
+def _limits(settings: ContainerSettings) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    if settings.memory_bytes is not None:
+        # Memory and swap together limited to the same number: no swap. Docker's default would be twice as much.
+        limits |= {"mem_limit": settings.memory_bytes, "memswap_limit": settings.memory_bytes}
+    if settings.cpus is not None:
+        limits["nano_cpus"] = round(settings.cpus * 1e9)
+    if settings.cpuset is not None:
+        limits["cpuset_cpus"] = settings.cpuset
+    return limits
+
+
+def _log_config(settings: ContainerSettings) -> LogConfig | None:
+    if settings.log_driver is None and not settings.log_options:
+        return None
+    return LogConfig(type=settings.log_driver or "", config=dict(settings.log_options))
+
+
+def _mount(
+    mount: Mount, labels: Mapping[str, str], *, allow_host_mounts: bool, own_socket: str | None
+) -> DockerMount:
+    if mount.kind == "tmpfs":
+        return DockerMount(mount.target, None, type="tmpfs", tmpfs_size=mount.size_bytes or None)
+    if mount.kind == "volume":
+        # A volume that Docker has to make for this carries our labels; one that is there already keeps its own.
+        return DockerMount(
+            mount.target, mount.source or None, type="volume", read_only=mount.read_only, labels=dict(labels)
+        )
+    if not allow_host_mounts:
+        raise MountRefused(
+            f"host directory {mount.source} may not be mounted: this worker does not allow host mounts"
+        )
+    sockets = [*KNOWN_SOCKETS, *([own_socket] if own_socket else [])]
+    source = safe_host_directory(mount.source, sockets)
+    return DockerMount(mount.target, source, type="bind", read_only=mount.read_only)
+
+
+def safe_host_directory(source: str, sockets: Iterable[str]) -> str:
+    """Return `source` without symbolic links when it may be mounted; raise `MountRefused` otherwise.
+
+    Refused are: what is not absolute, an engine's socket, any directory that holds one (``/`` and ``/run`` do), any
+    other socket, and the kernel's own file systems.
+    """
+    path = Path(source)
+    if not path.is_absolute():
+        raise MountRefused(f"host directory {source!r} is not an absolute path")
+    real = path.resolve()
+    for guarded in {Path(item) for item in sockets} | {Path(item).resolve() for item in sockets}:
+        if guarded.is_relative_to(real):
+            raise MountRefused(f"host directory {source} holds an engine's socket ({guarded}): it is never mounted")
+    for window in _WINDOWS_ON_THE_ROOT:
+        if real.is_relative_to(window):
+            raise MountRefused(f"host directory {source} is the kernel's view of the host ({window}): never mounted")
+    if real.exists() and stat.S_ISSOCK(real.stat().st_mode):
+        raise MountRefused(f"{source} is a socket; only directories and files are mounted")
+    return str(real)

@@ -1,0 +1,103 @@
+"""Finds engines through entry points, so that a third party adds one from a package of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final
+
+from bench_common.errors import EngineUnavailable
+from bench_common.terminal import check_choice
+from bench_worker.engines.base import Engine, EngineStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bench_worker.engines.base import EngineOptions
+
+GROUP: Final = "weighbridge.engines"
+PROBE_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenEngine:
+    """An engine that is registered and cannot be loaded, and why."""
+
+    name: str
+    reason: str
+
+
+def load_entries(points: Iterable[EntryPoint]) -> dict[str, type[Engine] | BrokenEngine]:
+    """Load each entry point; what is no engine, or fails to load, becomes a `BrokenEngine`."""
+    return {point.name: _load(point) for point in sorted(points, key=lambda point: point.name)}
+
+
+def engine_classes() -> dict[str, type[Engine] | BrokenEngine]:
+    """Return every registered engine by name."""
+    return load_entries(entry_points(group=GROUP))
+
+
+def probe_all(engines: dict[str, type[Engine] | BrokenEngine] | None = None) -> list[EngineStatus]:
+    """Return the status of every engine, by name: all asked at once, none given more than `PROBE_TIMEOUT_S`."""
+    found = engine_classes() if engines is None else engines
+    statuses: dict[str, EngineStatus] = {}
+
+    def ask(name: str, engine: type[Engine] | BrokenEngine) -> None:
+        statuses[name] = _probe(name, engine)
+
+    # Threads are greenlets in the patched program and real ones elsewhere; a probe that hangs is left behind.
+    threads = [threading.Thread(target=ask, args=item, daemon=True) for item in found.items()]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + PROBE_TIMEOUT_S
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    silent = f"its probe gave no answer in {PROBE_TIMEOUT_S:g} s"
+    return [
+        statuses.get(name) or EngineStatus(name, usable=False, reason=silent, advice="see whether its service hangs")
+        for name in sorted(found)
+    ]
+
+
+def open_engine(name: str, options: EngineOptions) -> Engine:
+    """Return the engine of that name, opened.
+
+    Raises `UsageError`, with the nearest right spelling, for a name that nobody registered, and `EngineUnavailable`
+    for an engine that is broken or cannot be reached.
+    """
+    found = engine_classes()
+    engine = found[check_choice(name, found, what="engine")]
+    if isinstance(engine, BrokenEngine):
+        raise EngineUnavailable(f"engine {name!r} cannot be loaded: {engine.reason}")
+    opened = engine(options)
+    opened.open()
+    return opened
+
+
+def _load(point: EntryPoint) -> type[Engine] | BrokenEngine:
+    try:
+        loaded = point.load()
+    except Exception as error:  # noqa: BLE001  somebody else's module may raise anything when imported
+        return BrokenEngine(point.name, f"{point.value}: {type(error).__name__}: {error}")
+    if not (isinstance(loaded, type) and issubclass(loaded, Engine)):
+        return BrokenEngine(point.name, f"{point.value} is not a class derived from {Engine.__module__}.Engine")
+    missing = sorted(loaded.__abstractmethods__)
+    if missing:
+        return BrokenEngine(point.name, f"{point.value} lacks {', '.join(missing)}")
+    if getattr(loaded, "name", None) != point.name:
+        return BrokenEngine(point.name, f"{point.value} calls itself {getattr(loaded, 'name', None)!r}")
+    return loaded
+
+
+def _probe(name: str, engine: type[Engine] | BrokenEngine) -> EngineStatus:
+    if isinstance(engine, BrokenEngine):
+        return EngineStatus(
+            name, usable=False, reason=engine.reason, advice="repair or uninstall the package that registers it"
+        )
+    try:
+        return engine.probe()
+    except Exception as error:  # noqa: BLE001  a third party's probe must not end the question
+        text = f"its probe broke: {type(error).__name__}: {error}"
+        return EngineStatus(name, usable=False, reason=text, advice="report it to the author of the engine")

@@ -1,0 +1,138 @@
+"""Says which runs are alive on this host, so that a clean-up of what others left behind never touches them.
+
+A worker holds a lease for as long as it works for a run: a file that names the run, locked (flock) by the process.
+The kernel lets go of the lock when the process ends, however it ends, so there is nothing to time out and a stale
+file cannot pass for a live run. The files are where every user of the host can read them: an engine is shared by
+users, and each one's clean-up must know the others' runs. (That rules $XDG_RUNTIME_DIR out.)
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from bench_common.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOTS_DIRECTORY: Final = Path("/run/weighbridge")
+"""Where root's leases are; other users can read there."""
+SHARED_DIRECTORY: Final = Path("/tmp/weighbridge-leases")  # noqa: S108  sticky, and only ever read by others
+"""Where other users' leases are: a directory like /tmp itself, in which each one owns his files."""
+
+_SUFFIX = ".lease"
+_LARGEST_BYTES = 4096
+
+
+class RunLease:
+    """Marks a run as alive on this host while it is held, as a context manager or by `acquire` and `release`."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self._fd: int | None = None
+        self._path: Path | None = None
+
+    def acquire(self) -> None:
+        """Take the lease; raise `InfrastructureError` when no directory for it can be made."""
+        if self._fd is not None:
+            return
+        directory = _own_directory()
+        name = secrets.token_hex(8)
+        fresh, path = directory / f".{name}.new", directory / f"{name}{_SUFFIX}"
+        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            # Locked and complete before it gets the name that others look for.
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.write(fd, json.dumps({"run": self.run_id, "pid": os.getpid()}).encode())
+            os.fchmod(fd, 0o644)
+            fresh.rename(path)
+        except OSError:
+            os.close(fd)
+            fresh.unlink(missing_ok=True)
+            raise
+        self._fd, self._path = fd, path
+
+    def release(self) -> None:
+        """Give the lease back; a second time does nothing."""
+        if self._fd is None or self._path is None:
+            return
+        with suppress(OSError):
+            self._path.unlink()
+        os.close(self._fd)
+        self._fd = self._path = None
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.release()
+
+
+def live_runs() -> frozenset[str]:
+    """Return the ids of the runs that a live worker on this host holds a lease for; clear stale leases away.
+
+    To be asked *after* having listed what might be removed: a run takes its lease before it makes anything, so
+    whatever was on the list is either of a run that is seen here, or of one that is over.
+    """
+    found = set()
+    for path in _leases():
+        run_id = _holder(path)
+        if run_id is not None:
+            found.add(run_id)
+    return frozenset(found)
+
+
+def _leases() -> Iterator[Path]:
+    for directory in (ROOTS_DIRECTORY, SHARED_DIRECTORY):
+        with suppress(OSError):
+            yield from sorted(directory.glob(f"*{_SUFFIX}"))
+
+
+def _holder(path: Path) -> str | None:
+    """Return the run of a lease that is held, or None; a lease that nobody holds is deleted."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+            return None
+        return _named_in(fd)
+    else:
+        with suppress(OSError):
+            path.unlink()
+        return None
+    finally:
+        os.close(fd)
+
+
+def _named_in(fd: int) -> str | None:
+    try:
+        return str(json.loads(os.pread(fd, _LARGEST_BYTES, 0))["run"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _own_directory() -> Path:
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            ROOTS_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
+            return ROOTS_DIRECTORY
+    try:
+        SHARED_DIRECTORY.mkdir(exist_ok=True)
+        if SHARED_DIRECTORY.stat().st_uid == os.geteuid():
+            # Beyond the umask: everybody makes files here, nobody touches another's.
+            SHARED_DIRECTORY.chmod(0o1777)
+    except OSError as error:
+        raise InfrastructureError(f"cannot keep leases in {SHARED_DIRECTORY}: {error.strerror}") from error
+    return SHARED_DIRECTORY

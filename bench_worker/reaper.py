@@ -1,0 +1,155 @@
+"""Removes what runs left behind, over all engines: only what carries Weighbridge's label, never a live run's unasked.
+
+It may be called at any time, several at once, again and again: what is gone already counts as removed.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import gevent.pool
+
+from bench_common.errors import WeighbridgeError
+from bench_worker.engines.base import EngineOptions
+from bench_worker.engines.registry import BrokenEngine, engine_classes
+from bench_worker.lease import RunLease, live_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from bench_worker.engines.base import Engine, Leftover
+
+__all__ = ["Failure", "RunLease", "Sweep", "discard_all", "leftovers", "live_runs", "usable_engines"]
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 4
+"""Leftovers of one kind that are removed at the same time; an engine gets no faster beyond a few."""
+TIMEOUT_S: Final = 30.0
+"""For each single removal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What could not be removed (None: an engine could not even be asked), and why."""
+
+    engine: str
+    leftover: Leftover | None
+    reason: str
+
+    def __str__(self) -> str:
+        what = f"{self.leftover.what} {self.leftover.name}: " if self.leftover else ""
+        return f"{self.engine}: {what}{self.reason}"
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What a clean-up did: removed, kept because their run is alive, and failed."""
+
+    removed: list[Leftover] = field(default_factory=list)
+    kept: list[Leftover] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+
+
+def usable_engines() -> list[Engine]:
+    """Return every registered engine that can be opened here, opened; the caller closes them."""
+    options = EngineOptions(run_id="", worker_id="", slots=AT_ONCE, timeout_s=TIMEOUT_S)
+    opened = []
+    for engine in engine_classes().values():
+        if isinstance(engine, BrokenEngine):
+            continue
+        candidate = engine(options)
+        try:
+            candidate.open()
+        except WeighbridgeError as error:
+            log.debug("engine %s is left out of the clean-up: %s", candidate.name, error)
+            continue
+        opened.append(candidate)
+    return opened
+
+
+def leftovers(
+    engines: Iterable[Engine], run_id: str | None = None, worker_id: str | None = None
+) -> tuple[list[Leftover], list[Failure]]:
+    """Return what carries the label, in the order in which it has to go, and the engines that could not say."""
+    found: list[Leftover] = []
+    failed: list[Failure] = []
+    for engine in engines:
+        try:
+            found += engine.leftovers(run_id, worker_id)
+        except WeighbridgeError as error:
+            failed.append(Failure(engine.name, None, str(error)))
+    return found, failed
+
+
+def discard_all(
+    engines: Sequence[Engine] | None = None,
+    *,
+    run_id: str | None = None,
+    worker_id: str | None = None,
+    told: Callable[[Leftover, str], None] | None = None,
+    dry_run: bool = False,
+) -> Sweep:
+    """Remove what carries the label: of one run or of all, of one worker or of all.
+
+    A run that is named is swept even while it is alive; without a name, live runs are kept. `engines` are opened ones
+    (None: every usable one, for the time of the call). `told` hears of each leftover at once, with an empty text when
+    it was removed and the reason when not. With `dry_run` nothing is touched; `removed` is what would have been.
+    """
+    own = usable_engines() if engines is None else None
+    try:
+        return _sweep(own if own is not None else engines or (), run_id, worker_id, told, dry_run=dry_run)
+    finally:
+        for engine in own or ():
+            engine.close()
+
+
+def _sweep(
+    engines: Sequence[Engine],
+    run_id: str | None,
+    worker_id: str | None,
+    told: Callable[[Leftover, str], None] | None,
+    *,
+    dry_run: bool,
+) -> Sweep:
+    by_name = {engine.name: engine for engine in engines}
+    found, failed = leftovers(engines, run_id, worker_id)
+    # After the list was made, not before: see `live_runs`.
+    alive = live_runs() if run_id is None else frozenset[str]()
+    sweep = Sweep(failed=failed)
+
+    def discard(leftover: Leftover) -> None:
+        reason = ""
+        if leftover.run_id in alive:
+            reason = f"run {leftover.run_id} is alive on this host"
+            sweep.kept.append(leftover)
+        elif dry_run:
+            reason = "only listed"
+            sweep.removed.append(leftover)
+        else:
+            reason = _discard(by_name[leftover.engine], leftover)
+            if reason:
+                sweep.failed.append(Failure(leftover.engine, leftover, reason))
+            else:
+                sweep.removed.append(leftover)
+        if told is not None:
+            told(leftover, reason)
+
+    # Kind after kind, in the engines' own order: a volume cannot go before the container that uses it.
+    for kind in dict.fromkeys((leftover.engine, leftover.what) for leftover in found):
+        crew = gevent.pool.Pool(AT_ONCE)
+        for leftover in found:
+            if (leftover.engine, leftover.what) == kind:
+                crew.spawn(discard, leftover)
+        crew.join(raise_error=True)
+    return sweep
+
+
+def _discard(engine: Engine, leftover: Leftover) -> str:
+    try:
+        engine.discard(leftover)
+    except WeighbridgeError as error:
+        return str(error)
+    return ""
