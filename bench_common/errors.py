@@ -48,7 +48,10 @@ class UsageError(WeighbridgeError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing that is wrong with a scenario, at a place: 1-based `line` and `column` of `file`."""
+    """One thing that is wrong with a scenario, at a place: 1-based `line` and `column` of `file`.
+
+    What came from the command line has no lines: `file` is then the argument itself and `line` is 0.
+    """
 
     file: str
     line: int
@@ -56,7 +59,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return f"{place}: {self.message}"
 
 
 class ScenarioError(UsageError):

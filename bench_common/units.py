@@ -1,0 +1,133 @@
+"""Sizes and durations as people write them, and back.
+
+Sizes follow the engines where those have a habit: a bare ``k``, ``m``, ``g`` or ``t`` is binary, as in
+``docker run --memory 512m``. ``KiB``, ``MiB`` and so on are binary too (IEC 80000-13); ``kB``, ``MB``, ``GB`` and
+``TB`` are decimal, as on the label of a disk. Durations are sums such as ``1h30m``. Every parser raises `ValueError`
+with a message that says what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+from bench_common.errors import did_you_mean
+
+_BINARY: Final = {letter: 1024**power for power, letter in enumerate("kmgt", start=1)}
+_SIZE_UNITS: Final[dict[str, int]] = {
+    "B": 1,
+    **_BINARY,
+    **{letter.upper() + suffix: scale for letter, scale in _BINARY.items() for suffix in ("", "i", "iB")},
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+}
+
+_DURATION_UNITS: Final[dict[str, Decimal]] = {
+    "d": Decimal(86400),
+    "h": Decimal(3600),
+    "m": Decimal(60),
+    "s": Decimal(1),
+    "ms": Decimal("1e-3"),
+    "us": Decimal("1e-6"),
+    "ns": Decimal("1e-9"),
+}
+
+_NUMBER: Final = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
+SIZE_PATTERN: Final = rf"^(?:[0-9]{{1,18}}|{_NUMBER} ?(?:{'|'.join(sorted(_SIZE_UNITS, key=len, reverse=True))}))$"
+"""What `parse_size` accepts, as a regular expression that ECMA-262 and Python read alike."""
+DURATION_PATTERN: Final = (
+    rf"^(?:{_NUMBER}|(?=[0-9])" + "".join(rf"(?:{_NUMBER}{unit})?" for unit in _DURATION_UNITS) + ")$"
+)
+"""What `parse_duration` accepts, as a regular expression that ECMA-262 and Python read alike."""
+
+SIZE_EXPECTED: Final = "a size such as 512MiB, 2GB or a whole number of bytes"
+DURATION_EXPECTED: Final = "a duration such as 500ms, 90s, 1h30m or a number of seconds"
+
+
+def parse_size(text: str) -> int:
+    """Return the whole bytes that `text` stands for: ``512MiB``, ``512m`` (binary), ``512MB`` (decimal), ``4096``.
+
+    A fraction of a byte is cut off. Raises `ValueError`.
+    """
+    match = re.fullmatch(rf"({_NUMBER}) ?([A-Za-z]*)", text)
+    if match is None:
+        raise ValueError(f"expected {SIZE_EXPECTED}")
+    number, unit = match.groups()
+    if not unit:
+        if "." in number:
+            raise ValueError(f"a size without a unit is a whole number of bytes; expected {SIZE_EXPECTED}")
+        return int(number)
+    if unit not in _SIZE_UNITS:
+        raise ValueError(f"unknown unit {unit!r}{_size_hint(unit)}; expected {SIZE_EXPECTED}")
+    return int(Decimal(number) * _SIZE_UNITS[unit])
+
+
+def _size_hint(unit: str) -> str:
+    letter = unit[0].lower()
+    if letter in _BINARY and unit.lower() in {f"{letter}b", f"{letter}ib"}:
+        decimal = "kB" if letter == "k" else f"{letter.upper()}B"
+        return f" (write '{letter.upper()}iB' for powers of 1024 or '{decimal}' for powers of 1000)"
+    return did_you_mean(unit, _SIZE_UNITS)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that `text` stands for: ``15m``, ``1h30m``, ``500ms``, ``90`` (seconds).
+
+    Units are d, h, m, s, ms, us and ns, the largest first and each at most once. Raises `ValueError`.
+    """
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
+    if re.fullmatch(r"[0-9]{1,6}(:[0-9]{1,6}){1,2}", text):
+        clock = [int(part) for part in text.split(":")]
+        units = ("h", "m", "s")[-len(clock) :]
+        meant = "".join(f"{count}{unit}" for count, unit in zip(clock, units, strict=True))
+        raise ValueError(f"a duration has units, not colons (did you mean '{meant}'?)")
+    if not re.fullmatch(rf"(?:{_NUMBER} ?[A-Za-z\u00b5]+ ?)+", text):
+        raise ValueError(f"expected {DURATION_EXPECTED}")
+    parts: list[tuple[str, str]] = re.findall(rf"({_NUMBER}) ?([A-Za-z\u00b5]+)", text)
+    for _, unit in parts:
+        if unit not in _DURATION_UNITS:
+            hint = did_you_mean(unit, _DURATION_UNITS) or f" (known: {', '.join(_DURATION_UNITS)})"
+            raise ValueError(f"unknown unit {unit!r}{hint}; expected {DURATION_EXPECTED}")
+    if not re.fullmatch(DURATION_PATTERN[1:-1], text):
+        raise ValueError("write the units of a duration from large to small, each once and without spaces: 1h30m")
+    return float(sum(Decimal(number) * _DURATION_UNITS[unit] for number, unit in parts))
+
+
+def format_size(size_bytes: int) -> str:
+    """Return the shortest exact spelling of a number of bytes: ``512MiB``, ``1.5GiB``, ``5MB``, ``4095B``."""
+    binary = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
+    decimal = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+    for parts in (1, 4):
+        for suffix, scale in (*binary, *decimal):
+            if size_bytes >= scale and size_bytes * parts % scale == 0:
+                return f"{_plain(Decimal(size_bytes) / scale)}{suffix}"
+    return f"{size_bytes}B"
+
+
+def format_duration(seconds: float) -> str:
+    """Return seconds to the nanosecond in the units of `parse_duration`: ``1h30m``, ``2.5s``, ``500ms``, ``0s``."""
+    left_ns = round(Decimal(str(seconds)) * 10**9)
+    if left_ns == 0:
+        return "0s"
+    if left_ns < 10**9:
+        for unit, scale in (("ms", 10**6), ("us", 10**3)):
+            if left_ns >= scale:
+                return f"{_plain(Decimal(left_ns) / scale)}{unit}"
+        return f"{left_ns}ns"
+    parts = []
+    for unit, scale in (("d", 86400 * 10**9), ("h", 3600 * 10**9), ("m", 60 * 10**9)):
+        count, left_ns = divmod(left_ns, scale)
+        if count:
+            parts.append(f"{count}{unit}")
+    if left_ns:
+        parts.append(f"{_plain(Decimal(left_ns) / 10**9)}s")
+    return "".join(parts)
+
+
+def _plain(number: Decimal) -> str:
+    return f"{number.normalize():f}"

@@ -1,0 +1,93 @@
+"""The container of one treatment: its settings, and what only shows where container, job and engine meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bench_common.spec import ContainerSettings, Mount, Operation
+from bench_master.scenario.format import NATIVE
+from bench_master.scenario.shapes import INVALID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench_master.scenario.findings import Findings
+    from bench_master.scenario.matrix import Settings
+    from bench_master.scenario.tree import Place
+
+
+def container_settings(settings: Settings, findings: Findings) -> ContainerSettings | None:
+    """Return the container that the settings describe; None where one of them was refused."""
+    mounts = _mounts(settings, findings)
+    _check_cpuset(settings, findings)
+    inner = {key.removeprefix("container."): given.value for key, given in settings.items() if _is_container(key)}
+    if mounts is None or any(value is INVALID for value in inner.values()):
+        return None
+    return ContainerSettings(
+        image=inner.get("image"),
+        command=inner.get("command"),
+        memory_bytes=inner.get("memory"),
+        cpus=inner.get("cpus"),
+        cpuset=inner.get("cpuset"),
+        network=inner.get("network"),
+        storage=mounts,
+        env=_named("env.", inner),
+        log_driver=inner.get("log_driver"),
+        log_options=_named("log_options.", inner),
+        init=inner.get("init"),
+    )
+
+
+def _is_container(key: str) -> bool:
+    return key == "container" or key.startswith("container.")
+
+
+def _named(prefix: str, inner: dict[str, Any]) -> dict[str, str]:
+    return {key.removeprefix(prefix): value for key, value in inner.items() if key.startswith(prefix)}
+
+
+def _mounts(settings: Settings, findings: Findings) -> tuple[Mount, ...] | None:
+    given = settings.get("container.storage")
+    if given is None:
+        return ()
+    if given.value is INVALID:
+        return None
+    targets: set[str] = set()
+    for mount in given.value:
+        target = mount.value.target.rstrip("/") or "/"
+        if target in targets:
+            findings.add(mount.place, f"something is mounted at '{target}' already: choose another target", deep=True)
+        targets.add(target)
+    return tuple(mount.value for mount in given.value)
+
+
+def _check_cpuset(settings: Settings, findings: Findings) -> None:
+    given = settings.get("container.cpuset")
+    if given is None or given.value is INVALID:
+        return
+    for part in given.value.split(","):
+        first, _, last = part.partition("-")
+        if last and int(last) < int(first):
+            findings.add(given.place, f"'{part}' is no range of CPUs: write {last}-{first}", deep=True)
+
+
+def check_lifecycle_container(
+    operations: Sequence[Operation], engine: str, settings: Settings, place: Place, findings: Findings
+) -> None:
+    """Note what a life-cycle job's container lacks: an image for an engine that has images, a command without one."""
+    makers = [operation for operation in operations if operation.kind in {"create", "run"}]
+    if not makers:
+        return
+    if engine == NATIVE:
+        if "container.command" not in settings and not makers[0].argv and "container" not in settings:
+            findings.add(
+                place,
+                f"'container.command' is missing: engine {NATIVE} has no image that says what runs",
+                deep=True,
+            )
+    elif "container.image" not in settings and "container" not in settings:
+        findings.add(
+            place,
+            f"'container.image' is missing: a life-cycle job under engine {engine} needs one (say weighbridge/base)",
+            deep=True,
+        )

@@ -1,0 +1,192 @@
+"""The format of a scenario: every key with its shape, default and meaning, in one table.
+
+The loader checks with this table, the JSON Schema is generated from it, and the reference in ``docs/`` is tested
+against it. What is in a table by name is what exists: engines and workloads are those that are installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from bench_master.scenario.composites import Command, Field, ListOf, MapOf, Needs, OneOf, Record
+from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
+from bench_master.scenario.matrix import MatrixShape
+from bench_master.scenario.operations import OperationsShape
+from bench_master.scenario.shapes import DURATION, NUMBER, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
+from bench_master.scenario.storage import MountShape
+from workloads.registry import workload_classes
+
+ENGINES_GROUP: Final = "weighbridge.engines"
+NATIVE: Final = "native"
+"""The stock baseline has no image: the one engine whose nature a scenario has to know."""
+
+ORDERS: Final = ("interleaved", "blocked", "as-written")
+QUANTITIES: Final = ("iterations", "operation_count", "run_seconds")
+"""How much a trial holds, of which exactly one applies; the innermost one that is given wins."""
+
+RUN_KEYS: Final = (
+    "container",
+    "concurrency",
+    "iterations",
+    "operation_count",
+    "run_seconds",
+    "repeats",
+    "warmup",
+    "timeout",
+)
+"""The keys that stand at the top level, in a job, and in a matrix."""
+
+LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_.+-]*$"
+JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
+MIB: Final = 1024**2
+_DAY_S: Final = 86400.0
+
+
+def engine_names() -> tuple[str, ...]:
+    """Return the names of the installed engines. None is imported: the master knows engines by name alone."""
+    return tuple(sorted({entry.name for entry in entry_points(group=ENGINES_GROUP)}))
+
+
+@dataclass(frozen=True)
+class ScenarioFormat:
+    """The shapes of a scenario's parts."""
+
+    scenario: Record
+    job: Record
+    container: Record
+    matrix: MatrixShape
+    engine: Choice
+    environment: Text
+
+
+def scenario_format() -> ScenarioFormat:
+    """Return the format as it is with the engines and workloads that are installed."""
+    engine = Choice("engine", engine_names(), "; list-engines says which are usable")
+    environment = Text(
+        "an environment: a word of letters, digits and _ . + -", LABEL_PATTERN, bare=("number", "boolean", "null")
+    )
+    container = Record("container", _container_fields())
+    settings = _run_fields(container)
+    matrix = MatrixShape(_matrix_keys(settings, container), engine, environment)
+    classes = workload_classes()
+    engines = Field("engines", ListOf(engine, at_least=1, unique=True), "the engines to weigh", ["docker"])
+    matrix_field = Field("matrix", matrix, "values to be tried in every combination")
+    own = (
+        Field("operations", OperationsShape(), "a life-cycle job: the operations on one container, in order"),
+        Field("workload", Choice("workload", tuple(classes), "; see list-workloads"), "a guest job: what to run"),
+        Field(
+            "params",
+            MapOf("parameters of the workload by name", "^.+$", ParamShape()),
+            "the parameters of the workload",
+        ),
+    )
+    job = Record(
+        "a job",
+        (*own, *settings, engines, matrix_field),
+        (
+            OneOf(("operations", "workload"), required=True),
+            Needs("params", "workload"),
+            OneOf(QUANTITIES),
+            ParamsOfWorkload(classes),
+        ),
+    )
+    scenario = Record(
+        "the scenario",
+        (
+            Field("name", Text("a name"), "what the scenario is called in reports", required=True),
+            Field("description", Text("a text"), "what it weighs and why"),
+            Field(
+                "environments",
+                ListOf(environment, at_least=1, unique=True),
+                "the environments to weigh in; without it, any worker will do",
+            ),
+            engines,
+            Field("job", job, "the only job"),
+            Field(
+                "jobs",
+                MapOf("jobs by label (letters, digits, _ + -)", JOB_LABEL_PATTERN, job, at_least=1),
+                "several jobs by label",
+            ),
+            *settings,
+            matrix_field,
+            Field("order", Choice("order", ORDERS), "the order of the trials", "interleaved"),
+            Field("seed", Measured(WHOLE, minimum=0, maximum=2**53), "fixes every random choice of the run"),
+            Field(
+                "sampling_interval",
+                Measured(DURATION, minimum=0.1, maximum=3600),
+                "how often a host's resources are read",
+                "1s",
+            ),
+            Field(
+                "thresholds",
+                ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'", bare=())),
+                "what must hold for the run to end with exit code 0",
+            ),
+        ),
+        (OneOf(("job", "jobs"), required=True, advice=": say what is to be run"), OneOf(QUANTITIES)),
+    )
+    return ScenarioFormat(scenario, job, container, matrix, engine, environment)
+
+
+def _container_fields() -> tuple[Field, ...]:
+    name_value = "^[^=\\s]+$"
+    return (
+        Field(
+            "image",
+            Text("an image such as weighbridge/base", "^[^\\s-]\\S*$"),
+            "the image; a workload brings its own",
+        ),
+        Field("command", Command(), "what runs in it; without it, what the image says"),
+        Field("memory", Measured(SIZE, minimum=MIB, maximum=2**53), "hard limit of its memory"),
+        Field("cpus", Measured(NUMBER, more_than=0, maximum=4096), "how many CPUs' worth of time it may use"),
+        Field(
+            "cpuset",
+            Text("a list of CPUs such as 0-1,4", "^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$", bare=()),
+            "the CPUs that it may use",
+        ),
+        Field(
+            "network", Text("a network such as none, host or bridge", "^[A-Za-z0-9][A-Za-z0-9_.+-]*$"), "its network"
+        ),
+        Field("storage", ListOf(MountShape()), "what it sees besides its image"),
+        Field("env", MapOf("environment variables", name_value, Text(may_be_empty=True)), "environment variables"),
+        Field("log_driver", Text("a log driver such as none", "^[^\\s-]\\S*$"), "where its output goes"),
+        Field(
+            "log_options",
+            MapOf("options of the log driver", name_value, Text(may_be_empty=True)),
+            "of the log driver",
+        ),
+        Field("init", Boolean(), "run an init as PID 1, which forwards signals and reaps children"),
+    )
+
+
+def _run_fields(container: Record) -> tuple[Field, ...]:
+    """Return the keys that stand at the top level, in a job, and in a matrix."""
+    return (
+        Field("container", container, "how the container is made"),
+        Field("concurrency", Measured(WHOLE, minimum=1, maximum=100_000), "jobs in flight on each worker", 1),
+        Field("iterations", Measured(WHOLE, minimum=1, maximum=10**9), "jobs that each slot does in a trial", 1),
+        Field("operation_count", Measured(WHOLE, minimum=1, maximum=10**12), "jobs in a trial, over all workers"),
+        Field("run_seconds", Measured(DURATION, more_than=0, maximum=30 * _DAY_S), "how long a trial goes on"),
+        Field("repeats", Measured(WHOLE, minimum=1, maximum=100_000), "trials of each treatment (n)", 1),
+        Field("warmup", Measured(WHOLE, minimum=0, maximum=10_000), "trials before those that count", 0),
+        Field("timeout", Measured(DURATION, more_than=0, maximum=_DAY_S), "how long one operation may take", "60s"),
+    )
+
+
+def _matrix_keys(settings: tuple[Field, ...], container: Record) -> dict[str, Shape]:
+    """Return the shapes of a matrix's keys; one that ends in a dot stands for every key that starts so."""
+    keys: dict[str, Shape] = {field.name: field.shape for field in settings if field.name != "container"}
+    keys["operations"] = OperationsShape()
+    keys["params."] = ParamShape()
+    for field in container.fields:
+        keys[f"container.{field.name}"] = field.shape
+        if isinstance(field.shape, MapOf):
+            keys[f"container.{field.name}."] = field.shape.value
+    return keys
+
+
+def default_of(name: str) -> Any:
+    """Return the default of a run key in base units."""
+    return {"concurrency": 1, "repeats": 1, "warmup": 0, "timeout": 60.0}[name]

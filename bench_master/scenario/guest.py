@@ -1,0 +1,107 @@
+"""The parameters of a guest job, checked against what its workload declares."""
+
+# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench_common.errors import did_you_mean
+from bench_master.scenario.composites import Rule
+from bench_master.scenario.findings import Findings
+from bench_master.scenario.shapes import (
+    DURATION,
+    INVALID,
+    NUMBER,
+    SIZE,
+    WHOLE,
+    Boolean,
+    Choice,
+    Measured,
+    Shape,
+    Text,
+)
+from bench_master.scenario.tree import Entries, Leaf, Node, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from workloads.base import Parameter, Workload
+
+_KINDS = {"int": WHOLE, "float": NUMBER, "size": SIZE, "duration": DURATION}
+
+
+@dataclass(frozen=True)
+class ParamShape(Shape):
+    """A parameter's value before its workload is known: the scalar itself, to be read by `read_param`."""
+
+    @property
+    def expected(self) -> str:
+        return "a parameter's value: text, a number, true or false"
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        return node if isinstance(node, Leaf) else self.refuse(node, findings)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": ["string", "number", "boolean", "null"]}
+
+
+def shape_of(parameter: Parameter) -> Shape:
+    """Return what a workload's parameter must look like in a scenario."""
+    if parameter.type == "bool":
+        return Boolean()
+    if parameter.type == "choice":
+        return Choice(f"value of '{parameter.name}'", parameter.choices)
+    if parameter.type == "text":
+        return Text(may_be_empty=True)
+    return Measured(_KINDS[parameter.type], minimum=parameter.minimum, maximum=parameter.maximum)
+
+
+def find_parameter(workload: type[Workload], name: str) -> Parameter | None:
+    """Return the parameter called `name`, or None."""
+    return next((parameter for parameter in workload.parameters if parameter.name == name), None)
+
+
+def read_param(
+    workload: type[Workload], name: str, leaf: Leaf, key_place: Place, findings: Findings, *, deep: bool = False
+) -> Any:
+    """Return a parameter's value in base units; or `INVALID`, with a problem in `findings`."""
+    parameter = find_parameter(workload, name)
+    if parameter is None:
+        known = [each.name for each in workload.parameters]
+        hint = did_you_mean(name, known) or f"; it knows: {', '.join(known) or 'none'}"
+        findings.add(key_place, f"unknown parameter '{name}' of {workload.name}{hint}", deep=deep)
+        return INVALID
+    return shape_of(parameter).read(leaf, findings)
+
+
+@dataclass(frozen=True)
+class ParamsOfWorkload(Rule):
+    """A guest job's parameters are those of its workload, each of its own type and within its bounds."""
+
+    workloads: Mapping[str, type[Workload]]
+
+    def check(self, node: Entries, findings: Findings) -> None:
+        name, params = node.values.get("workload"), node.values.get("params")
+        if not isinstance(name, Leaf) or name.text not in self.workloads or not isinstance(params, Entries):
+            return
+        for key, leaf in params.values.items():
+            if isinstance(leaf, Leaf):
+                read_param(self.workloads[name.text], key, leaf, params.key_places[key], findings)
+
+    def schema(self) -> dict[str, Any]:
+        return {"allOf": [self._schema_of(workload) for workload in self.workloads.values()]}
+
+    @staticmethod
+    def _schema_of(workload: type[Workload]) -> dict[str, Any]:
+        properties = {}
+        for parameter in workload.parameters:
+            unit = f" [{parameter.unit}]" if parameter.unit else ""
+            properties[parameter.name] = shape_of(parameter).schema() | {"description": f"{parameter.help}{unit}"}
+            if parameter.default is not None:
+                properties[parameter.name]["default"] = parameter.default
+        return {
+            "if": {"properties": {"workload": {"const": workload.name}}, "required": ["workload"]},
+            "then": {"properties": {"params": {"properties": properties, "additionalProperties": False}}},
+        }

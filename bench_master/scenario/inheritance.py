@@ -1,0 +1,48 @@
+"""How a job inherits from the top level and a cell from its job: settings by dotted key, the innermost one wins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bench_master.scenario.findings import Given
+from bench_master.scenario.format import QUANTITIES, RUN_KEYS
+from bench_master.scenario.shapes import INVALID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_master.scenario.matrix import Settings
+
+
+def flat(record: Mapping[str, Given[Any]]) -> Settings:
+    """Return the run keys of a record by dotted key, so that containers merge key by key and `env` name by name."""
+    settings: Settings = {}
+    for key in RUN_KEYS:
+        if key in record:
+            settings |= _flattened(key, record[key])
+    return settings
+
+
+def _flattened(key: str, given: Given[Any]) -> Settings:
+    if not isinstance(given.value, dict):
+        return {key: given}
+    settings: Settings = {}
+    for name, inner in given.value.items():
+        settings |= _flattened(f"{key}.{name}", inner)
+    return settings
+
+
+def overlaid(base: Settings, over: Settings) -> Settings:
+    """Return `base` with `over` on top; a quantity (such as `run_seconds`) in `over` replaces any other in `base`."""
+    flattened: Settings = {}
+    for key, given in over.items():
+        flattened |= _flattened(key, given)
+    replaced = set(QUANTITIES) if any(key in flattened for key in QUANTITIES) else set()
+    return {key: given for key, given in base.items() if key not in replaced} | flattened
+
+
+def values_of(given: Given[Any] | None) -> tuple[Any, ...]:
+    """Return the values of a list, or nothing where it is absent or was refused."""
+    if given is None or given.value is INVALID:
+        return ()
+    return tuple(item.value for item in given.value)

@@ -1,0 +1,74 @@
+"""Loads a scenario: text, tree, overrides, shapes, treatments; and says everything that is wrong at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bench_common.errors import ScenarioError
+from bench_master.scenario.advice import notes_on
+from bench_master.scenario.compose import Composer
+from bench_master.scenario.demands import check_thresholds
+from bench_master.scenario.findings import Findings, Given, plain_data
+from bench_master.scenario.format import scenario_format
+from bench_master.scenario.model import Scenario
+from bench_master.scenario.overrides import apply_overrides, apply_switches
+from bench_master.scenario.resolve import Resolver
+from bench_master.scenario.source import Source, read_source
+from bench_master.scenario.tree import Entries, Place, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def load_scenario(reference: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> Scenario:
+    """Return the scenario in the file `reference`, or the ready-made one of that name.
+
+    `overrides` are ``--set`` texts (``jobs.cpu.params.time=5s``); `extra` are run keys from the command line's own
+    switches, such as ``{"concurrency": 8}``, which hold for every job. Raises `ScenarioError` with every problem, and
+    `UsageError` where there is no such file.
+    """
+    return scenario_from(read_source(reference), overrides, extra or {})
+
+
+def scenario_from(source: Source, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> Scenario:
+    """Return the scenario that a text holds; raise `ScenarioError` with every problem."""
+    findings = Findings()
+    root = _tree(source)
+    apply_overrides(root, overrides, findings)
+    apply_switches(root, extra or {}, findings)
+    shapes = scenario_format()
+    read: Mapping[str, Given[Any]] = shapes.scenario.read(root, findings)
+    resolved = Resolver(shapes, findings).resolve(read, root.place)
+    thresholds = check_thresholds(read, resolved.treatments, findings)
+    if findings.deep:
+        raise ScenarioError(findings.problems)
+    for note in notes_on(resolved.treatments, resolved.repeats):
+        findings.note(note)
+    return Scenario(
+        name=read["name"].value,
+        description=read["description"].value if "description" in read else "",
+        path=source.path,
+        text=source.text,
+        document=plain_data(root, findings.literals),
+        treatments=resolved.treatments,
+        repeats=resolved.repeats,
+        warmup=resolved.warmup,
+        order=read["order"].value if "order" in read else "interleaved",
+        seed=read["seed"].value if "seed" in read else None,
+        sampling_interval_s=read["sampling_interval"].value if "sampling_interval" in read else 1.0,
+        thresholds=thresholds,
+        notes=tuple(findings.notes),
+    )
+
+
+def _tree(source: Source) -> Entries:
+    composer = Composer(source.text, source.path)
+    root = composer.compose()
+    if composer.problems:
+        raise ScenarioError(composer.problems)
+    start = Place(source.path, 1, 1)
+    if root is None or (not isinstance(root, Entries) and quoted(root) == "nothing"):
+        raise ScenarioError([start.problem("the file is empty; a scenario has at least 'name' and 'job' or 'jobs'")])
+    if not isinstance(root, Entries):
+        raise ScenarioError([root.place.problem(f"a scenario is a mapping of keys to values, not {quoted(root)}")])
+    return root

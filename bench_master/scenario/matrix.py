@@ -1,0 +1,247 @@
+"""The matrix: values to be tried in every combination, less what is excluded, plus what is included.
+
+The rules are those that many know from the matrices of GitHub Actions, with environments and engines as two more
+dimensions: `exclude` is applied first; then each entry of `include` extends every original cell that it does not
+contradict, and becomes a cell of its own where it contradicts them all.
+"""
+
+# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_common.errors import did_you_mean
+from bench_master.scenario.findings import Findings, Given
+from bench_master.scenario.shapes import INVALID, Shape
+from bench_master.scenario.tree import Entries, Items, Node, Place, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+MAX_TREATMENTS: Final = 10_000
+_ENVIRONMENT: Final = "environment"
+_ENGINE: Final = "engine"
+_NAME: Final = r"[^=\s]+"
+
+Settings = dict[str, Given[Any]]
+"""Values by dotted key."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An entry of `include` or `exclude`."""
+
+    settings: Settings
+    place: Place
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix as it was written: values by dotted key, entries to be added and to be dropped."""
+
+    dimensions: Mapping[str, tuple[Given[Any], ...]] = field(default_factory=dict)
+    include: tuple[Listed, ...] = ()
+    exclude: tuple[Listed, ...] = ()
+
+
+@dataclass
+class Cell:
+    """One combination: where, with which engine, and the settings that the matrix gives it."""
+
+    environment: str | None
+    engine: str
+    settings: Settings
+    place: Place | None = None
+
+    def value_of(self, key: str) -> Any:
+        """Return what the cell has for a key of an include or exclude."""
+        if key == _ENVIRONMENT:
+            return self.environment
+        return self.engine if key == _ENGINE else self.settings[key].value
+
+
+@dataclass(frozen=True)
+class MatrixShape(Shape):
+    """A matrix. `keys` are the shapes by dotted key; one that ends in a dot stands for all that start so."""
+
+    keys: Mapping[str, Shape]
+    engine: Shape
+    environment: Shape
+
+    @property
+    def expected(self) -> str:
+        return "a matrix: lists of values by key, such as {container.memory: [256MiB, 1GiB]}"
+
+    def shape_of(self, key: str) -> Shape | None:
+        """Return the shape of one value of a dotted key, or None where no such key can vary."""
+        if key in self.keys and not key.endswith("."):
+            return self.keys[key]
+        for prefix, shape in self.keys.items():
+            if prefix.endswith(".") and key.startswith(prefix) and re.fullmatch(_NAME, key.removeprefix(prefix)):
+                return shape
+        return None
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        if not isinstance(node, Entries):
+            return self.refuse(node, findings)
+        dimensions: dict[str, tuple[Given[Any], ...]] = {}
+        listed: dict[str, tuple[Listed, ...]] = {}
+        for key, value in node.values.items():
+            if key in {"include", "exclude"}:
+                listed[key] = tuple(self._listed(key, value, findings))
+                continue
+            shape = self.shape_of(key)
+            if shape is None:
+                findings.add(node.key_places[key], self._unknown(key, value))
+            elif not isinstance(value, Items) or not value.items:
+                findings.add(
+                    value.place, f"{quoted(value)} given for '{key}'; expected a list of at least one value to try"
+                )
+            else:
+                dimensions[key] = tuple(self._values(key, shape, value, findings))
+        return Matrix(dimensions, listed.get("include", ()), listed.get("exclude", ()))
+
+    def _values(self, key: str, shape: Shape, node: Items, findings: Findings) -> Iterator[Given[Any]]:
+        seen: list[Any] = []
+        for item in node.items:
+            value = shape.read(item, findings)
+            if value is not INVALID and value in seen:
+                findings.add(item.place, f"{quoted(item)} is among the values of '{key}' already", deep=True)
+            seen.append(value)
+            yield Given(value, item.place)
+
+    def _listed(self, name: str, node: Node, findings: Findings) -> Iterator[Listed]:
+        if not isinstance(node, Items):
+            findings.add(node.place, f"{quoted(node)} given for '{name}'; expected a list of mappings")
+            return
+        for item in node.items:
+            if not isinstance(item, Entries) or not item.values:
+                findings.add(item.place, f"expected a mapping such as {{engine: docker}} in '{name}'")
+                continue
+            settings: Settings = {}
+            for key, value in item.values.items():
+                shape = {_ENGINE: self.engine, _ENVIRONMENT: self.environment}.get(key) or self.shape_of(key)
+                if shape is None:
+                    findings.add(item.key_places[key], self._unknown(key, value, listed=True))
+                else:
+                    settings[key] = Given(shape.read(value, findings), value.place)
+            yield Listed(settings, item.place)
+
+    def _unknown(self, key: str, value: Node, *, listed: bool = False) -> str:
+        plural = f"{key}s"
+        if key in {"engines", "environments"} and listed:
+            return f"unknown key '{key}' here (did you mean '{key[:-1]}'?)"
+        if {key, plural} & {"engines", "environments"}:
+            name = key if key.endswith("s") else plural
+            return f"'{key}' is a dimension already: list the values under '{name}', beside the matrix"
+        if isinstance(value, Entries):
+            return f"'{key}' is a mapping here; write its keys with dots, such as 'container.memory'"
+        if key in {"workload", "job", "jobs"}:
+            return f"'{key}' cannot vary in a matrix; give each its own entry under 'jobs'"
+        tails = [known for known in self.keys if known.split(".", 1)[-1] == key]
+        nearest = f" (did you mean '{tails[0]}'?)" if tails else did_you_mean(key, [*self.keys, "include", "exclude"])
+        known = ", ".join(f"{name}NAME" if name.endswith(".") else name for name in self.keys)
+        return f"unknown key '{key}' in the matrix{nearest or f'; what can vary: {known}'}"
+
+    def schema(self) -> dict[str, Any]:
+        single = {key: shape.schema() for key, shape in self.keys.items() if not key.endswith(".")}
+        prefixed = {
+            f"^{key.replace('.', '[.]')}{_NAME}$": shape.schema()
+            for key, shape in self.keys.items()
+            if key.endswith(".")
+        }
+        engine, environment = self.engine.schema(), self.environment.schema()
+        entry = {
+            "type": "object",
+            "properties": {**single, _ENGINE: engine, _ENVIRONMENT: environment},
+            "patternProperties": prefixed,
+            "additionalProperties": False,
+            "minProperties": 1,
+        }
+        several = {key: {"type": "array", "items": value, "minItems": 1} for key, value in single.items()}
+        listed = {"type": "array", "items": entry}
+        return {
+            "type": "object",
+            "properties": {**several, "include": listed, "exclude": listed},
+            "patternProperties": {
+                key: {"type": "array", "items": value, "minItems": 1} for key, value in prefixed.items()
+            },
+            "additionalProperties": False,
+        }
+
+
+def expand(
+    matrix: Matrix, environments: Sequence[str | None], engines: Sequence[str], findings: Findings, place: Place
+) -> list[Cell]:
+    """Return the cells: environments, engines and keys in the order written, the last varying fastest."""
+    count = math.prod([len(environments), len(engines), *map(len, matrix.dimensions.values())])
+    if count > MAX_TREATMENTS:
+        findings.add(place, f"the matrix has {count} cells; at most {MAX_TREATMENTS} are possible", deep=True)
+        return []
+    # A matrix of nothing but `include` lists its cells one by one: there is no original cell to extend.
+    only_listed = bool(matrix.include) and not matrix.dimensions
+    cells = [] if only_listed else list(_product(matrix, environments, engines))
+    for entry in matrix.exclude:
+        cells = _without(cells, entry, matrix, environments, findings)
+    added: list[Cell] = []
+    for entry in matrix.include:
+        if _ENVIRONMENT in entry.settings and environments == (None,):
+            findings.add(entry.place, "an environment is named here, but no 'environments' are listed", deep=True)
+        added += _include(cells, entry, matrix, environments, engines)
+    return cells + added
+
+
+def _product(matrix: Matrix, environments: Sequence[str | None], engines: Sequence[str]) -> Iterator[Cell]:
+    keys = tuple(matrix.dimensions)
+    for environment, engine in itertools.product(environments, engines):
+        for values in itertools.product(*matrix.dimensions.values()):
+            yield Cell(environment, engine, dict(zip(keys, values, strict=True)))
+
+
+def _without(
+    cells: list[Cell], entry: Listed, matrix: Matrix, environments: Sequence[str | None], findings: Findings
+) -> list[Cell]:
+    for key, given in entry.settings.items():
+        if key in {_ENGINE, _ENVIRONMENT}:
+            if key == _ENVIRONMENT and environments == (None,):
+                findings.add(given.place, "an environment is named here, but no 'environments' are listed", deep=True)
+                return cells
+        elif key not in matrix.dimensions:
+            hint = did_you_mean(key, [*matrix.dimensions, _ENGINE, _ENVIRONMENT])
+            findings.add(
+                given.place, f"'{key}' is no dimension of this matrix, so it excludes nothing{hint}", deep=True
+            )
+            return cells
+    kept = [cell for cell in cells if not _agrees(cell, entry.settings, matrix)]
+    if len(kept) == len(cells):
+        findings.note(f"{entry.place.file}:{entry.place.line}: this exclude matches no cell of the matrix")
+    return kept
+
+
+def _include(
+    cells: list[Cell], entry: Listed, matrix: Matrix, environments: Sequence[str | None], engines: Sequence[str]
+) -> list[Cell]:
+    """Extend each original cell that the entry does not contradict; return the cells that it makes where none is."""
+    settings = {key: given for key, given in entry.settings.items() if key not in {_ENGINE, _ENVIRONMENT}}
+    extended = [cell for cell in cells if _agrees(cell, entry.settings, matrix)]
+    for cell in extended:
+        cell.settings.update(settings)
+    if extended:
+        return []
+    environment, engine = entry.settings.get(_ENVIRONMENT), entry.settings.get(_ENGINE)
+    return [
+        Cell(each_environment, each_engine, dict(settings), entry.place)
+        for each_environment in (environments if environment is None else (environment.value,))
+        for each_engine in (engines if engine is None else (engine.value,))
+    ]
+
+
+def _agrees(cell: Cell, settings: Settings, matrix: Matrix) -> bool:
+    """Return whether no setting contradicts the cell; what is no dimension of the matrix contradicts nothing."""
+    dimensions = {_ENGINE, _ENVIRONMENT, *matrix.dimensions}
+    return all(cell.value_of(key) == given.value for key, given in settings.items() if key in dimensions)

@@ -1,0 +1,37 @@
+"""A scenario that was loaded: complete, checked, and nothing left to decide but the order of its trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.spec import Treatment
+
+Order = Literal["interleaved", "blocked", "as-written"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What to run, where, how often, in which order.
+
+    `path` is where it was read and `text` what stood there; `document` is the same as plain JSON-able data after
+    every override, and loads to an equal scenario. `repeats` and `warmup` are trials of each treatment, by its index;
+    `seed` is None where the author left it open. `notes` are for the user to read.
+    """
+
+    name: str
+    description: str
+    path: str
+    text: str
+    document: Mapping[str, Any]
+    treatments: tuple[Treatment, ...]
+    repeats: tuple[int, ...]
+    warmup: tuple[int, ...]
+    order: Order
+    seed: int | None
+    sampling_interval_s: float
+    thresholds: tuple[str, ...]
+    notes: tuple[str, ...] = ()

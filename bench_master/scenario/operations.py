@@ -1,0 +1,220 @@
+"""The operations of a life-cycle job: how they are written, and which orders of them can work."""
+
+# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_common.errors import did_you_mean
+from bench_common.spec import OPERATIONS, Operation
+from bench_master.scenario.composites import Command, Field, Record, shortened
+from bench_master.scenario.findings import Findings, Given
+from bench_master.scenario.shapes import DURATION, INVALID, Choice, Measured, Shape
+from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench_common.spec import Scalar
+
+SIGNALS: Final = (
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGKILL",
+    "SIGTERM",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGALRM",
+    "SIGWINCH",
+)
+DEFAULT_GRACE_S: Final = 10.0
+"""How long `stop` waits before it kills, in seconds: what ``docker stop`` does."""
+DEFAULT_SIGNAL: Final = "SIGKILL"
+
+_A_DAY_S: Final = 86400.0
+_OPTIONS: Final[dict[str, Field]] = {
+    "create": Field("command", Command(), "a command other than the container's own"),
+    "run": Field("command", Command(), "a command other than the container's own"),
+    "exec": Field("command", Command(), "the command to run beside the container's own", required=True),
+    "sleep": Field(
+        "duration", Measured(DURATION, more_than=0, maximum=_A_DAY_S), "how long to do nothing", required=True
+    ),
+    "stop": Field(
+        "grace",
+        Measured(DURATION, minimum=0, maximum=_A_DAY_S),
+        "how long to wait before it is killed",
+        default="10s",
+    ),
+    "kill": Field("signal", Choice("signal", SIGNALS), "the signal to send", default=DEFAULT_SIGNAL),
+}
+"""The one thing that can be said of an operation, by kind; the others take nothing."""
+
+
+@dataclass(frozen=True)
+class OperationShape(Shape):
+    """One operation: its kind alone, ``{kind: VALUE}`` or ``{kind: {option: VALUE}}``; read as an `Operation`."""
+
+    @property
+    def expected(self) -> str:
+        return "an operation such as 'start', {exec: [date]} or {stop: {grace: 5s}}"
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        if isinstance(node, Leaf):
+            return self._operation(node.text, None, node.place, findings)
+        if isinstance(node, Items) or len(node.values) != 1:
+            hint = ": give each operation its own '- '" if isinstance(node, Entries) and node.values else ""
+            return self.refuse(node, findings, hint)
+        kind, option = next(iter(node.values.items()))
+        return self._operation(kind, option, node.key_places[kind], findings)
+
+    def _operation(self, kind: str, option: Node | None, place: Place, findings: Findings) -> Any:
+        if kind not in OPERATIONS:
+            hint = did_you_mean(kind, OPERATIONS)
+            findings.add(place, f"unknown operation '{kind}'{hint}; one of: {', '.join(OPERATIONS)}")
+            return INVALID
+        value = self._option(kind, option, place, findings)
+        if value is INVALID:
+            return INVALID
+        if kind == "stop":
+            return Operation(kind, kind, seconds=DEFAULT_GRACE_S if value is None else value)
+        if kind == "kill":
+            return Operation(kind, kind, signal=value or DEFAULT_SIGNAL)
+        return Operation(kind, kind, seconds=value) if kind == "sleep" else Operation(kind, kind, argv=value or ())
+
+    def _option(self, kind: str, node: Node | None, place: Place, findings: Findings) -> Any:
+        """Return the operation's option, None where it is not given, or `INVALID`."""
+        field = _OPTIONS.get(kind)
+        if isinstance(node, Leaf) and node.empty:
+            findings.understood(node, None)
+            node = None
+        if node is None:
+            if field is not None and field.required:
+                findings.add(place, f"'{kind}' needs its {field.name}: {{{kind}: ...}}, {field.shape.expected}")
+                return INVALID
+            return None
+        if field is None:
+            findings.add(node.place, f"'{kind}' takes no option: write '{kind}' alone, not {quoted(node)}")
+            return INVALID
+        if isinstance(node, Entries):
+            read = Record(f"'{kind}'", (field,)).read(node, findings)
+            if field.name in read:
+                return read[field.name].value
+            return INVALID if field.required else None
+        return field.shape.read(node, findings)
+
+    def schema(self) -> dict[str, Any]:
+        alone = [kind for kind in OPERATIONS if kind not in _OPTIONS or not _OPTIONS[kind].required]
+        return {"anyOf": [{"enum": alone}, *(self._schema_of(kind) for kind in OPERATIONS)]}
+
+    @staticmethod
+    def _schema_of(kind: str) -> dict[str, Any]:
+        field = _OPTIONS.get(kind)
+        value: dict[str, Any] = {"type": "null"}
+        if field is not None:
+            forms = [field.shape.schema(), Record(kind, (field,)).schema()]
+            value = {"anyOf": [*forms, value] if not field.required else forms}
+        return {"type": "object", "properties": {kind: value}, "required": [kind], "additionalProperties": False}
+
+
+@dataclass(frozen=True)
+class OperationsShape(Shape):
+    """A list of operations in an order that can work; read as a tuple of `Operation`, each with its own name."""
+
+    @property
+    def expected(self) -> str:
+        return "a list of operations such as [create, start, {sleep: 1s}, stop, remove]"
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        if not isinstance(node, Items):
+            return self.refuse(node, findings)
+        if not node.items:
+            findings.add(node.place, f"an empty list; expected {self.expected}")
+            return INVALID
+        read = [(OperationShape().read(item, findings), item.place) for item in node.items]
+        if any(operation is INVALID for operation, _ in read):
+            return INVALID
+        given = [Given(operation, place) for operation, place in read]
+        complaints = list(impossible(given))
+        for place, message in complaints:
+            findings.add(place, message, deep=True)
+        return INVALID if complaints else named([one.value for one in given])
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": OperationShape().schema(), "minItems": 1}
+
+    def label(self, value: Any) -> Scalar:
+        return shortened("+".join(operation.name for operation in value))
+
+
+def named(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Return the operations with the names that reports use: the second `exec` is ``exec-2``."""
+    seen: dict[str, int] = {}
+    result = []
+    for one in operations:
+        count = seen[one.kind] = seen.get(one.kind, 0) + 1
+        name = one.kind if count == 1 else f"{one.kind}-{count}"
+        result.append(Operation(one.kind, name, argv=one.argv, seconds=one.seconds, signal=one.signal))
+    return tuple(result)
+
+
+ABSENT: Final = "was not created"
+CREATED: Final = "was not started"
+RUNNING: Final = "is running"
+PAUSED: Final = "is paused"
+ENDED: Final = "has ended"
+REMOVED: Final = "was removed"
+
+_WORKS_IN: Final[dict[str, tuple[frozenset[str], str | None]]] = {
+    "create": (frozenset({ABSENT}), CREATED),
+    "run": (frozenset({ABSENT}), RUNNING),
+    "start": (frozenset({CREATED, ENDED}), RUNNING),
+    "exec": (frozenset({RUNNING}), RUNNING),
+    "wait": (frozenset({RUNNING, ENDED}), ENDED),
+    "pause": (frozenset({RUNNING}), PAUSED),
+    "unpause": (frozenset({PAUSED}), RUNNING),
+    "stop": (frozenset({RUNNING, ENDED}), ENDED),
+    "kill": (frozenset({RUNNING}), None),
+    "commit": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), None),
+    "remove": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), REMOVED),
+    "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED}), None),
+}
+"""In which states of the container an operation can work, and the state that follows (None: the same)."""
+
+_ADVICE: Final = {
+    ABSENT: "put 'create' or 'run' before it",
+    CREATED: "put 'start' before it",
+    RUNNING: "remove one of the two",
+    PAUSED: "put 'unpause' before it",
+    ENDED: "put 'start' before it",
+    REMOVED: "'remove' must be the last operation",
+}
+
+
+def impossible(operations: Sequence[Given[Operation]]) -> Iterator[tuple[Place, str]]:
+    """Yield the place of each operation that cannot work where it stands, and why.
+
+    A signal other than SIGKILL may leave the container running, so anything that a running one allows may follow.
+    """
+    state = ABSENT
+    for given in operations:
+        operation = given.value
+        works_in, after = _WORKS_IN[operation.kind]
+        if state not in works_in:
+            advice = _ADVICE[state]
+            if operation.kind in {"create", "run"} and state != REMOVED:
+                advice = "a job has one container; create it once"
+            elif operation.kind == "unpause" and state != REMOVED:
+                advice = "put 'pause' before it"
+            yield given.place, f"'{operation.kind}' cannot work here: the container {state}; {advice}"
+        if operation.kind == "kill" and operation.signal == "SIGKILL":
+            after = ENDED
+        state = after or state
+
+
+def leaves_container(operations: Sequence[Operation]) -> bool:
+    """Return whether the container outlives the operations, so that the worker has to remove it."""
+    kinds = {operation.kind for operation in operations}
+    return bool(kinds & {"create", "run"}) and "remove" not in kinds

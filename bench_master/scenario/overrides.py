@@ -1,0 +1,108 @@
+"""``--set key=value`` and the command line's own switches, applied to the tree before anything is checked.
+
+So every check holds for them too, and a problem names the argument as its place.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_master.scenario.compose import Composer
+from bench_master.scenario.format import QUANTITIES
+from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from bench_master.scenario.findings import Findings
+
+_KEYS_WITH_DOTS: Final = frozenset({"env", "log_options", "params", "matrix"})
+"""Mappings whose keys may hold dots themselves: what follows one of these is a single key."""
+
+
+def apply_overrides(root: Entries, overrides: Iterable[str], findings: Findings) -> None:
+    """Set what ``--set`` texts such as ``jobs.cpu.params.time=5s`` say; the value is read as YAML."""
+    for text in overrides:
+        place = Place(f"--set {text}")
+        path, equals, written = text.partition("=")
+        if not equals or not path.strip():
+            findings.add(place, "expected key=value, such as --set repeats=9 or --set jobs.cpu.params.time=5s")
+            continue
+        composer = Composer(written, place.file, at=place)
+        value = composer.compose()
+        for problem in composer.problems:
+            findings.add(place, problem.message)
+        if not composer.problems:
+            _set(root, path.strip(), value or Leaf(place, ""), place, findings)
+
+
+def apply_switches(root: Entries, switches: Mapping[str, Any], findings: Findings) -> None:
+    """Set run keys for the whole scenario: each replaces that key, and what excludes it, in every job too."""
+    for key, value in switches.items():
+        place = Place(f"the command line's {key}")
+        node = Composer(json.dumps(value), place.file, at=place).compose()
+        jobs = root.values.get("jobs")
+        inner = [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, Entries) else ())]
+        for job in inner:
+            if isinstance(job, Entries):
+                for name in _replaced_by(key):
+                    job.values.pop(name, None)
+        for owner in (root, *inner):
+            matrix = owner.values.get("matrix") if isinstance(owner, Entries) else None
+            if isinstance(matrix, Entries) and set(_replaced_by(key)) & matrix.values.keys():
+                findings.add(place, f"the matrix varies '{key}' already; give --set 'matrix.{key}=[{value}]' instead")
+        _put(root, key, node or Leaf(place, ""), place)
+
+
+def _set(root: Entries, path: str, value: Node, place: Place, findings: Findings) -> None:
+    node: Node = root
+    left, walked = path, ""
+    while True:
+        if isinstance(node, Entries):
+            key, left = _next_key(node, left, walked)
+            walked = key
+            if not left:
+                _put(node, key, value, place)
+                return
+            if key not in node.values:
+                node.put(key, Entries(place), place)
+            node = node.values[key]
+        elif isinstance(node, Items):
+            index, _, left = left.partition(".")
+            count = len(node.items)
+            if not index.isdecimal() or int(index) > count - bool(left):
+                last = f"0 to {count - 1}, or {count} to add one" if count else "0 to add one"
+                findings.add(place, f"'{index}' is no position in '{walked}'; expected {last}")
+                return
+            if not left:
+                node.items[int(index) : int(index) + 1] = [value]
+                return
+            node = node.items[int(index)]
+            walked = "entry" if walked in {"include", "exclude"} else index
+        else:
+            findings.add(place, f"'{walked}' is {quoted(node)} and has no key '{left}'")
+            return
+
+
+def _next_key(node: Entries, path: str, parent: str) -> tuple[str, str]:
+    """Split the next key off a path. Keys may hold dots, so the longest one that is there comes first."""
+    for key in sorted(node.values, key=len, reverse=True):
+        if path == key or path.startswith(f"{key}."):
+            return key, path[len(key) + 1 :]
+    first, _, rest = path.partition(".")
+    listed = parent == "matrix" and first in {"include", "exclude"}
+    if (parent in _KEYS_WITH_DOTS or parent == "entry") and not listed:
+        return path, ""
+    return first, rest
+
+
+def _put(node: Entries, key: str, value: Node, place: Place) -> None:
+    for name in _replaced_by(key):
+        node.values.pop(name, None)
+    node.put(key, value, place)
+
+
+def _replaced_by(key: str) -> tuple[str, ...]:
+    """Return the keys that setting `key` takes away: itself, and what excludes it."""
+    return QUANTITIES if key in QUANTITIES else (key,)

@@ -1,0 +1,247 @@
+"""From what a scenario says to its treatments: inheritance, matrix, defaults, and what only a whole cell shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from bench_common.errors import WeighbridgeError
+from bench_common.spec import ContainerSettings, Guest, Lifecycle, Scalar, Treatment
+from bench_master.scenario.containers import check_lifecycle_container, container_settings
+from bench_master.scenario.findings import Findings, Given
+from bench_master.scenario.format import QUANTITIES, ScenarioFormat, default_of
+from bench_master.scenario.guest import find_parameter, read_param, shape_of
+from bench_master.scenario.inheritance import flat, overlaid, values_of
+from bench_master.scenario.labels import ValueLabels, label_names
+from bench_master.scenario.matrix import MAX_TREATMENTS, Cell, Listed, Matrix, Settings, expand
+from bench_master.scenario.shapes import INVALID, Shape
+from bench_master.scenario.tree import Leaf, Place
+from workloads.registry import workload_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from workloads.base import Workload
+
+_PARAMS = "params."
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The treatments of a scenario, with the trials of each by index."""
+
+    treatments: tuple[Treatment, ...]
+    repeats: tuple[int, ...]
+    warmup: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One entry of `jobs` (or the only job), with what it inherits."""
+
+    label: str | None
+    settings: Settings
+    workload: type[Workload] | None
+    engines: tuple[str, ...]
+    matrix: Matrix
+    place: Place
+
+
+class Resolver:
+    """Makes the treatments of one scenario; notes in `findings` what is wrong with them."""
+
+    def __init__(self, shapes: ScenarioFormat, findings: Findings) -> None:
+        self._format = shapes
+        self._findings = findings
+        self._workloads = workload_classes()
+        self._labels = ValueLabels()
+        self._names: dict[str, str] = {}
+
+    def resolve(self, scenario: Mapping[str, Given[Any]], place: Place) -> Resolved:
+        """Return the treatments of a scenario that was read by its format's record and starts at `place`."""
+        jobs = [job for label, given in _jobs_of(scenario) if (job := self._job(label, given, scenario)) is not None]
+        self._names = label_names(key for job in jobs for key in _varied(job.matrix))
+        environments: tuple[str | None, ...] = values_of(scenario.get("environments")) or (None,)
+        made: dict[tuple[tuple[str, Scalar], ...], tuple[Treatment, int, int]] = {}
+        for job in jobs:
+            for cell in expand(job.matrix, environments, job.engines, self._findings, job.place):
+                settings = overlaid(job.settings, cell.settings)
+                treatment = self._treatment(len(made), job, cell, settings)
+                if treatment is None:
+                    continue
+                key = tuple(treatment.labels.items())
+                if key in made:
+                    where = cell.place or job.place
+                    self._findings.add(where, f"treatment '{treatment.title}' is there twice: remove one", deep=True)
+                made.setdefault(key, (treatment, _value(settings, "repeats"), _value(settings, "warmup")))
+        if not made and not self._findings.deep:
+            self._findings.add(place, "nothing is left to run: 'exclude' drops every cell of the matrix", deep=True)
+        if len(made) > MAX_TREATMENTS:
+            message = f"{len(made)} treatments; at most {MAX_TREATMENTS} are possible: split the scenario"
+            self._findings.add(place, message, deep=True)
+        return (
+            Resolved(*(tuple(column) for column in zip(*made.values(), strict=True)))
+            if made
+            else Resolved((), (), ())
+        )
+
+    def _job(self, label: str | None, given: Given[Any], scenario: Mapping[str, Given[Any]]) -> _Job | None:
+        """Return a job with what it inherits; None where too little of it was understood to go on."""
+        if given.value is INVALID:
+            return None
+        own: Mapping[str, Given[Any]] = given.value
+        name = own["workload"].value if "workload" in own else None
+        matrix = own.get("matrix") or scenario.get("matrix") or Given(Matrix(), given.place)
+        engines = own.get("engines") or scenario.get("engines")
+        if INVALID in (name, matrix.value) or (engines is not None and not values_of(engines)):
+            return None
+        if ("operations" in own) == (name is not None):
+            return None
+        workload = self._workloads[name] if name is not None else None
+        settings = overlaid(flat(scenario), flat(own))
+        if workload is None:
+            settings["operations"] = own["operations"]
+        elif "params" in own:
+            settings |= _own_params(workload, own["params"])
+        understood = self._understood(matrix.value, workload)
+        return _Job(label, settings, workload, values_of(engines) or ("docker",), understood, given.place)
+
+    def _understood(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:
+        """Return the matrix with the parameters of the workload read as what they are."""
+
+        def listed(entries: tuple[Listed, ...]) -> tuple[Listed, ...]:
+            return tuple(
+                Listed({key: self._param(key, one, workload) for key, one in entry.settings.items()}, entry.place)
+                for entry in entries
+            )
+
+        dimensions = {
+            key: tuple(self._param(key, one, workload) for one in values) for key, values in matrix.dimensions.items()
+        }
+        return replace(matrix, dimensions=dimensions, include=listed(matrix.include), exclude=listed(matrix.exclude))
+
+    def _param(self, key: str, given: Given[Any], workload: type[Workload] | None) -> Given[Any]:
+        if not key.startswith(_PARAMS) or not isinstance(given.value, Leaf):
+            return given
+        if workload is None:
+            message = f"'{key}' varies here, but a job of operations has no parameters"
+            self._findings.add(given.place, f"{message}; give that job a matrix of its own", deep=True)
+            return Given(INVALID, given.place)
+        found = Findings()
+        value = read_param(workload, key.removeprefix(_PARAMS), given.value, given.place, found)
+        self._findings.take(found, deep=True)
+        return Given(value, given.place)
+
+    def _treatment(self, index: int, job: _Job, cell: Cell, settings: Settings) -> Treatment | None:
+        if not self._fits(job, cell):
+            return None
+        container = container_settings(settings, self._findings)
+        if job.workload is None and settings["operations"].value is not INVALID:
+            operations = settings["operations"].value
+            check_lifecycle_container(operations, cell.engine, settings, job.place, self._findings)
+        broken = any(given.value is INVALID for given in settings.values())
+        if container is None or broken or INVALID in (cell.engine, cell.environment):
+            return None
+        what: Lifecycle | Guest | None = Lifecycle(settings["operations"].value) if job.workload is None else None
+        if job.workload is not None:
+            what = self._guest(job, job.workload, settings)
+            container = self._guest_container(job, job.workload, container)
+        if what is None:
+            return None
+        amounts = {key: settings[key].value for key in QUANTITIES if key in settings} or {"iterations": 1}
+        return Treatment(
+            index=index,
+            labels=self._labels_of(job, cell),
+            environment=cell.environment,
+            engine=cell.engine,
+            job=what,
+            container=container,
+            concurrency=_value(settings, "concurrency"),
+            iterations=amounts.get("iterations"),
+            operation_count=amounts.get("operation_count"),
+            run_seconds=amounts.get("run_seconds"),
+            timeout_s=_value(settings, "timeout"),
+        )
+
+    def _fits(self, job: _Job, cell: Cell) -> bool:
+        """Return whether what the matrix varies has a meaning for this job."""
+        if job.workload is not None and "operations" in cell.settings:
+            message = f"'operations' varies here, but this job runs the workload {job.workload.name}"
+            self._findings.add(
+                cell.settings["operations"].place, f"{message}; give it a matrix of its own", deep=True
+            )
+            return False
+        amounts = [key for key in QUANTITIES if key in cell.settings]
+        if len(amounts) > 1:
+            place = cell.settings[amounts[1]].place
+            self._findings.add(place, f"'{amounts[0]}' and '{amounts[1]}' exclude each other: vary one", deep=True)
+        return len(amounts) <= 1
+
+    def _guest(self, job: _Job, workload: type[Workload], settings: Settings) -> Guest | None:
+        """Return the guest job with every parameter; None where the workload refuses them together."""
+        params = workload().defaults()
+        params |= {key.removeprefix(_PARAMS): one.value for key, one in settings.items() if key.startswith(_PARAMS)}
+        try:
+            workload().steps(params)
+        except (ValueError, WeighbridgeError) as error:
+            self._findings.add(job.place, f"workload {workload.name} refuses its parameters: {error}", deep=True)
+            return None
+        return Guest(workload.name, params)
+
+    def _guest_container(
+        self, job: _Job, workload: type[Workload], container: ContainerSettings
+    ) -> ContainerSettings:
+        if container.command is not None:
+            name = f"job {job.label}" if job.label else "the job"
+            self._findings.note(f"{name}: 'container.command' is left out, because the workload has its own commands")
+        return replace(container, image=container.image or workload.image, command=None)
+
+    def _labels_of(self, job: _Job, cell: Cell) -> dict[str, Scalar]:
+        labels: dict[str, Scalar] = {} if cell.environment is None else {"environment": cell.environment}
+        labels["engine"] = cell.engine
+        if job.label is not None:
+            labels["job"] = job.label
+        for key, given in cell.settings.items():
+            labels[self._names[key]] = self._labels.label(key, self._shape(key, job.workload), given.value)
+        return labels
+
+    def _shape(self, key: str, workload: type[Workload] | None) -> Shape:
+        if key.startswith(_PARAMS) and workload is not None:
+            parameter = find_parameter(workload, key.removeprefix(_PARAMS))
+            assert parameter is not None
+            return shape_of(parameter)
+        shape = self._format.matrix.shape_of(key)
+        assert shape is not None
+        return shape
+
+
+def _jobs_of(scenario: Mapping[str, Given[Any]]) -> Iterator[tuple[str | None, Given[Any]]]:
+    if "job" in scenario:
+        yield None, scenario["job"]
+    elif "jobs" in scenario and scenario["jobs"].value is not INVALID:
+        yield from scenario["jobs"].value.items()
+
+
+def _own_params(workload: type[Workload], params: Given[Any]) -> Settings:
+    """Return a job's own parameters as what they are; what is wrong with them was said when the job was read."""
+    if params.value is INVALID:
+        return {_PARAMS: params}
+    return {
+        f"{_PARAMS}{key}": Given(
+            read_param(workload, key, given.value, given.place, Findings())
+            if isinstance(given.value, Leaf)
+            else INVALID,
+            given.place,
+        )
+        for key, given in params.value.items()
+    }
+
+
+def _varied(matrix: Matrix) -> Iterator[str]:
+    yield from matrix.dimensions
+    for entry in matrix.include:
+        yield from (key for key in entry.settings if key not in {"environment", "engine"})
+
+
+def _value(settings: Settings, key: str) -> Any:
+    return settings[key].value if key in settings else default_of(key)

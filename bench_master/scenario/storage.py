@@ -1,0 +1,85 @@
+"""What a container sees besides its image: volumes, host directories and memory."""
+
+# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench_common.spec import Mount, Scalar
+from bench_common.units import format_size
+from bench_master.scenario.composites import Field, OneOf, Record
+from bench_master.scenario.findings import Findings
+from bench_master.scenario.shapes import INVALID, SIZE, Boolean, Measured, Shape, Text
+from bench_master.scenario.tree import Leaf, Node
+
+_ABSOLUTE: Final = "^/.*$"
+_KINDS: Final = ("volume", "host", "tmpfs")
+
+
+@dataclass(frozen=True)
+class OrNothing(Shape):
+    """A value that may be left out after its key: ``volume:`` is a volume without a name."""
+
+    shape: Shape
+    nothing: Any
+
+    @property
+    def expected(self) -> str:
+        return f"{self.shape.expected}, or nothing"
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        if isinstance(node, Leaf) and node.empty:
+            findings.understood(node, None)
+            return self.nothing
+        return self.shape.read(node, findings)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self.shape.schema(), {"type": "null"}]}
+
+
+_RECORD: Final = Record(
+    "storage",
+    (
+        Field("volume", OrNothing(Text("a volume's name", "^[A-Za-z0-9][A-Za-z0-9_.+-]+$", bare=()), ""), "a volume"),
+        Field("host", Text("an absolute path", _ABSOLUTE, bare=()), "a directory of the host"),
+        Field("tmpfs", OrNothing(Measured(SIZE, minimum=4096, maximum=2**53), 0), "memory, with its limit"),
+        Field("target", Text("an absolute path", _ABSOLUTE, bare=()), "where the container sees it", required=True),
+        Field("read_only", Boolean(), "whether it cannot be written", default=False),
+    ),
+    (OneOf(_KINDS, required=True),),
+)
+
+
+@dataclass(frozen=True)
+class MountShape(Shape):
+    """One piece of storage, read as a `Mount`."""
+
+    @property
+    def expected(self) -> str:
+        return (
+            "storage such as {volume: data, target: /data}, {host: /srv, target: /srv} or {tmpfs: 64MiB, target: /t}"
+        )
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        read = _RECORD.read(node, findings)
+        if read is INVALID:
+            return INVALID
+        kinds = [kind for kind in _KINDS if kind in read]
+        if len(kinds) != 1 or "target" not in read:
+            return INVALID
+        if any(given.value is INVALID for given in read.values()):
+            return INVALID
+        kind, source = kinds[0], read[kinds[0]].value
+        read_only = "read_only" in read and read["read_only"].value
+        if kind == "tmpfs":
+            return Mount("tmpfs", read["target"].value, read_only=read_only, size_bytes=source)
+        return Mount("host" if kind == "host" else "volume", read["target"].value, source, read_only=read_only)
+
+    def schema(self) -> dict[str, Any]:
+        return _RECORD.schema()
+
+    def label(self, value: Mount) -> Scalar:
+        source = format_size(value.size_bytes) if value.size_bytes else value.source
+        return f"{value.kind}{':' + source if source else ''}"
