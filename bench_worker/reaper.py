@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import gevent.pool
 
@@ -31,6 +31,10 @@ TIMEOUT_S: Final = 30.0
 """For each single removal."""
 
 
+Verdict: TypeAlias = Literal["removed", "listed", "kept", "failed"]
+"""What became of a leftover; `listed` is for dry runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What could not be removed (None: an engine could not even be asked), and why."""
@@ -46,9 +50,10 @@ class Failure:
 
 @dataclass(slots=True)
 class Sweep:
-    """What a clean-up did: removed, kept because their run is alive, and failed."""
+    """What a clean-up did: removed (or, in a dry run, only listed), kept because their run is alive, and failed."""
 
     removed: list[Leftover] = field(default_factory=list)
+    listed: list[Leftover] = field(default_factory=list)
     kept: list[Leftover] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
 
@@ -89,14 +94,14 @@ def discard_all(
     *,
     run_id: str | None = None,
     worker_id: str | None = None,
-    told: Callable[[Leftover, str], None] | None = None,
+    told: Callable[[Leftover, Verdict, str], None] | None = None,
     dry_run: bool = False,
 ) -> Sweep:
     """Remove what carries the label: of one run or of all, of one worker or of all.
 
     A run that is named is swept even while it is alive; without a name, live runs are kept. `engines` are opened ones
-    (None: every usable one, for the time of the call). `told` hears of each leftover at once, with an empty text when
-    it was removed and the reason when not. With `dry_run` nothing is touched; `removed` is what would have been.
+    (None: every usable one, for the time of the call). `told` hears of each leftover at once: its verdict, and why it
+    is still there. With `dry_run` nothing is touched.
     """
     own = usable_engines() if engines is None else None
     try:
@@ -110,7 +115,7 @@ def _sweep(
     engines: Sequence[Engine],
     run_id: str | None,
     worker_id: str | None,
-    told: Callable[[Leftover, str], None] | None,
+    told: Callable[[Leftover, Verdict, str], None] | None,
     *,
     dry_run: bool,
 ) -> Sweep:
@@ -121,21 +126,22 @@ def _sweep(
     sweep = Sweep(failed=failed)
 
     def discard(leftover: Leftover) -> None:
+        verdict: Verdict
         reason = ""
         if leftover.run_id in alive:
-            reason = f"run {leftover.run_id} is alive on this host"
+            verdict, reason = "kept", f"run {leftover.run_id} is alive on this host"
             sweep.kept.append(leftover)
         elif dry_run:
-            reason = "only listed"
-            sweep.removed.append(leftover)
+            verdict, reason = "listed", "a dry run touches nothing"
+            sweep.listed.append(leftover)
+        elif reason := _discard(by_name[leftover.engine], leftover):
+            verdict = "failed"
+            sweep.failed.append(Failure(leftover.engine, leftover, reason))
         else:
-            reason = _discard(by_name[leftover.engine], leftover)
-            if reason:
-                sweep.failed.append(Failure(leftover.engine, leftover, reason))
-            else:
-                sweep.removed.append(leftover)
+            verdict = "removed"
+            sweep.removed.append(leftover)
         if told is not None:
-            told(leftover, reason)
+            told(leftover, verdict, reason)
 
     # Kind after kind, in the engines' own order: a volume cannot go before the container that uses it.
     for kind in dict.fromkeys((leftover.engine, leftover.what) for leftover in found):

@@ -97,7 +97,7 @@ def root_cause(error: BaseException) -> str:
 
 
 def check(response: requests.Response) -> None:
-    """Raise `requests.HTTPError` for an answer that is an error, with its text read before the connection is closed."""
+    """Raise `requests.HTTPError` for an answer that is an error, once its text is read."""
     if not response.ok:
         _ = response.content
         response.raise_for_status()
