@@ -1,0 +1,167 @@
+"""Latencies of a whole run in bounded memory, with exact percentiles.
+
+Two passes over the rows: the first fills a histogram for each treatment and operation, which finds the bucket that
+holds the wanted rank; the second collects only the values of those buckets and picks the rank among them. Where a
+bucket holds too many values for the memory that is set aside, the histogram's answer stands, with its error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_common.histogram import Histogram, Int64Array, bucket_bounds, bucket_of, nearest_rank
+from bench_common.records import job_id_of
+from bench_common.stats_rows import Rows
+
+Key: TypeAlias = tuple[int, str]
+"""Treatment index and name of the operation (``job`` for the whole job)."""
+
+BUDGET: Final = 4 << 20
+"""Entries (8 bytes each) that the second pass may hold, over all percentiles of all series."""
+
+
+@dataclass(slots=True)
+class Series:
+    """The durations (ns) of one operation of one treatment; failed tries are only counted."""
+
+    histogram: Histogram = field(default_factory=Histogram)
+    errors: int = 0
+    slowest_ticket: int | None = None
+    _mean: float = 0.0
+    _squares: float = 0.0
+    """Sum of squared distances from the mean, kept up by Chan's update: no large numbers are subtracted."""
+
+    def add(self, durations: Int64Array, tickets: npt.NDArray[np.uint64]) -> None:
+        """Record successful durations and whose they are."""
+        if not len(durations):
+            return
+        slowest = int(durations.argmax())
+        if self.histogram.max is None or durations[slowest] > self.histogram.max:
+            self.slowest_ticket = int(tickets[slowest])
+        before, count = self.histogram.n, len(durations)
+        mean = float(durations.mean())
+        shift = mean - self._mean
+        self._squares += float(((durations - mean) ** 2).sum()) + shift * shift * before * count / (before + count)
+        self._mean += shift * count / (before + count)
+        self.histogram.record(durations)
+
+    @property
+    def stddev(self) -> float | None:
+        """Return the sample standard deviation in ns; None below two values."""
+        return math.sqrt(self._squares / (self.histogram.n - 1)) if self.histogram.n > 1 else None
+
+    @property
+    def slowest_job(self) -> int | None:
+        """Return the id of the job that took longest."""
+        return None if self.slowest_ticket is None else job_id_of(self.slowest_ticket)
+
+
+def groups(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """Yield each distinct key and the positions where it stands, in order."""
+    if not len(keys):
+        return
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    edges = np.flatnonzero(np.diff(ordered)) + 1
+    for positions in np.split(order, edges):
+        yield int(keys[positions[0]]), positions
+
+
+def grouped_rows(rows: Rows, column: str) -> Iterator[tuple[int, int, Rows]]:
+    """Yield (treatment, value of `column`, rows) for each pair that occurs."""
+    keys = rows["treatment"].astype(np.int64) << 16 | rows[column].astype(np.int64)
+    for key, positions in groups(keys):
+        yield key >> 16, key & 0xFFFF, rows[positions]
+
+
+@dataclass(slots=True)
+class _Target:
+    """One bucket that a wanted rank fell into, and the ranks (from 1, within the bucket) to be found there."""
+
+    low: int
+    high: int
+    count: int
+    ranks: set[int] = field(default_factory=set)
+    held: list[Int64Array] = field(default_factory=list)
+    tally: Int64Array | None = None
+    """Instead of `held`, a count for each possible value, where the bucket is narrower than it is full."""
+
+    @property
+    def cost(self) -> int:
+        return min(self.count, self.high - self.low + 1)
+
+    def collect(self, durations: Int64Array) -> None:
+        found = durations[(durations >= self.low) & (durations <= self.high)]
+        if self.high - self.low + 1 >= self.count:
+            self.held.append(found)
+        else:
+            width = self.high - self.low + 1
+            tally = np.bincount(found - self.low, minlength=width)
+            self.tally = tally if self.tally is None else self.tally + tally
+
+    def value(self, rank: int) -> int:
+        if self.tally is not None:
+            return self.low + int(np.searchsorted(np.cumsum(self.tally), rank))
+        return int(np.sort(np.concatenate(self.held))[rank - 1])
+
+
+class Percentiles:
+    """Nearest-rank percentiles of every series: exact after `collect` has seen every row once more."""
+
+    def __init__(self, series: Mapping[Key, Series], percentiles: Iterable[float], budget: int = BUDGET) -> None:
+        self._series = series
+        self._targets: dict[Key, dict[int, _Target]] = {}
+        wanted = [Fraction(repr(float(percentile))) / 100 for percentile in percentiles]
+        for key, one in series.items():
+            if one.histogram.n:
+                self._aim(key, one.histogram, wanted)
+        every = [(target.cost, key, index) for key, found in self._targets.items() for index, target in found.items()]
+        spent = 0
+        for cost, key, index in sorted(every):
+            spent += cost
+            if spent > budget:
+                del self._targets[key][index]
+
+    def _aim(self, key: Key, histogram: Histogram, wanted: Iterable[Fraction]) -> None:
+        targets = self._targets.setdefault(key, {})
+        for share in wanted:
+            index, rank, count = histogram.locate(nearest_rank(histogram.n, share))
+            low, high = bucket_bounds(index)
+            # Values out of the histogram's range are in its first and last bucket, whose bounds they widen.
+            low, high = (
+                min(low, histogram.min or 0) if index == 0 else low,
+                max(high, histogram.max or 0) if index == _LAST_BUCKET else high,
+            )
+            targets.setdefault(index, _Target(low, high, count)).ranks.add(rank)
+
+    @property
+    def needed(self) -> bool:
+        """Say whether a second pass can tell anything that the histograms do not."""
+        return any(self._targets.values())
+
+    def collect(self, key: Key, durations: Int64Array) -> None:
+        """Show the second pass some of the durations that the first recorded under `key`."""
+        for target in self._targets.get(key, {}).values():
+            target.collect(durations)
+
+    def value(self, key: Key, percentile: float) -> tuple[float | None, bool]:
+        """Return a percentile (0..100) of a series in ns, and whether it is exact; (None, True) when it is empty."""
+        histogram = self._series[key].histogram
+        share = Fraction(repr(float(percentile))) / 100
+        if not histogram.n:
+            return None, True
+        index, rank, _ = histogram.locate(nearest_rank(histogram.n, share))
+        target = self._targets.get(key, {}).get(index)
+        if target is None:
+            return histogram.quantile(share), False
+        return target.value(rank), True
+
+
+_LAST_BUCKET: Final = int(bucket_of(np.iinfo(np.int64).max))

@@ -1,0 +1,227 @@
+"""The accounts of a run, kept while its stats file streams by: outcomes, spans, metrics, errors, events.
+
+Memory grows with treatments, trials and kinds of error, never with jobs. (The one exception is the tickets of jobs
+that failed in treatments that give metrics: guest jobs, of which no run holds many.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from bench_common.records import ErrorRecord, MetricRecord, Outcome, job_id_of
+from bench_common.stats_rows import Rows
+from bench_common.statsfile import Block
+from bench_master.latency import Key, Series, grouped_rows
+from bench_master.load import Load
+
+JOB: Final = "job"
+"""What the whole job is called among the operations."""
+
+MAX_ERROR_GROUPS: Final = 1000
+
+
+@dataclass(slots=True)
+class ErrorGroup:
+    """Errors of one operation and kind, with one real message."""
+
+    operation: str
+    kind: str
+    message: str
+    job: int
+    count: int = 0
+    warmup: int = 0
+    treatments: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class TrialMetric:
+    """The values that the jobs of one trial gave for a metric; the trial counts once, with their mean."""
+
+    total: float = 0.0
+    values: int = 0
+    job: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Return the trial's value."""
+        return self.total / self.values
+
+
+class Ledger:
+    """Takes block after block of one stats file; `summary` makes the report of it."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
+        self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
+        self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
+        count = len(self._trials)
+        self._starts = np.full(count, np.iinfo(np.int64).max)
+        self._ends = np.full(count, np.iinfo(np.int64).min)
+        self._ended: set[int] = set()
+        self.outcomes: dict[int, Counter[str]] = {index: Counter() for index in range(len(self.treatments))}
+        self.all_outcomes: Counter[str] = Counter()
+        """With warm-up jobs, as the footer counts them."""
+        self.series: dict[Key, Series] = {}
+        for index, treatment in enumerate(self.treatments):
+            for name in (*treatment.get("operation_names", ()), JOB):
+                self.series[index, name] = Series()
+        self._metrics: dict[tuple[int, str], dict[int, TrialMetric]] = {}
+        self._unsuccessful: list[np.ndarray[Any, Any]] = []
+        self._excluded: frozenset[int] | None = None
+        self.errors: dict[tuple[str, str], ErrorGroup] = {}
+        self.ungrouped_errors = 0
+        self.hosts: dict[int, Mapping[str, Any]] = {}
+        self.loads: dict[int, Load] = {}
+        self.events: Counter[str] = Counter()
+        self.lost_workers: list[str] = []
+        self.footer: Mapping[str, Any] | None = None
+        self.strangers = 0
+        """Rows of treatments that the header does not know."""
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+
+    def add(self, block: Block) -> None:
+        """Enter one block."""
+        match block.kind:
+            case "jobs":
+                self._add_jobs(block.body)
+            case "operations":
+                for key, rows in self.measured_operations(block.body):
+                    series = self.series.setdefault(key, Series())
+                    ok = rows["ok"] != 0
+                    series.add(rows["duration_ns"][ok], rows["ticket"][ok])
+                    series.errors += int((~ok).sum())
+            case "errors":
+                for record in block.body:
+                    self._add_error(record)
+            case "samples":
+                self.loads.setdefault(block.body.worker, Load()).add(block.body)
+            case "host":
+                self.hosts[int(block.body.get("worker", len(self.hosts)))] = block.body
+            case "event":
+                self._add_event(block.body)
+            case "footer":
+                self.footer = block.body
+
+    def is_warmup(self, trial: int) -> bool:
+        """Say whether a trial is warm-up; one that the header does not know is not."""
+        return trial < len(self._warmup) and bool(self._warmup[trial])
+
+    def _measured(self, rows: Rows) -> Rows:
+        """Return the rows of measured trials and known treatments."""
+        keep = rows["treatment"] < len(self.treatments)
+        if self._warmup.any():
+            trial = np.minimum(rows["trial"], len(self._warmup) - 1)
+            keep &= ~(self._warmup[trial] & (rows["trial"] < len(self._warmup)))
+        return rows if keep.all() else rows[keep]
+
+    def measured_jobs(self, rows: Rows) -> Iterator[tuple[Key, Rows]]:
+        """Yield the jobs that are done, of measured trials, by treatment."""
+        for treatment, outcome, group in grouped_rows(self._measured(rows), "outcome"):
+            if outcome == Outcome.DONE:
+                yield (treatment, JOB), group
+
+    def measured_operations(self, rows: Rows) -> Iterator[tuple[Key, Rows]]:
+        """Yield the operations of measured trials, failed ones too, by treatment and name."""
+        for treatment, operation, group in grouped_rows(self._measured(rows), "operation"):
+            names = self.treatments[treatment].get("operation_names", ())
+            yield (treatment, names[operation] if operation < len(names) else f"operation-{operation}"), group
+
+    def _add_jobs(self, rows: Rows) -> None:
+        if not len(rows):
+            return
+        self.strangers += int((rows["treatment"] >= len(self.treatments)).sum())
+        ran = rows[rows["outcome"] <= Outcome.FAILED]
+        if len(ran):
+            first, last = int(ran["start_ns"].min()), int(ran["end_ns"].max())
+            self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+            self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
+        for outcome, count in zip(Outcome, np.bincount(rows["outcome"], minlength=len(Outcome)), strict=True):
+            self.all_outcomes[outcome.name.lower()] += int(count)
+        for treatment, outcome_code, group in grouped_rows(rows, "outcome"):
+            if treatment < len(self.treatments):
+                self._add_outcomes(treatment, Outcome(outcome_code), group)
+        for key, group in self.measured_jobs(rows):
+            self.series[key].add(group["end_ns"] - group["start_ns"], group["ticket"])
+
+    def _add_outcomes(self, treatment: int, outcome: Outcome, rows: Rows) -> None:
+        measured = self._measured(rows)
+        counts = self.outcomes[treatment]
+        counts["warmup"] += len(rows) - len(measured)
+        counts[outcome.name.lower()] += len(measured)
+        if outcome == Outcome.FAILED:
+            self.series[treatment, JOB].errors += len(measured)
+        if outcome != Outcome.DONE and self.treatments[treatment].get("metrics"):
+            self._unsuccessful.append(rows["ticket"].copy())
+        if outcome <= Outcome.FAILED:
+            known = measured[measured["trial"] < len(self._trials)]
+            np.minimum.at(self._starts, known["trial"], known["start_ns"])
+            np.maximum.at(self._ends, known["trial"], known["end_ns"])
+
+    def add_metrics(self, records: Sequence[MetricRecord]) -> None:
+        """Enter metrics, once every job is known: those of jobs that are not done, or of warm-up, are left out."""
+        if self._excluded is None:
+            self._excluded = frozenset(int(ticket) for tickets in self._unsuccessful for ticket in tickets)
+        for record in records:
+            if record.ticket in self._excluded or self.is_warmup(record.trial) or not np.isfinite(record.value):
+                continue
+            trials = self._metrics.setdefault((record.treatment, record.name), {})
+            entry = trials.setdefault(record.trial, TrialMetric(job=job_id_of(record.ticket)))
+            entry.total += record.value
+            entry.values += 1
+
+    def metric(self, treatment: int, name: str) -> list[TrialMetric]:
+        """Return the trials that gave the metric, in their order."""
+        trials = self._metrics.get((treatment, name), {})
+        return [trials[trial] for trial in sorted(trials)]
+
+    def metric_names(self, treatment: int) -> list[str]:
+        """Return the metrics of a treatment: those that it declares, then any others that it gave."""
+        declared = list(self.treatments[treatment].get("metrics", {}))
+        return declared + sorted({name for index, name in self._metrics if index == treatment} - set(declared))
+
+    def _add_error(self, record: ErrorRecord) -> None:
+        key = (record.operation, record.kind)
+        if key not in self.errors and len(self.errors) >= MAX_ERROR_GROUPS:
+            self.ungrouped_errors += 1
+            return
+        group = self.errors.setdefault(key, ErrorGroup(*key, record.message, job_id_of(record.ticket)))
+        group.count += 1
+        group.warmup += self.is_warmup(record.trial)
+        group.treatments.add(record.treatment)
+
+    def _add_event(self, event: Mapping[str, Any]) -> None:
+        kind = str(event.get("kind"))
+        self.events[kind] += 1
+        if kind == "worker-lost":
+            self.lost_workers.append(f"worker {event.get('worker')}: {event.get('reason', 'no reason given')}")
+        trial = event.get("trial")
+        if kind != "trial-end" or not isinstance(trial, int) or not 0 <= trial < len(self._trials):
+            return
+        self._ended.add(trial)
+        missing, outcome = event.get("not_started"), event.get("not_started_outcome")
+        if isinstance(missing, int) and missing > 0 and not self.is_warmup(trial):
+            counts = self.outcomes[self._trials[trial][0]]
+            counts["not_started"] += missing
+            counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
+
+    def trials_of(self, treatment: int) -> tuple[int, int]:
+        """Return how many measured trials of a treatment were planned, and how many of them left a trace."""
+        planned = [
+            trial for trial, entry in enumerate(self._trials) if entry[0] == treatment and not self.is_warmup(trial)
+        ]
+        return len(planned), sum(trial in self._ended or self._span(trial) is not None for trial in planned)
+
+    def busy_ns(self, treatment: int) -> int:
+        """Return the time from first start to last end of each measured trial of a treatment, summed."""
+        trials = [trial for trial, entry in enumerate(self._trials) if entry[0] == treatment]
+        return sum(self._span(trial) or 0 for trial in trials)
+
+    def _span(self, trial: int) -> int | None:
+        start, end = int(self._starts[trial]), int(self._ends[trial])
+        return end - start if end >= start else None
