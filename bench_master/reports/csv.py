@@ -1,0 +1,75 @@
+"""The CSV report: one tidy row for each treatment and operation or metric, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final, TextIO
+
+from bench_master.reports import ReportSource
+from bench_master.summary import percentile_name
+
+_JOBS: Final = ("done", "failed", "lost", "aborted", "not_started", "warmup")
+
+
+class CsvReport:
+    """Writes a header line and the rows. Times are seconds; what has no value is empty.
+
+    The first columns are the treatments' labels; one that is named like a column of the report's own is called
+    ``label_NAME``. The counts of jobs and the rate are the treatment's, repeated in each of its rows.
+    """
+
+    name: ClassVar[str] = "csv"
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the table as RFC 4180 has it, with plain line feeds."""
+        document = source.document
+        labels = list(dict.fromkeys(key for entry in document["treatments"] for key in entry["treatment"]))
+        percentiles = list(dict.fromkeys(("p50", "p95", "p99", percentile_name(source.pctile))))
+        own = [
+            "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
+            *percentiles, "max", "worst_job", *(f"jobs_{name}" for name in _JOBS), "jobs_per_s",
+        ]  # fmt: skip
+        titles = {label: f"label_{label}" if label in own else label for label in labels}
+        writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
+        writer.writeheader()
+        for entry in document["treatments"]:
+            common = {
+                **{titles[label]: _text(value) for label, value in entry["treatment"].items()},
+                "scenario": document["scenario"]["name"],
+                "run_id": document["run"]["run_id"],
+                **{f"jobs_{name}": entry["jobs"][name] for name in _JOBS},
+                "jobs_per_s": _text(entry["jobs_per_s"]),
+            }
+            for row in _rows(entry, percentiles):
+                writer.writerow(common | {name: _text(value) for name, value in row.items()})
+
+
+def _rows(entry: dict[str, Any], percentiles: list[str]) -> Iterator[dict[str, Any]]:
+    figures = ("mean", "stddev", "min", "max")
+    for name, operation in entry["operations"].items():
+        yield {
+            "kind": "operation",
+            "name": name,
+            "unit": "s",
+            "direction": "lower",
+            "n": operation["n"],
+            "errors": operation["errors"],
+            **{figure: operation[f"{figure}_s"] for figure in (*figures, *percentiles)},
+            "worst_job": operation["slowest_job"],
+        }
+    for name, metric in entry["metrics"].items():
+        yield {
+            "kind": "metric",
+            "name": name,
+            **{key: metric[key] for key in ("unit", "direction", "n", *figures, "worst_job")},
+            "p50": metric["median"],
+            **{percentile: metric[percentile] for percentile in percentiles if percentile in metric},
+        }
+
+
+def _text(value: Any) -> Any:
+    """Return a cell: nothing for None, true and false as JSON spells them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else value
