@@ -66,7 +66,8 @@ def _limit(files: HostFiles, name: str) -> int | None:
     return None
 
 
-def _affinity(files: HostFiles) -> str | None:
+def affinity(files: HostFiles) -> str | None:
+    """Return the CPUs that this process may run on, as a list such as ``0-3,8``."""
     for line in (files.text("/proc/self/status") or "").splitlines():
         if line.startswith("Cpus_allowed_list:"):
             return line.partition(":")[2].strip() or None
@@ -94,7 +95,7 @@ FACTS: Final = (
     number_fact("perf_paranoia", "/proc/sys/kernel/perf_event_paranoid", "who may use performance counters"),
     Fact("open_files_limit", "files that one process may have open", open_files_limit),
     Fact("processes_limit", "processes that one user may have", lambda files: _limit(files, "Max processes")),
-    Fact("cpus_allowed", "CPUs that the worker may run on", _affinity),
+    Fact("cpus_allowed", "CPUs that the worker may run on", affinity),
     number_fact("connection_backlog", "/proc/sys/net/core/somaxconn", "connections that may wait to be accepted"),
     number_fact("dirty_ratio", "/proc/sys/vm/dirty_ratio", "percent of memory that may await writing to disk"),
     number_fact("dirty_background_ratio", "/proc/sys/vm/dirty_background_ratio", "percent at which writing begins"),

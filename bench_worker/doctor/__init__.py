@@ -1,0 +1,49 @@
+"""The doctor: is this machine fit to measure, and what to do if not; one small class for each thing looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from bench_worker.doctor import clock, cpu, engines, limits, load, memory, place, ports, storage
+from bench_worker.doctor.finding import Check, Finding, Level
+from bench_worker.doctor.scene import Scene, observe
+
+__all__ = ["CHECKS", "Check", "Finding", "Level", "Scene", "examine", "observe"]
+
+CHECKS: Final[tuple[Check, ...]] = (
+    engines.EnginesCheck(),
+    engines.ToolsCheck(),
+    cpu.AffinityCheck(),
+    cpu.GovernorCheck(),
+    cpu.TurboCheck(),
+    cpu.StealCheck(),
+    load.LoadCheck(),
+    load.BusyProcessesCheck(),
+    load.ContainersCheck(),
+    memory.FreeMemoryCheck(),
+    memory.SwapCheck(),
+    memory.HugePagesCheck(),
+    clock.ClockSourceCheck(),
+    clock.TimerSlackCheck(),
+    storage.SpaceCheck(),
+    limits.OpenFilesCheck(),
+    limits.PythonCheck(),
+    place.HypervisorCheck(),
+    place.ContainerCheck(),
+    place.CgroupCheck(),
+    ports.PortsCheck(),
+)
+"""Everything that is looked at, in the order of the report."""
+
+
+def examine(scene: Scene, checks: Iterable[Check] = CHECKS) -> Iterator[Finding]:
+    """Yield what the checks find; a check that breaks is itself a finding and ends no other."""
+    for check in checks:
+        try:
+            yield from check.look(scene)
+        except Exception as error:  # noqa: BLE001  a kernel that nobody foresaw must not end the doctor
+            yield check.warning(
+                f"this check broke: {type(error).__name__}: {error}",
+                "report it, please, with the text above and your kernel's version",
+            )

@@ -1,0 +1,40 @@
+"""`bench-worker --doctor`: is this machine fit to measure, one finding a line."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from bench_worker.doctor import examine, observe
+from bench_worker.host_files import LiveFiles
+
+FLAG = "--doctor"
+HELP = "look whether this machine is fit to measure"
+
+
+def configure(group: argparse._ArgumentGroup) -> None:
+    """Add what the doctor is to look at."""
+    group.add_argument(
+        "--doctor-directory",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="with --doctor: a directory that runs will write to (default: the working and the temporary one)",
+    )
+    group.add_argument(
+        "--doctor-port",
+        action="append",
+        default=[],
+        type=int,
+        metavar="PORT",
+        help="with --doctor: a TCP port that a master on this host will bind",
+    )
+
+
+def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+    """Yield every finding."""
+    scene = observe(LiveFiles(), time.sleep, directories=arguments.doctor_directory, ports=arguments.doctor_port)
+    for finding in examine(scene):
+        yield finding.to_json()

@@ -1,0 +1,325 @@
+"""The doctor on recorded hosts: each check sick and well, a check that breaks, and what the commands print."""
+
+import argparse
+import json
+from dataclasses import replace
+
+import pytest
+
+from bench_master.commands import doctor as command
+from bench_worker.doctor import CHECKS, Check, Level, Scene, examine, observe
+from bench_worker.doctor.scene import parse_process
+from bench_worker.engines.base import EngineStatus
+from bench_worker.host_files import RecordedFiles, Space
+from bench_worker.questions import doctor as question
+
+CPU = "/sys/devices/system/cpu"
+CLOCK = "/sys/devices/system/clocksource/clocksource0"
+GIB = 1024**3
+ROOM = Space(100 * GIB, 50 * GIB, 1_000_000, 900_000)
+CONTAINER = "ab" * 32
+TCP = "  sl  local_address rem_address   st\n   0: 00000000:{port:04X} 00000000:0000 {state} 0:0\n"
+
+WELL = {
+    "/proc/stat": "cpu 100 0 100 800 0 0 0 0 0 0\ncpu0 1 1 1 1\ncpu1 1 1 1 1\n",
+    "/proc/loadavg": "0.05 0.1 0.1 1/99 1",
+    "/proc/meminfo": "MemTotal: 8000000 kB\nMemFree: 7000000 kB\nMemAvailable: 7000000 kB\nSwapTotal: 0 kB\n",
+    "/proc/self/limits": "Max processes       9000 9000 processes\nMax open files      65536 65536 files\n",
+    "/proc/self/status": "Name:\tpython\nCpus_allowed_list:\t0-1\n",
+    "/proc/self/timerslack_ns": "50000",
+    "/proc/self/mountinfo": (
+        "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    ),
+    "/proc/cpuinfo": "model name : X\nflags : fpu\n",
+    "/proc/net/tcp": TCP.format(port=22, state="0A"),
+    f"{CPU}/online": "0-1",
+    f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
+    f"{CPU}/intel_pstate/no_turbo": "1",
+    f"{CLOCK}/current_clocksource": "tsc",
+    f"{CLOCK}/available_clocksource": "tsc hpet acpi_pm",
+    "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+    "/proc/7/stat": "7 (doctor) S 1 7 7 0 -1 0 0 0 0 0 50 10 0 0",
+    "/proc/9/stat": "9 (my (odd) job) R 1 9 9 0 -1 0 0 0 0 0 50 10 0 0",
+}
+ENGINES = (
+    EngineStatus("one", usable=True, version="1.2", details={"root": "/var/lib/one"}),
+    EngineStatus("two", usable=True),
+)
+
+
+def scene_of(changes=None, *, after=None, spaces=None, **fields):
+    """Return the scene of a healthy host with `changes` to its files, which were as `after` says at the end."""
+    texts = {**WELL, **(changes or {})}
+    texts = {path: text for path, text in texts.items() if text is not None}
+    rooms = {"/srv": ROOM, "/var/lib/one": ROOM} | (spaces or {})
+
+    def wait(_seconds):
+        texts["/proc/stat"] = "cpu 150 0 100 950 0 0 0 0 0 0\ncpu0 1 1 1 1\ncpu1 1 1 1 1\n"
+        texts.update(after or {})
+
+    files = RecordedFiles(texts, {"/proc/self": "7"}, rooms)
+    scene = observe(files, wait, directories=["/srv"], ports=[13577])
+    known = {
+        "engines": lambda: ENGINES,
+        "tools": lambda: {"sysbench": ["sysbench-cpu"]},
+        "which": lambda program: f"/usr/bin/{program}",
+        "writable": lambda directory: True,
+        "python_version": "3.11.2",
+    }
+    return replace(scene, **{**known, **fields})
+
+
+def found(check, scene):
+    """Return the findings of the check of that name."""
+    return [finding for finding in examine(scene) if finding.check == check]
+
+
+def test_healthy_host_has_nothing_but_ok():
+    """On a host as it should be, every check says ok."""
+    findings = list(examine(scene_of()))
+    assert {finding.check for finding in findings} == {check.name for check in CHECKS}
+    assert [finding for finding in findings if finding.level is not Level.OK] == []
+
+
+@pytest.mark.parametrize(
+    ("check", "level", "changes", "word"),
+    [
+        ("CPU governor", "warning", {f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave"}, "cpupower"),
+        ("CPU governor", "note", {f"{CPU}/cpu0/cpufreq/scaling_governor": None}, "hypervisor"),
+        ("CPU turbo", "warning", {f"{CPU}/intel_pstate/no_turbo": "0"}, "no_turbo"),
+        ("CPUs", "warning", {"/proc/self/status": "Cpus_allowed_list:\t1\n"}, "taskset"),
+        ("load", "warning", {"/proc/loadavg": "1.50 1 1 1/9 1"}, "top"),
+        ("load", "note", {"/proc/loadavg": None}, "cannot"),
+        ("containers", "warning", {"/proc/9/cgroup": f"0::/x.slice/x-{CONTAINER}.scope"}, "cleanup-containers"),
+        (
+            "memory",
+            "problem",
+            {"/proc/meminfo": "MemTotal: 8000000 kB\nMemFree: 9 kB\nMemAvailable: 90000 kB"},
+            "stop",
+        ),
+        (
+            "memory",
+            "warning",
+            {"/proc/meminfo": "MemTotal: 8000000 kB\nMemFree: 9 kB\nMemAvailable: 900000 kB"},
+            "stop",
+        ),
+        (
+            "swap",
+            "warning",
+            {"/proc/meminfo": "MemTotal: 8000000 kB\nMemFree: 7000000 kB\nSwapTotal: 2000 kB\nSwapFree: 1000 kB"},
+            "swapoff",
+        ),
+        ("huge pages", "note", {"/sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never"}, "madvise"),
+        ("clock source", "warning", {f"{CLOCK}/current_clocksource": "hpet"}, "echo tsc"),
+        ("clock source", "problem", {f"{CLOCK}/current_clocksource": "jiffies"}, "echo tsc"),
+        (
+            "clock source",
+            "warning",
+            {f"{CLOCK}/current_clocksource": "acpi_pm", f"{CLOCK}/available_clocksource": "acpi_pm"},
+            "dmesg",
+        ),
+        ("clock source", "note", {f"{CLOCK}/current_clocksource": None}, "unknown"),
+        ("timer slack", "warning", {"/proc/self/timerslack_ns": "4000000"}, "50 us"),
+        ("open files", "problem", {"/proc/self/limits": "Max open files            64 64 files"}, "ulimit"),
+        ("open files", "note", {"/proc/self/limits": "Max open files            1024 4096 files"}, "ulimit"),
+        ("hypervisor", "note", {"/proc/cpuinfo": "flags : fpu hypervisor"}, "--environment"),
+        ("hypervisor", "note", {"/proc/cpuinfo": None}, "--environment"),
+        ("container", "warning", {"/run/systemd/container": "lxc"}, "on the host"),
+        ("cgroups", "problem", {"/proc/self/mountinfo": "27 1 8:1 / / rw - ext4 /dev/sda1 rw"}, "mount"),
+        ("cgroups", "note", {"/proc/self/mountinfo": "1 1 0:1 / /c rw - cgroup cgroup rw,cpu"}, "v1"),
+        ("ports", "warning", {"/proc/net/tcp6": TCP.format(port=13577, state="0A")}, "ss -ltnp"),
+    ],
+)
+def test_each_sickness_is_found_with_its_remedy(check, level, changes, word):
+    """A host with one thing wrong gets one finding of the right gravity, with advice; the other checks stay ok."""
+    findings = [finding for finding in examine(scene_of(changes)) if finding.level is not Level.OK]
+    assert [(finding.check, finding.level) for finding in findings] == [(check, level)]
+    assert word in findings[0].advice
+
+
+def test_connection_on_a_port_does_not_take_it():
+    """A port that is only connected from is free."""
+    (finding,) = found("ports", scene_of({"/proc/net/tcp": TCP.format(port=13577, state="01")}))
+    assert finding.level is Level.OK
+
+
+def test_steal_is_measured_over_the_watch():
+    """Steal during the watch counts, steal from before it does not."""
+    before = {"/proc/stat": "cpu 100 0 100 800 0 0 0 9999\n"}
+    sick = scene_of(before, after={"/proc/stat": "cpu 150 0 100 840 0 0 0 10009\n"})
+    (finding,) = found("steal", sick)
+    assert (finding.level, finding.value) == (Level.WARNING, 10.0)
+    well = scene_of(before, after={"/proc/stat": "cpu 150 0 100 840 0 0 0 9999\n"})
+    assert found("steal", well)[0].level is Level.OK
+
+
+def test_busy_neighbour_is_named():
+    """A process that uses CPU during the watch is named with its share of one CPU, whatever brackets it has."""
+    scene = scene_of(after={"/proc/9/stat": "9 (my (odd) job) R 1 9 9 0 -1 0 0 0 0 0 90 20 0 0"})
+    (finding,) = found("processes", scene)
+    assert finding.level is Level.WARNING
+    assert "my (odd) job (9) 50 %" in finding.finding
+
+
+def test_own_work_is_not_a_neighbour():
+    """The doctor's own CPU time, and that of what started it, is not held against the machine."""
+    parent = {"/proc/5/stat": "5 (shell) S 1 5 5 0 -1 0 0 0 0 0 50 10 0 0"}
+    own = {"/proc/7/stat": "7 (doctor) R 5 7 7 0 -1 0 0 0 0 0 99 50 0 0"}
+    scene = scene_of(parent, after={**own, "/proc/5/stat": "5 (shell) S 1 5 5 0 -1 0 0 0 0 0 99 10 0 0"})
+    assert found("processes", scene)[0].level is Level.OK
+
+
+def test_process_line_that_is_none_is_skipped():
+    """A process that ended between listing and reading gives nothing."""
+    assert parse_process("") is None
+    assert parse_process("12 (cut) S 1") is None
+
+
+@pytest.mark.parametrize(
+    ("space", "level"),
+    [
+        (Space(100 * GIB, GIB // 10, 0, 0), "problem"),
+        (Space(100 * GIB, GIB, 0, 0), "warning"),
+        (Space(100 * GIB, 50 * GIB, 1_000_000, 500), "problem"),
+        (Space(100 * GIB, 50 * GIB, 1_000_000, 50_000), "warning"),
+        (Space(100 * GIB, 50 * GIB, 0, 0), "ok"),
+    ],
+)
+def test_room_is_looked_at(space, level):
+    """Bytes and inodes are both room; a file system without a fixed number of inodes does not lack them."""
+    first, second = found("disk space", scene_of(spaces={"/srv": space}))
+    assert first.level == level
+    assert second.level is Level.OK
+    assert "/var/lib/one" in second.finding
+
+
+def test_directory_that_cannot_be_written_is_a_problem():
+    """A working directory that is not ours to write is a problem; one that is missing too."""
+    assert found("disk space", scene_of(writable=lambda _: False))[0].level is Level.PROBLEM
+    assert found("disk space", scene_of(directories=["/nowhere"]))[0].level is Level.PROBLEM
+
+
+def test_engine_that_does_not_answer_says_why():
+    """An unusable engine comes with its reason and advice; it is graver when there is little else."""
+    dead = EngineStatus("two", usable=False, reason="permission denied on its socket", advice="join its group")
+    third = EngineStatus("three", usable=True)
+    first, *rest = found("engine", scene_of(engines=lambda: (dead, third)))
+    assert (first.level, first.advice) == (Level.WARNING, "join its group")
+    assert "permission denied" in first.finding
+    assert [finding.level for finding in rest] == ["ok", "note"]
+    assert found("engine", scene_of(engines=lambda: (*ENGINES, dead)))[-1].level is Level.NOTE
+    assert found("engine", scene_of(engines=lambda: (dead,)))[-1].level is Level.PROBLEM
+    assert found("engine", scene_of(engines=tuple))[-1].level is Level.PROBLEM
+
+
+def test_missing_tool_names_the_workloads():
+    """A program that is not on PATH is told with the workloads that need it."""
+    (finding,) = found("tools", scene_of(which=lambda _: None))
+    assert finding.level is Level.WARNING
+    assert "sysbench-cpu" in finding.finding
+
+
+def test_old_python_is_a_problem():
+    """A Python older than what Weighbridge is tested with is named."""
+    assert found("Python", scene_of(python_version="3.9.18"))[0].level is Level.PROBLEM
+
+
+def test_check_that_breaks_is_reported_and_ends_no_other():
+    """A check that raises becomes a warning with what it said; the others still look."""
+
+    class Broken(Check):
+        name = "broken"
+
+        def look(self, scene):
+            yield self.ok("first")
+            raise RuntimeError("no such kernel")
+
+    findings = list(examine(scene_of(), [Broken(), *CHECKS[-1:]]))
+    assert [finding.check for finding in findings] == ["broken", "broken", "ports"]
+    assert findings[1].level is Level.WARNING
+    assert "RuntimeError: no such kernel" in findings[1].finding
+
+
+def test_host_that_hides_everything_breaks_no_check():
+    """Where nothing can be read, every check still says something, and none breaks."""
+    findings = list(examine(Scene(RecordedFiles(), directories=["/srv"])))
+    assert {finding.check for finding in findings} == {check.name for check in CHECKS}
+    assert not [finding for finding in findings if "broke" in finding.finding]
+
+
+def test_every_finding_that_is_not_ok_says_what_to_do():
+    """Advice is part of every note, warning and problem."""
+    for scene in (scene_of(), Scene(RecordedFiles()), scene_of(engines=tuple, tools=dict, which=lambda _: None)):
+        for finding in examine(scene):
+            assert finding.advice or finding.level is Level.OK, finding
+
+
+def test_question_answers_in_json(monkeypatch):
+    """`bench-worker --doctor` gives findings as plain JSON values with the agreed keys."""
+    monkeypatch.setattr(question, "observe", lambda files, wait, directories, ports: scene_of())
+    arguments = argparse.Namespace(doctor_directory=[], doctor_port=[1])
+    findings = json.loads(json.dumps(list(question.answer(arguments))))
+    assert {tuple(finding) for finding in findings} == {("check", "level", "finding", "advice", "value")}
+
+
+FINDINGS = [
+    {"check": "Python", "level": "ok", "finding": "3.11.2", "advice": "", "value": "3.11.2"},
+    {"check": "load", "level": "warning", "finding": "high " * 30, "advice": "wait " * 30, "value": 9.0},
+    {"check": "memory", "level": "problem", "finding": "none left", "advice": "add some", "value": 1},
+]
+
+
+def run_doctor(monkeypatch, findings, *, quiet=False, form="text"):
+    asked = []
+
+    def ask_worker(*flags):
+        asked.extend(flags)
+        return findings
+
+    monkeypatch.setattr(command, "ask_worker", ask_worker)
+    arguments = argparse.Namespace(quiet=quiet, directory=["/srv"], format=form)
+    return command.run(arguments), asked
+
+
+def test_table_fits_80_columns_and_puts_problems_first(monkeypatch, capsys):
+    """The table is 80 columns wide, gravest first, with advice below each finding and a verdict at the end."""
+    status, asked = run_doctor(monkeypatch, FINDINGS)
+    lines = capsys.readouterr().out.splitlines()
+    assert status == 3
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("problem  memory")
+    assert "-> add some" in lines[1]
+    assert lines[-2] == ""
+    assert lines[-1] == "Not fit to measure: 1 problem to repair first."
+    assert asked[:2] == ["--doctor", "--doctor-port"]
+    assert asked[-2:] == ["--doctor-directory", "/srv"]
+
+
+@pytest.mark.parametrize(
+    ("findings", "status", "verdict"),
+    [
+        (FINDINGS[:1], 0, "Fit to measure."),
+        (FINDINGS[:2], 0, "Fit to measure, with 1 warning: results will be noisier than need be."),
+        (FINDINGS, 3, "Not fit to measure: 1 problem to repair first."),
+    ],
+)
+def test_exit_code_is_that_of_the_gravest(monkeypatch, capsys, findings, status, verdict):
+    """Warnings leave the exit code at 0, a problem makes it 3, and the verdict says so in words."""
+    assert run_doctor(monkeypatch, findings)[0] == status
+    assert verdict in capsys.readouterr().out
+
+
+def test_quiet_shows_what_needs_doing(monkeypatch, capsys):
+    """With -q only problems and warnings are shown; the verdict is on everything."""
+    run_doctor(monkeypatch, FINDINGS, quiet=True)
+    printed = capsys.readouterr().out
+    assert "Python" not in printed
+    assert "memory" in printed
+    run_doctor(monkeypatch, FINDINGS[:1], quiet=True)
+    assert capsys.readouterr().out == "Fit to measure.\n"
+
+
+def test_json_is_the_findings(monkeypatch, capsys):
+    """--format json gives the findings as they are, with the same exit code."""
+    assert run_doctor(monkeypatch, FINDINGS, form="json")[0] == 3
+    assert json.loads(capsys.readouterr().out) == FINDINGS
