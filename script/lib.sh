@@ -1,0 +1,135 @@
+# shellcheck shell=bash
+# What the scripts of this folder share: messages, root, packages, Python and the virtual environment.
+# Sourced, never run.
+set -euo pipefail
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$repository/.venv
+program=$(basename "$0")
+
+say() { printf '%s: %s\n' "$program" "$*" >&2; }
+
+# Ends the script: exit code 2 for a wrong command line, 3 for something missing or broken.
+usage_error() { say "$1"; say "try: script/$program --help"; exit 2; }
+die() { say "$1"; shift; for line in "$@"; do say "  $line"; done; exit 3; }
+
+# Prints the comment block at the top of the script.
+print_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//;/^[^#]*$/p}' "$0" | sed '/^set -/,$d'; }
+
+interactive() { [ -t 0 ] && [ -t 2 ]; }
+
+# Asks unless `assume_yes` is set or nobody is there to answer (then the answer is yes).
+confirm() {
+    if [ -n "${assume_yes:-}" ] || ! interactive; then return 0; fi
+    local answer
+    read -r -p "$program: $1 [Y/n] " answer
+    case $answer in '' | [Yy]*) return 0 ;; *) return 1 ;; esac
+}
+
+is_root() { [ "$(id -u)" -eq 0 ]; }
+
+# Says whether as_root can work without a question that nobody would answer.
+can_be_root() {
+    is_root || { command -v sudo >/dev/null && { interactive || sudo -n true 2>/dev/null; }; }
+}
+
+as_root() {
+    if is_root; then
+        "$@"
+    elif interactive; then
+        sudo -- "$@"
+    else
+        sudo -n -- "$@"
+    fi
+}
+
+has_package() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+# Installs the packages that are missing; returns 1 with a reason when that cannot be done.
+apt_install() {
+    local missing=() package
+    for package in "$@"; do has_package "$package" || missing+=("$package"); done
+    [ ${#missing[@]} -eq 0 ] && return 0
+    if ! command -v apt-get >/dev/null; then
+        say "${missing[*]} missing, and this system has no apt-get: install with its own tool"
+        return 1
+    fi
+    if ! can_be_root; then
+        say "${missing[*]} missing, and neither root nor sudo is to be had: sudo apt-get install ${missing[*]}"
+        return 1
+    fi
+    say "installing ${missing[*]}"
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=180 --no-install-recommends)
+    install+=(install -y "${missing[@]}")
+    local log
+    log=$(mktemp)
+    # The package lists of a fresh machine are empty or old: fetch them when they turn out not to do.
+    if as_root "${install[@]}" >"$log" 2>&1 ||
+        { as_root apt-get -qq -o DPkg::Lock::Timeout=180 update >>"$log" 2>&1 && as_root "${install[@]}" >>"$log" 2>&1; }; then
+        rm -f "$log"
+        return 0
+    fi
+    say "${missing[*]} cannot be installed; apt-get said:"
+    tail -n 8 "$log" >&2
+    rm -f "$log"
+    return 1
+}
+
+python_fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+# Prints the first Python that is new enough; returns 1 when there is none.
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
+        if command -v "$candidate" >/dev/null && python_fits "$candidate"; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+require_python() {
+    python=$(find_python) && return 0
+    apt_install python3 python3-venv || true
+    python=$(find_python) || die "Python 3.11 or newer is needed and none was found (python3 is $(python3 --version 2>&1))" \
+        "install one, for example: apt-get install python3.11 python3.11-venv" \
+        "or name one: PYTHON=/path/to/python3.12 script/$program"
+}
+
+# ensure_venv run|test: a virtual environment that holds Weighbridge as it is in this folder.
+# The stamp is written last, so that an interrupted installation is done again.
+ensure_venv() {
+    local mode=$1 stamp=$venv/.weighbridge wanted
+    require_python
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$(fingerprint test)" ]; then return 0; fi
+    wanted=$(fingerprint "$mode")
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then return 0; fi
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" ||
+            die "$python cannot make virtual environments"
+    fi
+    if ! { [ -x "$venv/bin/python" ] && python_fits "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1; }; then
+        say "making the virtual environment $venv with $("$python" --version)"
+        "$python" -m venv --clear "$venv" || die "$python cannot make a virtual environment"
+    fi
+    # setuptools would pack what an earlier build left, files that are gone by now included.
+    rm -rf "$stamp" "$repository/build/lib"
+    local what=(.)
+    [ "$mode" = test ] && what=(-e '.[test]')
+    say "installing Weighbridge and what it needs (pip install ${what[*]})"
+    (cd "$repository" && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${what[@]}" </dev/null) ||
+        die "pip could not install Weighbridge; its message is above"
+    printf '%s\n' "$wanted" >"$stamp"
+}
+
+# What a virtual environment was made from: of an editable installation only the metadata counts.
+fingerprint() {
+    local files=(pyproject.toml setup.py)
+    [ "$1" = run ] && files+=(bench_common bench_master bench_worker dockerfiles scenarios workloads)
+    (
+        cd "$repository" || exit
+        printf '%s %s ' "$1" "$python"
+        find "${files[@]}" -type f ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum
+    )
+}
