@@ -25,7 +25,9 @@ def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
     except KeyboardInterrupt:
         sys.stderr.write(f"{program}: interrupted\n")
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if _stdout_works():
+            return _told(error, "a connection broke", int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
         # The reader went away (`| head`): keep the interpreter from complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.OK)
@@ -39,6 +41,14 @@ def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
         text = f"internal error: {type(error).__name__}: {error} (run again with --debug and report it, please)"
         return _told(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
     return int(status)
+
+
+def _stdout_works() -> bool:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _told(error: BaseException, text: str, status: int, *, program: str, debug: bool) -> int:

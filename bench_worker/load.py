@@ -165,13 +165,12 @@ class LoadProcess:
         crew = self._crew
         if crew is not None:
             crew.abort()
-            with gevent.Timeout(LAST_WORDS_S, exception=False):
-                while not crew.idle:
-                    gevent.sleep(0.02)
+            deadline = monotonic() + LAST_WORDS_S
+            while not crew.idle and monotonic() < deadline:
+                gevent.sleep(0.02)
         if self._orphaned and self._run_id:
             # Nobody else is left on this host to look after what the jobs made.
-            with gevent.Timeout(LAST_WORDS_S, exception=False):
-                discard_all(run_id=self._run_id, worker_id=self._worker_id)
+            discard_all(run_id=self._run_id, worker_id=self._worker_id)
         if crew is not None:
             crew.close()
         if self._outbox is not None:

@@ -48,8 +48,8 @@ DEFAULT_DIRECTORY = Path("weighbridge-results")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = (
-        "Ctrl-C once finishes the running jobs and saves; twice aborts them and cleans up. Either way the stats file\n"
-        "is good. Exit codes: 0 ok, 1 a threshold failed, 2 scenario error, 3 run incomplete, 130 interrupted."
+        "Ctrl-C once finishes the running jobs and saves; twice aborts them and cleans up. Either way the stats\n"
+        "file is good. Exit codes: 0 ok, 1 a threshold failed, 2 scenario error, 3 run incomplete, 130 interrupted."
     )
     parser.add_argument(
         "-f", "--file", required=True, metavar="X.yaml", help="a scenario's file, or a ready-made one's name"
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a key, such as --set jobs.cpu.params.time=5s",
+        help="override a key: --set jobs.cpu.params.time=5s",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and touch nothing")
     parser.add_argument(

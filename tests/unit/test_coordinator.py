@@ -1,0 +1,427 @@
+"""The coordinator: who gets which job, what a loss means, how a run ends. No socket, no sleep."""
+
+import pytest
+
+from bench_common.records import Outcome, attempt_of, job_id_of
+from bench_common.spec import Lifecycle, Operation, Treatment
+from bench_master.coordinator import Coordinator, Policy
+from bench_master.coordinator import actions as act
+from bench_master.coordinator import events as ev
+from bench_master.coordinator.machine import Phase
+from bench_master.plan import Trial
+
+
+def treatment(index=0, *, environment=None, concurrency=2, iterations=3, **sizes):
+    if sizes:
+        iterations = None
+    job = Lifecycle((Operation("run", "run"), Operation("remove", "remove")))
+    labels = {"index": index}
+    return Treatment(
+        index, labels, environment, "docker", job, concurrency=concurrency, iterations=iterations, **sizes
+    )
+
+
+class Run:
+    """A coordinator with workers that do as they are told, driven by the test's own clock."""
+
+    def __init__(self, *treatments, trials=None, expected=1, **policy):
+        treatments = treatments or (treatment(),)
+        trials = trials or [Trial(place, t.index, 0, warmup=False) for place, t in enumerate(treatments)]
+        self.policy = Policy(expected=expected, **policy)
+        self.now = 0.0
+        self.coordinator = Coordinator(treatments, trials, self.policy, job_limit_s=lambda _: 100.0)
+        self.log = []
+        self.sequences = {}
+
+    def feed(self, event, after=0.0):
+        self.now += after
+        actions = self.coordinator.handle(event, self.now)
+        self.coordinator.validate()
+        self.log += actions
+        return actions
+
+    def join(self, worker_id="a", environment="local", slots=64, peer=None, identity=None):
+        return self.feed(ev.Hello(peer or worker_id.encode(), worker_id, environment, slots, identity))
+
+    def member(self, number=0):
+        return self.coordinator.roster[number]
+
+    def finish(self, *tickets, number=0, epoch=None, sequence=None):
+        epoch = self.member(number).epoch if epoch is None else epoch
+        if sequence is None:
+            sequence = self.sequences.get(epoch, 0)
+            self.sequences[epoch] = sequence + 1
+        return self.feed(ev.Finished(epoch, sequence, list(tickets), "batch"))
+
+    def beat(self, number=0, after=0.0):
+        member = self.member(number)
+        self.now += after
+        return self.feed(ev.Heard(member.peer, member.epoch))
+
+    def swept(self, number=0):
+        member = self.member(number)
+        return self.feed(ev.Swept(member.peer, member.epoch))
+
+    def notes(self, kind):
+        return [action.fields for action in self.log if isinstance(action, act.Note) and action.kind == kind]
+
+
+def only(actions, kind):
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def issued(actions):
+    return [ticket for action in only(actions, act.Issue) for ticket in action.tickets]
+
+
+def test_a_run_begins_when_all_expected_workers_are_there():
+    """Nothing is handed out before the last of the expected workers has joined."""
+    run = Run(expected=2)
+    assert not issued(run.join("a"))
+    actions = run.join("b")
+    assert [(issue.number, list(issue.tickets)) for issue in only(actions, act.Issue)] == [(0, [0, 1]), (1, [2, 3])]
+
+
+def test_a_run_waits_for_every_environment_that_it_names():
+    """A treatment's environment must have a worker before anything begins."""
+    run = Run(treatment(environment="control"))
+    assert not issued(run.join("a", "bare-metal"))
+    assert issued(run.join("b", "control")) == [0, 1]
+
+
+def test_workers_that_never_come_end_the_run():
+    """Gathering has a deadline, and says who was missing."""
+    run = Run(treatment(environment="control"), gather_s=30.0)
+    over = only(run.feed(ev.Tick(), after=31), act.RunOver)[0]
+    assert over.status == "incomplete"
+    assert over.reasons == ("0 of 1 workers have joined", "no worker of environment 'control'")
+
+
+def test_a_worker_never_holds_more_than_the_concurrency():
+    """Each result makes room for one job, until the quota is used up."""
+    run = Run(treatment(concurrency=2, iterations=2))
+    assert issued(run.join()) == [0, 1]
+    assert issued(run.finish(0)) == [2]
+    assert issued(run.finish(1)) == [3]
+    assert issued(run.finish(2)) == []
+
+
+def test_a_treatment_is_defined_once_and_before_its_first_job():
+    """A worker learns what a treatment is before it gets a job of it, and only once."""
+    run = Run(treatment(0, concurrency=1, iterations=2), treatment(1, concurrency=1, iterations=1))
+    log = [action for action in run.join() if isinstance(action, act.Define | act.Issue)]
+    assert [type(action) for action in log] == [act.Define, act.Issue]
+    assert not only(run.finish(0), act.Define)
+    later = [action for action in run.finish(1) if isinstance(action, act.Define | act.Issue)]
+    assert [(type(action), action.treatment) for action in later] == [(act.Define, 1), (act.Issue, 1)]
+
+
+def test_a_complete_run_sweeps_and_ends():
+    """After the last result every worker cleans up, is released, and the run is complete."""
+    run = Run(treatment(concurrency=1, iterations=1))
+    run.join()
+    assert [type(action) for action in run.finish(0)][-1] is act.Sweep
+    actions = run.swept()
+    assert [type(action) for action in actions] == [act.Note, act.Release, act.RunOver]
+    assert actions[-1].status == "complete"
+
+
+def test_operation_count_is_shared_out_over_the_workers():
+    """Jobs in all means in all, the larger shares first."""
+    run = Run(treatment(concurrency=64, operation_count=7), expected=2)
+    run.join("a")
+    actions = run.join("b")
+    assert [len(issue.tickets) for issue in only(actions, act.Issue)] == [4, 3]
+
+
+def test_user_count_is_in_flight_over_all_workers():
+    """-u 5 over two workers puts 3 and 2 jobs in flight, whatever the treatment says."""
+    run = Run(treatment(concurrency=1, operation_count=100), expected=2, user_count=5)
+    run.join("a")
+    assert [len(issue.tickets) for issue in only(run.join("b"), act.Issue)] == [3, 2]
+
+
+def test_a_trial_by_time_hands_out_until_the_time_is_up():
+    """A trial of 10 s takes jobs at 9 s and none at 11 s, and ends with the last result."""
+    run = Run(treatment(concurrency=1, run_seconds=10.0))
+    assert issued(run.join()) == [0]
+    run.now = 9.0
+    assert issued(run.finish(0)) == [1]
+    run.now = 11.0
+    assert only(run.finish(1), act.Sweep)
+
+
+def test_a_trial_by_time_ends_without_a_result_at_the_edge():
+    """When the time is up while nothing is out, the next tick ends the trial."""
+    run = Run(treatment(concurrency=1, run_seconds=10.0))
+    run.join()
+    run.feed(ev.Gone("a", "killed"))
+    run.join()
+    run.beat(after=4.0)
+    run.beat(after=4.0)
+    run.now = 10.5
+    run.beat()
+    retried = next(issue for issue in reversed(run.log) if isinstance(issue, act.Issue))
+    assert only(run.finish(*retried.tickets), act.Sweep)
+
+
+def test_every_result_is_journalled_after_the_next_jobs_went_out():
+    """The worker does not wait for the master's disk."""
+    run = Run(treatment(concurrency=1, iterations=2))
+    run.join()
+    kinds = [type(action) for action in run.finish(0)]
+    assert kinds == [act.Issue, act.Journal]
+
+
+def test_a_repeated_batch_is_acknowledged_and_not_journalled_again():
+    """A batch that comes twice counts once."""
+    run = Run(treatment(concurrency=1, iterations=3))
+    run.join()
+    run.finish(0, sequence=0)
+    actions = run.finish(0, sequence=0)
+    assert actions == [act.Acknowledge(0, 0)]
+    assert run.coordinator.accepted == 1
+
+
+def test_batches_may_overtake_each_other():
+    """Batch 1 before batch 0: both count, each once."""
+    run = Run(treatment(concurrency=2, iterations=2))
+    run.join()
+    assert only(run.finish(1, sequence=1), act.Journal)
+    assert only(run.finish(0, sequence=0), act.Journal)
+    assert run.finish(0, sequence=0) == [act.Acknowledge(0, 0)]
+
+
+@pytest.mark.parametrize("tickets", [(0, 0), (0, 99), (99, 0, 98)])
+def test_rows_that_do_not_count_are_left_out(tickets):
+    """A ticket that is not out, or comes twice in one batch, is refused; the rest counts."""
+    run = Run(treatment(concurrency=2, iterations=2))
+    run.join()
+    actions = run.finish(*tickets)
+    journal = only(actions, act.Journal)[0]
+    assert [tickets[row] for row in journal.keep] == [0]
+    assert run.notes("results-refused")[0]["jobs"] == len(tickets) - 1
+
+
+def test_results_of_an_older_epoch_do_not_count():
+    """What a worker sends under an epoch that is over is noted and dropped."""
+    run = Run(treatment(concurrency=1, iterations=1))
+    run.join()
+    old = run.member().epoch
+    run.feed(ev.Gone("a", "killed"))
+    actions = run.finish(0, epoch=old, sequence=0)
+    assert [action.kind for action in actions] == ["stale-results"]
+    assert run.coordinator.accepted == 0
+
+
+def test_a_worker_that_comes_back_tries_its_jobs_anew():
+    """What a lost worker held becomes a new attempt of the same jobs, on that worker."""
+    run = Run(treatment(concurrency=2, iterations=2))
+    run.join()
+    run.feed(ev.Gone("a", "killed by SIGKILL"))
+    tickets = issued(run.join())
+    assert [(job_id_of(ticket), attempt_of(ticket)) for ticket in tickets] == [(0, 1), (1, 1)]
+    assert issued(run.finish(*tickets)) == [2, 3]
+
+
+def test_nobody_else_gets_the_part_of_a_lost_worker():
+    """The other worker's load stays what it was; the lost worker's part waits for it."""
+    run = Run(treatment(concurrency=1, iterations=2), expected=2)
+    run.join("a")
+    run.join("b")
+    run.feed(ev.Gone("a", "killed"))
+    assert issued(run.finish(1, number=1)) == [2]
+    assert issued(run.finish(2, number=1)) == []
+    assert run.coordinator.phase is Phase.RUNNING
+
+
+def test_a_worker_that_does_not_come_back_has_lost_its_jobs():
+    """After the time to rejoin its jobs are lost, those never handed out too, and the run is incomplete."""
+    run = Run(treatment(concurrency=2, iterations=3), rejoin_s=10.0)
+    run.join()
+    run.feed(ev.Gone("a", "killed"))
+    assert not only(run.feed(ev.Tick(), after=9), act.Conclude)
+    actions = run.feed(ev.Tick(), after=2)
+    concluded = only(actions, act.Conclude)[0]
+    assert (concluded.outcome, len(concluded.tickets)) == (Outcome.LOST, 2)
+    assert run.notes("trial-end")[0] == {"trial": 0, "not_started": 4, "not_started_outcome": "lost"}
+    assert only(actions, act.RunOver)[0].status == "incomplete"
+
+
+def test_silence_is_a_loss():
+    """A worker that says nothing is missed after the time of silence, and not before."""
+    run = Run(silence_s=5.0)
+    run.join()
+    assert not run.feed(ev.Tick(), after=4.9)
+    run.feed(ev.Tick(), after=0.2)
+    assert run.notes("worker-lost")[0]["reason"].startswith("silent for 5.1 s")
+
+
+def test_results_are_a_sign_of_life():
+    """A worker whose results come in is not missed, even when its heartbeats are late."""
+    run = Run(treatment(concurrency=1, iterations=10), silence_s=5.0)
+    run.join()
+    for ticket in range(5):
+        run.now += 4.0
+        run.finish(ticket)
+        run.feed(ev.Tick())
+    assert not run.notes("worker-lost")
+
+
+def test_a_job_that_kills_its_worker_every_time_is_lost_in_the_end():
+    """A job is tried max_attempts times; then it is lost, and the others go on."""
+    run = Run(treatment(concurrency=1, iterations=2), max_attempts=3)
+    run.join()
+    for _ in range(3):
+        run.feed(ev.Gone("a", "killed"))
+        run.join()
+    lost = [action for action in run.log if isinstance(action, act.Conclude)]
+    assert [(job_id_of(action.tickets[0]), action.outcome) for action in lost] == [(0, Outcome.LOST)]
+    assert run.coordinator.in_flight == 1
+
+
+def test_jobs_that_never_end_are_taken_away():
+    """A worker that heartbeats but holds jobs beyond any job's bound is dismissed; its jobs are tried anew."""
+    run = Run()
+    run.join()
+    for _ in range(51):
+        run.beat(after=2.0)
+    actions = run.feed(ev.Tick())
+    assert only(actions, act.Dismiss)[0].reason == "its jobs are overdue"
+    assert len(issued(run.join())) == 2
+
+
+def test_first_interrupt_finishes_what_runs_and_hands_out_nothing():
+    """After Ctrl-C running jobs end in their own way, the rest of the plan counts as aborted."""
+    run = Run(treatment(0, concurrency=1, iterations=3), treatment(1, concurrency=1, iterations=5))
+    run.join()
+    assert not issued(run.feed(ev.Interrupt()))
+    actions = run.finish(0)
+    assert not issued(actions)
+    assert run.notes("trial-end")[0] == {"trial": 0, "not_started": 2, "not_started_outcome": "aborted"}
+    assert run.notes("trial-skipped")[0] == {"trial": 1, "not_started": 5, "not_started_outcome": "aborted"}
+    assert run.coordinator.not_started == 7
+    assert only(run.swept(), act.RunOver)[0].status == "interrupted"
+
+
+def test_second_interrupt_cancels_and_has_a_deadline():
+    """After the second Ctrl-C workers abort; a job that does not end in time is aborted all the same."""
+    run = Run(treatment(concurrency=1, iterations=3), abort_s=15.0, silence_s=1000)
+    run.join()
+    run.feed(ev.Interrupt())
+    assert only(run.feed(ev.Interrupt()), act.Cancel) == [act.Cancel(0)]
+    actions = run.feed(ev.Tick(), after=16)
+    assert only(actions, act.Conclude)[0].outcome is Outcome.ABORTED
+    assert only(actions, act.Sweep)
+
+
+def test_interrupt_while_gathering_ends_at_once():
+    """Nothing has begun, so nothing has to be finished."""
+    assert only(Run().feed(ev.Interrupt()), act.RunOver)[0].status == "interrupted"
+
+
+def test_a_job_lost_during_an_interrupt_is_not_tried_anew():
+    """Who ends the run does not want new attempts."""
+    run = Run(treatment(concurrency=1, iterations=1))
+    run.join()
+    run.feed(ev.Interrupt())
+    actions = run.feed(ev.Gone("a", "killed"))
+    assert only(actions, act.Conclude)[0].outcome is Outcome.LOST
+    assert only(actions, act.RunOver)
+
+
+def test_two_workers_cannot_have_one_name():
+    """While the first is alive the second is told so; it may take over once the first is missed."""
+    run = Run(expected=2, silence_s=5.0)
+    run.join("a", peer=b"first")
+    assert only(run.join("a", peer=b"second"), act.Dismiss)
+    run.feed(ev.Tick(), after=6)
+    assert only(run.join("a", peer=b"second"), act.Welcome)
+
+
+def test_a_name_belongs_to_its_key():
+    """Another key does not get in under a name that is taken, not even after a loss."""
+    run = Run(expected=2)
+    run.join("a", identity="a")
+    run.feed(ev.Gone("a", "killed"))
+    assert only(run.join("a", identity="b", peer=b"x"), act.Dismiss)[0].final
+
+
+def test_a_worker_does_not_change_its_environment():
+    """A trial is never run by another environment in silence."""
+    run = Run()
+    run.join("a", "bare-metal")
+    run.feed(ev.Gone("a", "killed"))
+    assert only(run.join("a", "control"), act.Dismiss)[0].final
+
+
+def test_a_repeated_hello_gets_the_same_welcome():
+    """A worker whose welcome was late asks again, and is still the same member."""
+    run = Run(expected=2)
+    first = only(run.join("a"), act.Welcome)[0]
+    assert run.join("a") == [first]
+
+
+def test_a_stranger_cannot_join_once_the_run_has_begun():
+    """The roster is fixed when the run begins: load per host must not change in between."""
+    run = Run()
+    run.join("a")
+    dismissal = only(run.join("b"), act.Dismiss)[0]
+    assert not dismissal.final
+
+
+def test_a_heartbeat_of_an_older_epoch_is_answered_with_a_dismissal():
+    """A worker that was given up learns that what it does no longer counts."""
+    run = Run()
+    run.join()
+    old = run.member().epoch
+    run.feed(ev.Gone("a", "killed"))
+    assert only(run.feed(ev.Heard(b"a", old)), act.Dismiss)
+
+
+def test_refusal_ends_the_run_before_anything_ran():
+    """What a worker cannot do calls the run off with its reasons."""
+    run = Run()
+    over = run.feed(ev.Refused(["engine native cannot limit memory"]))[-1]
+    assert (over.status, over.reasons) == ("refused", ("engine native cannot limit memory",))
+
+
+def test_clean_up_that_never_ends_does_not_hang_the_run():
+    """Sweeping has a deadline, and the run says where it was missed."""
+    run = Run(treatment(concurrency=1, iterations=1), sweep_s=60.0, silence_s=1000)
+    run.join()
+    run.finish(0)
+    over = only(run.feed(ev.Tick(), after=61), act.RunOver)[0]
+    assert over.status == "incomplete"
+    assert over.reasons == ("clean-up took too long on a",)
+
+
+def test_after_the_end_everybody_is_sent_away():
+    """Late hellos are answered, late results and beats are ignored."""
+    run = Run(treatment(concurrency=1, iterations=1))
+    run.join()
+    run.finish(0)
+    run.swept()
+    assert only(run.join("late"), act.Dismiss)
+    assert run.feed(ev.Tick()) == []
+
+
+def test_trials_without_any_worker_left_are_lost_and_end_the_run():
+    """When the last worker is given up, what remains of the plan is lost, at once."""
+    run = Run(*(treatment(place, concurrency=1, iterations=2) for place in range(3)), rejoin_s=1.0)
+    run.join()
+    run.feed(ev.Gone("a", "killed"))
+    run.feed(ev.Tick(), after=2)
+    assert [note["not_started"] for note in run.notes("trial-end")] == [1, 2, 2]
+    assert run.coordinator.phase is Phase.OVER
+
+
+def test_planned_jobs_follow_from_the_roster():
+    """Iterations are per slot and worker; an open-ended trial has no number."""
+    run = Run(treatment(concurrency=2, iterations=3), expected=2)
+    run.join("a")
+    run.join("b")
+    assert run.coordinator.planned_jobs() == 12
+    timed = Run(treatment(run_seconds=1.0))
+    timed.join()
+    assert timed.coordinator.planned_jobs() is None
