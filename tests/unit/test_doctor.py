@@ -3,6 +3,7 @@
 import argparse
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from bench_worker.doctor.scene import parse_process
 from bench_worker.engines.base import EngineStatus
 from bench_worker.host_files import RecordedFiles, Space
 from bench_worker.questions import doctor as question
+from bench_worker.sampler import COLUMNS
 
 CPU = "/sys/devices/system/cpu"
 CLOCK = "/sys/devices/system/clocksource/clocksource0"
@@ -323,3 +325,9 @@ def test_json_is_the_findings(monkeypatch, capsys):
     """--format json gives the findings as they are, with the same exit code."""
     assert run_doctor(monkeypatch, FINDINGS, form="json")[0] == 3
     assert json.loads(capsys.readouterr().out) == FINDINGS
+
+
+def test_page_knows_every_check_and_column():
+    """docs/doctor.rst says of every check when it is grave, and of every column of a sample what it means."""
+    page = (Path(__file__).parents[2] / "docs" / "doctor.rst").read_text()
+    assert [name for name in (*(check.name for check in CHECKS), *COLUMNS) if f"``{name}``" not in page] == []
