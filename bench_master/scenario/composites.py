@@ -130,10 +130,11 @@ class Command(Shape):
     def schema(self) -> dict[str, Any]:
         word = Text(may_be_empty=True).schema()
         return {
+            "title": "command",
             "anyOf": [
                 {"type": ["string", "number", "boolean"], "pattern": "[^ ]"},
                 {"type": "array", "items": word, "minItems": 1},
-            ]
+            ],
         }
 
     def label(self, value: Any) -> Scalar:
@@ -211,7 +212,7 @@ class Record(Shape):
 
     @property
     def expected(self) -> str:
-        return f"{self.what}: a mapping with the keys {', '.join(field.name for field in self.fields)}"
+        return f"a {self.what}: a mapping with the keys {', '.join(field.name for field in self.fields)}"
 
     def field(self, name: str) -> Field:
         """Return the field called `name`; raise `KeyError`."""
@@ -227,13 +228,13 @@ class Record(Shape):
         read = {}
         for key, value_node in node.values.items():
             if key not in known:
-                hint = did_you_mean(key, known) or f"; the keys of {self.what} are: {', '.join(known)}"
-                findings.add(node.key_places[key], f"unknown key '{key}' in {self.what}{hint}")
+                hint = did_you_mean(key, known) or f"; the keys of a {self.what} are: {', '.join(known)}"
+                findings.add(node.key_places[key], f"unknown key '{key}' in the {self.what}{hint}")
                 continue
             read[key] = Given(known[key].shape.read(value_node, findings), value_node.place)
         for field in self.fields:
             if field.required and field.name not in node.values:
-                findings.add(node.place, f"key '{field.name}' is missing in {self.what}: {field.help}")
+                findings.add(node.place, f"key '{field.name}' is missing in the {self.what}: {field.help}")
         for rule in self.rules:
             rule.check(node, findings)
         return read
@@ -244,7 +245,8 @@ class Record(Shape):
             properties[field.name] = field.shape.schema() | {"description": field.help}
             if field.default is not None:
                 properties[field.name]["default"] = field.default
-        schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        schema: dict[str, Any] = {"title": self.what, "type": "object", "properties": properties}
+        schema["additionalProperties"] = False
         required = [field.name for field in self.fields if field.required]
         if required:
             schema["required"] = required

@@ -83,7 +83,7 @@ def scenario_format() -> ScenarioFormat:
         ),
     )
     job = Record(
-        "a job",
+        "job",
         (*own, *settings, engines, matrix_field),
         (
             OneOf(("operations", "workload"), required=True),
@@ -93,7 +93,7 @@ def scenario_format() -> ScenarioFormat:
         ),
     )
     scenario = Record(
-        "the scenario",
+        "scenario",
         (
             Field("name", Text("a name"), "what the scenario is called in reports", required=True),
             Field("description", Text("a text"), "what it weighs and why"),

@@ -157,6 +157,7 @@ class MatrixShape(Shape):
         }
         engine, environment = self.engine.schema(), self.environment.schema()
         entry = {
+            "title": "cell",
             "type": "object",
             "properties": {**single, _ENGINE: engine, _ENVIRONMENT: environment},
             "patternProperties": prefixed,
@@ -166,6 +167,7 @@ class MatrixShape(Shape):
         several = {key: {"type": "array", "items": value, "minItems": 1} for key, value in single.items()}
         listed = {"type": "array", "items": entry}
         return {
+            "title": "matrix",
             "type": "object",
             "properties": {**several, "include": listed, "exclude": listed},
             "patternProperties": {

@@ -99,7 +99,7 @@ class OperationShape(Shape):
             findings.add(node.place, f"'{kind}' takes no option: write '{kind}' alone, not {quoted(node)}")
             return INVALID
         if isinstance(node, Entries):
-            read = Record(f"'{kind}'", (field,)).read(node, findings)
+            read = Record(f"operation '{kind}'", (field,)).read(node, findings)
             if field.name in read:
                 return read[field.name].value
             return INVALID if field.required else None
@@ -107,14 +107,15 @@ class OperationShape(Shape):
 
     def schema(self) -> dict[str, Any]:
         alone = [kind for kind in OPERATIONS if kind not in _OPTIONS or not _OPTIONS[kind].required]
-        return {"anyOf": [{"enum": alone}, *(self._schema_of(kind) for kind in OPERATIONS)]}
+        forms = [{"enum": alone}, *(self._schema_of(kind) for kind in OPERATIONS)]
+        return {"title": "operation", "anyOf": forms}
 
     @staticmethod
     def _schema_of(kind: str) -> dict[str, Any]:
         field = _OPTIONS.get(kind)
         value: dict[str, Any] = {"type": "null"}
         if field is not None:
-            forms = [field.shape.schema(), Record(kind, (field,)).schema()]
+            forms = [field.shape.schema(), Record(f"operation '{kind}'", (field,)).schema()]
             value = {"anyOf": [*forms, value] if not field.required else forms}
         return {"type": "object", "properties": {kind: value}, "required": [kind], "additionalProperties": False}
 
@@ -143,7 +144,7 @@ class OperationsShape(Shape):
         return INVALID if complaints else named([one.value for one in given])
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "array", "items": OperationShape().schema(), "minItems": 1}
+        return {"title": "operations", "type": "array", "items": OperationShape().schema(), "minItems": 1}
 
     def label(self, value: Any) -> Scalar:
         return shortened("+".join(operation.name for operation in value))

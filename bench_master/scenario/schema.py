@@ -7,6 +7,8 @@ from typing import Any, Final
 from bench_master.scenario.format import scenario_format
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_OF_THE_USE: Final = ("description", "default")
+"""What is said of a part where it is used, not where it is defined."""
 
 
 def scenario_schema() -> dict[str, Any]:
@@ -15,10 +17,29 @@ def scenario_schema() -> dict[str, Any]:
     It knows the engines and workloads that are installed here. What relates one part of a scenario to another
     (whether an order of operations can work, say) only the loader sees.
     """
-    shapes = scenario_format()
+    definitions: dict[str, Any] = {}
+    parts = scenario_format().scenario.schema()
+    root = {key: _referring(value, definitions) for key, value in parts.items() if key != "title"}
     return {
         "$schema": DIALECT,
         "title": "Weighbridge scenario",
         "description": "What to run, where, how often, in which order.",
-        **shapes.scenario.schema(),
+        **root,
+        "$defs": dict(sorted(definitions.items())),
     }
+
+
+def _referring(part: Any, definitions: dict[str, Any]) -> Any:
+    """Return a part of a schema with each titled part below it moved to `definitions` and referred to."""
+    if isinstance(part, list):
+        return [_referring(item, definitions) for item in part]
+    if not isinstance(part, dict):
+        return part
+    title = part.get("title")
+    inner = {key: _referring(value, definitions) for key, value in part.items()}
+    if not isinstance(title, str):
+        return inner
+    name = "".join(letter if letter.isalnum() else "-" for letter in title).strip("-")
+    definition = {key: value for key, value in inner.items() if key not in _OF_THE_USE}
+    assert definitions.setdefault(name, definition) == definition
+    return {"$ref": f"#/$defs/{name}"} | {key: inner[key] for key in _OF_THE_USE if key in inner}

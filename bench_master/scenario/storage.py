@@ -40,7 +40,7 @@ class OrNothing(Shape):
 
 
 _RECORD: Final = Record(
-    "storage",
+    "storage entry",
     (
         Field("volume", OrNothing(Text("a volume's name", "^[A-Za-z0-9][A-Za-z0-9_.+-]+$", bare=()), ""), "a volume"),
         Field("host", Text("an absolute path", _ABSOLUTE, bare=()), "a directory of the host"),

@@ -1,0 +1,104 @@
+"""``list-workloads``: the guest benchmarks that are installed, and what each can be told and gives."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from bench_common.units import format_duration, format_size
+from bench_master.table import choose_format, tab_separated, wrapped_table
+from workloads.registry import workload, workload_classes
+
+if TYPE_CHECKING:
+    import argparse
+
+    from workloads.base import Parameter, Workload
+
+NAME = "list-workloads"
+HELP = "list the guest benchmarks, or one's parameters and metrics"
+
+COLUMNS = ("WORKLOAD", "IMAGE", "SUMMARY")
+PARAMETER_COLUMNS = ("PARAMETER", "TYPE", "DEFAULT", "WHAT IT IS")
+METRIC_COLUMNS = ("METRIC", "UNIT", "BETTER", "WHAT IT IS")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("workload", nargs="?", metavar="NAME", help="show this one's parameters and metrics")
+    parser.add_argument(
+        "--format",
+        choices=("table", "tsv", "json"),
+        help="table (the default on a terminal), tsv (the default elsewhere) or json",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the workloads, or one of them."""
+    chosen = choose_format(arguments.format)
+    lines = _all(chosen) if arguments.workload is None else _one(workload(arguments.workload), chosen)
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _all(chosen: str) -> list[str]:
+    classes = workload_classes()
+    if chosen == "json":
+        return [json.dumps([_facts(each) for each in classes.values()], indent=2)]
+    rows = [(name, each.image, each.summary) for name, each in classes.items()]
+    return wrapped_table(COLUMNS, rows) if chosen == "table" else tab_separated([COLUMNS, *rows])
+
+
+def _one(chosen_workload: Workload, chosen: str) -> list[str]:
+    kind = type(chosen_workload)
+    if chosen == "json":
+        parameters = [asdict(parameter) for parameter in kind.parameters]
+        metrics = [asdict(metric) for metric in kind.metrics]
+        return [json.dumps({**_facts(kind), "parameters": parameters, "metrics": metrics}, indent=2)]
+    parameter_rows = [(each.name, type_of(each), default_of(each), each.help) for each in kind.parameters]
+    metric_rows = [(each.name, each.unit, each.direction, each.help) for each in kind.metrics]
+    if chosen == "tsv":
+        marked = [("parameter", *row) for row in parameter_rows] + [("metric", *row) for row in metric_rows]
+        return tab_separated([("KIND", "NAME", "TYPE OR UNIT", "DEFAULT OR DIRECTION", "WHAT IT IS"), *marked])
+    return [
+        f"{kind.name}: {kind.summary}",
+        f"image {kind.image}; natively it needs {kind.binary} on PATH",
+        "",
+        *wrapped_table(PARAMETER_COLUMNS, parameter_rows),
+        "",
+        *wrapped_table(METRIC_COLUMNS, metric_rows),
+    ]
+
+
+def _facts(kind: type[Workload]) -> dict[str, str]:
+    return {"name": kind.name, "summary": kind.summary, "image": kind.image, "binary": kind.binary}
+
+
+def type_of(parameter: Parameter) -> str:
+    """Return a parameter's type with its bounds, as a person reads them: ``int 1..64``, ``size >= 1MiB``."""
+    if parameter.choices:
+        return "|".join(parameter.choices)
+    low = None if parameter.minimum is None else shown(parameter, parameter.minimum)
+    high = None if parameter.maximum is None else shown(parameter, parameter.maximum)
+    if low is not None and high is not None:
+        return f"{parameter.type} {low}..{high}"
+    if low is not None:
+        return f"{parameter.type} >= {low}"
+    return parameter.type if high is None else f"{parameter.type} <= {high}"
+
+
+def default_of(parameter: Parameter) -> str:
+    """Return a parameter's default as a scenario would write it."""
+    return "-" if parameter.default is None else shown(parameter, parameter.default)
+
+
+def shown(parameter: Parameter, value: str | float | bool) -> str:  # noqa: FBT001  a value, not a switch
+    """Return a parameter's value (base units) as a scenario would write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value or "''"
+    if parameter.type == "size":
+        return format_size(int(value))
+    return format_duration(value) if parameter.type == "duration" else f"{value:.12g}"

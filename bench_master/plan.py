@@ -1,0 +1,130 @@
+"""The plan of a run: every trial of every treatment in the order that the seed decides, before anything is touched.
+
+Blocks are rounds: round 3 of one treatment belongs beside round 3 of all others, whatever the order, so that an
+analysis can pair them. Warm-up rounds come first and are numbered with the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench_common.spec import Guest, Operation, Treatment
+from bench_common.units import format_duration
+from workloads.registry import workload
+from workloads.script import script_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench_master.scenario.model import Order, Scenario
+
+OPERATION_S: Final = 0.1
+"""What an operation is taken to cost where nothing is known, in seconds: a container engine's order of magnitude."""
+UNKNOWN_STEP_S: Final = 10.0
+"""What a benchmark whose length nobody can know is taken to last, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One independent measurement of a treatment: the `index`-th of the run, in round `block`, of `treatment`."""
+
+    index: int
+    treatment: int
+    block: int
+    warmup: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every trial of a run in the order in which it is to be done. The same scenario and seed give an equal plan."""
+
+    treatments: tuple[Treatment, ...]
+    trials: tuple[Trial, ...]
+    order: Order
+    seed: int
+
+    def jobs_in(self, trial: Trial, workers: int) -> int | None:
+        """Return how many jobs a trial has when `workers` workers share it; None where time alone ends it."""
+        treatment = self.treatments[trial.treatment]
+        if treatment.iterations is not None:
+            return treatment.iterations * treatment.concurrency * workers
+        return treatment.operation_count
+
+
+def make_plan(scenario: Scenario, seed: int) -> Plan:
+    """Return the plan of a scenario; `seed` fixes every random choice in it.
+
+    ``interleaved``: each round holds every treatment once, shuffled. ``as-written``: the same rounds, not shuffled.
+    ``blocked``: all trials of one treatment, then all of the next, as written. A treatment with fewer repeats than
+    others is in the first rounds only.
+    """
+    placed = list(_rounds(scenario))
+    if scenario.order == "blocked":
+        placed.sort(key=lambda one: one[1])
+    elif scenario.order == "interleaved":
+        placed = _shuffled(placed, seed)
+    trials = tuple(Trial(index, treatment, block, warmup) for index, (block, treatment, warmup) in enumerate(placed))
+    return Plan(scenario.treatments, trials, scenario.order, seed)
+
+
+def _rounds(scenario: Scenario) -> Iterator[tuple[int, int, bool]]:
+    """Yield (round, treatment, whether it warms up), round by round and as written within each."""
+    warmups = max(scenario.warmup, default=0)
+    for number in range(warmups + max(scenario.repeats, default=0)):
+        for treatment, (warmup, repeats) in enumerate(zip(scenario.warmup, scenario.repeats, strict=True)):
+            if number < warmups:
+                if number < warmup:
+                    yield number, treatment, True
+            elif number - warmups < repeats:
+                yield number, treatment, False
+
+
+def _shuffled(placed: list[tuple[int, int, bool]], seed: int) -> list[tuple[int, int, bool]]:
+    """Return the trials with each round in an order of its own. Python keeps `random()` stable over its versions."""
+    draw = random.Random(seed)  # noqa: S311  an order is drawn, no secret
+    keyed = [(block, draw.random(), treatment, warmup) for block, treatment, warmup in placed]
+    return [(block, treatment, warmup) for block, _, treatment, warmup in sorted(keyed)]
+
+
+def estimate_seconds(plan: Plan, workers: int) -> tuple[float, list[str]]:
+    """Return about how long the plan takes on `workers` workers, in seconds, and what that rests on."""
+    assumptions: dict[str, None] = {}
+    per_trial = [_trial_seconds(treatment, workers, assumptions) for treatment in plan.treatments]
+    return sum(per_trial[trial.treatment] for trial in plan.trials), list(assumptions)
+
+
+def _trial_seconds(treatment: Treatment, workers: int, assumptions: dict[str, None]) -> float:
+    if treatment.run_seconds is not None:
+        return treatment.run_seconds
+    rounds: float = treatment.iterations or 0
+    if treatment.operation_count is not None:
+        rounds = math.ceil(treatment.operation_count / (treatment.concurrency * max(1, workers)))
+    return rounds * sum(_operation_seconds(one, treatment, assumptions) for one in script_of(treatment))
+
+
+def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: dict[str, None]) -> float:
+    if operation.kind == "sleep":
+        return operation.seconds or 0.0
+    assumptions[f"an operation takes about {format_duration(OPERATION_S)}, also while others are in flight"] = None
+    if operation.kind == "stop":
+        assumptions["'stop' never has to wait for its grace period to end"] = None
+    if isinstance(treatment.job, Guest) and operation.argv:
+        job = treatment.job
+        expected = workload(job.workload).expected_seconds(job.params)
+        if expected is None:
+            text = f"nobody can know how long {job.workload} takes; counted as {format_duration(UNKNOWN_STEP_S)}"
+            assumptions[text] = None
+        return OPERATION_S + (UNKNOWN_STEP_S if expected is None else expected)
+    if operation.kind in {"wait", "exec"}:
+        assumptions[f"the commands of '{operation.kind}' end at once"] = None
+    return OPERATION_S
+
+
+def render_plan(scenario: Scenario, plan: Plan, workers: int) -> str:
+    """Return the plan as text for a person, in 80 columns; see `bench_master.plan_text`."""
+    from bench_master.plan_text import plan_text
+
+    return plan_text(scenario, plan, workers)

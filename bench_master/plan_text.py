@@ -1,0 +1,128 @@
+"""The plan as a person reads it before anything is touched: treatments, trials, jobs, order, time, notes."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+from bench_common.units import format_duration
+from bench_master.plan import estimate_seconds
+from bench_master.table import WIDTH, counted, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench_common.spec import Treatment
+    from bench_master.plan import Plan
+    from bench_master.scenario.model import Scenario
+
+_HEAD: Final = 13
+MAX_TREATMENTS_SHOWN: Final = 40
+MAX_ROUNDS_SHOWN: Final = 8
+
+
+def plan_text(scenario: Scenario, plan: Plan, workers: int) -> str:
+    """Return the plan as text of at most 80 columns, ending in a newline."""
+    lines = [*_head(scenario, plan, workers), "", *_treatments(scenario, plan, workers), "", *_order(plan)]
+    if scenario.notes:
+        lines += ["", "Notes", *(line for note in scenario.notes for line in _wrapped("  - ", note))]
+    return "\n".join(lines) + "\n"
+
+
+def _head(scenario: Scenario, plan: Plan, workers: int) -> Iterator[str]:
+    yield from _field("Scenario", scenario.name)
+    yield from _field("", scenario.path)
+    if scenario.description:
+        yield from _field("", scenario.description)
+    measured = sum(not trial.warmup for trial in plan.trials)
+    warmup = len(plan.trials) - measured
+    counts = [plan.jobs_in(trial, workers) for trial in plan.trials]
+    jobs = sum(count or 0 for count in counts)
+    timed = sum(count is None for count in counts)
+    trials = counted(measured, "trial") + (f" and {counted(warmup, 'warm-up trial')}" if warmup else "")
+    yield from _field("Size", f"{counted(len(plan.treatments), 'treatment')}, {trials}, {_jobs(jobs, timed)}")
+    yield from _field("Workers", f"{workers}" if workers != 1 else "1, so jobs and time are those of one worker")
+    yield from _field("Order", f"{plan.order}, seed {plan.seed}")
+    seconds, assumptions = estimate_seconds(plan, workers)
+    about = format_duration(round(seconds) if seconds >= 1 else round(seconds, 3))
+    yield from _field("Time", f"about {about}{', if:' if assumptions else ''}")
+    for assumption in assumptions:
+        yield from _wrapped(" " * _HEAD + "- ", assumption)
+    for threshold in scenario.thresholds:
+        yield from _field("Threshold", threshold)
+
+
+def _jobs(jobs: int, timed: int) -> str:
+    if not timed:
+        return counted(jobs, "job")
+    return (f"{counted(jobs, 'job')} and " if jobs else "") + f"what {counted(timed, 'timed trial')} can hold"
+
+
+def _treatments(scenario: Scenario, plan: Plan, workers: int) -> Iterator[str]:
+    shown = plan.treatments[:MAX_TREATMENTS_SHOWN]
+    keys = list(dict.fromkeys(key for treatment in shown for key in treatment.labels))
+    figures = [
+        (
+            str(scenario.repeats[one.index]),
+            str(scenario.warmup[one.index]),
+            _per_trial(one, workers),
+            f"{one.concurrency}",
+        )
+        for one in shown
+    ]
+    titles = ("trials", "warm-up", "jobs/trial", "in flight")
+    columns = [(str(one.index), *(_shown(one, key) for key in keys)) for one in shown]
+    rows = [(*left, *right) for left, right in zip(columns, figures, strict=True)]
+    lines = table(("#", *keys, *titles), rows, right=("#", *titles))
+    if max(map(len, lines)) <= WIDTH:
+        yield from lines
+    else:
+        for one, figure in zip(shown, figures, strict=True):
+            counts = ", ".join(f"{title} {count}" for title, count in zip(titles, figure, strict=True))
+            yield from _wrapped(f"{one.index:>3}  ", f"{one.title}  ({counts})")
+    if len(shown) < len(plan.treatments):
+        yield f"... and {len(plan.treatments) - len(shown)} more treatments"
+
+
+def _shown(treatment: Treatment, key: str) -> str:
+    value = treatment.labels.get(key, "-")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _per_trial(treatment: Treatment, workers: int) -> str:
+    if treatment.run_seconds is not None:
+        return f"for {format_duration(treatment.run_seconds)}"
+    if treatment.operation_count is not None:
+        return str(treatment.operation_count)
+    return str((treatment.iterations or 0) * treatment.concurrency * workers)
+
+
+def _order(plan: Plan) -> Iterator[str]:
+    yield "Trials in order, by the numbers above; a line is a round, w a warm-up round"
+    rounds: Sequence[tuple[tuple[int, bool], str]] = [
+        (key, " ".join(str(trial.treatment) for trial in trials))
+        for key, trials in itertools.groupby(plan.trials, key=lambda trial: (trial.block, trial.warmup))
+    ]
+    if plan.order == "blocked":
+        yield from _wrapped("  ", _runs(plan))
+        return
+    for (block, warmup), treatments in rounds[:MAX_ROUNDS_SHOWN]:
+        text = textwrap.shorten(treatments, width=3 * (WIDTH - 8), placeholder=" ...")
+        yield from _wrapped(f"{block + 1:>5}{'w' if warmup else ' '}  ", text)
+    if len(rounds) > MAX_ROUNDS_SHOWN:
+        yield f"  ... and {len(rounds) - MAX_ROUNDS_SHOWN} more rounds"
+
+
+def _runs(plan: Plan) -> str:
+    runs = [(key, len(list(group))) for key, group in itertools.groupby(trial.treatment for trial in plan.trials)]
+    text = ", ".join(f"{treatment} x {count}" for treatment, count in runs)
+    return textwrap.shorten(text, width=5 * WIDTH, placeholder=" ...")
+
+
+def _field(name: str, text: str) -> list[str]:
+    return _wrapped(f"{name:<{_HEAD}}", text)
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]
