@@ -137,20 +137,24 @@ class Channel:
                 except zmq.ZMQError as error:
                     log.debug("a queued message could not be sent: %s", error)
                 self._queue.popleft()
-            messages: list[Frames] = []
-            receive = self._socket.recv_multipart
-            with contextlib.suppress(zmq.Again):
-                while len(messages) < MAX_DRAIN:
-                    messages.append(receive(zmq.NOBLOCK, copy=False))
-            if messages and self._receiver is not None:
-                try:
-                    self._receiver(messages)
-                except Exception:  # this is the boundary that must survive whatever came in
-                    log.exception("a batch of %d messages could not be handled", len(messages))
+            if self._receiver is not None:
+                self._receive(self._receiver)
         finally:
             self._draining = False
         if not self._is_closed() and self._readable():
             self._schedule()
+
+    def _receive(self, receiver: Receiver) -> None:
+        messages: list[Frames] = []
+        receive = self._socket.recv_multipart
+        with contextlib.suppress(zmq.Again):
+            while len(messages) < MAX_DRAIN:
+                messages.append(receive(zmq.NOBLOCK, copy=False))
+        if messages:
+            try:
+                receiver(messages)
+            except Exception:  # this is the boundary that must survive whatever came in
+                log.exception("a batch of %d messages could not be handled", len(messages))
 
     def _is_closed(self) -> bool:
         """Whether a receiver closed it (asked as a call, since a drain cannot see its own attribute change)."""

@@ -1,7 +1,8 @@
 """The offset between two hosts' monotonic clocks, from four stamps an exchange.
 
 Source: RFC 5905 (NTP), section 8. With t1 sent and t4 received here, t2 received and t3 sent there, the other
-clock is ahead of ours by ((t2 - t1) + (t3 - t4)) / 2, and that is off by at most half of the round trip (t4 - t1) - (t3 - t2).
+clock is ahead of ours by ((t2 - t1) + (t3 - t4)) / 2, and that is off by at most half of the round trip,
+(t4 - t1) - (t3 - t2).
 The exchange with the shortest round trip of the last few is the one to believe.
 """
 

@@ -99,6 +99,7 @@ class Agent:
 
     def serve(self) -> int:
         """Serve masters until told to stop; return the exit code."""
+        _reap()
         helpers = [gevent.spawn(self._read_inbox), gevent.spawn(self._sample)]
         alone_since = monotonic()
         try:
@@ -361,6 +362,12 @@ class Agent:
         if loop["time_ns"]:
             units = {"time_ns": "ns", "busy_share": "1", "lag_max_ns": "ns"}
             self._send("samples", run.epoch, source="loop", columns=loop, units=units)
+
+
+def _reap() -> None:
+    """Remove what runs that are dead left on this host, before anything of ours is there."""
+    for leftover in discard_all().removed:
+        log.warning("removed %s %s, left by run %s", leftover.what, leftover.name, leftover.run_id)
 
 
 def _swept(run_id: str) -> tuple[int, list[str]]:

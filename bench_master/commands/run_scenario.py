@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
-import json
 import logging
 import secrets
 import shlex
@@ -21,12 +19,12 @@ import gevent
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.spec import Treatment
-from bench_common.thresholds import evaluate
+from bench_common.statsfile import StatsFile
 from bench_common.units import parse_duration
 from bench_master.coordinator import Policy
 from bench_master.plan import Plan, make_plan, render_plan
 from bench_master.progress.view import MODES, choose_view
-from bench_master.reports import report_formats, write_report
+from bench_master.reports import ReportSource, report_formats, report_named
 from bench_master.run.access import load_keys
 from bench_master.run.endpoints import Endpoints, Ports
 from bench_master.run.header import build_header, operation_names
@@ -163,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
     result = _run_plan(scenario, plan, stats, arguments)
-    return _conclude(result, scenario, arguments)
+    return _conclude(result, arguments)
 
 
 def _count(text: str) -> int:
@@ -355,7 +353,7 @@ def _take_signals(session: Session) -> None:
     gevent.signal_handler(signal.SIGHUP, session.terminate)
 
 
-def _conclude(result: Result, scenario: Scenario, arguments: argparse.Namespace) -> int:
+def _conclude(result: Result, arguments: argparse.Namespace) -> int:
     """Show the report; return the exit code that the run's end, its thresholds and its results call for."""
     if result.status == "refused":
         text = "this plan cannot be run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
@@ -365,8 +363,10 @@ def _conclude(result: Result, scenario: Scenario, arguments: argparse.Namespace)
             return int(ExitCode.INTERRUPTED)
         raise InfrastructureError("the run did not begin: " + "; ".join(result.reasons))
     report_format = arguments.format or ("csv" if arguments.csv else "text")
+    source = ReportSource(StatsFile(result.stats), arguments.pctile)
     if not arguments.no_report:
-        write_report(result.stats, sys.stdout, report_format, pctile=arguments.pctile)
+        report_named(report_format).write(source, sys.stdout)
+        sys.stdout.flush()
     if not arguments.quiet:
         sys.stderr.write(f"stats file: {result.stats}\n")
         if not arguments.no_report:
@@ -377,23 +377,18 @@ def _conclude(result: Result, scenario: Scenario, arguments: argparse.Namespace)
         return int(ExitCode.INTERRUPTED)
     if result.status != "complete":
         return int(ExitCode.INFRASTRUCTURE)
-    return _judge(result.stats, scenario, arguments)
+    return _judge(source, noop=arguments.noop)
 
 
-def _judge(stats: Path, scenario: Scenario, arguments: argparse.Namespace) -> int:
+def _judge(source: ReportSource, *, noop: bool) -> int:
     """Return the exit code of a complete run: what gave no result at all is no success, nor is a missed threshold."""
-    text = io.StringIO()
-    write_report(stats, text, "json", pctile=arguments.pctile)
-    report = json.loads(text.getvalue())
-    barren = [row["treatment"] for row in report["treatments"] if not row["jobs"]["done"]]
+    treatments = source.document["treatments"]
+    barren = sum(not row["jobs"]["done"] for row in treatments)
     if barren:
-        sys.stderr.write(
-            f"bench-master: no job was done in {len(barren)} of {len(report['treatments'])} treatments\n"
-        )
+        sys.stderr.write(f"bench-master: no job was done in {barren} of {len(treatments)} treatments\n")
         return int(ExitCode.INFRASTRUCTURE)
-    if arguments.noop:
+    if noop:
         return int(ExitCode.OK)
-    failed = [verdict for verdict in evaluate(report, scenario.thresholds) if not verdict.passed]
-    for verdict in failed:
-        sys.stderr.write(f"bench-master: threshold failed: {verdict.message}\n")
-    return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
+    for verdict in source.failed_thresholds:
+        sys.stderr.write(f"bench-master: threshold failed: {verdict['message']}\n")
+    return int(ExitCode.THRESHOLD if source.failed_thresholds else ExitCode.OK)

@@ -362,8 +362,6 @@ class Coordinator:
 
     def _advance(self, now: float) -> list[act.Action]:
         """End the trial when every share is over, and begin what follows."""
-        if self.phase is not Phase.RUNNING or self.trial is None:
-            return []
         actions: list[act.Action] = []
         while self.trial is not None and all(self._over_for(share, now) for share in self.shares.values()):
             actions += self._end_trial()
