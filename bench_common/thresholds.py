@@ -82,7 +82,10 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a threshold on one treatment (its title; empty where no treatment was found)."""
+    """What became of a threshold on one treatment (its title; empty where no treatment was found).
+
+    The message stands for itself: figure, value, limit and treatment.
+    """
 
     threshold: str
     treatment: str
@@ -261,13 +264,11 @@ def _verdict(threshold: Threshold, entry: Mapping[str, Any], holder: Mapping[str
     path = ".".join(threshold.path)
     value = holder.get(threshold.path[-1])
     if value is None:
-        return Verdict(
-            threshold.text, title, None, passed=False, message=f"{path} has no value (n={holder.get('n', 0)})"
-        )
+        return Verdict(threshold.text, title, None, passed=False, message=f"{path} has no value ({title})")
     unit = _own_unit(threshold, holder)
     factor = _factor(threshold.unit, unit)
     if factor is None:
-        message = f"{path} is in {unit or 'no unit'}, which {threshold.unit!r} cannot be turned into"
+        message = f"{path} is in {unit or 'no unit'}, into which {threshold.unit!r} cannot be turned ({title})"
         return Verdict(threshold.text, title, value, passed=False, message=message)
     limit = threshold.value * factor
     suffix = f" {unit}" if unit else ""
@@ -276,7 +277,7 @@ def _verdict(threshold: Threshold, entry: Mapping[str, Any], holder: Mapping[str
         treatment=title,
         value=value,
         passed=OPERATORS[threshold.operator](value, limit),
-        message=f"{path} is {value:.6g}{suffix}, wanted {threshold.operator} {limit:.6g}{suffix}",
+        message=f"{path} is {value:.6g}{suffix}, wanted {threshold.operator} {limit:.6g}{suffix} ({title})",
     )
 
 

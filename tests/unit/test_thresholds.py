@@ -93,8 +93,8 @@ def test_a_threshold_is_judged_for_each_treatment_it_speaks_of(text, expected):
         ("jobs.failed == 0 where engine=podman", "no treatment has engine=podman"),
         ("operations.strat.p95_s < 1", "no treatment has operations.strat (did you mean 'start'?); there is: start"),
         ("metrics.nothing.median < 1 where engine=docker", "there is: latency"),
-        ("metrics.latency.median < 5MiB", "cannot be turned into"),
-        ("operations.start.p95_s < 1 where engine=native", "has no value (n=0)"),
+        ("metrics.latency.median < 5MiB", "into which 'MiB' cannot be turned"),
+        ("operations.start.p95_s < 1 where engine=native", "has no value (engine=native"),
         ("nonsense", "is not of the form"),
     ],
 )
@@ -112,9 +112,9 @@ def test_a_report_without_treatments_fails_every_threshold():
 
 
 def test_a_verdict_says_what_was_found_and_wanted():
-    """The message holds the value and the limit in the figure's own unit."""
+    """The message holds the value and the limit in the figure's own unit, and the treatment."""
     (verdict,) = evaluate(report(), ["operations.start.p95_s < 250ms where engine=docker"])
-    assert verdict.message == "operations.start.p95_s is 0.4 s, wanted < 0.25 s"
+    assert verdict.message.startswith("operations.start.p95_s is 0.4 s, wanted < 0.25 s (engine=docker")
 
 
 def test_the_percentiles_that_thresholds_need_are_known_beforehand():

@@ -1,0 +1,91 @@
+"""`bench-master report-scenario`: look again at what a run gave."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from pathlib import Path
+
+from bench_common.errors import ExitCode, UsageError
+from bench_common.statsfile import StatsFile
+from bench_master.reports import ReportSource, report_formats, report_named
+from bench_master.reports.rate import write_rate_histogram
+from bench_master.summary import DEFAULT_PERCENTILE
+
+NAME = "report-scenario"
+HELP = "print the report of a stats file"
+
+EPILOG = """\
+A damaged or unfinished stats file is reported as far as it can be read, and the report says so.
+
+Exit codes: 0 ok, 1 a threshold of the scenario failed, 2 usage error, 3 the stats file cannot be read.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "-s", "--stats-file", required=True, type=Path, metavar="STATS", help="the stats file of a run (*.stats.gz)"
+    )
+    parser.add_argument(
+        "-f", "--report-file", type=Path, metavar="FILE", help="write the report to FILE (default: standard output)"
+    )
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument(
+        "--format", default="text", choices=sorted(report_formats()), help="format of the report (default: text)"
+    )
+    formats.add_argument("--csv", action="store_const", const="csv", dest="format", help="the same as --format csv")
+    parser.add_argument(
+        "--pctile", type=percentile, default=DEFAULT_PERCENTILE, metavar="P",
+        help="the percentile to show, above 0 and below 100 (default: 95)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-r", "--rps-histogram", type=Path, metavar="FILE",
+        help="also write the jobs that ended in each second to FILE (tab-separated; commas if it is named *.csv)",
+    )  # fmt: skip
+
+
+def percentile(text: str) -> float:
+    """Return the percentile that `text` says; raise `argparse.ArgumentTypeError`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 100:  # noqa: PLR2004
+        raise argparse.ArgumentTypeError(f"{text!r}: a number above 0 and below 100 expected, such as 95 or 99.9")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write what was asked for; return the exit code."""
+    for path in filter(None, (arguments.report_file, arguments.rps_histogram)):
+        if path.resolve() == arguments.stats_file.resolve():
+            raise UsageError(f"{path}: is the stats file itself; name another file to write to")
+    report = report_named(arguments.format)
+    source = ReportSource(StatsFile(arguments.stats_file), arguments.pctile)
+    # Where there is no header there is no report, and a file to write to is left as it was.
+    _ = source.stats.header
+    if arguments.rps_histogram is not None:
+        _write_rates(source.stats, arguments.rps_histogram)
+    if arguments.report_file is None:
+        report.write(source, sys.stdout)
+    else:
+        with arguments.report_file.open("w", encoding="utf-8", newline="") as out:
+            report.write(source, out)
+    failed = source.failed_thresholds
+    if failed and arguments.format != "text":
+        for verdict in failed:
+            sys.stderr.write(f"bench-master: threshold failed: {verdict['message']}\n")
+    elif failed:
+        sys.stderr.write(f"bench-master: {len(failed)} thresholds failed\n")
+    return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
+
+
+def _write_rates(stats: StatsFile, path: Path) -> None:
+    text = io.StringIO()
+    outside = write_rate_histogram(stats, text, delimiter="," if path.suffix == ".csv" else "\t")
+    path.write_text(text.getvalue(), encoding="utf-8")
+    if outside:
+        sys.stderr.write(f"bench-master: {outside} jobs ended outside of the run and are not in {path}\n")

@@ -1,0 +1,110 @@
+"""Joins jobs with their operations, metrics and errors, which stand in other blocks of the stats file."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from bench_common.records import ErrorRecord, MetricRecord
+from bench_common.stats_rows import Rows
+from bench_common.statsfile import Block
+
+GENERATIONS: Final = 2
+"""How many times a full window may pass by a detail without its job before the detail is given up."""
+
+
+@dataclass(slots=True)
+class Details:
+    """What belongs to one ticket: operations as (place, ok, start_ns, duration_ns), metrics, the error."""
+
+    treatment: int
+    trial: int
+    operations: list[tuple[int, int, int, int]] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    error: dict[str, str] | None = None
+
+
+class JobWindow:
+    """Holds up to `rows` jobs, and whatever comes for jobs that are not there yet or are gone already."""
+
+    def __init__(self, rows: int) -> None:
+        self._limit = rows
+        self._jobs: deque[Rows] = deque()
+        self._held = 0
+        self._operations: list[tuple[int, Rows]] = []
+        self._records: list[tuple[int, MetricRecord | ErrorRecord]] = []
+        self._generation = 0
+
+    def add(self, block: Block) -> Iterator[tuple[Rows, dict[int, Details]]]:
+        """Take a block in; yield the jobs that leave the window, with their details by ticket."""
+        if block.kind == "jobs":
+            self._jobs.append(block.body)
+            self._held += len(block.body)
+            while self._held > self._limit and len(self._jobs) > 1:
+                yield self._leave()
+        elif block.kind == "operations":
+            self._operations.append((self._generation, block.body))
+        else:
+            self._records += [(self._generation, record) for record in block.body]
+
+    def drain(self) -> Iterator[tuple[Rows, dict[int, Details]]]:
+        """Yield the jobs that are left."""
+        while self._jobs:
+            yield self._leave()
+        self._generation += GENERATIONS + 1
+
+    def _leave(self) -> tuple[Rows, dict[int, Details]]:
+        rows = self._jobs.popleft()
+        self._held -= len(rows)
+        self._generation += 1
+        return rows, self._claim(rows["ticket"])
+
+    def expelled(self) -> dict[int, Details]:
+        """Return, and forget, the details that have waited too long for their job."""
+        limit = self._generation - GENERATIONS
+        found: dict[int, Details] = {}
+        for generation, rows in self._operations:
+            if generation < limit:
+                _enter_operations(found, rows)
+        for generation, record in self._records:
+            if generation < limit:
+                _enter_record(found, record)
+        self._operations = [entry for entry in self._operations if entry[0] >= limit]
+        self._records = [entry for entry in self._records if entry[0] >= limit]
+        return found
+
+    def _claim(self, tickets: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> dict[int, Details]:
+        found: dict[int, Details] = {}
+        left = []
+        for generation, rows in self._operations:
+            mine = np.isin(rows["ticket"], tickets)
+            _enter_operations(found, rows[mine])
+            if not mine.all():
+                left.append((generation, rows[~mine]))
+        self._operations = left
+        wanted = set(tickets.tolist()) if self._records else set()
+        others = []
+        for generation, record in self._records:
+            if record.ticket in wanted:
+                _enter_record(found, record)
+            else:
+                others.append((generation, record))
+        self._records = others
+        return found
+
+
+def _enter_operations(found: dict[int, Details], rows: Rows) -> None:
+    for ticket, treatment, trial, *operation in rows.tolist():
+        found.setdefault(ticket, Details(treatment, trial)).operations.append(tuple(operation))
+
+
+def _enter_record(found: dict[int, Details], record: MetricRecord | ErrorRecord) -> None:
+    details = found.setdefault(record.ticket, Details(record.treatment, record.trial))
+    if isinstance(record, MetricRecord):
+        details.metrics[record.name] = record.value
+    else:
+        details.error = {"operation": record.operation, "kind": record.kind, "message": record.message}

@@ -1,0 +1,106 @@
+"""The JSON Lines report: every job on a line of its own, streamed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, TextIO
+
+from bench_common.columns import MAX_ROWS
+from bench_common.records import Outcome, attempt_of, job_id_of
+from bench_common.stats_rows import Rows
+from bench_master.reports import ReportSource
+from bench_master.reports.job_window import Details, JobWindow
+from bench_master.reports.json import finite
+
+WINDOW_ROWS: Final = 2 * MAX_ROWS
+"""Jobs that are held while their operations, metrics and errors come in. They are written within one flush or two."""
+
+
+class JsonLinesReport:
+    """Writes one JSON object a line and job, in the order in which the jobs ended.
+
+    A job's operations, metrics and error stand in other blocks of the file, close by; they are joined within a
+    window of `WINDOW_ROWS` jobs, so memory does not grow with the run. What is further away than that is not lost:
+    it comes on a line of its own with ``"late": true`` and the job's id.
+    """
+
+    name: ClassVar[str] = "jsonl"
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the lines; instants are seconds since the run began."""
+        out.writelines(
+            json.dumps(finite(line), ensure_ascii=False, allow_nan=False) + "\n" for line in job_lines(source)
+        )
+
+
+def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[dict[str, Any]]:
+    """Yield what the report writes."""
+    header = source.stats.header
+    sketch = _Sketch(header)
+    window = JobWindow(window_rows)
+    for block in source.stats.blocks({"jobs", "operations", "metrics", "errors", "host"}):
+        if block.kind == "host":
+            sketch.workers[int(block.body.get("worker", -1))] = block.body.get("worker_id")
+            continue
+        for rows, details in window.add(block):
+            yield from sketch.jobs(rows, details)
+        yield from sketch.late(window.expelled())
+    for rows, details in window.drain():
+        yield from sketch.jobs(rows, details)
+    yield from sketch.late(window.expelled())
+
+
+class _Sketch:
+    """Turns rows into lines with the names that the header knows."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
+        self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
+        self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
+        self.workers: dict[int, Any] = {}
+
+    def jobs(self, rows: Rows, details: Mapping[int, Details]) -> Iterator[dict[str, Any]]:
+        for ticket, treatment, trial, worker, outcome, start_ns, end_ns in rows.tolist():
+            ran = outcome <= Outcome.FAILED
+            line = self._identity(ticket, treatment, trial) | {
+                "worker": self.workers.get(worker, worker),
+                "outcome": Outcome(outcome).name.lower(),
+                "start_s": (start_ns - self._began_ns) / 1e9 if ran or start_ns else None,
+                "duration_s": (end_ns - start_ns) / 1e9 if ran else None,
+            }
+            yield line | self._details(treatment, details.get(ticket))
+
+    def late(self, expelled: Mapping[int, Details]) -> Iterator[dict[str, Any]]:
+        for ticket, found in expelled.items():
+            yield self._identity(ticket, found.treatment, found.trial) | {
+                "late": True,
+                **self._details(found.treatment, found),
+            }
+
+    def _identity(self, ticket: int, treatment: int, trial: int) -> dict[str, Any]:
+        entry = self._trials[trial] if trial < len(self._trials) else (treatment, None, False)
+        labels = self._treatments[treatment].get("labels", {}) if treatment < len(self._treatments) else {}
+        return {
+            "id": job_id_of(ticket),
+            "attempt": attempt_of(ticket),
+            "treatment": labels,
+            "trial": trial,
+            "block": entry[1],
+            "warmup": bool(entry[2]),
+        }
+
+    def _details(self, treatment: int, details: Details | None) -> dict[str, Any]:
+        if details is None:
+            return {"operations": {}, "metrics": {}, "error": None}
+        known = treatment < len(self._treatments)
+        names = self._treatments[treatment].get("operation_names", ()) if known else ()
+        operations = {}
+        for place, ok, start_ns, duration_ns in details.operations:
+            name = names[place] if place < len(names) else f"operation-{place}"
+            operations[name] = {
+                "ok": bool(ok),
+                "start_s": (start_ns - self._began_ns) / 1e9,
+                "duration_s": duration_ns / 1e9,
+            }
+        return {"operations": operations, "metrics": details.metrics, "error": details.error}

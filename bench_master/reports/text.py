@@ -1,0 +1,201 @@
+"""The text report: for a person in front of 80 columns. What is missing or doubtful is said first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final, TextIO
+
+from bench_master.progress.quantities import one_line, printable
+from bench_master.reports import ReportSource
+from bench_master.reports.layout import field, heading, paragraph, significant, size, span
+from bench_master.reports.text_machines import harness_table, load_table
+from bench_master.reports.text_tables import overview, treatment_tables
+
+_FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
+"""What of a host's fingerprint is shown; the rest is in the JSON report."""
+
+_MESSAGE_LINES: Final = 6
+
+
+class TextReport:
+    """Writes the report for people. Plain text without colours, so that it reads alike on paper and in a mail."""
+
+    name: ClassVar[str] = "text"
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the report."""
+        out.writelines(line + "\n" for line in lines(source.document))
+
+
+def lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the report's lines, none longer than the page."""
+    yield from _head(document)
+    common = _common_labels(document["treatments"])
+    names = [_name(entry, common) for entry in document["treatments"]]
+    if len(names) > 1:
+        yield ""
+        if common:
+            yield from paragraph("In every treatment: " + _spelled(common))
+            yield ""
+        yield from overview(document, names)
+    for entry, name in zip(document["treatments"], names, strict=True):
+        yield ""
+        yield from heading(name, "-")
+        yield from _jobs(entry)
+        yield from treatment_tables(entry, document["pctile"])
+    yield from _section("Thresholds", _thresholds(document))
+    yield from _section("Errors", _errors(document, names))
+    yield from _section("Hosts while it ran", load_table(document))
+    yield from _section("The harness itself", harness_table(document))
+    yield from _section("Notes", _notes(document))
+
+
+def _section(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
+    body = list(body)
+    if body:
+        yield ""
+        yield from heading(title, "-")
+        yield from body
+
+
+def _head(document: Mapping[str, Any]) -> Iterator[str]:
+    run, scenario, totals = document["run"], document["scenario"], document["totals"]
+    yield from heading(f"Weighbridge report: {one_line(str(scenario['name']))}", "=")
+    if run["noop"]:
+        yield from _banner("NO-OP", "this is the harness's ceiling. Nothing was executed; no figure is an engine's.")
+    if document["incomplete"]:
+        yield from _banner("INCOMPLETE", "the figures below are of what there is.")
+        for reason in document["incomplete"]:
+            yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
+    if document["warnings"]:
+        yield from _banner("WARNING", "")
+        for warning in document["warnings"]:
+            yield from paragraph(f"- {one_line(warning)}", indent=2, hanging=4)
+    yield ""
+    if scenario["description"]:
+        yield from paragraph(one_line(scenario["description"]))
+        yield ""
+    yield from field("run", f"{run['run_id']}, {_instant(run['created'])}, took {span(totals['duration_s'])}")
+    yield from field("scenario", one_line(str(scenario["path"])))
+    yield from field("order", f"{run['order']}, seed {run['seed']}")
+    yield from field("jobs", _totals(totals))
+    yield from field("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))
+    for host in document["hosts"]:
+        yield from field(f"host {one_line(str(host['worker_id']))}", _host(host))
+        yield from field("", _facts(host["fingerprint"] or {}))
+
+
+def _banner(word: str, text: str) -> list[str]:
+    return ["", *paragraph(f"*** {word}{': ' if text else ''}{text}", hanging=4)]
+
+
+def _instant(text: str | None) -> str:
+    try:
+        return f"{datetime.fromisoformat(str(text)).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return str(text)
+
+
+def _totals(totals: Mapping[str, Any]) -> str:
+    parts = [f"{totals['done']:,} done", f"{totals['failed']:,} failed"]
+    parts += [f"{totals[name]:,} {name}" for name in ("lost", "aborted") if totals[name]]
+    if totals["not_started"]:
+        parts.append(f"{totals['not_started']:,} of them or more never started")
+    text = ", ".join(parts)
+    if totals["warmup"]:
+        text += f"; {totals['warmup']:,} of warm-up, counted in no figure below"
+    return text
+
+
+def _host(host: Mapping[str, Any]) -> str:
+    engines = ", ".join(f"{name} {version}".strip() for name, version in (host["engines"] or {}).items())
+    where = f" ({host['environment']})" if host["environment"] else ""
+    return one_line(f"{host['host']}{where}, {host['slots']} slots; {engines or 'no engine'}")
+
+
+def _facts(fingerprint: Mapping[str, Any]) -> str:
+    told = []
+    for name in _FACTS:
+        value = fingerprint.get(name)
+        if value is None or (name == "hypervisor" and value == "none"):
+            continue
+        words = {"cpu_threads": f"{value} threads", "hypervisor": f"under {value}", "cgroup": f"cgroup {value}"}
+        told.append(size(float(value)) if name == "memory" else words.get(name, str(value)))
+    return one_line("; ".join(told))
+
+
+def _common_labels(treatments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the labels that say the same in every treatment."""
+    if len(treatments) < 2:  # noqa: PLR2004
+        return {}
+    first = treatments[0]["treatment"]
+    others = [entry["treatment"] for entry in treatments[1:]]
+    return {
+        key: value for key, value in first.items() if all(key in other and other[key] == value for other in others)
+    }
+
+
+def _name(entry: Mapping[str, Any], common: Mapping[str, Any]) -> str:
+    """Return what tells a treatment from the others."""
+    own = {key: value for key, value in entry["treatment"].items() if key not in common}
+    return _spelled(own) or one_line(str(entry["title"]))
+
+
+def _spelled(labels: Mapping[str, Any]) -> str:
+    return one_line(" ".join(f"{key}={value}" for key, value in labels.items()))
+
+
+def _jobs(entry: Mapping[str, Any]) -> Iterator[str]:
+    jobs, trials = entry["jobs"], entry["trials"]
+    text = ", ".join(f"{jobs[name]:,} {name}" for name in ("done", "failed", "lost", "aborted"))
+    if jobs["not_started"]:
+        text += f" ({jobs['not_started']:,} never started)"
+    ran = f"{trials['run']}" if trials["run"] == trials["planned"] else f"{trials['run']} of {trials['planned']}"
+    text += f" in {ran} trial{'s' if trials['planned'] != 1 else ''}"
+    if jobs["warmup"]:
+        text += f"; {jobs['warmup']:,} of warm-up left out"
+    yield from paragraph(f"jobs   {text}", indent=2, hanging=9)
+    rate = entry["jobs_per_s"]
+    if rate is not None:
+        yield from paragraph(f"rate   {significant(rate)} jobs/s over {span(entry['busy_s'])} of trials", indent=2)
+    yield ""
+
+
+def _thresholds(document: Mapping[str, Any]) -> Iterator[str]:
+    for verdict in document["thresholds"]:
+        word = "passed" if verdict["passed"] else "FAILED"
+        yield from paragraph(f"{word}  {one_line(verdict['threshold'])}", indent=2, hanging=10)
+        yield from paragraph(one_line(verdict["message"]), indent=10, hanging=12)
+
+
+def _errors(document: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    short = {entry["title"]: name for entry, name in zip(document["treatments"], names, strict=True)}
+    for group in document["errors"]:
+        where = "; ".join(short[title] for title in group["treatments"])
+        warmup = f", {group['warmup']:,} of them in warm-up" if group["warmup"] else ""
+        head = f"{group['count']:,} x {group['operation']}: {group['kind']}{warmup} ({where})"
+        yield from paragraph(one_line(f"{head}, such as job {group['job']}:"), indent=2, hanging=4, lines=4)
+        shown = [line for line in printable(group["message"]).splitlines() if line.strip()]
+        for line in shown[:_MESSAGE_LINES]:
+            yield from paragraph(line.strip(), indent=6, hanging=8, lines=2)
+        if len(shown) > _MESSAGE_LINES:
+            yield f"      ... {len(shown) - _MESSAGE_LINES} more lines in the stats file"
+
+
+def _notes(document: Mapping[str, Any]) -> Iterator[str]:
+    operations = [operation for entry in document["treatments"] for operation in entry["operations"].values()]
+    metrics = [metric for entry in document["treatments"] for metric in entry["metrics"].values()]
+    if any(operation["n"] for operation in operations):
+        yield from _note("n counts successes. Failed operations and failed jobs are counted (err) and enter no time.")
+        yield from _note("`job` is a whole job that was done, from its start to its end on the worker.")
+    if any(operation["p99_marked"] for operation in operations):
+        yield from _note("? marks a p99 of fewer than 1000 values: a few of them decide it.")
+    if not all(operation["percentiles_exact"] for operation in operations):
+        yield from _note("Some percentiles are of a histogram and within 0.2 % of the true value.")
+    if any(metric["n"] for metric in metrics):
+        yield from _note("A metric's n counts trials. + means higher is better, - lower is better.")
+
+
+def _note(text: str) -> list[str]:
+    return paragraph(text, indent=2, hanging=4)

@@ -1,0 +1,87 @@
+"""The tables of the text report that hold results: one line per treatment, per operation, per metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from bench_master.ledger import JOB
+from bench_master.reports.layout import Column, counted, seconds, significant, table
+from bench_master.summary import percentile_name
+
+_DIGITS: Final = 3
+"""Seven times of three digits fit a line; the overview and the other formats have more."""
+
+
+def overview(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return one line for each treatment, to compare at a glance; `names` are what tells them apart."""
+    chosen = percentile_name(document["pctile"])
+    columns = [
+        Column("treatment", left=True), Column("done"), Column("failed"), Column("other"), Column("jobs/s"),
+        Column("job p50"), Column(f"job {chosen}"), Column("job max", spare=True),
+    ]  # fmt: skip
+    rows = []
+    for entry, name in zip(document["treatments"], names, strict=True):
+        jobs, job = entry["jobs"], entry["operations"][JOB]
+        rate = entry["jobs_per_s"]
+        rows.append(
+            [
+                name,
+                counted(jobs["done"]),
+                counted(jobs["failed"]),
+                counted(jobs["lost"] + jobs["aborted"]),
+                "-" if rate is None else significant(rate),
+                *(seconds(job[f"{figure}_s"]) for figure in ("p50", chosen, "max")),
+            ]
+        )
+    return table(columns, rows, indent=0)
+
+
+def treatment_tables(entry: Mapping[str, Any], pctile: float) -> Iterator[str]:
+    """Yield a treatment's operations, then its metrics."""
+    yield from _operations(entry["operations"], percentile_name(pctile))
+    if entry["metrics"]:
+        yield ""
+        yield from _metrics(entry["metrics"], percentile_name(pctile))
+
+
+def _operations(operations: Mapping[str, Mapping[str, Any]], chosen: str) -> list[str]:
+    tail = [] if chosen in ("p99", "p50") else ["p99"]
+    shown = dict.fromkeys(("p50", chosen))
+    columns = [Column("operation", left=True), Column("n"), Column("err")]
+    columns += [Column(title) for title in ("min", "mean", "stddev", *shown)]
+    columns += [*(Column(title, spare=True) for title in tail), Column("max"), Column("slowest")]
+    rows = []
+    for name, operation in operations.items():
+        figures = ("min", "mean", "stddev", *shown, *tail, "max")
+        cells = [seconds(operation[f"{figure}_s"], _DIGITS) + _mark(figure, operation) for figure in figures]
+        slowest = operation["slowest_job"]
+        rows.append(
+            [
+                name,
+                counted(operation["n"]),
+                counted(operation["errors"]),
+                *cells,
+                "-" if slowest is None else f"{slowest}",
+            ]
+        )
+    return table(columns, rows)
+
+
+def _mark(figure: str, operation: Mapping[str, Any]) -> str:
+    return "?" if figure == "p99" and operation["p99_marked"] else ""
+
+
+def _metrics(metrics: Mapping[str, Mapping[str, Any]], chosen: str) -> list[str]:
+    columns = [Column("metric", left=True), Column("unit", left=True), Column("n"), Column("min"), Column("mean")]
+    columns += [Column("stddev"), Column("median"), Column(chosen, spare=True), Column("max"), Column("worst")]
+    rows = []
+    for name, metric in metrics.items():
+        sign = {"higher": " +", "lower": " -"}.get(metric["direction"] or "", "")
+        figures = ("min", "mean", "stddev", "median", chosen, "max")
+        cells = ["-" if metric[figure] is None else significant(metric[figure]) for figure in figures]
+        worst = metric["worst_job"]
+        rows.append(
+            [name, f"{metric['unit']}{sign}".strip(), str(metric["n"]), *cells, "-" if worst is None else f"{worst}"]
+        )
+    return table(columns, rows)
