@@ -19,7 +19,7 @@ _LIMIT_S: Final = 3600.0
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("names", metavar="NAME", nargs="*", help="an image, such as sysbench (default: all of them)")
-    parser.add_argument("--force", action="store_true", help="build images that are up to date, too")
+    parser.add_argument("--force", action="store_true", help="build the named images even if they are up to date")
     parser.add_argument("--dry-run", action="store_true", help="say what would be built; build nothing")
 
 

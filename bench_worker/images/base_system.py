@@ -185,7 +185,8 @@ def _command(
         errors="replace",
         start_new_session=True,  # so that everything it started can be ended with it
     ) as process:
-        overdue = threading.Timer(limit_s, _end, [process])
+        timed_out = threading.Event()
+        overdue = threading.Timer(limit_s, _expire, [process, timed_out])
         overdue.start()
         try:
             for line in process.stdout or ():
@@ -193,12 +194,16 @@ def _command(
                 progress(line.rstrip())
             process.wait()
         finally:
-            timed_out = overdue.finished.is_set()
             overdue.cancel()
             _end(process)
     if process.returncode:
-        how = f"did not end in {limit_s:g} s" if timed_out else f"failed with exit code {process.returncode}"
+        how = f"did not end in {limit_s:g} s" if timed_out.is_set() else f"failed with exit code {process.returncode}"
         raise InfrastructureError(f"{' '.join(command)} {how}; last lines:\n" + "\n".join(last))
+
+
+def _expire(process: subprocess.Popen[str], timed_out: threading.Event) -> None:
+    timed_out.set()
+    _end(process)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -6,7 +6,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -97,15 +97,17 @@ class Builder:
     answers: Callable[[str], bool]
     verbose: bool = False
 
-    def build_all(self, recipes: Sequence[Recipe], *, force: bool = False, dry_run: bool = False) -> Iterator[Built]:
-        """Build what is missing or out of date, parents first; with `force` everything."""
+    def build_all(
+        self, recipes: Sequence[Recipe], *, forced: Collection[str] = (), dry_run: bool = False
+    ) -> Iterator[Built]:
+        """Build what is missing or out of date, parents first, and the recipes that are `forced` in any case."""
         if dry_run:
-            yield from self._each(recipes, force=force, dry_run=True)
+            yield from self._each(recipes, forced, dry_run=True)
             return
         with only_builder(self.cache, self.progress):
-            yield from self._each(recipes, force=force, dry_run=False)
+            yield from self._each(recipes, forced, dry_run=False)
 
-    def _each(self, recipes: Sequence[Recipe], *, force: bool, dry_run: bool) -> Iterator[Built]:
+    def _each(self, recipes: Sequence[Recipe], forced: Collection[str], *, dry_run: bool) -> Iterator[Built]:
         stale: set[str] = set()
         for recipe in recipes:
             parent = self._parent_id(recipe) if recipe.parent not in stale else ""
@@ -113,7 +115,7 @@ class Builder:
             present = self.store.inspect(recipe.image)
             if (
                 present
-                and not force
+                and recipe.name not in forced
                 and recipe.parent not in stale
                 and present.labels.get(RECIPE_LABEL) == fingerprint
             ):

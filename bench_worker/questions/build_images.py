@@ -16,7 +16,7 @@ HELP = "build the images that scenarios use (all, or each --image), and say what
 def configure(group: argparse._ArgumentGroup) -> None:
     """Add the arguments that only this question knows."""
     group.add_argument("--image", dest="images", metavar="NAME", action="append", default=[], help="build this image")
-    group.add_argument("--image-force", action="store_true", help="build images that are up to date, too")
+    group.add_argument("--image-force", action="store_true", help="build them even if up to date")
     group.add_argument("--image-dry-run", action="store_true", help="say what would be built; build nothing")
     group.add_argument("--image-quiet", action="store_true", help="do not tell progress on stderr")
 
@@ -27,9 +27,11 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     from bench_worker.images.apt import read_host
     from bench_worker.images.base_system import cache_folder
     from bench_worker.images.build import Builder, url_answers
-    from bench_worker.images.recipes import all_recipes, in_build_order
+    from bench_worker.images.recipes import NAMESPACE, all_recipes, in_build_order
 
-    recipes = in_build_order(arguments.images, all_recipes())
+    known = all_recipes()
+    recipes = in_build_order(arguments.images, known)
+    named = {name.removeprefix(NAMESPACE) for name in arguments.images} or set(known)
     store = DockerImages()
     try:
         builder = Builder(
@@ -40,7 +42,9 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             answers=url_answers,
             verbose=arguments.verbose,
         )
-        built = builder.build_all(recipes, force=arguments.image_force, dry_run=arguments.image_dry_run)
+        built = builder.build_all(
+            recipes, forced=named if arguments.image_force else (), dry_run=arguments.image_dry_run
+        )
         for image in built:
             yield image.to_json()
     finally:

@@ -1,0 +1,143 @@
+"""The scripts: sound shell, help that helps, and an engine that is got going from a messy state."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPTS = sorted(path for path in [*(ROOT / "script").iterdir(), ROOT / ".ci" / "run"] if path.is_file())
+RUNNABLE = [path for path in SCRIPTS if path.suffix != ".sh"]
+
+
+def run(*argv, **environment):
+    return subprocess.run(
+        [str(part) for part in argv],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def require(tool):
+    if shutil.which(tool) is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{tool} is missing")
+        pytest.skip(f"{tool} is missing")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_every_script_is_sound(script):
+    """Bash can parse it and shellcheck finds nothing."""
+    assert run("bash", "-n", script).returncode == 0
+    require("shellcheck")
+    checked = run("shellcheck", "-x", "-P", ROOT, script)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("script", RUNNABLE, ids=lambda path: path.name)
+def test_every_script_can_be_run_and_explains_itself(script):
+    """It is executable, and --help prints how to use it without doing anything."""
+    assert os.access(script, os.X_OK)
+    told = run(script, "--help")
+    assert told.returncode == 0
+    assert told.stdout.startswith("Usage: script/")
+    assert "set -euo" not in told.stdout
+
+
+@pytest.mark.parametrize("name", ["demo", "docker-engine"])
+def test_an_unknown_argument_is_a_usage_error(name):
+    """The exit code is 2, and the message names the argument."""
+    told = run(ROOT / "script" / name, "--nonsense")
+    assert told.returncode == 2
+    assert "unknown argument '--nonsense'" in told.stderr
+
+
+def test_an_engine_that_is_absent_is_told_with_the_way_to_start_one(short_path):
+    """Status of a socket that nobody serves is exit code 3, with a reason."""
+    told = run(ROOT / "script/docker-engine", "status", WEIGHBRIDGE_ENGINE_HOME=str(short_path))
+    assert told.returncode == 3
+    assert "No such file or directory" in told.stderr
+    assert "script/docker-engine start" in told.stderr
+
+
+def test_an_engine_elsewhere_is_not_started_here():
+    """A DOCKER_HOST on another machine is refused with exit code 3."""
+    require("docker")
+    told = run(ROOT / "script/docker-engine", "start", DOCKER_HOST="tcp://127.0.0.1:9", WEIGHBRIDGE_ENGINE_HOME="")
+    assert told.returncode == 3
+    assert "start it there" in told.stderr
+
+
+@pytest.fixture
+def short_path():
+    """A folder whose sockets fit into the 107 bytes that a socket's path may have."""
+    with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+        # A daemon that failed to start leaves its data folder mounted on itself.
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            if line.split()[4].startswith(f"{folder}/"):
+                run("umount", line.split()[4])
+
+
+def test_a_home_too_long_for_sockets_is_refused(tmp_path):
+    """The system's limit of a socket's path is told before the daemon runs into it."""
+    told = run(ROOT / "script/docker-engine", "start", WEIGHBRIDGE_ENGINE_HOME=str(tmp_path / ("x" * 80)))
+    assert told.returncode == 2
+    assert "too long" in told.stderr
+
+
+@pytest.mark.docker
+def test_an_engine_starts_over_what_a_crash_left_behind_and_stops(short_path):
+    """Pid files of dead daemons, whose pids are others' by now, do not keep an engine from starting."""
+    require("dockerd")
+    if os.geteuid() != 0:
+        pytest.skip("starting a Docker Engine takes root")
+    home = short_path
+    containerd = home / "exec" / "containerd"
+    containerd.mkdir(parents=True)
+    (home / "docker.pid").write_text(str(os.getpid()))
+    (containerd / "containerd.pid").write_text(str(os.getpid()))
+    engine = ROOT / "script/docker-engine"
+    place = {"WEIGHBRIDGE_ENGINE_HOME": str(home)}
+    try:
+        started = run(engine, "start", "--yes", **place)
+        assert started.returncode == 0, started.stderr
+        assert "answers at" in run(engine, "status", **place).stderr
+        again = run(engine, "start", **place)
+        assert again.returncode == 0
+        assert "starting" not in again.stderr
+    finally:
+        stopped = run(engine, "stop", **place)
+    assert stopped.returncode == 0
+    assert "dockerd stopped" in stopped.stderr
+    assert run(engine, "status", **place).returncode == 3
+
+
+def test_an_engine_that_was_not_started_here_is_not_stopped(short_path):
+    """Stop leaves alone what somebody else runs, or says that there is nothing."""
+    told = run(ROOT / "script/docker-engine", "stop", WEIGHBRIDGE_ENGINE_HOME=str(short_path))
+    assert told.returncode == 0
+    assert "no engine to stop" in told.stderr
+
+
+def test_a_python_that_is_too_old_is_told(tmp_path):
+    """Without a Python that is new enough the message says what is needed and how to name one."""
+    for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "apt-get", "sudo"):
+        fake = tmp_path / name
+        fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2\nexit 1\n')
+        fake.chmod(0o755)
+    script = f'. "{ROOT}/script/lib.sh"; require_python; echo found "$python"'
+    told = run("bash", "-c", script, PATH=f"{tmp_path}:/usr/bin:/bin", PYTHON="")
+    assert told.returncode == 3
+    assert "Python 3.11 or newer is needed" in told.stderr
+    assert "Python 3.9.2" in told.stderr
+    assert "PYTHON=" in told.stderr

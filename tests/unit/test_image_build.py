@@ -1,0 +1,274 @@
+"""What is built, what is skipped and what is told, against a store that lives in memory."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import itertools
+from dataclasses import dataclass, field
+
+import pytest
+
+from bench_common.errors import InfrastructureError
+from bench_master.commands.build_images import line_for
+from bench_worker.images import base_system, build
+from bench_worker.images.apt import HostApt
+from bench_worker.images.base_system import cache_folder, only_builder, tarball_path, whole
+from bench_worker.images.build import Builder, url_answers
+from bench_worker.images.recipes import IMAGE_LABEL, RECIPE_LABEL, all_recipes, in_build_order
+from bench_worker.images.source import BaseSource
+
+SOURCE = BaseSource("bookworm", "http://m/debian", ("main",), "/k.gpg", "minbase", ())
+
+
+@dataclass
+class Image:
+    identity: str
+    labels: dict
+    size_bytes: int = 5_000_000
+
+
+@dataclass
+class Store:
+    """Images by name; `registry` says what `obtainable` answers, `broken` whether a pull fails."""
+
+    registry: str | None = None
+    broken: bool = False
+    images: dict = field(default_factory=dict)
+    calls: list = field(default_factory=list)
+    ids: itertools.count = field(default_factory=itertools.count)
+
+    def inspect(self, image):
+        return self.images.get(image)
+
+    def obtainable(self, image):
+        return self.registry
+
+    def build(self, folder, image, *, labels, arguments, progress):
+        if self.broken and image.endswith("/base"):
+            raise InfrastructureError("429 too many requests")
+        self.calls.append(("build", image, dict(arguments)))
+        progress("Step 1/1 : FROM x")
+        progress("a thousand lines of apt")
+        self.images[image] = Image(f"id{next(self.ids)}", dict(labels))
+
+    def import_tarball(self, tarball, image, *, labels, progress):
+        self.calls.append(("import", image, tarball.name))
+        self.images[image] = Image(f"id{next(self.ids)}", dict(labels))
+
+    def discard(self, identity):
+        self.calls.append(("discard", identity))
+
+
+@pytest.fixture
+def tarballs(monkeypatch, tmp_path):
+    """Stand in for debootstrap: a tarball that is there already."""
+    monkeypatch.setattr(build, "base_tarball", lambda folder, source, progress: (tmp_path / "base.tar.gz", True))
+    monkeypatch.delenv("WEIGHBRIDGE_MIRROR", raising=False)
+
+
+@pytest.fixture
+def bench(tmp_path, tarballs):
+    def make(store, *, verbose=False):
+        said = []
+        host = HostApt("debian", "bookworm", (), {"http_proxy": "http://p"}, ("-oAcquire::Check-Date=false",))
+        return Builder(store, host, tmp_path / "cache", said.append, lambda url: True, verbose), said
+
+    return make
+
+
+def recipes():
+    return in_build_order(["sysbench"], {name: all_recipes()[name] for name in ("base", "sysbench")})
+
+
+def actions(builder, **options):
+    return [
+        (built.image.removeprefix("weighbridge/"), built.action) for built in builder.build_all(recipes(), **options)
+    ]
+
+
+def test_without_a_registry_the_base_is_imported_and_the_rest_is_built_on_it(bench):
+    """The base comes from a tarball, sysbench from its Dockerfile with the host's proxy and switches."""
+    store = Store()
+    builder, said = bench(store)
+    assert actions(builder) == [("base", "built"), ("sysbench", "built")]
+    assert store.calls == [
+        ("import", "weighbridge/base", "base.tar.gz"),
+        ("build", "weighbridge/sysbench", {"http_proxy": "http://p", "APT_OPTIONS": "-oAcquire::Check-Date=false"}),
+    ]
+    assert any("no registry has debian:bookworm-slim" in line for line in said)
+    assert any("debootstrap minbase bookworm from http://deb.debian.org/debian" in line for line in said)
+
+
+def test_with_a_registry_the_base_is_its_image(bench):
+    """Where the image is to be had, debootstrap is not used, and the proxy is for apt alone."""
+    store = Store(registry="registry")
+    assert actions(bench(store)[0]) == [("base", "built"), ("sysbench", "built")]
+    assert [call[:2] for call in store.calls] == [("build", "weighbridge/base"), ("build", "weighbridge/sysbench")]
+
+
+def test_a_registry_that_breaks_its_word_is_no_obstacle(bench):
+    """A pull that fails after the registry said yes leads to debootstrap, and both are told."""
+    store = Store(registry="registry", broken=True)
+    builder, said = bench(store)
+    assert actions(builder)[0] == ("base", "built")
+    assert store.calls[0][:2] == ("import", "weighbridge/base")
+    assert any("429 too many requests" in line for line in said)
+
+
+def test_what_is_up_to_date_is_left_alone(bench):
+    """A second run builds nothing."""
+    store = Store()
+    builder, _ = bench(store)
+    actions(builder)
+    store.calls.clear()
+    assert actions(builder) == [("base", "cached"), ("sysbench", "cached")]
+    assert store.calls == []
+
+
+def test_a_changed_base_changes_what_stands_on_it(bench):
+    """A base that was built anew makes sysbench out of date, and what both replace is discarded."""
+    store = Store()
+    builder, _ = bench(store)
+    actions(builder)
+    before = {name: image.identity for name, image in store.images.items()}
+    store.calls.clear()
+    assert actions(builder, forced=["base"]) == [("base", "built"), ("sysbench", "built")]
+    assert [call[1] for call in store.calls if call[0] == "discard"] == [
+        before["weighbridge/base"],
+        before["weighbridge/sysbench"],
+    ]
+
+
+def test_force_is_for_what_was_named(bench):
+    """Forcing sysbench leaves an up-to-date base alone."""
+    store = Store()
+    builder, _ = bench(store)
+    actions(builder)
+    assert actions(builder, forced=["sysbench"]) == [("base", "cached"), ("sysbench", "built")]
+
+
+def test_an_image_of_somebody_else_is_replaced_but_never_discarded(bench):
+    """An image of that name without our label loses its name, not its life."""
+    store = Store(images={"weighbridge/base": Image("foreign", {})})
+    builder, _ = bench(store)
+    assert actions(builder)[0] == ("base", "built")
+    assert ("discard", "foreign") not in store.calls
+
+
+def test_a_dry_run_touches_nothing_and_foresees_what_follows(bench, tmp_path):
+    """It says what would be built, including what would be out of date by then."""
+    store = Store()
+    builder, _ = bench(store)
+    assert actions(builder, dry_run=True) == [("base", "would build"), ("sysbench", "would build")]
+    assert store.calls == []
+    assert not (tmp_path / "cache").exists()
+    actions(builder)
+    store.images["weighbridge/base"].labels[RECIPE_LABEL] = "old"
+    assert actions(builder, dry_run=True) == [("base", "would build"), ("sysbench", "would build")]
+
+
+def test_images_are_marked_as_ours_and_not_as_a_runs(bench):
+    """The label that clean-up of runs looks for must not be on an image that outlives runs."""
+    store = Store()
+    actions(bench(store)[0])
+    for image in store.images.values():
+        assert image.labels[IMAGE_LABEL] == "1"
+        assert "weighbridge.run" not in image.labels
+
+
+def test_tools_are_quoted_only_when_asked_for(bench):
+    """Steps are told; every line of apt only to who wants to know."""
+    for verbose in (False, True):
+        builder, said = bench(Store(), verbose=verbose)
+        actions(builder)
+        assert any("Step 1/1" in line for line in said)
+        assert any("a thousand lines" in line for line in said) is verbose
+
+
+def test_the_cache_is_where_the_xdg_convention_says(tmp_path, monkeypatch):
+    """XDG_CACHE_HOME counts when it is absolute; else ~/.cache."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert str(cache_folder({"XDG_CACHE_HOME": "/x"})) == "/x/weighbridge"
+    for environment in ({}, {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "relative"}):
+        assert cache_folder(environment) == tmp_path / ".cache" / "weighbridge"
+
+
+def test_a_tarball_is_used_only_when_its_sum_is_right(tmp_path):
+    """A tarball that is missing, unsummed, cut or altered is not whole."""
+    tarball = tarball_path(tmp_path, SOURCE)
+    summed = tarball.with_name(f"{tarball.name}.sha256")
+    assert not whole(tarball)
+    tarball.write_bytes(b"content")
+    assert not whole(tarball)
+    summed.write_text(hashlib.sha256(b"content").hexdigest() + "\n")
+    assert whole(tarball)
+    tarball.write_bytes(b"conten")
+    assert not whole(tarball)
+    summed.write_bytes(b"\xff\xfe")
+    assert not whole(tarball)
+
+
+def test_another_source_is_another_tarball(tmp_path):
+    """The name holds all that went into it."""
+    other = BaseSource("bookworm", "http://n/debian", ("main",), "/k.gpg", "minbase", ())
+    assert tarball_path(tmp_path, SOURCE) != tarball_path(tmp_path, other)
+
+
+def test_a_second_builder_is_kept_out_and_gives_up_in_time(tmp_path):
+    """While another process builds, nothing is built twice; a builder that hangs is named."""
+    said = []
+    with (tmp_path / "build.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with (
+            pytest.raises(InfrastructureError, match=r"has held .*build\.lock for 0 s"),
+            only_builder(tmp_path, said.append, wait_s=0),
+        ):
+            pytest.fail("two builders at once")
+    with only_builder(tmp_path, said.append):
+        pass
+
+
+def test_without_root_the_way_out_is_told(tmp_path, monkeypatch):
+    """debootstrap needs root; the message says what to do."""
+    monkeypatch.setattr(base_system.os, "geteuid", lambda: 1000)
+    with pytest.raises(InfrastructureError, match="sudo bench-master build-images"):
+        base_system.base_tarball(tmp_path, SOURCE, lambda line: None)
+
+
+def test_a_tool_that_fails_is_quoted(tmp_path):
+    """The last lines of what it printed are in the message, with its exit code."""
+    said = []
+    with pytest.raises(InfrastructureError, match=r"(?s)exit code 3; last lines:.*no space left"):
+        base_system._command(["sh", "-c", "echo no space left; exit 3"], 20, said.append, {"PATH": "/usr/bin:/bin"})
+    assert said == ["no space left"]
+
+
+def test_a_tool_that_hangs_is_ended_with_what_it_started(tmp_path):
+    """The limit ends the whole session, so that no orphan holds the pipe."""
+    with pytest.raises(InfrastructureError, match=r"did not end in 0\.05 s"):
+        base_system._command(["sh", "-c", "sleep 60 & sleep 60"], 0.05, lambda line: None, {"PATH": "/usr/bin:/bin"})
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://x/y", "nonsense", "http://127.0.0.1:9/x"])
+def test_a_url_that_cannot_be_fetched_answers_nothing(url):
+    """Only http and https are asked, and a refusal is an answer of no."""
+    assert not url_answers(url)
+
+
+def test_an_answer_becomes_one_line():
+    """Image, action, size, time and source, in that order."""
+    built = {
+        "image": "weighbridge/base",
+        "action": "built",
+        "source": "x",
+        "size_bytes": 126_400_000,
+        "seconds": 29.21,
+    }
+    assert line_for(built) == "weighbridge/base         built        126 MB, 29.2 s, x"
+    assert line_for({**built, "action": "would build", "size_bytes": 0}).split() == [
+        "weighbridge/base",
+        "would",
+        "build",
+        "x",
+    ]

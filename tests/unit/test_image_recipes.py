@@ -1,0 +1,197 @@
+"""Recipes of images: names, order, fingerprints, and what the host's apt says, all from text and folders."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_common.errors import InfrastructureError, UsageError
+from bench_worker.images.apt import (
+    Archive,
+    HostApt,
+    archives_in,
+    options_from,
+    proxies_from,
+    read_host,
+    settings_in,
+    without_credentials,
+)
+from bench_worker.images.recipes import all_recipes, in_build_order
+from bench_worker.images.source import choose_source, read_settings
+
+
+@pytest.fixture
+def recipes(tmp_path):
+    def write(**dockerfiles):
+        for name, text in dockerfiles.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "Dockerfile").write_text(text)
+        return all_recipes(tmp_path)
+
+    return write
+
+
+def host(*archives, distribution="debian", codename="bookworm"):
+    return HostApt(distribution, codename, tuple(archives), {}, ())
+
+
+def test_the_shipped_recipes_build_on_the_base():
+    """The sysbench image stands on the base image, and asking for it builds the base first."""
+    assert [recipe.image for recipe in in_build_order(["sysbench"], all_recipes())] == [
+        "weighbridge/base",
+        "weighbridge/sysbench",
+    ]
+
+
+def test_parents_come_first_and_once(recipes):
+    """Whatever is asked for, in whatever order, each image is built once and after what it stands on."""
+    known = recipes(
+        a="FROM weighbridge/b\n",
+        b="# from weighbridge/a\nFROM --platform=x weighbridge/c:latest AS y\n",
+        c="FROM scratch\n",
+    )
+    assert [recipe.name for recipe in in_build_order([], known)] == ["c", "b", "a"]
+    assert [recipe.name for recipe in in_build_order(["weighbridge/a", "c"], known)] == ["c", "b", "a"]
+
+
+def test_a_circle_of_recipes_is_refused(recipes):
+    """Two recipes that stand on each other end in an error, not in a loop."""
+    known = recipes(a="FROM weighbridge/b\n", b="FROM weighbridge/a\n")
+    with pytest.raises(InfrastructureError, match="circle: a <- b <- a"):
+        in_build_order(["a"], known)
+
+
+def test_a_misspelt_image_gets_the_nearest_right_name():
+    """The message names what there is."""
+    with pytest.raises(
+        UsageError, match=r"unknown image 'sysbnech' \(did you mean 'sysbench'\?\); one of: base, sysbench"
+    ):
+        in_build_order(["sysbnech"], {name: all_recipes()[name] for name in ("base", "sysbench")})
+
+
+def test_a_fingerprint_changes_with_content_name_and_parent(recipes, tmp_path):
+    """What an image is made from shows in the fingerprint, and nothing else does."""
+    recipe = recipes(a="FROM scratch\n")["a"]
+    first = recipe.fingerprint("parent")
+    assert recipe.fingerprint("parent") == first
+    assert recipe.fingerprint("other") != first
+    (tmp_path / "a" / "extra").write_text("x")
+    second = recipe.fingerprint("parent")
+    assert second != first
+    (tmp_path / "a" / "extra").rename(tmp_path / "a" / "extrb")
+    assert recipe.fingerprint("parent") not in {first, second}
+
+
+def test_both_styles_of_sources_are_read():
+    """One-line entries and stanzas give the same archives; sources and disabled entries are left out."""
+    assert archives_in(
+        "# deb http://old/debian buster main\n"
+        "deb [arch=amd64 signed-by=/k.gpg] http://a/debian bookworm main contrib\n"
+        "deb-src http://a/debian bookworm main\n",
+        deb822=False,
+    ) == [Archive("http://a/debian", ("bookworm",))]
+    assert archives_in(
+        "Types: deb deb-src\n# a remark\nURIs: http://a/debian\n http://b/debian\nSuites: bookworm bookworm-updates\n"
+        "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n x: y\n\n"
+        "Types: deb\nURIs: http://c/debian\nSuites: sid\nEnabled: no\n\nTypes: deb-src\nURIs: http://d/\nSuites: x\n",
+        deb822=True,
+    ) == [
+        Archive("http://a/debian", ("bookworm", "bookworm-updates")),
+        Archive("http://b/debian", ("bookworm", "bookworm-updates")),
+    ]
+
+
+def test_credentials_never_leave_the_host():
+    """A mirror's user and password are not part of what may be written into an image."""
+    assert (
+        without_credentials("https://user:s3cret@mirror.example:8443/debian/") == "https://mirror.example:8443/debian"
+    )
+    assert host(Archive("http://u:p@m/x/debian", ("a",))).mirror_of("/debian") == "http://m/x/debian"
+
+
+def test_only_mirrors_that_a_build_can_reach_are_named():
+    """A CD, a local folder and another distribution's mirror are no mirrors for a build."""
+    apt = host(
+        Archive("cdrom:[x]/debian", ("a",)), Archive("file:/srv/debian", ("a",)), Archive("http://m/ubuntu/", ("a",))
+    )
+    assert apt.mirror_of("/debian") is None
+    assert apt.mirror_of("/ubuntu") == "http://m/ubuntu"
+
+
+def test_apts_proxy_goes_before_the_environments():
+    """A proxy that only apt knows is found, DIRECT switches one off, and either case of a variable counts."""
+    settings = settings_in('Acquire::http::Proxy "http://apt:3128/";\nAcquire::https::Proxy "DIRECT";\nDir "/";\n')
+    environment = {"http_proxy": "http://env:1", "HTTPS_PROXY": "http://env:2", "NO_PROXY": "localhost"}
+    assert proxies_from(settings, environment) == {"http_proxy": "http://apt:3128/", "no_proxy": "localhost"}
+    assert proxies_from({}, environment)["https_proxy"] == "http://env:2"
+
+
+def test_only_harmless_switches_are_handed_on():
+    """What decides whether packages can be fetched is handed on; paths, secrets and shell syntax are not."""
+    settings = settings_in(
+        'Acquire::Check-Date "false";\nAcquire::Retries "3 $(id)";\nDir::Etc "/etc/apt";\nAcquire::http::Proxy "http://p";\n'
+    )
+    assert options_from(settings) == ("-oAcquire::Check-Date=false",)
+
+
+def test_a_host_without_apt_is_no_error(tmp_path):
+    """A system that has never heard of apt gives an empty list of archives."""
+    assert read_host(tmp_path).archives == ()
+
+
+def test_a_hosts_files_are_found(tmp_path):
+    """sources.list and both kinds of files beside it are read; files that apt ignores are ignored."""
+    folder = tmp_path / "etc/apt/sources.list.d"
+    folder.mkdir(parents=True)
+    (tmp_path / "etc/os-release").write_text('ID=ubuntu\nVERSION_CODENAME="noble"\n')
+    (tmp_path / "etc/apt/sources.list").write_text("deb http://one/ubuntu noble main\n")
+    (folder / "b.list.disabled").write_text("deb http://no/ubuntu noble main\n")
+    (folder / "c.sources").write_text("Types: deb\nURIs: http://two/ubuntu\nSuites: noble\n")
+    apt = read_host(tmp_path)
+    assert (apt.distribution, apt.codename) == ("ubuntu", "noble")
+    assert [archive.uri for archive in apt.archives] == ["http://one/ubuntu", "http://two/ubuntu"]
+
+
+SETTINGS = read_settings(all_recipes()["base"].folder)
+
+
+def test_the_hosts_own_debian_mirror_comes_first():
+    """Behind an internal mirror nothing else is asked, and its security archive is used where the host uses it."""
+    asked = []
+    apt = host(Archive("http://m/debian", ("trixie",)), Archive("http://m/debian-security", ("bookworm-security",)))
+    source = choose_source(SETTINGS, apt, override=None, answers=lambda url: not asked.append(url))
+    assert asked == ["http://m/debian/dists/bookworm/Release"]
+    assert source.sources_list == (
+        "deb http://m/debian bookworm main\ndeb http://m/debian-security bookworm-security main\n"
+    )
+
+
+def test_security_updates_of_another_suite_are_left_out():
+    """A host of another suite says nothing of where bookworm's updates are."""
+    apt = host(Archive("http://m/debian", ("trixie",)), Archive("http://m/debian-security", ("trixie-security",)))
+    assert choose_source(SETTINGS, apt, override=None, answers=lambda url: True).extra_lines == ()
+
+
+def test_the_public_mirror_is_the_second_choice():
+    """A host mirror that does not carry the suite is passed over."""
+    apt = host(Archive("http://m/debian", ("trixie",)))
+    source = choose_source(SETTINGS, apt, override=None, answers=lambda url: "deb.debian.org" in url)
+    assert source.mirror == "http://deb.debian.org/debian"
+
+
+def test_an_ubuntu_host_without_debian_uses_its_own_suite():
+    """Where only the host's own mirror answers, the base is the host's own suite, with universe."""
+    apt = host(Archive("http://m/ubuntu/", ("noble",)), distribution="ubuntu", codename="noble")
+    source = choose_source(SETTINGS, apt, override=None, answers=lambda url: url.startswith("http://m/ubuntu/"))
+    assert (source.suite, source.mirror, source.components) == ("noble", "http://m/ubuntu", ("main", "universe"))
+    assert "ubuntu" in source.keyring
+
+
+def test_a_named_mirror_is_the_only_one_tried():
+    """Who names a mirror wants that one, and is told when it does not answer."""
+    apt = host(Archive("http://m/debian", ("bookworm",)))
+    assert (
+        choose_source(SETTINGS, apt, override="http://n/debian/", answers=lambda url: True).mirror
+        == "http://n/debian"
+    )
+    with pytest.raises(InfrastructureError, match=r"tried http://n/debian\).*WEIGHBRIDGE_MIRROR="):
+        choose_source(SETTINGS, apt, override="http://n/debian", answers=lambda url: False)
