@@ -19,6 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.conversion import TIME_UNITS, conversion
 from bench_common.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -36,14 +37,6 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 OPERATION_FIELDS: Final = ("n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p95_s", "p99_s", "max_s")
 METRIC_FIELDS: Final = ("n", "median", "mean", "stddev", "min", "max")
 JOB_FIELDS: Final = ("total", "done", "failed", "lost", "aborted", "not_started", "warmup")
-
-_TIME_UNITS: Final[Mapping[str, float]] = {
-    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0
-}  # fmt: skip
-_SIZE_UNITS: Final[Mapping[str, float]] = {
-    "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
-    "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40,
-}  # fmt: skip
 
 _FORM: Final = "PATH < NUMBER[unit] [where KEY=VALUE], such as 'operations.start.p95_s < 500ms where engine=docker'"
 _SPLIT: Final = re.compile(
@@ -163,10 +156,10 @@ def _check_unit(path: tuple[str, ...], unit: str, text: str) -> None:
     if not unit or path[0] == "metrics":
         return
     if path[-1].endswith("_s") and path[0] == "operations":
-        if unit not in _TIME_UNITS:
+        if unit not in TIME_UNITS:
             raise ValueError(
-                f"threshold {text!r}: {unit!r} is no unit of time{did_you_mean(unit, _TIME_UNITS)}; "
-                f"one of: {', '.join(_TIME_UNITS)}"
+                f"threshold {text!r}: {unit!r} is no unit of time{did_you_mean(unit, TIME_UNITS)}; "
+                f"one of: {', '.join(TIME_UNITS)}"
             )
     elif not (path == ("jobs_per_s",) and unit in ("/s", "jobs/s")):
         raise ValueError(f"threshold {text!r}: {'.'.join(path)} is a plain number and takes no unit, not {unit!r}")
@@ -266,7 +259,7 @@ def _verdict(threshold: Threshold, entry: Mapping[str, Any], holder: Mapping[str
     if value is None:
         return Verdict(threshold.text, title, None, passed=False, message=f"{path} has no value ({title})")
     unit = _own_unit(threshold, holder)
-    factor = _factor(threshold.unit, unit)
+    factor = conversion(threshold.unit, unit)
     if factor is None:
         message = f"{path} is in {unit or 'no unit'}, into which {threshold.unit!r} cannot be turned ({title})"
         return Verdict(threshold.text, title, value, passed=False, message=message)
@@ -288,15 +281,3 @@ def _own_unit(threshold: Threshold, holder: Mapping[str, Any]) -> str:
     if root == "jobs_per_s":
         return "/s"
     return "s" if field.endswith("_s") else ""
-
-
-def _factor(written: str, own: str) -> float | None:
-    """Return what turns a number in unit `written` into unit `own`; None where nothing does."""
-    if not written or written == own or (written, own) == ("jobs/s", "/s"):
-        return 1.0
-    rate = "/s" if written.endswith("/s") and own.endswith("/s") else ""
-    left, right = written.removesuffix(rate), own.removesuffix(rate)
-    for units in (_TIME_UNITS, _SIZE_UNITS):
-        if left in units and right in units:
-            return units[left] / units[right]
-    return None
