@@ -35,15 +35,14 @@ _NEEDED: Final = {
 
 def failed_status(error: BaseException) -> EngineStatus:
     """Return the status of an engine that does not answer: why not, and what to do."""
-    cause = str(error) if isinstance(error, EngineUnavailable) else root_cause(error)
-    advice = next((text for sign, text in _ADVICE if sign in cause), _START)
-    return EngineStatus(
-        name="docker",
-        usable=False,
-        endpoint=docker_transport.endpoint(),
-        reason=f"no Docker Engine answers at {docker_transport.endpoint()}: {cause}",
-        advice=advice,
-    )
+    address = docker_transport.endpoint()
+    if isinstance(error, EngineUnavailable):
+        reason, advice = str(error), "set DOCKER_HOST to a Docker Engine's socket, or unset it for the usual one"
+    else:
+        cause = root_cause(error)
+        reason = f"no Docker Engine answers at {address}: {cause}"
+        advice = next((text for sign, text in _ADVICE if sign in cause), _START)
+    return EngineStatus(name="docker", usable=False, endpoint=address, reason=reason, advice=advice)
 
 
 def status_from(

@@ -109,13 +109,21 @@ def safe_host_directory(source: str, sockets: Iterable[str]) -> str:
     path = Path(source)
     if not path.is_absolute():
         raise MountRefused(f"host directory {source!r} is not an absolute path")
-    real = path.resolve()
+    _check_windows(source, path)
+    try:
+        real = path.resolve()
+    except OSError as error:
+        raise MountRefused(f"host directory {source} cannot be looked into: {error.strerror}") from error
+    _check_windows(source, real)
     for guarded in {Path(item) for item in sockets} | {Path(item).resolve() for item in sockets}:
         if guarded.is_relative_to(real):
             raise MountRefused(f"host directory {source} holds an engine's socket ({guarded}): it is never mounted")
-    for window in _WINDOWS_ON_THE_ROOT:
-        if real.is_relative_to(window):
-            raise MountRefused(f"host directory {source} is the kernel's view of the host ({window}): never mounted")
     if real.exists() and stat.S_ISSOCK(real.stat().st_mode):
         raise MountRefused(f"{source} is a socket; only directories and files are mounted")
     return str(real)
+
+
+def _check_windows(source: str, path: Path) -> None:
+    for window in _WINDOWS_ON_THE_ROOT:
+        if path.is_relative_to(window):
+            raise MountRefused(f"host directory {source} is the kernel's view of the host ({window}): never mounted")

@@ -114,18 +114,18 @@ def marked_processes() -> Iterator[MarkedProcess]:
     """Yield every live process that carries a label and that this user may look into."""
     uptime_s = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
     ticks_per_s = os.sysconf("SC_CLK_TCK")
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+    for name in [entry.name for entry in Path("/proc").iterdir()]:
+        if not name.isdecimal() or int(name) == os.getpid():
             continue
-        labels = _labels_of(int(entry.name))
+        labels = _labels_of(int(name))
         if RUN_LABEL not in labels:
             continue
         try:
-            command, fields = read_stat(int(entry.name))
+            command, fields = read_stat(int(name))
         except OSError:
             continue
         start_ticks = int(fields[_STAT_START_TICKS])
-        yield MarkedProcess(int(entry.name), start_ticks, command, labels, uptime_s - start_ticks / ticks_per_s)
+        yield MarkedProcess(int(name), start_ticks, command, labels, uptime_s - start_ticks / ticks_per_s)
 
 
 def _labels_of(pid: int) -> dict[str, str]:

@@ -1,0 +1,114 @@
+"""From container settings to Docker's own, and the mounts that are refused."""
+
+import socket
+
+import docker
+import pytest
+
+from bench_common.spec import ContainerSettings, Mount
+from bench_worker.engines.base import RUN_LABEL, Container
+from bench_worker.engines.docker_settings import KNOWN_SOCKETS, MountRefused, create_arguments, safe_host_directory
+
+
+@pytest.fixture
+def client():
+    with docker.APIClient(base_url="unix:///nonexistent.sock", version="1.41") as made:
+        yield made
+
+
+def arguments(client, *, allow_host_mounts=False, own_socket=None, **settings):
+    container = Container("c1", 7, ContainerSettings(image="i", **settings), labels={RUN_LABEL: "r1"})
+    return create_arguments(client, container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+
+
+def test_every_setting_reaches_the_engine(client):
+    """Each setting is passed on in Docker's unit, and swap is shut off with the memory limit."""
+    got = arguments(
+        client,
+        command=("a", "b c"),
+        memory_bytes=64 << 20,
+        cpus=0.5,
+        cpuset="0-1",
+        network="none",
+        env={"K": "v"},
+        log_driver="json-file",
+        log_options={"max-size": "1m"},
+        init=True,
+    )
+    host = got["host_config"]
+    assert got["command"] == ["a", "b c"]
+    assert got["environment"] == {"K": "v"}
+    assert got["labels"] == {RUN_LABEL: "r1"}
+    assert (host["Memory"], host["MemorySwap"]) == (64 << 20, 64 << 20)
+    assert host["NanoCpus"] == 500_000_000
+    assert host["CpusetCpus"] == "0-1"
+    assert host["NetworkMode"] == "none"
+    assert host["Init"] is True
+    assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "1m"}}
+
+
+def test_what_is_not_given_is_the_engines_own_default(client):
+    """Nothing is limited, and nobody is privileged or given a terminal, unasked."""
+    got = arguments(client)
+    assert got["command"] is None
+    assert got["tty"] is False
+    assert not {"Memory", "NanoCpus", "CpusetCpus", "Privileged", "Init", "LogConfig"} & set(got["host_config"])
+
+
+def test_a_volume_carries_the_labels_and_tmpfs_its_size(client):
+    """A volume that Docker makes for a container can be found again by its label."""
+    storage = (
+        Mount("volume", "/v"),
+        Mount("volume", "/n", source="named", read_only=True),
+        Mount("tmpfs", "/t", size_bytes=9),
+    )
+    anonymous, named, memory = arguments(client, storage=storage)["host_config"]["Mounts"]
+    assert anonymous["VolumeOptions"]["Labels"] == {RUN_LABEL: "r1"}
+    assert anonymous.get("Source") is None
+    assert (named["Source"], named["ReadOnly"]) == ("named", True)
+    assert memory["TmpfsOptions"]["SizeBytes"] == 9
+
+
+def test_host_directories_need_the_workers_permission(client, tmp_path):
+    """Without the worker's own consent a scenario cannot mount the host."""
+    storage = (Mount("host", "/h", source=str(tmp_path)),)
+    with pytest.raises(MountRefused, match="does not allow host mounts"):
+        arguments(client, storage=storage)
+    mounts = arguments(client, storage=storage, allow_host_mounts=True)["host_config"]["Mounts"]
+    assert mounts[0]["Source"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "source", ["/var/run/docker.sock", "/run/docker.sock", "/", "/run", "/var/run", "/run/../run", "/run/containerd"]
+)
+def test_the_engines_socket_is_never_mounted(source):
+    """Neither the socket nor a directory above it, by whatever path."""
+    with pytest.raises(MountRefused, match="engine's socket"):
+        safe_host_directory(source, KNOWN_SOCKETS)
+
+
+def test_an_engine_elsewhere_is_protected_too(client, tmp_path):
+    """The socket that DOCKER_HOST names counts, also through a symbolic link."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    storage = (Mount("host", "/h", source=str(tmp_path / "link")),)
+    with pytest.raises(MountRefused, match="engine's socket"):
+        arguments(client, storage=storage, allow_host_mounts=True, own_socket=str(tmp_path / "real" / "d.sock"))
+
+
+@pytest.mark.parametrize(
+    ("source", "why"), [("/proc/1/root", "kernel's view"), ("/dev", "kernel's view"), ("x/y", "absolute")]
+)
+def test_ways_round_are_closed(source, why):
+    """/proc leads to the whole host, and a relative path to nobody knows where."""
+    with pytest.raises(MountRefused, match=why):
+        safe_host_directory(source, KNOWN_SOCKETS)
+
+
+def test_any_other_socket_is_refused(tmp_path):
+    """A socket is a service of the host, whichever it is."""
+    path = tmp_path / "service"
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+        with pytest.raises(MountRefused, match="is a socket"):
+            safe_host_directory(str(path), KNOWN_SOCKETS)

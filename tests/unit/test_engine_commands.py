@@ -1,0 +1,99 @@
+"""What `list-engines` and `cleanup-containers` print."""
+
+import argparse
+import json
+
+import pytest
+
+from bench_master.commands import cleanup_containers, list_engines
+
+USABLE = {
+    "name": "docker",
+    "usable": True,
+    "version": "20.10.24",
+    "endpoint": "unix:///var/run/docker.sock",
+    "reason": "",
+    "advice": "",
+    "details": {"setting.memory_bytes": "this host's kernel cannot limit memory", "cgroup": "v1"},
+}
+UNUSABLE = {
+    "name": "podman",
+    "usable": False,
+    "version": "",
+    "endpoint": "",
+    "reason": "no socket answers at a path that is really rather long and has\nits own line break in it",
+    "advice": "install podman",
+    "details": {},
+}
+
+
+def test_the_table_fits_eighty_columns_and_says_what_to_do():
+    """Why not, what to do, and which limits would not hold, in lines that a terminal can show."""
+    text = list_engines.as_table([USABLE, UNUSABLE])
+    assert max(map(len, text.splitlines())) <= 80
+    assert "docker  yes     20.10.24  unix:///var/run/docker.sock" in text
+    assert "podman cannot be used: no socket answers" in text
+    assert "to do: install podman" in text
+    assert "docker cannot enforce memory_bytes" in text
+    assert "cgroup" not in text
+
+
+def test_the_tab_separated_form_has_one_line_for_each_engine():
+    """A program can cut it: the same number of fields in each line, whatever the reasons hold."""
+    lines = list_engines.as_tsv([USABLE, UNUSABLE]).splitlines()
+    assert [len(line.split("\t")) for line in lines] == [6, 6, 6]
+    assert lines[2].split("\t")[1] == "no"
+
+
+def run(command, monkeypatch, rows, *words):
+    asked = []
+    monkeypatch.setattr(command, "ask_worker", lambda *flags, **_: asked.append(flags) or rows)
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    return command.run(parser.parse_args(words)), asked[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "first"), [([], "engine\t"), (["--format", "table"], "ENGINE"), (["--format", "json"], "[")]
+)
+def test_the_form_follows_the_output(monkeypatch, capsys, words, first):
+    """Tab-separated where nobody reads it on a terminal, unless asked otherwise."""
+    status, asked = run(list_engines, monkeypatch, [USABLE], *words)
+    assert (status, asked) == (0, ("--list-engines",))
+    assert capsys.readouterr().out.startswith(first)
+
+
+def row(verdict, **changes):
+    base = {"engine": "docker", "what": "container", "identity": "ab" * 32, "name": "wb-1", "run_id": "r1"}
+    return {**base, "age_s": 90.0, "removed": verdict == "removed", "verdict": verdict, "why": "because", **changes}
+
+
+def test_clean_up_says_what_became_of_each(monkeypatch, capsys):
+    """A line for each leftover with its run and age, the reason where it is still there, and a sum."""
+    status, asked = run(cleanup_containers, monkeypatch, [row("removed"), row("kept")])
+    out = capsys.readouterr().out
+    assert status == 0
+    assert asked == ("--cleanup-containers",)
+    assert "removed  docker container wb-1  run r1  made 2 min ago\n" in out
+    assert "kept     docker container wb-1  run r1  made 2 min ago  because" in out
+    assert out.endswith("1 removed, 1 kept\n")
+
+
+def test_a_leftover_that_stays_against_our_will_is_an_infrastructure_failure(monkeypatch, capsys):
+    """The exit code tells a script that somebody has to look."""
+    status, _ = run(cleanup_containers, monkeypatch, [row("failed", age_s=None, name="ab" * 32)])
+    assert status == 3
+    assert "FAILED   docker container abababababab  run r1  because" in capsys.readouterr().out
+
+
+def test_the_switches_reach_the_worker(monkeypatch, capsys):
+    """A dry run of one run is asked for as such."""
+    status, asked = run(cleanup_containers, monkeypatch, [], "--dry-run", "--run", "r9", "--format", "json")
+    assert (status, asked) == (0, ("--cleanup-containers", "--dry-run", "--run=r9"))
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_nothing_left_behind_is_said(monkeypatch, capsys):
+    """Silence would leave one wondering."""
+    run(cleanup_containers, monkeypatch, [])
+    assert capsys.readouterr().out == "nothing was left behind\n"

@@ -1,0 +1,108 @@
+"""Engines as third parties register them, good and broken."""
+
+import threading
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from bench_common.errors import EngineUnavailable, UsageError
+from bench_worker.engines import registry
+from bench_worker.engines.base import Engine, EngineOptions, EngineStatus
+from bench_worker.engines.native import NativeEngine
+from bench_worker.engines.noop import NoopEngine
+from bench_worker.engines.registry import BrokenEngine, load_entries, open_engine, probe_all
+
+OPTIONS = EngineOptions("run", "worker", 1)
+
+
+class Unfinished(Engine):
+    """Lacks every verb."""
+
+    name = "unfinished"
+
+
+class Hanging(NoopEngine):
+    """Never answers its probe."""
+
+    name = "hanging"
+    over = threading.Event()
+
+    @classmethod
+    def probe(cls):
+        cls.over.wait()
+        return EngineStatus(cls.name, usable=True)
+
+
+class Raising(NoopEngine):
+    """Breaks in its probe."""
+
+    name = "raising"
+
+    @classmethod
+    def probe(cls):
+        raise RuntimeError("oh dear")
+
+
+NOT_AN_ENGINE = 7
+
+
+def point(name, value):
+    return EntryPoint(name, value, registry.GROUP)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("nowhere_at_all:Engine", "ModuleNotFoundError"),
+        (f"{__name__}:Missing", "AttributeError"),
+        (f"{__name__}:NOT_AN_ENGINE", "not a class derived from"),
+        (f"{__name__}:Unfinished", "lacks close, commit, create"),
+        (f"{__name__}:Hanging", "calls itself 'hanging'"),
+    ],
+)
+def test_a_broken_entry_point_is_an_unusable_engine(value, reason):
+    """Whatever is wrong with a third party's package, the others go on and the reason is said."""
+    found = load_entries([point("theirs", value), point("noop", "bench_worker.engines.noop:NoopEngine")])
+    assert found["noop"] is NoopEngine
+    assert isinstance(found["theirs"], BrokenEngine)
+    broken, _ = sorted(probe_all(found), key=lambda status: status.usable)
+    assert not broken.usable
+    assert reason in broken.reason
+
+
+def test_a_probe_that_hangs_or_breaks_leaves_the_others_alone(monkeypatch):
+    """One engine's trouble is its own: it is unusable with the reason, after the bound at most."""
+    monkeypatch.setattr(registry, "PROBE_TIMEOUT_S", 0.05)
+    try:
+        statuses = {s.name: s for s in probe_all({"hanging": Hanging, "raising": Raising, "noop": NoopEngine})}
+    finally:
+        Hanging.over.set()
+    assert statuses["noop"].usable
+    assert "no answer" in statuses["hanging"].reason
+    assert "RuntimeError: oh dear" in statuses["raising"].reason
+
+
+def test_the_projects_own_engines_are_registered():
+    """Docker and native are found through the entry points of the package itself."""
+    found = registry.engine_classes()
+    assert found["native"] is NativeEngine
+    assert not isinstance(found["docker"], BrokenEngine)
+
+
+def test_an_unknown_engine_is_refused_with_the_nearest_spelling():
+    """A typing error is a usage error."""
+    with pytest.raises(UsageError, match="did you mean 'native'"):
+        open_engine("natvie", OPTIONS)
+
+
+def test_a_broken_engine_cannot_be_opened(monkeypatch):
+    """The reason why it could not be loaded is the error."""
+    monkeypatch.setattr(registry, "engine_classes", lambda: {"theirs": BrokenEngine("theirs", "no such module")})
+    with pytest.raises(EngineUnavailable, match="no such module"):
+        open_engine("theirs", OPTIONS)
+
+
+def test_an_opened_engine_works_for_its_run(monkeypatch):
+    """The options are the engine's own from then on."""
+    monkeypatch.setattr(registry, "engine_classes", lambda: {"noop": NoopEngine})
+    assert open_engine("noop", OPTIONS).options is OPTIONS

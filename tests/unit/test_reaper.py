@@ -1,0 +1,112 @@
+"""Clean-up over all engines, with engines that only remember."""
+
+import pytest
+
+from bench_common.errors import InfrastructureError
+from bench_worker import reaper
+from bench_worker.engines.base import EngineOptions, Leftover
+from bench_worker.engines.noop import NoopEngine
+from bench_worker.reaper import discard_all
+
+
+class Remembering(NoopEngine):
+    """Has leftovers, and notes in which order they go."""
+
+    def __init__(self, *items, name="memory", broken=(), deaf=False):
+        super().__init__(EngineOptions("", "", 1))
+        self.name = name
+        self.items = [Leftover(name, what, identity, identity, run) for what, identity, run in items]
+        self.broken = broken
+        self.deaf = deaf
+        self.discarded = []
+
+    def leftovers(self, run_id=None, worker_id=None):
+        if self.deaf:
+            raise InfrastructureError("nobody answers")
+        return [item for item in self.items if run_id in {None, item.run_id}]
+
+    def discard(self, leftover):
+        if leftover.identity in self.broken:
+            raise InfrastructureError("it is stuck")
+        self.discarded.append(leftover.identity)
+        self.items = [item for item in self.items if item is not leftover]
+
+
+@pytest.fixture(autouse=True)
+def alive(monkeypatch):
+    runs = set()
+    monkeypatch.setattr(reaper, "live_runs", lambda: frozenset(runs))
+    return runs
+
+
+def identities(leftovers):
+    return {item.identity for item in leftovers}
+
+
+def test_everything_of_runs_that_are_over_goes(alive):
+    """Without a name every dead run is swept, and a second sweep finds nothing."""
+    engine = Remembering(("container", "c1", "r1"), ("container", "c2", "r2"), ("volume", "v1", "r1"))
+    assert identities(discard_all([engine]).removed) == {"c1", "c2", "v1"}
+    again = discard_all([engine])
+    assert (again.removed, again.kept, again.failed) == ([], [], [])
+
+
+def test_a_live_run_is_kept_unless_it_is_named(alive):
+    """A plain sweep never touches a run that is going on; who names it means it."""
+    alive.add("r1")
+    engine = Remembering(("container", "c1", "r1"), ("container", "c2", "r2"))
+    sweep = discard_all([engine])
+    assert identities(sweep.removed) == {"c2"}
+    assert identities(sweep.kept) == {"c1"}
+    assert identities(discard_all([engine], run_id="r1").removed) == {"c1"}
+
+
+def test_runs_are_asked_for_after_the_list_was_made(monkeypatch):
+    """A run that begins while the list is made holds its lease before it makes anything, so it is seen alive."""
+    order = []
+    engine = Remembering(("container", "c1", "r1"))
+    monkeypatch.setattr(engine, "leftovers", lambda *_: order.append("list") or engine.items)
+    monkeypatch.setattr(reaper, "live_runs", lambda: order.append("runs") or frozenset({"r1"}))
+    assert discard_all([engine]).removed == []
+    assert order == ["list", "runs"]
+
+
+def test_a_dry_run_touches_nothing():
+    """It lists what a real one would remove."""
+    engine = Remembering(("container", "c1", "r1"))
+    sweep = discard_all([engine], dry_run=True)
+    assert identities(sweep.listed) == {"c1"}
+    assert sweep.removed == []
+    assert engine.discarded == []
+
+
+def test_kinds_go_in_the_engines_own_order():
+    """A volume cannot go before the container that uses it."""
+    engine = Remembering(
+        ("container", "c1", "r"), ("container", "c2", "r"), ("image", "i1", "r"), ("volume", "v1", "r")
+    )
+    discard_all([engine])
+    assert set(engine.discarded[:2]) == {"c1", "c2"}
+    assert engine.discarded[2:] == ["i1", "v1"]
+
+
+def test_one_failure_stops_nothing_else():
+    """What could not be removed is reported with its reason; the rest goes."""
+    stuck = Remembering(("container", "c1", "r"), ("container", "c2", "r"), broken={"c1"})
+    deaf = Remembering(name="deaf", deaf=True)
+    sweep = discard_all([deaf, stuck])
+    assert identities(sweep.removed) == {"c2"}
+    assert sorted(map(str, sweep.failed)) == ["deaf: nobody answers", "memory: container c1: it is stuck"]
+
+
+def test_each_leftover_is_told_as_it_is_dealt_with(alive):
+    """Whoever watches hears the verdict and the reason of every single one."""
+    alive.add("r2")
+    engine = Remembering(
+        ("container", "c1", "r1"), ("container", "c2", "r2"), ("container", "c3", "r3"), broken={"c3"}
+    )
+    heard = {}
+    discard_all([engine], told=lambda leftover, verdict, reason: heard.update({leftover.identity: (verdict, reason)}))
+    assert heard["c1"] == ("removed", "")
+    assert heard["c2"] == ("kept", "run r2 is alive on this host")
+    assert heard["c3"] == ("failed", "it is stuck")
