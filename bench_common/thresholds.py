@@ -17,6 +17,7 @@ from __future__ import annotations
 import operator
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.conversion import TIME_UNITS, conversion
@@ -263,7 +264,7 @@ def _verdict(threshold: Threshold, entry: Mapping[str, Any], holder: Mapping[str
     if factor is None:
         message = f"{path} is in {unit or 'no unit'}, into which {threshold.unit!r} cannot be turned ({title})"
         return Verdict(threshold.text, title, value, passed=False, message=message)
-    limit = threshold.value * factor
+    limit = float(Fraction(repr(threshold.value)) * factor)
     suffix = f" {unit}" if unit else ""
     return Verdict(
         threshold=threshold.text,

@@ -62,7 +62,8 @@ class Ledger:
         count = len(self._trials)
         self._starts = np.full(count, np.iinfo(np.int64).max)
         self._ends = np.full(count, np.iinfo(np.int64).min)
-        self._ended: set[int] = set()
+        self._brackets: dict[int, list[int | None]] = {}
+        """When the master began and ended each trial, on its own clock."""
         self.outcomes: dict[int, Counter[str]] = {index: Counter() for index in range(len(self.treatments))}
         self.all_outcomes: Counter[str] = Counter()
         """With warm-up jobs, as the footer counts them."""
@@ -200,10 +201,13 @@ class Ledger:
         self.events[kind] += 1
         if kind == "worker-lost":
             self.lost_workers.append(f"worker {event.get('worker')}: {event.get('reason', 'no reason given')}")
-        trial = event.get("trial")
-        if kind != "trial-end" or not isinstance(trial, int) or not 0 <= trial < len(self._trials):
+        trial, at_ns = event.get("trial"), event.get("at_ns")
+        if not isinstance(trial, int) or not 0 <= trial < len(self._trials) or not isinstance(at_ns, int):
             return
-        self._ended.add(trial)
+        if kind in ("trial-begin", "trial-end"):
+            self._brackets.setdefault(trial, [None, None])[kind == "trial-end"] = at_ns
+        if kind != "trial-end":
+            return
         missing, outcome = event.get("not_started"), event.get("not_started_outcome")
         if isinstance(missing, int) and missing > 0 and not self.is_warmup(trial):
             counts = self.outcomes[self._trials[trial][0]]
@@ -212,16 +216,25 @@ class Ledger:
 
     def trials_of(self, treatment: int) -> tuple[int, int]:
         """Return how many measured trials of a treatment were planned, and how many of them left a trace."""
-        planned = [
-            trial for trial, entry in enumerate(self._trials) if entry[0] == treatment and not self.is_warmup(trial)
-        ]
-        return len(planned), sum(trial in self._ended or self._span(trial) is not None for trial in planned)
+        planned = self._measured_trials(treatment)
+        return len(planned), sum(self._span(trial) is not None for trial in planned)
 
     def busy_ns(self, treatment: int) -> int:
-        """Return the time from first start to last end of each measured trial of a treatment, summed."""
-        trials = [trial for trial, entry in enumerate(self._trials) if entry[0] == treatment]
-        return sum(self._span(trial) or 0 for trial in trials)
+        """Return the time that the measured trials of a treatment took, summed.
+
+        A trial lasts as long as the master says, hand-out included; where the file does not hold its end, from the
+        first start to the last end of its jobs.
+        """
+        return sum(self._span(trial) or 0 for trial in self._measured_trials(treatment))
+
+    def _measured_trials(self, treatment: int) -> list[int]:
+        return [
+            trial for trial, entry in enumerate(self._trials) if entry[0] == treatment and not self.is_warmup(trial)
+        ]
 
     def _span(self, trial: int) -> int | None:
-        start, end = int(self._starts[trial]), int(self._ends[trial])
-        return end - start if end >= start else None
+        begin, end = self._brackets.get(trial, (None, None))
+        if begin is not None and end is not None:
+            return end - begin
+        start, last = int(self._starts[trial]), int(self._ends[trial])
+        return last - start if last >= start else None

@@ -82,7 +82,7 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     yield from field("jobs", _totals(totals))
     yield from field("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))
     for host in document["hosts"]:
-        yield from field(f"host {one_line(str(host['worker_id']))}", _host(host))
+        yield from field("host", _host(host))
         yield from field("", _facts(host["fingerprint"] or {}))
 
 
@@ -111,7 +111,8 @@ def _totals(totals: Mapping[str, Any]) -> str:
 def _host(host: Mapping[str, Any]) -> str:
     engines = ", ".join(f"{name} {version}".strip() for name, version in (host["engines"] or {}).items())
     where = f" ({host['environment']})" if host["environment"] else ""
-    return one_line(f"{host['host']}{where}, {host['slots']} slots; {engines or 'no engine'}")
+    slots = f"{host['slots']} slot{'' if host['slots'] == 1 else 's'}"
+    return one_line(f"{host['worker_id']} on {host['host']}{where}, {slots}; {engines or 'no engine'}")
 
 
 def _facts(fingerprint: Mapping[str, Any]) -> str:
@@ -163,10 +164,14 @@ def _jobs(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _thresholds(document: Mapping[str, Any]) -> Iterator[str]:
-    for verdict in document["thresholds"]:
-        word = "passed" if verdict["passed"] else "FAILED"
-        yield from paragraph(f"{word}  {one_line(verdict['threshold'])}", indent=2, hanging=10)
-        yield from paragraph(one_line(verdict["message"]), indent=10, hanging=12)
+    for threshold in dict.fromkeys(verdict["threshold"] for verdict in document["thresholds"]):
+        verdicts = [verdict for verdict in document["thresholds"] if verdict["threshold"] == threshold]
+        failed = [verdict for verdict in verdicts if not verdict["passed"]]
+        where = f"{len(verdicts)} treatment{'s' if len(verdicts) != 1 else ''}"
+        word = f"FAILED  {one_line(threshold)}" if failed else f"passed  {one_line(threshold)}  ({where})"
+        yield from paragraph(word, indent=2, hanging=10)
+        for verdict in failed:
+            yield from paragraph(one_line(verdict["message"]), indent=10, hanging=12)
 
 
 def _errors(document: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:

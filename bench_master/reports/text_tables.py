@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from bench_master.ledger import JOB
-from bench_master.reports.layout import Column, counted, seconds, significant, table
+from bench_master.reports.layout import Column, counted, paragraph, seconds, significant, table
 from bench_master.summary import percentile_name
 
 _DIGITS: Final = 3
@@ -40,9 +40,13 @@ def overview(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
 def treatment_tables(entry: Mapping[str, Any], pctile: float) -> Iterator[str]:
     """Yield a treatment's operations, then its metrics."""
     yield from _operations(entry["operations"], percentile_name(pctile))
-    if entry["metrics"]:
+    given = {name: metric for name, metric in entry["metrics"].items() if metric["n"]}
+    if given:
         yield ""
-        yield from _metrics(entry["metrics"], percentile_name(pctile))
+        yield from _metrics(given, percentile_name(pctile))
+    if missing := [name for name in entry["metrics"] if name not in given]:
+        yield ""
+        yield from paragraph(f"not given by any trial: {', '.join(missing)}", indent=2, hanging=4)
 
 
 def _operations(operations: Mapping[str, Mapping[str, Any]], chosen: str) -> list[str]:

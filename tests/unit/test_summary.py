@@ -1,0 +1,341 @@
+"""The summary: what counts, what does not, exact percentiles, and every reason why a run is not whole."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, operation_rows, treatment_wire
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bench_common.errors import StatsFileError, UsageError
+from bench_common.histogram import RELATIVE_ERROR, nearest_rank
+from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
+from bench_common.statsfile import StatsFile
+from bench_master.latency import Percentiles, Series
+from bench_master.summary import percentile_name, summarise
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.stats.gz"
+
+
+def one_treatment(path, *, trials=((0, 0, False),), metrics=None, **changes):
+    """Begin a file of one native treatment with the operations start and exec."""
+    treatments = [treatment_wire(0, {"engine": "native"}, ("start", "exec"), metrics)]
+    return StatsBuilder(path, header(treatments, trials, **changes))
+
+
+def report_of(path, pctile=95.0):
+    return summarise(StatsFile(path), pctile)
+
+
+def timed_operations(durations, **fields):
+    """Build one operation row for each duration, with tickets in order."""
+    rows = operation_rows({}).repeat(len(durations))
+    rows["ticket"], rows["duration_ns"] = np.arange(len(durations)), durations
+    for name, value in fields.items():
+        rows[name] = value
+    return rows
+
+
+def test_a_run_is_summed_up_by_treatment(path):
+    """Outcomes, rate, operations, the whole job and metrics are those of the run's own rows."""
+    docker, native = report_of(lifecycle_run(path))["treatments"]
+    assert docker["jobs"] == {
+        "total": 3, "done": 2, "failed": 1, "lost": 0, "aborted": 0, "not_started": 0, "warmup": 1
+    }  # fmt: skip
+    start = docker["operations"]["start"]
+    # Jobs 2, 4 and 6 of docker take 102, 104 and 106 ms, the first half of it in start; job 0 is warm-up.
+    assert (start["n"], start["errors"], start["slowest_job"]) == (3, 0, 6)
+    assert [start[f"{name}_s"] for name in ("min", "p50", "mean", "p95", "max")] == [
+        0.051,
+        0.052,
+        0.052,
+        0.053,
+        0.053,
+    ]
+    assert start["stddev_s"] == pytest.approx(0.001)
+    assert list(docker["operations"]) == ["start", "exec", "remove", "job"]
+    assert native["metrics"]["events_per_second"] == {
+        "unit": "events/s", "direction": "higher", "n": 3, "median": 505.0, "mean": 505.0, "stddev": 2.0,
+        "min": 503.0, "p95": 507.0, "max": 507.0, "worst_job": 3,
+    }  # fmt: skip
+
+
+def test_what_failed_is_counted_and_enters_no_latency(path):
+    """A failed exec is an error of exec, its job an error of job, and neither is in any time; its start is."""
+    docker = report_of(lifecycle_run(path))["treatments"][0]["operations"]
+    assert (docker["exec"]["n"], docker["exec"]["errors"], docker["exec"]["max_s"]) == (2, 1, 0.026)
+    assert (docker["job"]["n"], docker["job"]["errors"], docker["job"]["max_s"]) == (2, 1, 0.104)
+    assert docker["start"]["n"] == 3
+
+
+def test_the_rate_is_that_of_the_measured_trials(path):
+    """Jobs done by the time between begin and end of the trials; warm-up trials and pauses are in neither."""
+    native = report_of(lifecycle_run(path))["treatments"][1]
+    # Three trials of 10.3, 10.5 and 10.7 ms, each ended by the master a millisecond later.
+    assert native["busy_s"] == pytest.approx(0.0345)
+    assert native["jobs_per_s"] == pytest.approx(3 / 0.0345)
+
+
+def test_without_the_masters_brackets_a_trial_lasts_from_first_start_to_last_end(path):
+    """A trial whose end the file does not hold is as long as its jobs say."""
+    builder = one_treatment(path).add_jobs(
+        {"start_ns": 5 * S, "end_ns": 7 * S}, {"start_ns": 4 * S, "end_ns": 6 * S}, {"outcome": Outcome.LOST}
+    )
+    (entry,) = report_of(builder.close())["treatments"]
+    assert (entry["busy_s"], entry["jobs_per_s"]) == (3.0, 2 / 3)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    values=st.lists(st.integers(0, 2**40), min_size=1, max_size=60),
+    failed=st.lists(st.integers(0, 2**40), max_size=5),
+    percentile=st.sampled_from([0.1, 12.5, 50.0, 95.0, 99.9]),
+)
+def test_percentiles_are_those_of_the_sorted_values(tmp_path, values, failed, percentile):
+    """Each percentile is exactly the value of the nearest rank, and the moments are numpy's."""
+    path = tmp_path / "percentiles.stats.gz"
+    path.unlink(missing_ok=True)
+    builder = one_treatment(path)
+    builder.writer.operations(timed_operations(values))
+    builder.flush().writer.operations(timed_operations(failed, ok=0))
+    start = report_of(builder.close(), percentile)["treatments"][0]["operations"]["start"]
+    ordered = sorted(values)
+    for wanted in (50.0, 95.0, 99.0, percentile):
+        rank = nearest_rank(len(values), wanted / 100)
+        assert start[f"{percentile_name(wanted)}_s"] == ordered[rank - 1] / 1e9
+    assert start["percentiles_exact"]
+    assert (start["n"], start["errors"]) == (len(values), len(failed))
+    assert start["mean_s"] == pytest.approx(np.mean(values) / 1e9)
+    if len(values) > 1:
+        assert start["stddev_s"] == pytest.approx(np.std(values, ddof=1) / 1e9, abs=1e-15)
+    assert values[start["slowest_job"]] == max(values)
+
+
+def test_many_values_in_one_bucket_are_still_exact():
+    """Where a bucket is fuller than it is wide its values are tallied, and the percentile is exact all the same."""
+    values = np.random.default_rng(1).integers(1_000_000, 1_003_000, 50_000)
+    series = Series()
+    series.add(values, np.arange(len(values), dtype=np.uint64))
+    exact = Percentiles({(0, "job"): series}, [50.0, 99.0], budget=100_000)
+    for part in np.array_split(values, 7):
+        exact.collect((0, "job"), part)
+    for percentile in (50.0, 99.0):
+        truth = np.sort(values)[nearest_rank(len(values), percentile / 100) - 1]
+        assert exact.value((0, "job"), percentile) == (truth, True)
+
+
+def test_beyond_the_budget_the_histogram_answers_and_says_so():
+    """Without room for the second pass a percentile is marked as not exact and is within the documented error."""
+    values = np.random.default_rng(2).integers(10**9, 2 * 10**9, 1000)
+    series = Series()
+    series.add(values, np.arange(len(values), dtype=np.uint64))
+    exact = Percentiles({(0, "job"): series}, [95.0], budget=0)
+    assert not exact.needed
+    value, is_exact = exact.value((0, "job"), 95.0)
+    assert not is_exact
+    assert math.isclose(value, np.sort(values)[949], rel_tol=RELATIVE_ERROR)
+
+
+def test_durations_out_of_range_keep_their_percentiles():
+    """A negative or absurd duration is reported as it is, in the first pass and in the second."""
+    values = np.array([-5, -3, 2**60])
+    series = Series()
+    series.add(values, np.arange(3, dtype=np.uint64))
+    exact = Percentiles({(0, "job"): series}, [33.0, 66.0, 99.0])
+    exact.collect((0, "job"), values)
+    assert [exact.value((0, "job"), percentile)[0] for percentile in (33.0, 66.0, 99.0)] == [-5, -3, 2**60]
+
+
+def test_p99_is_marked_below_a_thousand_values(path):
+    """999 values leave p99 marked, 1,000 do not."""
+    builder = one_treatment(path)
+    builder.writer.operations(timed_operations(np.arange(999)))
+    builder.writer.operations(timed_operations(np.arange(1000), operation=1))
+    operations = report_of(builder.close())["treatments"][0]["operations"]
+    assert (operations["start"]["p99_marked"], operations["exec"]["p99_marked"]) == (True, False)
+
+
+def test_warm_up_is_counted_apart_and_enters_nothing(path):
+    """Jobs, operations, metrics and not-started jobs of warm-up trials are in no figure but `warmup`."""
+    trials = [(0, 0, True), (0, 1, False)]
+    builder = one_treatment(path, trials=trials, metrics={"speed": {"unit": "x", "direction": "higher"}})
+    builder.add_jobs({"ticket": 0, "trial": 0, "end_ns": 9 * S}, {"ticket": 1, "trial": 1, "end_ns": S})
+    builder.add_operations({"trial": 0, "duration_ns": 9 * S}, {"trial": 1, "duration_ns": S})
+    builder.writer.metrics([MetricRecord(0, 0, 0, "speed", 9.0), MetricRecord(1, 0, 1, "speed", 1.0)])
+    builder.add(
+        "event", {"at_ns": 0, "kind": "trial-end", "trial": 0, "not_started": 5, "not_started_outcome": "lost"}
+    )
+    report = report_of(builder.close(footer()))
+    (entry,) = report["treatments"]
+    assert (entry["jobs"]["total"], entry["jobs"]["warmup"], entry["jobs"]["lost"]) == (1, 1, 0)
+    assert entry["operations"]["start"]["max_s"] == entry["operations"]["job"]["max_s"] == 1.0
+    assert (entry["metrics"]["speed"]["n"], entry["metrics"]["speed"]["max"]) == (1, 1.0)
+    assert report["totals"]["warmup"] == 1
+
+
+def test_a_metric_counts_trials_not_jobs(path):
+    """A trial of several jobs gives one value, their mean; jobs that are not done and NaN give none."""
+    builder = one_treatment(
+        path, trials=[(0, 0, False), (0, 1, False)], metrics={"speed": {"unit": "x", "direction": "lower"}}
+    )
+    builder.writer.metrics(
+        [
+            MetricRecord(0, 0, 0, "speed", 10.0),
+            MetricRecord(1, 0, 0, "speed", 20.0),
+            MetricRecord(2, 0, 1, "speed", 40.0),
+            MetricRecord(3, 0, 1, "speed", 999.0),
+            MetricRecord(4, 0, 1, "speed", math.nan),
+        ]
+    )
+    builder.add_jobs(*({"ticket": job, "outcome": Outcome.FAILED if job == 3 else Outcome.DONE} for job in range(5)))
+    metric = report_of(builder.close())["treatments"][0]["metrics"]["speed"]
+    assert (metric["n"], metric["min"], metric["median"], metric["max"]) == (2, 15.0, 27.5, 40.0)
+    assert metric["worst_job"] == 2
+
+
+def test_a_metric_that_no_trial_gave_has_no_figures(path):
+    """A declared metric is listed with n 0 and nulls, so that a threshold on it fails instead of passing unseen."""
+    builder = one_treatment(
+        path, metrics={"speed": {"unit": "x", "direction": "lower"}}, thresholds=["metrics.speed.median < 1"]
+    )
+    report = report_of(builder.close())
+    assert report["treatments"][0]["metrics"]["speed"] == {
+        "unit": "x", "direction": "lower", "n": 0, "median": None, "mean": None, "stddev": None, "min": None,
+        "p95": None, "max": None, "worst_job": None,
+    }  # fmt: skip
+    (verdict,) = report["thresholds"]
+    assert (verdict["passed"], verdict["value"]) == (False, None)
+
+
+def test_thresholds_get_the_percentiles_they_ask_for(path):
+    """A threshold on p75 is judged on an exact p75, though no report shows it by itself."""
+    builder = one_treatment(path, thresholds=["operations.start.p75_s == 3ns"])
+    builder.writer.operations(timed_operations([1, 2, 3, 4]))
+    (verdict,) = report_of(builder.close())["thresholds"]
+    assert (verdict["passed"], verdict["value"]) == (True, 3e-9)
+
+
+def test_errors_are_grouped_with_one_real_message_each(path):
+    """Same operation and kind are one group, the largest first, with the first message, its job, the treatments."""
+    builder = one_treatment(path, trials=[(0, 0, True), (0, 1, False)])
+    builder.writer.errors(
+        [
+            ErrorRecord(ticket_of(4, 1), 0, 1, "start", "timeout", "took too long"),
+            ErrorRecord(7, 0, 0, "exec", "exit-code", "exit code 3"),
+            ErrorRecord(8, 0, 1, "exec", "exit-code", "exit code 4"),
+        ]
+    )
+    assert report_of(builder.close())["errors"] == [
+        {"operation": "exec", "kind": "exit-code", "count": 2, "warmup": 1, "treatments": ["engine=native"],
+         "job": 7, "message": "exit code 3"},
+        {"operation": "start", "kind": "timeout", "count": 1, "warmup": 0, "treatments": ["engine=native"],
+         "job": 4, "message": "took too long"},
+    ]  # fmt: skip
+
+
+def test_a_whole_run_has_no_reason_to_be_incomplete(path):
+    """All trials run, a footer that says complete, nothing lost: no banner."""
+    report = report_of(lifecycle_run(path))
+    assert (report["incomplete"], report["damage"], report["warnings"]) == ([], None, [])
+
+
+def test_every_reason_why_a_run_is_not_whole_is_given(path):
+    """Interruption, losses, aborts, jobs and trials that never began, and lost workers are each said."""
+    builder = one_treatment(path, trials=[(0, 0, False), (0, 1, False), (0, 2, False)])
+    builder.add_jobs({"trial": 0, "end_ns": S}, {"trial": 0, "outcome": Outcome.LOST})
+    end = {"at_ns": S, "kind": "trial-end", "not_started": 2}
+    builder.add("event", {"at_ns": 0, "kind": "trial-begin", "trial": 0})
+    builder.add("event", end | {"trial": 0, "not_started_outcome": "lost"})
+    builder.add("event", {"at_ns": S, "kind": "trial-begin", "trial": 1})
+    builder.add("event", end | {"trial": 1, "not_started_outcome": int(Outcome.ABORTED)})
+    builder.add("event", {"at_ns": S, "kind": "worker-lost", "worker": 0, "reason": "no heartbeat for 10 s"})
+    report = report_of(builder.close(footer(status="interrupted", not_started=9)))
+    assert report["treatments"][0]["jobs"] == {
+        "total": 6, "done": 1, "failed": 0, "lost": 3, "aborted": 2, "not_started": 4, "warmup": 0
+    }  # fmt: skip
+    assert report["incomplete"] == [
+        "the run was interrupted",
+        "3 of the jobs lost",
+        "2 of the jobs aborted",
+        "9 of the jobs never started",
+        "1 of 3 trials not run: engine=native",
+        "lost worker 0: no heartbeat for 10 s",
+    ]
+
+
+def test_a_cut_file_is_reported_as_far_as_it_goes(path):
+    """Half a file gives the figures of its whole blocks, and says that it is damaged and has no footer."""
+    whole = lifecycle_run(path).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    report = report_of(path)
+    assert "the file ends within a block" in report["damage"]
+    assert report["incomplete"][0].startswith("the stats file is readable up to byte ")
+    assert "no footer" in report["incomplete"][1]
+    assert report["totals"]["duration_s"] is None or report["totals"]["duration_s"] > 0
+
+
+def test_counts_that_do_not_agree_are_told(path):
+    """When the footer counted other than the rows say, the report warns of it."""
+    builder = one_treatment(path).add_jobs({"end_ns": S}, {"treatment": 7})
+    report = report_of(builder.close(footer(counts={"done": 5, "failed": 0}, warnings=["the host swapped"])))
+    assert report["warnings"] == [
+        "the host swapped",
+        "1 jobs are of treatments that the header does not know; they are left out",
+        "the run counted 5 jobs done, the file holds 2",
+    ]
+
+
+def test_samples_are_summed_up_by_host_and_rates_by_their_real_interval(path):
+    """Percents keep mean and extremes without NaN; bytes become bytes per second of their own interval."""
+    builder = one_treatment(path)
+    builder.add("host", host(0)).writer.samples(
+        0,
+        "host",
+        {
+            "time_ns": [S, 3 * S, 4 * S],
+            "interval_ns": [S, 2 * S, S],
+            "cpu_user_percent": [math.nan, 20.0, 40.0],
+            "disk_read_bytes": [100, 400, 0],
+        },
+        {"cpu_user_percent": "%", "disk_read_bytes": "B"},
+    )
+    builder.writer.samples(-1, "loop", {"busy_share": [0.5], "lag_max_ns": [3 * MS]}, {})
+    report = report_of(builder.close())
+    samples = report["hosts"][0]["samples"]
+    assert samples["cpu_user_percent"] == {"unit": "%", "n": 2, "mean": 30.0, "min": 20.0, "max": 40.0}
+    assert samples["disk_read_bytes_per_s"] == {"unit": "B/s", "n": 3, "mean": 100.0, "min": 0.0, "max": 200.0}
+    assert report["hosts"][0]["loop"] is None
+    assert report["master"]["loop"] == {
+        "n": 1, "busy_mean": 0.5, "busy_max": 0.5, "lag_p99_s": 0.003, "lag_max_s": 0.003
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("pctile", [0, 100, -1, math.nan, math.inf])
+def test_a_percentile_that_is_none_is_refused(path, pctile):
+    """Zero, a hundred and anything beyond is a usage error that says what was expected."""
+    with pytest.raises(UsageError, match="between 0 and 100"):
+        report_of(lifecycle_run(path), pctile)
+
+
+def test_a_file_without_a_whole_header_cannot_be_reported(path):
+    """There is nothing to say about a file cut within its first block; the error names it."""
+    path.write_bytes(lifecycle_run(path).read_bytes()[:50])
+    with pytest.raises(StatsFileError, match="nothing to read"):
+        report_of(path)
+
+
+def test_the_document_is_plain_json(path):
+    """The whole report can be written as strict JSON: no NaN, no infinity, no numpy."""
+    json.dumps(report_of(lifecycle_run(path), 99.9), allow_nan=False)
+
+
+def test_a_header_alone_is_a_report(path):
+    """A run that was killed before its first job gives a report with zeros and reasons, not an error."""
+    report = report_of(one_treatment(path).close())
+    assert (report["totals"]["jobs"], report["totals"]["jobs_per_s"]) == (0, None)
+    assert report["treatments"][0]["operations"]["start"]["p50_s"] is None
