@@ -120,9 +120,8 @@ class Process:
             os.killpg(self.pid, number)
             return True
 
-    def reap(self) -> None:
-        """Collect the exit status of the process, which has ended, and wake who waits. For the reaper thread."""
-        end_ns = time.monotonic_ns()
+    def reap(self, end_ns: int) -> None:
+        """Collect the exit status of the process, which ended by `end_ns`, and wake who waits. For the reaper."""
         with self._lock:
             try:
                 _, status, usage = os.wait4(self.pid, 0)
@@ -162,9 +161,11 @@ class _Reaper:
     def _reap_all(self) -> None:
         while True:
             for pidfd, _ in self._epoll.poll():
-                self._processes.pop(pidfd).reap()
+                end_ns = time.monotonic_ns()
+                process = self._processes.pop(pidfd)
                 self._epoll.unregister(pidfd)
                 os.close(pidfd)
+                process.reap(end_ns)
 
 
 _reaper = _Reaper()
@@ -228,7 +229,7 @@ def _explain(error: OSError, name: str, cwd: str) -> tuple[type[SpawnFailed], st
     if error.filename is None or os.path.basename(error.filename) != os.path.basename(name):  # noqa: PTH119
         return SpawnFailed, f"{opening}: {error.filename or 'posix_spawn'}: {error.strerror}"
     if error.errno in _NOT_FOUND:
-        if "/" not in name:
+        if "/" not in error.filename:
             return CommandNotFound, f"{opening}: no such program on PATH (install it, or give its whole path)"
         return (
             CommandNotFound,

@@ -85,7 +85,9 @@ def _mount(
     mount: Mount, labels: Mapping[str, str], *, allow_host_mounts: bool, own_socket: str | None
 ) -> DockerMount:
     if mount.kind == "tmpfs":
-        return DockerMount(mount.target, None, type="tmpfs", tmpfs_size=mount.size_bytes or None)
+        return DockerMount(
+            mount.target, None, type="tmpfs", read_only=mount.read_only, tmpfs_size=mount.size_bytes or None
+        )
     if mount.kind == "volume":
         # A volume that Docker has to make for this carries our labels; one that is there already keeps its own.
         return DockerMount(

@@ -1,0 +1,280 @@
+"""Each verb of the docker engine on real containers, and each kind of failure."""
+
+import time
+from pathlib import Path
+
+import pytest
+from tiny_image import DockerBench, at_once, import_image, remove_image
+
+from bench_common.spec import Mount
+from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, OperationFailed
+
+pytestmark = pytest.mark.docker
+
+FOREVER = ("sleep", "1000")
+DEAF = ("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done")
+
+
+@pytest.fixture(scope="module")
+def image():
+    name = import_image()
+    yield name
+    remove_image(name)
+
+
+@pytest.fixture(scope="module")
+def bench(image):
+    made = DockerBench(image)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(bench):
+    return bench.engine
+
+
+def assert_stamped(done, before_ns, longest_s=60):
+    assert before_ns <= done.start_ns <= done.end_ns <= time.monotonic_ns()
+    assert done.end_ns - done.start_ns < longest_s * 1e9
+
+
+def kind_of(verb, *arguments, **options):
+    before_ns = time.monotonic_ns()
+    with pytest.raises(OperationFailed) as caught:
+        verb(*arguments, **{"timeout_s": 20, **options})
+    assert before_ns <= caught.value.start_ns <= caught.value.end_ns <= time.monotonic_ns()
+    assert str(caught.value)
+    return caught.value.kind
+
+
+def test_a_whole_life(bench, engine):
+    """Each verb does what it says to a real container, in order, and is stamped where it happened."""
+    command = ("sh", "-c", "echo out; echo err >&2; trap 'exit 7' TERM; while :; do sleep 0.05; done")
+    container = bench.container(*command, ticket=42, env={"GREETING": "hello"})
+    inspect = bench.client.inspect_container
+    before_ns = time.monotonic_ns()
+    assert_stamped(engine.create(container, timeout_s=20), before_ns)
+    config = inspect(container.handle)["Config"]
+    assert config["Labels"] == {RUN_LABEL: bench.run_id, WORKER_LABEL: "w1", TICKET_LABEL: "42"}
+    assert config["Tty"] is False
+    assert_stamped(engine.start(container, timeout_s=20), before_ns)
+    assert inspect(container.handle)["State"]["Running"]
+    done = engine.exec(container, ("sh", "-c", "echo $GREETING; echo oops >&2; exit 5"), timeout_s=20)
+    assert (done.exit_code, done.stdout, done.stderr) == (5, b"hello\n", b"oops\n")
+    assert_stamped(done, before_ns)
+    assert_stamped(engine.pause(container, timeout_s=20), before_ns)
+    assert inspect(container.handle)["State"]["Paused"]
+    assert kind_of(engine.exec, container, ("true",)) == "conflict"
+    assert_stamped(engine.unpause(container, timeout_s=20), before_ns)
+    assert not inspect(container.handle)["State"]["Paused"]
+    assert_stamped(engine.commit(container, timeout_s=20), before_ns)
+    assert container.images == [f"weighbridge/commit:{container.name}"]
+    assert bench.client.inspect_image(container.images[0])["Config"]["Labels"][RUN_LABEL] == bench.run_id
+    assert_stamped(engine.stop(container, grace_s=10, timeout_s=20), before_ns)
+    done = engine.wait(container, timeout_s=20)
+    assert (done.exit_code, done.oom_killed) == (7, False)
+    done = engine.logs(container, limit_bytes=1000, timeout_s=20)
+    assert (done.stdout, done.stderr, done.truncated) == (b"out\n", b"err\n", False)
+    images = list(container.images)
+    assert_stamped(engine.remove(container, timeout_s=20), before_ns)
+    assert bench.client.images(name=images[0]) == []
+    assert bench.client.containers(all=True, filters={"name": container.name}) == []
+
+
+def test_settings_hold_inside_the_container(bench, engine):
+    """What was asked for is what the kernel enforces, not only what the engine noted."""
+    name = f"{bench.run_id}-volume"
+    container = bench.running(
+        *FOREVER,
+        memory_bytes=32 << 20,
+        cpus=0.5,
+        cpuset="0",
+        init=True,
+        log_driver="none",
+        storage=(
+            Mount("tmpfs", "/t", size_bytes=1 << 20),
+            Mount("volume", "/v"),
+            Mount("volume", "/w", source=name, read_only=True),
+        ),
+    )
+    shown = engine.exec(
+        container, ("sh", "-c", "cat /proc/1/status /proc/1/comm /proc/mounts; ls /sys/class/net"), timeout_s=20
+    ).stdout.decode()
+    assert "Cpus_allowed_list:\t0\n" in shown
+    assert " /t tmpfs rw" in shown
+    assert "size=1024k" in shown
+    assert "init" in shown
+    assert shown.rstrip().endswith("lo")
+    assert engine.exec(container, ("touch", "/v/x"), timeout_s=20).exit_code == 0
+    assert engine.exec(container, ("touch", "/w/x"), timeout_s=20).exit_code != 0
+    host = bench.client.inspect_container(container.handle)["HostConfig"]
+    assert (host["Memory"], host["MemorySwap"], host["NanoCpus"]) == (32 << 20, 32 << 20, 500_000_000)
+    assert kind_of(engine.logs, container, limit_bytes=10) == "unsupported"
+    assert len([item for item in engine.leftovers(bench.run_id) if item.what == "volume"]) == 2
+    engine.remove(container, timeout_s=20)
+    # The nameless volume lived as long as its container; the named one is the run's, and goes with it.
+    (volume,) = [item for item in engine.leftovers(bench.run_id) if item.what == "volume"]
+    assert volume.name == name
+    engine.discard(volume)
+
+
+def test_an_exit_is_never_missed(bench, engine):
+    """`wait` gives the exit code whether it comes before or after the end."""
+    container = bench.running("sh", "-c", "exit 3")
+    assert engine.wait(container, timeout_s=20).exit_code == 3
+    again = engine.wait(container, timeout_s=20)
+    assert again.exit_code == 3
+    engine.remove(container, timeout_s=20)
+
+
+def test_running_out_of_memory_is_told_from_being_killed(bench, engine):
+    """Both end with 137; only the one that met its limit is called so."""
+    greedy = bench.running("sh", "-c", "x=abcdefgh; while :; do x=$x$x; done", memory_bytes=16 << 20)
+    done = engine.wait(greedy, timeout_s=20)
+    assert (done.exit_code, done.oom_killed) == (137, True)
+    engine.remove(greedy, timeout_s=20)
+    quiet = bench.running(*FOREVER, memory_bytes=16 << 20)
+    engine.kill(quiet, "SIGKILL", timeout_s=20)
+    assert not bench.client.inspect_container(quiet.handle)["State"]["Running"]
+    done = engine.wait(quiet, timeout_s=20)
+    assert (done.exit_code, done.oom_killed) == (137, False)
+    assert kind_of(engine.kill, quiet, "SIGKILL") == "conflict"
+    assert kind_of(engine.kill, quiet, "SIGNOTHING") == "refused"
+    engine.remove(quiet, timeout_s=20)
+
+
+def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period(bench, engine):
+    """`stop` takes the whole grace period and not less, then the container is dead."""
+    container = bench.running(*DEAF)
+    while engine.logs(container, limit_bytes=10, timeout_s=20).stdout != b"ready\n":
+        time.sleep(0.02)
+    done = engine.stop(container, grace_s=1, timeout_s=20)
+    assert done.end_ns - done.start_ns >= 1e9
+    assert engine.wait(container, timeout_s=20).exit_code == 137
+    assert kind_of(engine.stop, container, grace_s=0.5) == "refused"
+    engine.remove(container, timeout_s=20)
+
+
+def test_timeouts_bound_each_verb(bench, engine):
+    """A verb gives up at its deadline, says so, and its time is that of the attempt."""
+    container = bench.running(*FOREVER)
+    for verb, arguments in ((engine.wait, ()), (engine.exec, (FOREVER,))):
+        with pytest.raises(OperationFailed) as caught:
+            verb(container, *arguments, timeout_s=0.3)
+        assert caught.value.kind == "timeout"
+        assert caught.value.end_ns - caught.value.start_ns >= 0.25e9
+    engine.remove(container, timeout_s=20)
+
+
+def test_what_is_missing_or_taken_has_its_kind(bench, engine):
+    """A missing image, network or container and a taken name are told apart."""
+    assert kind_of(engine.create, bench.container(image="weighbridge-test/nothing:here")) == "image-missing"
+    container = bench.made(*FOREVER)
+    twin = Container(container.name, 2, container.settings)
+    assert kind_of(engine.create, twin) == "conflict"
+    assert kind_of(engine.wait, container) == "conflict"
+    engine.remove(container, timeout_s=20)
+    for verb in (engine.start, engine.wait, engine.remove):
+        assert kind_of(verb, container) == "not-found"
+    container.handle = "0" * 64
+    assert kind_of(engine.remove, container) == "not-found"
+    lost = bench.made(*FOREVER, network="weighbridge-test-nowhere")
+    assert kind_of(engine.start, lost) == "not-found"
+    assert kind_of(engine.create, bench.container(memory_bytes=1000)) == "refused"
+    assert kind_of(engine.create, bench.container(image=None)) == "refused"
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"), [("nonsense", "command-not-found"), ("/plain", "not-executable"), ("/bin", "not-executable")]
+)
+def test_a_command_that_cannot_run_has_its_kind(bench, engine, program, kind):
+    """As the container's own command and as an exec, with the runtime's own words."""
+    container = bench.made(program)
+    assert kind_of(engine.start, container) == kind
+    engine.remove(container, timeout_s=20)
+    container = bench.running(*FOREVER)
+    assert kind_of(engine.exec, container, (program,)) == kind
+    engine.remove(container, timeout_s=20)
+
+
+def test_a_shells_own_127_is_an_exit_code(bench, engine):
+    """A script that misses a command ran all the same."""
+    container = bench.running(*FOREVER)
+    done = engine.exec(container, ("sh", "-c", "nonsense"), timeout_s=20)
+    assert done.exit_code == 127
+    engine.remove(container, timeout_s=20)
+
+
+def test_output_is_read_up_to_its_limit(bench, engine):
+    """A container that never stops printing does not hold its reader, and the cut is said."""
+    container = bench.running("sh", "-c", "while :; do echo 0123456789; done")
+    while not engine.logs(container, limit_bytes=10, timeout_s=20).stdout:
+        time.sleep(0.02)
+    done = engine.logs(container, limit_bytes=25, timeout_s=20)
+    assert (done.stdout[:22], len(done.stdout), done.truncated) == (b"0123456789\n" * 2, 25, True)
+    engine.remove(container, timeout_s=20)
+
+
+def test_large_output_of_an_exec_is_whole(bench, engine):
+    """Not a byte is lost between the head of the answer and the frames that follow it."""
+    container = bench.running(*FOREVER)
+    done = engine.exec(container, ("dd", "if=/dev/zero", "bs=1000", "count=300"), timeout_s=20)
+    assert (len(done.stdout), done.truncated, done.exit_code) == (300_000, False, 0)
+    for _ in range(5):
+        assert engine.exec(container, ("echo", "quick"), timeout_s=20).stdout == b"quick\n"
+    engine.remove(container, timeout_s=20)
+
+
+def test_the_engines_socket_cannot_be_mounted(image):
+    """Not even by a worker that allows host mounts; another directory can."""
+    bench = DockerBench(image, allow_host_mounts=True)
+    try:
+        for source in ("/var/run/docker.sock", "/run", "/"):
+            storage = (Mount("host", "/h", source=source),)
+            assert kind_of(bench.engine.create, bench.container(storage=storage)) == "refused"
+        folder = str(Path(__file__).parent)
+        container = bench.running(*FOREVER, storage=(Mount("host", "/h", source=folder, read_only=True),))
+        listed = bench.engine.exec(container, ("ls", "/h"), timeout_s=20).stdout.decode()
+        assert Path(__file__).name in listed.split()
+        assert bench.engine.exec(container, ("touch", "/h/x"), timeout_s=20).exit_code != 0
+    finally:
+        bench.close()
+
+
+def test_twenty_containers_at_once_agree_with_the_engines_own_events(image):
+    """The engine saw twenty made, started, dead and destroyed, each of them within the stamps that we took."""
+    bench = DockerBench(image)
+    begun = time.time()
+    offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def life(index):
+        container = bench.container("sleep", "1000", ticket=index)
+        created = bench.engine.create(container, timeout_s=60)
+        identity = container.handle
+        started = bench.engine.start(container, timeout_s=60)
+        killed = bench.engine.kill(container, "SIGKILL", timeout_s=60)
+        removed = bench.engine.remove(container, timeout_s=60)
+        return identity, {"create": created, "start": started, "die": killed, "destroy": removed}
+
+    try:
+        lives = dict(at_once(life, 20))
+        seen = list(
+            bench.client.events(
+                since=int(begun),
+                until=int(time.time()) + 1,
+                filters={"type": "container", "label": [f"{RUN_LABEL}={bench.run_id}"]},
+                decode=True,
+            )
+        )
+    finally:
+        bench.close()
+    counts = {
+        action: sum(event["Action"] == action for event in seen) for action in ("create", "start", "die", "destroy")
+    }
+    assert counts == {"create": 20, "start": 20, "die": 20, "destroy": 20}
+    for event in seen:
+        done = lives[event["Actor"]["ID"]].get(event["Action"])
+        if done is not None:
+            # Two clocks of one host: equal but for the slewing of the wall clock.
+            assert done.start_ns - 50e6 <= event["timeNano"] - offset_ns <= done.end_ns + 50e6, event["Action"]

@@ -1,0 +1,193 @@
+"""The stamps and deadlines of the Docker transport, against a server that notes when it spoke."""
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+from tiny_image import missing  # noqa: F401  the path of shared test code is set up by any import of it
+
+from bench_common.errors import EngineUnavailable
+from bench_worker.engines import docker_transport
+from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.docker_errors import operation
+
+LATENCY_S = 0.05
+
+
+class Server:
+    """A Unix socket that answers requests as it was told, and keeps its own stamps of each."""
+
+    def __init__(self, path):
+        self.answers = {"/version": b'{"ApiVersion": "1.41"}'}
+        self.heard_ns = []
+        self.said_ns = []
+        self.connections = 0
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        with connection, connection.makefile("rb") as lines:
+            while request := lines.readline():
+                while lines.readline().strip():
+                    pass
+                self.heard_ns.append(time.monotonic_ns())
+                answer = self.answers[request.split()[1].decode().removeprefix("/v1.41")]
+                try:
+                    if callable(answer):
+                        answer(connection)
+                        return
+                    time.sleep(LATENCY_S)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer))
+                    self.said_ns.append(time.monotonic_ns())
+                    connection.sendall(answer)
+                except OSError:
+                    return
+
+    def close(self):
+        self._listener.close()
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    made = Server(tmp_path / "engine.sock")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/engine.sock")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(server):
+    made = docker_transport.connect(2, 5.0)
+    yield made
+    made.close()
+
+
+def test_the_stamps_enclose_the_servers_own_and_leave_our_work_out(server, client):
+    """The start is before the server hears, the end after it spoke; making and parsing of messages is outside."""
+    server.answers["/slow"] = json.dumps({"x": ["y"] * 200_000}).encode()
+    server.heard_ns.clear()
+    server.said_ns.clear()
+    with operation(5.0) as made:
+        time.sleep(0.1)
+        client.get(docker_transport.url(client, "slow")).json()
+        time.sleep(0.1)
+    assert made.begun_ns + 0.1e9 <= made.start_ns <= server.heard_ns[0] <= server.said_ns[0] <= made.end_ns
+    assert made.end_ns <= time.monotonic_ns() - 0.1e9
+
+
+def test_several_requests_are_one_operation(server, client):
+    """The operation lasts from the first byte of the first to the last byte of the last."""
+    server.answers["/a"] = server.answers["/b"] = b"{}"
+    server.heard_ns.clear()
+    with operation(5.0) as made:
+        client.get(docker_transport.url(client, "a"))
+        client.get(docker_transport.url(client, "b"))
+    assert made.start_ns <= server.heard_ns[0]
+    assert made.end_ns >= server.said_ns[-1]
+    assert made.end_ns - made.start_ns >= 2 * LATENCY_S * 1e9
+
+
+def test_connections_are_used_again(server, client):
+    """Whatever the path, an operation does not pay for a connection of its own."""
+    server.answers["/a"] = server.answers["/b"] = b"{}"
+    before = server.connections
+    for path in ("a", "b", "a", "b"):
+        with operation(5.0):
+            client.get(docker_transport.url(client, path))
+    assert server.connections - before == 1
+
+
+def silent(connection):
+    connection.recv(1)
+
+
+def trickle(connection):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    for _ in range(1000):
+        connection.sendall(b"x")
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("answer", [silent, trickle])
+def test_the_deadline_is_of_the_whole_operation(server, client, answer):
+    """Neither silence nor a byte now and then keeps an operation going beyond its time."""
+    server.answers["/late"] = answer
+    begun = time.monotonic()
+    with pytest.raises(OperationFailed) as caught, operation(0.3):
+        client.get(docker_transport.url(client, "late"))
+    assert caught.value.kind == "timeout"
+    assert 0.25 < time.monotonic() - begun < 5
+
+
+def hang_up(connection):
+    connection.close()
+
+
+def babble(connection):
+    connection.sendall(b"\x00\xff not http at all\r\n\r\n")
+
+
+@pytest.mark.parametrize("answer", [hang_up, babble])
+def test_an_engine_that_breaks_off_is_unreachable(server, client, answer):
+    """A daemon that dies in the middle of an answer, and one that is none, are failures of their own kind."""
+    server.answers["/broken"] = answer
+    with pytest.raises(OperationFailed) as caught, operation(5.0):
+        client.get(docker_transport.url(client, "broken"))
+    assert caught.value.kind == "unreachable"
+    assert "engine.sock" in str(caught.value)
+
+
+def test_greetings_of_another_service_are_no_engine(server):
+    """Something that speaks HTTP without being a Docker Engine is said to be none."""
+    server.answers["/version"] = b'{"hello": "world"}'
+    with pytest.raises(EngineUnavailable, match="no Docker Engine"):
+        docker_transport.connect(1, 5.0)
+
+
+@pytest.mark.parametrize("address", ["ssh://somewhere", "npipe:////./pipe/docker_engine"])
+def test_a_tunnel_is_not_measured_through(monkeypatch, address):
+    """The time of an SSH connection is none of the engine's."""
+    monkeypatch.setenv("DOCKER_HOST", address)
+    with pytest.raises(EngineUnavailable, match="run bench-worker on that host"):
+        docker_transport.connect(1, 1.0)
+
+
+def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
+    """DOCKER_HOST=tcp://... takes the same stamps and deadlines."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        body = b'{"ApiVersion": "1.41"}'
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+                )
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+    client = docker_transport.connect(1, 5.0)
+    try:
+        with operation(5.0) as made:
+            client.get(docker_transport.url(client, "x"))
+        assert 0 < made.sent_ns < made.heard_ns
+    finally:
+        client.close()
+        listener.close()
+        thread.join(5)

@@ -1,0 +1,250 @@
+"""Each verb of the native engine on real processes, and each kind of failure."""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from gevent import monkey
+from tiny_image import at_once
+
+from bench_common.errors import EngineUnavailable
+from bench_common.spec import ContainerSettings
+from bench_worker.engines import native_labels
+from bench_worker.engines.base import Container, EngineOptions, OperationFailed
+from bench_worker.engines.native import NativeEngine
+
+FOREVER = ("sleep", "1000")
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    made = NativeEngine(EngineOptions(f"test-{uuid.uuid4().hex[:12]}", "w1", 64))
+    made.open()
+    yield made
+    for leftover in made.leftovers(made.options.run_id):
+        made.discard(leftover)
+    made.close()
+
+
+def container(*command, ticket=1, **settings):
+    return Container(f"wb-{uuid.uuid4().hex[:12]}", ticket, ContainerSettings(command=command or None, **settings))
+
+
+def running(engine, *command, **settings):
+    made = container(*command, **settings)
+    engine.create(made, timeout_s=5)
+    engine.start(made, timeout_s=5)
+    return made
+
+
+def kind_of(verb, *arguments, **options):
+    before_ns = time.monotonic_ns()
+    with pytest.raises(OperationFailed) as caught:
+        verb(*arguments, **{"timeout_s": 5, **options})
+    assert before_ns <= caught.value.start_ns <= caught.value.end_ns <= time.monotonic_ns()
+    assert str(caught.value)
+    return caught.value.kind
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_whole_life(engine):
+    """Each verb does to a process what an engine's does to a container."""
+    life = container(
+        "sh", "-c", "echo out; echo err >&2; trap 'exit 7' TERM; while :; do sleep 0.02; done", ticket=42
+    )
+    done = [engine.create(life, timeout_s=5)]
+    assert [item.what for item in engine.leftovers(engine.options.run_id)] == ["directory"]
+    done.append(engine.start(life, timeout_s=5))
+    executed = engine.exec(life, ("sh", "-c", "pwd; echo $WEIGHBRIDGE_TICKET; echo oops >&2; exit 5"), timeout_s=5)
+    assert executed.exit_code == 5
+    assert executed.stdout.decode().split() == [str(life.handle.work), "42"]
+    assert executed.stderr == b"oops\n"
+    done += [executed, engine.pause(life, timeout_s=5)]
+    assert native_labels.state_of(life.handle.main.pid) == "T"
+    assert kind_of(engine.pause, life) == "conflict"
+    assert kind_of(engine.exec, life, ("true",)) == "conflict"
+    done.append(engine.unpause(life, timeout_s=5))
+    assert native_labels.state_of(life.handle.main.pid) != "T"
+    until(lambda: engine.logs(life, limit_bytes=9, timeout_s=5).stderr)
+    done.append(engine.stop(life, grace_s=10, timeout_s=20))
+    waited = engine.wait(life, timeout_s=5)
+    assert waited.exit_code == 7
+    printed = engine.logs(life, limit_bytes=2, timeout_s=5)
+    assert (printed.stdout, printed.truncated) == (b"ou", True)
+    directory = life.handle.directory
+    done += [waited, printed, engine.remove(life, timeout_s=5)]
+    assert not directory.exists()
+    for one in done:
+        assert 0 < one.start_ns <= one.end_ns <= time.monotonic_ns()
+    assert [one.start_ns for one in done] == sorted(one.start_ns for one in done)
+
+
+def test_its_surroundings_are_clean(engine, monkeypatch):
+    """A process sees a small environment, the scenario's variables, its labels, and nothing of the worker's."""
+    monkeypatch.setenv("SECRET_OF_THE_WORKER", "x")
+    made = running(engine, "env", env={"MINE": "yes"})
+    assert engine.wait(made, timeout_s=5).exit_code == 0
+    names = {
+        line.partition("=")[0]
+        for line in engine.logs(made, limit_bytes=9999, timeout_s=5).stdout.decode().split("\n")
+    }
+    expected = {"PATH", "LANG", "HOME", "MINE", "WEIGHBRIDGE_RUN", "WEIGHBRIDGE_WORKER", "WEIGHBRIDGE_TICKET"}
+    assert names - {""} == expected
+
+
+def test_what_it_cannot_enforce_is_refused(engine):
+    """A limit that would be ignored is an error; a setting without meaning is not."""
+    assert kind_of(engine.create, container(*FOREVER, memory_bytes=1 << 30)) == "refused"
+    assert kind_of(engine.create, container(*FOREVER, cpus=1.0)) == "refused"
+    assert kind_of(engine.create, container(*FOREVER, cpuset="0,4000")) == "refused"
+    assert kind_of(engine.create, container(*FOREVER, cpuset="x")) == "refused"
+    assert kind_of(engine.create, container()) == "refused"
+    made = container(*FOREVER, image="i", network="none", init=True)
+    engine.create(made, timeout_s=5)
+    assert kind_of(engine.commit, made) == "unsupported"
+    engine.remove(made, timeout_s=5)
+
+
+def test_names_and_states_that_clash_have_their_kind(engine):
+    """The same mistakes as with an engine have the same kinds."""
+    made = running(engine, *FOREVER)
+    assert kind_of(engine.create, Container(made.name, 2, made.settings)) == "conflict"
+    assert kind_of(engine.start, made) == "conflict"
+    assert kind_of(engine.unpause, made) == "conflict"
+    assert kind_of(engine.wait, made, timeout_s=0.05) == "timeout"
+    assert kind_of(engine.exec, made, FOREVER, timeout_s=0.05) == "timeout"
+    assert kind_of(engine.kill, made, "SIGNOTHING") == "refused"
+    assert kind_of(engine.exec, made, ()) == "refused"
+    engine.kill(made, "SIGKILL", timeout_s=5)
+    assert made.handle.main.exit is not None
+    assert engine.wait(made, timeout_s=5).exit_code == 137
+    for verb, arguments in ((engine.kill, ("SIGKILL",)), (engine.exec, (("true",),)), (engine.pause, ())):
+        assert kind_of(verb, made, *arguments) == "conflict"
+    engine.remove(made, timeout_s=5)
+    for verb in (engine.start, engine.wait, engine.remove):
+        assert kind_of(verb, made) == "not-found"
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [("no-such-program", "command-not-found"), ("/etc/hostname", "not-executable"), ("/etc", "not-executable")],
+)
+def test_a_command_that_cannot_run_has_its_kind(engine, program, kind):
+    """As the main command and as an exec."""
+    made = container(program)
+    engine.create(made, timeout_s=5)
+    assert kind_of(engine.start, made) == kind
+    engine.remove(made, timeout_s=5)
+    made = running(engine, *FOREVER)
+    assert kind_of(engine.exec, made, (program,)) == kind
+    engine.remove(made, timeout_s=5)
+
+
+def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(engine):
+    """Not before it, and it is dead when `stop` is done."""
+    made = running(engine, "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
+    until(lambda: engine.logs(made, limit_bytes=9, timeout_s=5).stdout)
+    done = engine.stop(made, grace_s=0.3, timeout_s=5)
+    assert done.end_ns - done.start_ns >= 0.3e9
+    assert engine.wait(made, timeout_s=5).exit_code == 137
+    engine.remove(made, timeout_s=5)
+
+
+def test_remove_takes_the_children_along(engine):
+    """What a command left running in the background goes with its container, and nothing else does."""
+    bystander = running(engine, *FOREVER, ticket=2)
+    made = running(engine, "sh", "-c", "sleep 1000 & echo started", ticket=3)
+    assert engine.wait(made, timeout_s=5).exit_code == 0
+    mine = [
+        item for item in native_labels.marked_processes() if item.labels["weighbridge.run"] == engine.options.run_id
+    ]
+    assert len(mine) == 2
+    engine.remove(made, timeout_s=5)
+    left = [
+        item.pid
+        for item in native_labels.marked_processes()
+        if item.labels["weighbridge.run"] == engine.options.run_id
+    ]
+    assert left == [bystander.handle.main.pid]
+    engine.remove(bystander, timeout_s=5)
+
+
+def test_sixty_four_lives_at_once(engine):
+    """No exit is lost and no stamp is out of order when every slot is busy."""
+
+    def life(index):
+        made = container("sh", "-c", f"exit {index}", ticket=index)
+        created = engine.create(made, timeout_s=60)
+        started = engine.start(made, timeout_s=60)
+        ended = engine.wait(made, timeout_s=60)
+        removed = engine.remove(made, timeout_s=60)
+        return ended.exit_code, [created, started, ended, removed]
+
+    lives = at_once(life, 64)
+    assert [code for code, _ in lives] == list(range(64))
+    for _, operations in lives:
+        stamps = [stamp for done in operations for stamp in (done.start_ns, done.end_ns)]
+        assert stamps == sorted(stamps)
+    assert engine.leftovers(engine.options.run_id) == []
+
+
+def test_leftovers_are_found_by_their_labels_alone(engine, tmp_path):
+    """A process and a directory with the right names and without labels are nobody's business."""
+    foreign = subprocess.Popen(FOREVER, env={"PATH": os.environ["PATH"], "WEIGHBRIDGE_WORKER": "w1"})
+    lookalike = native_labels.home() / "wb-lookalike"
+    lookalike.mkdir()
+    made = running(engine, *FOREVER)
+    try:
+        found = engine.leftovers()
+        assert str(lookalike) not in [item.identity for item in found]
+        assert not [item for item in found if item.identity.startswith(f"{foreign.pid}:")]
+        mine = engine.leftovers(engine.options.run_id, "w1")
+        assert [item.what for item in mine] == ["process", "directory"]
+        assert engine.leftovers(engine.options.run_id, "w2") == []
+        for item in mine * 2:
+            engine.discard(item)
+        assert engine.leftovers(engine.options.run_id) == []
+        assert made.handle.main.wait(5).code == -9
+        assert foreign.poll() is None
+        assert lookalike.is_dir()
+    finally:
+        foreign.kill()
+        foreign.wait()
+
+
+def test_a_directory_that_somebody_else_prepared_is_not_used(tmp_path, monkeypatch):
+    """In a shared temporary directory others may wait with a trap: the engine refuses and says what to do."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    Path(native_labels.home()).symlink_to(tmp_path / "elsewhere")
+    assert not NativeEngine.probe().usable
+    with pytest.raises(EngineUnavailable, match="TMPDIR"):
+        NativeEngine(EngineOptions("r", "w", 1)).open()
+
+
+def test_the_probe_says_what_it_can_do():
+    """Usable here, without a memory limit, and the reason for that is told."""
+    status = NativeEngine.probe()
+    assert status.usable, status.reason
+    assert "commit" not in status.operations
+    assert "setting.memory_bytes" in status.details
+
+
+@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+def test_all_of_this_holds_in_a_patched_process(tmp_path):
+    """The worker patches the standard library: the same tests pass there."""
+    code = "from gevent import monkey; monkey.patch_all(); import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/inner", __file__]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
