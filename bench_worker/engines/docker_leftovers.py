@@ -53,9 +53,10 @@ def remove(client: docker.APIClient, leftover: Leftover, *, timeout_s: float) ->
     except docker.errors.NotFound:
         return
     except docker.errors.APIError as error:
-        if leftover.what != "container" or "already in progress" not in str(error.explanation):
+        if leftover.what == "container" and "already in progress" in str(error.explanation):
+            _await_removal(client, leftover.identity, exchange(timeout_s))
+        elif _is_there(client, leftover, exchange(timeout_s)):
             raise InfrastructureError(_said(error)) from error
-        _await_removal(client, leftover.identity, exchange(timeout_s))
     except _ERRORS as error:
         raise InfrastructureError(_said(error)) from error
 
@@ -74,6 +75,24 @@ def _remove(client: docker.APIClient, leftover: Leftover) -> None:
         client.remove_volume(leftover.identity)
     else:
         raise InfrastructureError(f"docker knows no {leftover.what!r} to remove")
+
+
+def _is_there(client: docker.APIClient, leftover: Leftover, bounded: AbstractContextManager[Exchange]) -> bool:
+    """Say whether it still exists: two removals at once can fail in more ways than by "not found"."""
+    look = {
+        "container": client.inspect_container,
+        "image": client.inspect_image,
+        "network": client.inspect_network,
+        "volume": client.inspect_volume,
+    }[leftover.what]
+    try:
+        with bounded:
+            look(leftover.identity)
+    except docker.errors.NotFound:
+        return False
+    except _ERRORS:
+        return True
+    return True
 
 
 def _await_removal(client: docker.APIClient, identity: str, bounded: AbstractContextManager[Exchange]) -> None:

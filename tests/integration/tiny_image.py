@@ -14,6 +14,7 @@ import pytest
 from bench_common.spec import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions
 from bench_worker.engines.docker import DockerEngine
+from bench_worker.lease import RunLease
 
 APPLETS = ("cat", "date", "dd", "echo", "env", "id", "kill", "ls", "sh", "sleep", "touch", "true")
 
@@ -67,6 +68,9 @@ class DockerBench:
         self.engine = DockerEngine(EngineOptions(self.run_id, "w1", slots, **options))
         self.engine.open()
         self.client = self.engine._client
+        # Somebody may clean up this host meanwhile.
+        self.lease = RunLease(self.run_id)
+        self.lease.acquire()
 
     def container(self, *command, ticket=1, **settings):
         """Return a container, not made yet, with a name of its own."""
@@ -90,6 +94,7 @@ class DockerBench:
         for leftover in self.engine.leftovers(self.run_id):
             self.engine.discard(leftover)
         self.engine.close()
+        self.lease.release()
 
 
 def import_image():
