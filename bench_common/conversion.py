@@ -29,7 +29,8 @@ SIZE_UNITS: Final[Mapping[str, Fraction]] = {
 def conversion(written: str, own: str) -> Fraction | None:
     """Return what turns a number in unit `written` into unit `own`; None where nothing does.
 
-    It is exact, so that ``== 3ns`` can be true of 3 ns. An empty `written` is `own`. Rates (``MiB/s``) convert like what they are rates of.
+    It is exact, so that ``== 3ns`` can be true of 3 ns. An empty `written` is `own`. Rates (``MiB/s``) convert like
+    what they are rates of.
     """
     if not written or written == own or (written, own) == ("jobs/s", "/s"):
         return Fraction(1)

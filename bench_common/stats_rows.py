@@ -42,6 +42,13 @@ _OPERATION_COLUMNS: Final = {
 }
 
 
+_RECORD_TYPES: Final[Mapping[type, tuple[type, ...]]] = {
+    MetricRecord: (int, int, int, str, float),
+    ErrorRecord: (int, int, int, str, str, str),
+    OutputRecord: (int, int, int, str, bytes, bytes, int, bool),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Readings of one source (``host``, ``loop``) of one worker (its roster number; -1 is the master)."""
@@ -82,8 +89,15 @@ def pack_samples(samples: Samples) -> Body:
 
 
 def pack_records(records: Sequence[Record]) -> Body:
-    """Return the body of a ``metrics``, ``errors`` or ``outputs`` block: rows of the fields in their order."""
-    return {"rows": [list(astuple(record)) for record in records]}
+    """Return the body of a ``metrics``, ``errors`` or ``outputs`` block: rows of the fields in their order.
+
+    Each field is made what its reader expects, so that a metric given as 3 or a numpy number is stored as 3.0.
+    """
+    rows = []
+    for record in records:
+        types = _RECORD_TYPES[type(record)]
+        rows.append([kind(value) for kind, value in zip(types, astuple(record), strict=True)])
+    return {"rows": rows}
 
 
 def unpack(kind: str, body: Body) -> Any:
@@ -135,7 +149,9 @@ def _unpack_samples(body: Body) -> Samples:
     return Samples(_field(body, "worker", int), _field(body, "source", str), _columns(body, None), units)
 
 
-def _records(record: type[Record], types: tuple[type, ...]) -> Callable[[Body], list[Record]]:
+def _records(record: type[Record]) -> Callable[[Body], list[Record]]:
+    types = _RECORD_TYPES[record]
+
     def unpacked(body: Body) -> list[Record]:
         rows = _field(body, "rows", list)
         for row in rows:
@@ -157,7 +173,7 @@ _UNPACKERS: Final[Mapping[str, Callable[[Body], Any]]] = {
     "jobs": _unpack_jobs,
     "operations": _unpack_operations,
     "samples": _unpack_samples,
-    "metrics": _records(MetricRecord, (int, int, int, str, float)),
-    "errors": _records(ErrorRecord, (int, int, int, str, str, str)),
-    "outputs": _records(OutputRecord, (int, int, int, str, bytes, bytes, int, bool)),
+    "metrics": _records(MetricRecord),
+    "errors": _records(ErrorRecord),
+    "outputs": _records(OutputRecord),
 }

@@ -14,6 +14,7 @@ an operation or metric. A threshold that finds nothing to speak of has failed: s
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ def parse_threshold(text: str) -> Threshold:
         unit, _, rest = rest.partition(" ")
         number, rest = number + unit, rest.strip()
     parsed = _NUMBER.fullmatch(number)
-    if parsed is None:
+    if parsed is None or not math.isfinite(float(parsed["number"])):
         raise ValueError(
             f"threshold {text!r}: {number!r} is not a number with an optional unit, such as 0.5 or 500ms"
         )

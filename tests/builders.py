@@ -79,7 +79,7 @@ def host(worker=0, **changes):
         "environment": "bare-metal",
         "slots": 4,
         "engines": {"docker": "20.10.24", "native": "1"},
-        "fingerprint": {"kernel": "6.1.0-18-amd64", "cpu_model": "Test CPU", "cpu_threads": 2, "memory_bytes": 2**33},
+        "fingerprint": {"kernel": "6.1.0-18-amd64", "cpu_model": "Test CPU", "cpu_threads": 2, "memory": 2**33},
         "clock": {"offset_ns": 0, "bound_ns": 20_000},
         **changes,
     }

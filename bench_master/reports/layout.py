@@ -27,7 +27,7 @@ class Column:
 
 
 def significant(value: float) -> str:
-    """Return a number with four significant digits, never in powers of ten: ``0.01234``, ``12.34``, ``123456``."""
+    """Return a number with four significant digits, whole from 1000 on: ``0.01234``, ``12.34``, ``123456``."""
     if value == 0:
         return "0"
     size = abs(value)
@@ -116,7 +116,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: i
     """Return the lines of a table that fits the page; the first column names the row.
 
     Where it would not fit, the gaps narrow first; then names too long for their column get a line of their own; then
-    spare columns are left out.
+    spare columns are left out; at last the rows are wrapped like text.
     """
     kept = list(range(len(columns)))
     while True:
@@ -139,18 +139,20 @@ def _picked(rows: Sequence[Sequence[str]], kept: Sequence[int]) -> list[list[str
 def _lines(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], gap: int, indent: int
 ) -> list[str]:
-    lines = [_line([column.title for column in columns], columns, widths, gap, indent)]
+    lines = _line([column.title for column in columns], columns, widths, gap, indent)
     for row in rows:
         if len(row[0]) > widths[0]:
             lines += paragraph(row[0], indent=indent, hanging=indent + 2)
             row = ["", *row[1:]]  # noqa: PLW2901
-        lines.append(_line(row, columns, widths, gap, indent))
+        lines += _line(row, columns, widths, gap, indent)
     return lines
 
 
-def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], gap: int, indent: int) -> str:
+def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], gap: int, indent: int) -> list[str]:
     aligned = [
         cell.ljust(width) if column.left else cell.rjust(width)
         for cell, column, width in zip(cells, columns, widths, strict=True)
     ]
-    return (" " * indent + (" " * gap).join(aligned)).rstrip()
+    line = (" " * indent + (" " * gap).join(aligned)).rstrip()
+    # The last resort for figures that no page has room for: broken, but whole.
+    return [line] if len(line) <= WIDTH else paragraph(" ".join(cells), indent=indent, hanging=indent + 4)

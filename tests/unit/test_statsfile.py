@@ -361,6 +361,17 @@ def test_a_value_that_cannot_be_packed_is_refused_where_it_is_put(path):
     writer.close()
 
 
+def test_numbers_of_any_sort_are_stored_as_what_they_are_read_as(path):
+    """A metric given as an integer, and indices that are numpy's, come back as the record's own types."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.metrics([MetricRecord(np.uint64(2**63), np.uint32(1), 0, "speed", 3)])
+    writer.close()
+    (record,) = next(StatsFile(path).blocks({"metrics"})).body
+    assert record == MetricRecord(2**63, 1, 0, "speed", 3.0)
+    assert type(record.value) is float
+
+
 def test_an_endless_output_is_cut_and_marked(path):
     """A stream beyond the limit keeps its beginning and says that it is truncated."""
     writer = StatsWriter(path)

@@ -54,6 +54,7 @@ def test_a_threshold_is_taken_apart():
         ("operations.(a).p95_s < 1", "cannot be a name"),
         ("metrics.speed.p95_s < 1", "unknown field 'p95_s'"),
         ("jobs.failed == none", "is not a number"),
+        ("jobs.failed < 1e999", "is not a number"),
         ("jobs.failed == 0 %", "takes no unit"),
         ("jobs.failed == 0 where", "KEY=VALUE"),
         ("jobs.failed == 0 where engine", "KEY=VALUE expected"),

@@ -1,0 +1,252 @@
+"""The reports for programs: JSON, CSV, JSON Lines, the rate histogram, and plug-ins."""
+
+import csv
+import io
+import json
+from importlib.metadata import EntryPoint
+
+import pytest
+from builders import (
+    MS,
+    S,
+    StatsBuilder,
+    footer,
+    header,
+    host,
+    job_rows,
+    lifecycle_run,
+    operation_rows,
+    treatment_wire,
+)
+
+from bench_common.errors import InfrastructureError, UsageError
+from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
+from bench_common.statsfile import Block, StatsFile
+from bench_master import reports
+from bench_master.reports import ReportSource, report_formats, write_report
+from bench_master.reports.job_window import JobWindow
+from bench_master.reports.jsonl import job_lines
+from bench_master.reports.rate import write_rate_histogram
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.stats.gz"
+
+
+def printed(path, name, pctile=95.0):
+    out = io.StringIO()
+    write_report(path, out, name, pctile)
+    return out.getvalue()
+
+
+def plain_header(**changes):
+    return header([treatment_wire(0, {"engine": "native"}, ("start", "exec"))], [(0, 0, False)], **changes)
+
+
+def test_the_json_report_has_the_published_shape(path):
+    """Every key that programs were promised is there, with its unit in its name."""
+    report = json.loads(printed(lifecycle_run(path), "json", 90))
+    assert (report["format"], report["version"]) == ("weighbridge-report", 1)
+    assert {"scenario", "hosts", "totals", "treatments"} <= report.keys()
+    assert {"jobs", "done", "failed", "lost", "aborted", "duration_s", "jobs_per_s"} <= report["totals"].keys()
+    entry = report["treatments"][0]
+    assert {"treatment", "jobs", "jobs_per_s", "operations", "metrics"} <= entry.keys()
+    figures = {"n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p90_s", "p95_s", "p99_s", "max_s"}
+    assert figures <= entry["operations"]["start"].keys()
+    assert {"unit", "direction", "n", "median", "mean", "stddev", "min", "max"} <= entry["metrics"][
+        "events_per_second"
+    ].keys()
+
+
+def test_json_never_holds_what_json_has_no_word_for(path):
+    """NaN and infinities of a host's fingerprint become null, so that every parser reads the report."""
+    builder = StatsBuilder(path, plain_header()).add(
+        "host", host(0, fingerprint={"load": float("nan"), "raw": b"\xff"})
+    )
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    report = json.loads(printed(builder.close(), "json"), parse_constant=refuse)
+    assert report["hosts"][0]["fingerprint"] == {"load": None, "raw": "\ufffd"}
+
+
+def test_csv_is_one_tidy_row_for_each_operation_and_metric(path):
+    """Labels, then figures: as many rows as treatments times operations and metrics, all with the same columns."""
+    rows = list(csv.DictReader(io.StringIO(printed(lifecycle_run(path), "csv", 99.9))))
+    assert [(row["engine"], row["kind"], row["name"]) for row in rows] == [
+        (engine, kind, name)
+        for engine in ("docker", "native")
+        for kind, name in [
+            ("operation", "start"),
+            ("operation", "exec"),
+            ("operation", "remove"),
+            ("operation", "job"),
+            ("metric", "events_per_second"),
+        ]
+    ]
+    start, metric = rows[0], rows[4]
+    assert (start["unit"], start["n"], start["errors"], start["p50"], start["p99.9"]) == (
+        "s",
+        "3",
+        "0",
+        "0.052",
+        "0.053",
+    )
+    assert (metric["unit"], metric["direction"], metric["p50"], metric["errors"]) == (
+        "events/s",
+        "higher",
+        "503.0",
+        "",
+    )
+    assert (metric["jobs_done"], metric["jobs_failed"], metric["jobs_warmup"]) == ("2", "1", "1")
+
+
+def test_a_label_named_like_a_column_is_told_apart(path):
+    """A matrix key called `n` does not overwrite the count, and other label values read as JSON spells them."""
+    treatment = treatment_wire(0, {"n": 5, "tuned": True, "memory": None}, ("start",))
+    builder = StatsBuilder(path, header([treatment], [(0, 0, False)]))
+    (row, _) = csv.DictReader(io.StringIO(printed(builder.close(), "csv")))
+    assert (row["label_n"], row["n"], row["tuned"], row["memory"]) == ("5", "0", "true", "")
+
+
+def test_json_lines_tell_every_job_whole(path):
+    """Each job is one line with its treatment, outcome, times, operations, metrics and error."""
+    lines = [json.loads(line) for line in printed(lifecycle_run(path), "jsonl").splitlines()]
+    assert [line["id"] for line in lines] == list(range(8))
+    assert [line["warmup"] for line in lines] == [True, True] + [False] * 6
+    failed = lines[6]
+    assert failed["treatment"] == {"environment": "bare-metal", "engine": "docker"}
+    assert (failed["outcome"], failed["trial"], failed["block"], failed["worker"]) == ("failed", 6, 3, "w0")
+    assert failed["duration_s"] == pytest.approx(0.106)
+    assert failed["error"] == {"operation": "exec", "kind": "exit-code", "message": "exit code 3: no such table"}
+    assert [failed["operations"][name]["ok"] for name in ("start", "exec", "remove")] == [True, False, True]
+    assert lines[5]["metrics"] == {"events_per_second": 505.0}
+    assert lines[0]["start_s"] == 1.0
+
+
+def test_a_job_that_never_ran_has_no_times(path):
+    """A lost job has an outcome and no invented duration; its attempt is told."""
+    builder = StatsBuilder(path, plain_header()).add_jobs({"ticket": ticket_of(5, 2), "outcome": Outcome.LOST})
+    (line,) = job_lines(ReportSource(StatsFile(builder.close())))
+    assert (line["id"], line["attempt"], line["outcome"]) == (5, 2, "lost")
+    assert (line["start_s"], line["duration_s"], line["operations"]) == (None, None, {})
+
+
+def test_details_before_and_after_their_job_are_joined(path):
+    """Operations that were written before the job and an error that comes a block later are still its own."""
+    builder = StatsBuilder(path, plain_header())
+    builder.add_operations({"ticket": 1, "duration_ns": MS}).flush()
+    builder.add_jobs({"ticket": 1, "end_ns": 2 * MS, "outcome": Outcome.FAILED}).flush()
+    builder.add_jobs({"ticket": 2, "end_ns": 3 * MS}).flush()
+    builder.add_operations({"ticket": 1, "operation": 1, "ok": 0}, {"ticket": 2, "duration_ns": MS})
+    builder.writer.errors([ErrorRecord(1, 0, 0, "exec", "timeout", "late")])
+    first, second = job_lines(ReportSource(StatsFile(builder.close())))
+    assert (list(first["operations"]), first["error"]["kind"]) == (["start", "exec"], "timeout")
+    assert list(second["operations"]) == ["start"]
+
+
+def test_a_detail_too_far_from_its_job_gets_a_line_of_its_own(path):
+    """Beyond the window nothing is lost: the detail comes by itself, marked late, and memory stays bounded."""
+    builder = StatsBuilder(path, plain_header())
+    builder.add_operations({"ticket": 99, "duration_ns": MS})
+    for ticket in range(6):
+        builder.add_jobs({"ticket": ticket}).flush()
+    builder.writer.metrics([MetricRecord(0, 0, 0, "speed", 1.0)])
+    lines = list(job_lines(ReportSource(StatsFile(builder.close())), window_rows=1))
+    assert [line["id"] for line in lines if "late" not in line] == list(range(6))
+    late = {line["id"]: line for line in lines if line.get("late")}
+    assert late[99]["operations"]["start"]["duration_s"] == 0.001
+    assert late[0]["metrics"] == {"speed": 1.0}
+
+
+def test_the_window_never_holds_more_than_it_may():
+    """However many jobs stream by, the window lets the oldest go, each exactly once."""
+    window = JobWindow(rows=4)
+    seen = []
+    for first in range(0, 30, 3):
+        tickets = [{"ticket": first + k} for k in range(3)]
+        leaving = list(window.add(Block("jobs", job_rows(*tickets))))
+        list(window.add(Block("operations", operation_rows(*tickets))))
+        seen += [int(ticket) for rows, _ in leaving for ticket in rows["ticket"]]
+        assert window._held <= 4
+    seen += [int(ticket) for rows, _ in window.drain() for ticket in rows["ticket"]]
+    assert seen == list(range(30))
+    assert window.expelled() == {}
+
+
+def test_the_rate_histogram_counts_every_second(path):
+    """Seconds without a job are lines of zeros; what ended outside of the run is counted apart."""
+    began = 1000 * S
+    builder = StatsBuilder(path, plain_header()).add_jobs(
+        {"end_ns": began + S},
+        {"end_ns": began + 2 * S - 1},
+        {"end_ns": began + 3 * S, "outcome": Outcome.FAILED},
+        {"end_ns": began - 1},
+        {"end_ns": 2**62},
+    )
+    out = io.StringIO()
+    assert write_rate_histogram(StatsFile(builder.close()), out) == 2
+    assert out.getvalue() == "second\tdone\tfailed\tlost\taborted\n1\t2\t0\t0\t0\n2\t0\t0\t0\t0\n3\t0\t1\t0\t0\n"
+
+
+def test_a_run_without_jobs_has_an_empty_rate_histogram(path):
+    """Only the header line: no second is made up."""
+    out = io.StringIO()
+    assert write_rate_histogram(StatsFile(StatsBuilder(path, plain_header()).close()), out, delimiter=",") == 0
+    assert out.getvalue() == "second,done,failed,lost,aborted\n"
+
+
+def test_the_four_formats_are_registered_and_work(path):
+    """Every registered format writes something for a whole run and for one without a single job."""
+    empty = StatsBuilder(path.with_name("empty.stats.gz"), plain_header()).close(footer())
+    lifecycle_run(path)
+    assert {"text", "csv", "json", "jsonl"} <= report_formats().keys()
+    for name in ("text", "csv", "json", "jsonl"):
+        assert printed(path, name)
+        assert printed(empty, name) or name == "jsonl"
+
+
+def test_an_unknown_format_is_told_with_the_nearest_spelling(path):
+    """A typing error is a usage error that names the right word."""
+    with pytest.raises(UsageError, match="did you mean 'jsonl'"):
+        printed(lifecycle_run(path), "jsnl")
+
+
+def test_a_broken_plug_in_is_told_as_its_own_fault(path, monkeypatch):
+    """A third party's format that cannot be imported names its module, and no traceback reaches the user."""
+    broken = EntryPoint("broken", "no_such_module_anywhere:Report", reports.GROUP)
+    monkeypatch.setattr(reports, "report_formats", lambda: {"broken": broken})
+    with pytest.raises(InfrastructureError, match=r"'broken' .no_such_module_anywhere:Report. cannot be used"):
+        printed(lifecycle_run(path), "broken")
+
+
+def test_a_plug_in_gets_the_document_and_the_file(path, monkeypatch):
+    """A format of another package is found by its entry point and given both to write from."""
+    monkeypatch.setattr(
+        reports, "report_formats", lambda: {"mine": EntryPoint("mine", f"{__name__}:OwnReport", reports.GROUP)}
+    )
+    assert printed(lifecycle_run(path), "mine") == "quickstart 8\n"
+
+
+class OwnReport:
+    """What another package might register."""
+
+    name = "mine"
+
+    def write(self, source, out):
+        jobs = sum(len(rows) for rows in source.stats.iter_jobs())
+        out.write(f"{source.document['scenario']['name']} {jobs}\n")
+
+
+def test_the_document_is_computed_once(path, monkeypatch):
+    """A report and the verdict on thresholds share one pass over the file."""
+    calls = []
+    real = reports.summarise
+    monkeypatch.setattr(reports, "summarise", lambda *arguments: calls.append(1) or real(*arguments))
+    head = plain_header(thresholds=["jobs.failed == 0", "jobs.done > 5"])
+    path = StatsBuilder(path, head).add_jobs({"end_ns": S}).close()
+    source = write_report(path, io.StringIO(), "json")
+    assert [verdict["threshold"] for verdict in source.failed_thresholds] == ["jobs.done > 5"]
+    assert len(calls) == 1

@@ -1,0 +1,98 @@
+"""`report-scenario`: what it writes where, and its exit codes."""
+
+import json
+
+import pytest
+from builders import S, StatsBuilder, footer, header, lifecycle_run, treatment_wire
+
+from bench_master.cli import run_command_line
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.stats.gz"
+
+
+def thresholded(path, *thresholds):
+    head = header([treatment_wire(0, {"engine": "native"})], [(0, 0, False)], thresholds=list(thresholds))
+    return StatsBuilder(path, head).add_jobs({"end_ns": S}).close(footer())
+
+
+def test_the_text_report_goes_to_standard_output(path, capsys):
+    """Without further arguments the text report is printed, and nothing on stderr."""
+    assert run_command_line(["report-scenario", "-s", str(lifecycle_run(path))]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("Weighbridge report: quickstart\n")
+    assert printed.err == ""
+
+
+def test_a_report_and_a_rate_histogram_go_to_files(path, tmp_path, capsys):
+    """-f and -r write files and leave standard output alone; a name with .csv is separated by commas."""
+    report, rates = tmp_path / "report.json", tmp_path / "rates.csv"
+    status = run_command_line(
+        ["report-scenario", "-s", str(lifecycle_run(path)), "--format", "json", "-f", str(report), "-r", str(rates)]
+    )
+    assert (status, capsys.readouterr().out) == (0, "")
+    assert json.loads(report.read_text())["totals"]["done"] == 5
+    assert rates.read_text().splitlines()[0] == "second,done,failed,lost,aborted"
+
+
+def test_csv_and_percentile_are_switches(path, capsys):
+    """--csv is a format by itself, and --pctile adds its column."""
+    assert run_command_line(["report-scenario", "-s", str(lifecycle_run(path)), "--csv", "--pctile", "99.9"]) == 0
+    assert "p99.9" in capsys.readouterr().out.splitlines()[0].split(",")
+
+
+@pytest.mark.parametrize("format_", ["text", "json", "jsonl"])
+def test_a_failed_threshold_is_exit_code_one(path, capsys, format_):
+    """The report is written all the same, and stderr says that a threshold failed."""
+    thresholded(path, "jobs.done >= 2", "jobs.failed == 0")
+    assert run_command_line(["report-scenario", "-s", str(path), "--format", format_]) == 1
+    printed = capsys.readouterr()
+    assert printed.out
+    assert "threshold" in printed.err
+
+
+def test_met_thresholds_are_exit_code_zero(path, capsys):
+    """A scenario whose demands are met passes in silence."""
+    thresholded(path, "jobs.done >= 1")
+    assert run_command_line(["report-scenario", "-s", str(path)]) == 0
+    assert "passed  jobs.done >= 1  (1 treatment)" in capsys.readouterr().out
+
+
+def test_a_damaged_file_is_reported_and_no_failure(path, capsys):
+    """What can be read is reported with exit code 0: the report itself says what is missing."""
+    whole = lifecycle_run(path).read_bytes()
+    path.write_bytes(whole[:-20])
+    assert run_command_line(["report-scenario", "-s", str(path)]) == 0
+    assert "*** INCOMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"", b"not a stats file", None])
+def test_an_unreadable_file_is_exit_code_three(path, tmp_path, capsys, content):
+    """Nothing, something else or no file at all: one message on stderr, and an existing report is left alone."""
+    report = tmp_path / "report.txt"
+    report.write_text("the last one")
+    if content is not None:
+        path.write_bytes(content)
+    assert run_command_line(["report-scenario", "-s", str(path), "-f", str(report)]) == 3
+    assert capsys.readouterr().err.startswith(f"bench-master: {path}: ")
+    assert report.read_text() == "the last one"
+
+
+def test_the_stats_file_is_never_written_over(path, capsys):
+    """Naming the stats file as the report is refused before anything is opened for writing."""
+    whole = lifecycle_run(path).read_bytes()
+    for flag in ("-f", "-r"):
+        assert run_command_line(["report-scenario", "-s", str(path), flag, str(path)]) == 2
+    assert path.read_bytes() == whole
+    assert "is the stats file itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pctile", ["0", "100", "nan", "many"])
+def test_a_percentile_that_is_none_is_a_usage_error(path, capsys, pctile):
+    """The command line says what was expected and exits with 2."""
+    with pytest.raises(SystemExit) as ended:
+        run_command_line(["report-scenario", "-s", str(path), "--pctile", pctile])
+    assert ended.value.code == 2
+    assert "a number above 0 and below 100 expected" in capsys.readouterr().err

@@ -1,0 +1,259 @@
+"""The text report: what a person sees, in 80 columns, whatever the figures are."""
+
+import io
+import math
+
+import pytest
+from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, treatment_wire
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_common.records import ErrorRecord, MetricRecord, Outcome
+from bench_master.reports import write_report
+from bench_master.reports.layout import WIDTH, Column, counted, seconds, share, significant, size, span, table
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.stats.gz"
+
+
+def text_of(path, pctile=95.0):
+    out = io.StringIO()
+    write_report(path, out, "text", pctile)
+    return out.getvalue()
+
+
+GOLDEN = """\
+Weighbridge report: quickstart
+==============================
+
+Life cycle and CPU
+
+  run        20260102-030405-abcdef, 2026-01-02 03:04:05 UTC, took 1 min 0 s
+  scenario   scenarios/quickstart.yaml
+  order      interleaved, seed 7
+  jobs       5 done, 1 failed; 2 of warm-up, counted in no figure below
+  versions   weighbridge 0.1.0, python 3.11.7
+  host       w0 on blade1 (bare-metal), 4 slots; docker 20.10.24, native 1
+             6.1.0-18-amd64; Test CPU; 2 threads; 8 GiB
+
+In every treatment: environment=bare-metal
+
+treatment      done  failed  other  jobs/s  job p50  job p95  job max
+engine=docker     2       1      0   6.349  102.0ms  104.0ms  104.0ms
+engine=native     3       0      0   86.96  10.50ms  10.70ms  10.70ms
+
+engine=docker
+-------------
+  jobs   2 done, 1 failed, 0 lost, 0 aborted in 3 trials; 1 of warm-up left out
+  rate   6.349 jobs/s over 315.0 ms of trials
+
+  operation n err    min   mean stddev    p50    p95     p99    max slowest
+  start     3   0 51.0ms 52.0ms 1.00ms 52.0ms 53.0ms 53.0ms? 53.0ms       6
+  exec      2   1 25.5ms 25.7ms  354us 25.5ms 26.0ms 26.0ms? 26.0ms       4
+  remove    3   0 25.5ms 26.0ms  500us 26.0ms 26.5ms 26.5ms? 26.5ms       6
+  job       2   1  102ms  103ms 1.41ms  102ms  104ms  104ms?  104ms       4
+
+  metric             unit        n  min  mean  stddev  median  p95  max  worst
+  events_per_second  events/s +  2  502   503   1.414     503  504  504      2
+
+engine=native
+-------------
+  jobs   3 done, 0 failed, 0 lost, 0 aborted in 3 trials; 1 of warm-up left out
+  rate   86.96 jobs/s over 34.5 ms of trials
+
+  operation n err    min   mean stddev    p50    p95     p99    max slowest
+  start     3   0 5.15ms 5.25ms  100us 5.25ms 5.35ms 5.35ms? 5.35ms       7
+  exec      3   0 2.58ms 2.62ms 50.0us 2.62ms 2.67ms 2.67ms? 2.67ms       7
+  remove    3   0 2.58ms 2.62ms 50.0us 2.62ms 2.67ms 2.67ms? 2.67ms       7
+  job       3   0 10.3ms 10.5ms  200us 10.5ms 10.7ms 10.7ms? 10.7ms       7
+
+  metric             unit        n  min  mean  stddev  median  p95  max  worst
+  events_per_second  events/s +  3  503   505       2     505  507  507      3
+
+Errors
+------
+  1 x exec: exit-code (engine=docker), such as job 6:
+      exit code 3: no such table
+
+The harness itself
+------------------
+  process  seconds  busy mean  busy max  lag p99  lag max
+  master         4      15.0%     30.0%  4.000ms  4.000ms
+
+Notes
+-----
+  n counts successes. Failed operations and failed jobs are counted (err) and
+    enter no time.
+  `job` is a whole job that was done, from its start to its end on the worker.
+  ? marks a p99 of fewer than 1000 values: a few of them decide it.
+  A metric's n counts trials. + means higher is better, - lower is better.
+"""
+
+
+def test_the_report_of_a_good_run_reads_like_this(path):
+    """The whole report of a small run, word for word."""
+    assert text_of(lifecycle_run(path)) == GOLDEN
+
+
+def extreme_run(path):
+    """Write a run in which everything is long, large, missing or hostile, and return its path."""
+    names = ("start", "exec-with-a-very-long-name-of-its-own-that-goes-on")
+    metric = "a_metric_with_quite_a_long_name_per_second"
+    metrics = {metric: {"unit": "transactions/s", "direction": "higher"}, "none": {"unit": "", "direction": "lower"}}
+    labels = {"engine": "docker", "memory": "x" * 100, "note": "several words " * 9}
+    treatments = [
+        treatment_wire(0, labels, names, metrics),
+        treatment_wire(1, {**labels, "engine": "podman"}, names, metrics),
+        treatment_wire(2, {"engine": "native"}, ()),
+    ]
+    head = header(
+        treatments,
+        [(0, 0, False), (1, 0, False), (2, 0, False)],
+        noop=True,
+        thresholds=["jobs.failed == 0", "operations.strat.p95_s < 500ms"],
+    )
+    head["scenario"]["description"] = "word " * 60
+    head["scenario"]["path"] = "/a/path/without/spaces" * 8
+    builder = StatsBuilder(path, head)
+    builder.add("host", host(0, fingerprint={"cpu_model": "CPU " * 40, "memory": 2**40, "hypervisor": "kvm"}))
+    builder.add("host", host(1, worker_id="w" * 60, environment=None, engines={}, fingerprint={}))
+    huge = 10**17
+    builder.add_jobs(
+        {"ticket": 2**47, "end_ns": huge},
+        {"ticket": 123456789, "end_ns": 1},
+        {"ticket": 3, "outcome": Outcome.FAILED, "treatment": 1},
+        {"ticket": 5, "outcome": Outcome.LOST, "treatment": 2},
+    )
+    builder.add_operations(
+        {"ticket": 2**47, "operation": 1, "duration_ns": huge},
+        {"ticket": 2**47, "operation": 1, "duration_ns": 0},
+        {"ticket": 2**47, "operation": 0, "duration_ns": 1},
+    )
+    builder.writer.metrics(
+        [
+            MetricRecord(2**47, 0, 0, metric, 1e300),
+            MetricRecord(1, 1, 1, metric, -1e-9),
+            MetricRecord(1, 1, 1, "b", 0.5),
+        ]
+    )
+    builder.writer.errors(
+        [ErrorRecord(3, 1, 1, "exec", "engine", "\x1b[2Jwiped\n" + "y" * 500 + "\n" + "line\n" * 20)]
+    )
+    columns = {
+        "cpu_user_percent": [99.5, 100.0],
+        "memory_used_bytes": [2**39, 2**45],
+        "disk_read_bytes": [2**40, 2**50],
+        "net_sent_bytes": [1, 2],
+        "interval_ns": [S, S],
+    }
+    units = {name: "%" if name.endswith("percent") else "B" for name in columns}
+    builder.writer.samples(1, "host", columns, units)
+    builder.writer.samples(1, "loop", {"busy_share": [1.0], "lag_max_ns": [700 * S]}, {})
+    builder.writer.close(footer(status="interrupted", not_started=10**9, warnings=["w" * 200]))
+    return path
+
+
+def test_no_line_is_longer_than_the_page(path):
+    """Long names, huge numbers, long messages and many labels wrap or shorten, at any chosen percentile."""
+    for pctile in (50.0, 95.0, 99.0, 99.999):
+        lines = text_of(path if path.exists() else extreme_run(path), pctile).splitlines()
+        assert [line for line in lines if len(line) > WIDTH] == []
+
+
+def test_what_is_wrong_is_said_first(path):
+    """No-op, incomplete and warnings stand above the first figure, with every reason."""
+    head = text_of(extreme_run(path)).partition("  run ")[0]
+    assert "*** NO-OP: this is the harness's ceiling. Nothing was executed" in head
+    assert "*** INCOMPLETE" in head
+    for reason in ("- the run was interrupted", "- 1 of the jobs lost", "- 1000000000 of the jobs never"):
+        assert reason in head.replace(",", "")
+    assert "*** WARNING" in head
+
+
+def test_no_message_can_steer_the_terminal(path):
+    """Control characters of an engine's message are written out, and a long one is cut with the number of lines."""
+    text = text_of(extreme_run(path))
+    assert "\x1b" not in text
+    assert "\\x1b[2Jwiped" in text
+    assert "... 16 more lines in the stats file" in text
+
+
+def test_thresholds_are_shown_with_what_failed(path):
+    """A threshold that every treatment meets is one line; a failed one names each figure or the reason."""
+    text = " ".join(text_of(extreme_run(path)).split())
+    assert "FAILED jobs.failed == 0 jobs.failed is 1, wanted == 0 (engine=podman" in text
+    assert "FAILED operations.strat.p95_s < 500ms no treatment has operations.strat (did you mean 'start'?)" in text
+
+
+def test_metrics_that_nobody_gave_are_named_not_tabled(path):
+    """A declared metric without values takes no row of dashes, but is not passed over in silence."""
+    assert "not given by any trial: none" in text_of(extreme_run(path))
+
+
+def test_a_single_treatment_needs_no_overview(path):
+    """With one treatment there is nothing to compare, and its labels are its heading."""
+    builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
+    text = text_of(builder.add_jobs({"end_ns": MS}).close(footer()))
+    assert "treatment  " not in text
+    assert "engine=native\n-------------\n" in text
+
+
+def test_a_file_cut_in_the_middle_still_reports(path):
+    """A damaged file gives a report of what there is, with the byte at which it ends."""
+    whole = lifecycle_run(path).read_bytes()
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    text = " ".join(text_of(path).split())
+    assert "*** INCOMPLETE: the figures below are of what there is. - the stats file is readable up to byte" in text
+    assert "has no footer" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (0, "0s"), (3e-9, "3ns"), (9.994e-7, "999ns"), (9.9996e-7, "1.000us"), (1.2344e-5, "12.34us"),
+        (0.99996, "1.000s"), (0.9999, "999.9ms"), (1.5, "1.500s"), (12345.6, "12346s"), (-0.002, "-2.000ms"),
+    ],
+)  # fmt: skip
+def test_durations_have_four_digits_and_a_unit(value, text):
+    """Every duration is in the unit that leaves one to three digits before the point."""
+    assert seconds(value) == text
+
+
+@given(st.floats(min_value=1e-6, max_value=900), st.sampled_from([3, 4]))
+def test_a_printed_duration_is_as_exact_as_its_digits(value, digits):
+    """Reading a printed duration back is within half of its last digit."""
+    text = seconds(value, digits)
+    unit = text.lstrip("0123456789.")
+    assert math.isclose(
+        float(text.removesuffix(unit)) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit],
+        value,
+        rel_tol=0.51 * 10 ** (1 - digits),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (significant(0), "0"), (significant(0.012344), "0.01234"), (significant(12.345), "12.35"),
+        (significant(503.0), "503"), (significant(123456.7), "123457"), (significant(1e-9), "1.0e-09"),
+        (counted(9_999_999), "9999999"), (counted(12_345_678), "12.35M"), (counted(10**9), "1G"),
+        (share(0.1234), "12.3%"), (share(None), "-"), (size(8 * 2**30), "8 GiB"), (size(1000 * 1024), "1000 KiB"),
+        (size(None), "-"), (span(0.0315), "31.5 ms"), (span(42.25), "42.2 s"), (span(3723), "1 h 2 min"),
+        (span(None), "-"),
+    ],
+)  # fmt: skip
+def test_figures_have_one_sober_form_each(shown, text):
+    """Numbers, counts, shares, sizes and spans are short and carry their unit."""
+    assert shown == text
+
+
+def test_a_table_gives_way_in_order():
+    """First the gaps narrow, then spare columns go, and a long name gets a line of its own; nothing else is lost."""
+    columns = [Column("name", left=True), Column("a"), Column("b", spare=True)]
+    assert table(columns, [["x", "1", "2"]], indent=0) == ["name  a  b", "x     1  2"]
+    assert table(columns, [["x" * 70, "1" * 4, "2" * 4]], indent=0)[0] == "name" + " " * 70 + "a    b"
+    wide = table(columns, [["long name " * 3, "1" * 60, "2" * 15]], indent=0)
+    assert wide[0].split() == ["name", "a"]
+    assert table(columns, [["n" * 90, "1", "2"]], indent=0)[-1].split() == ["1", "2"]
