@@ -121,7 +121,7 @@ def scenario_format() -> ScenarioFormat:
             ),
             Field(
                 "thresholds",
-                ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'", bare=())),
+                ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'")),
                 "what must hold for the run to end with exit code 0",
             ),
         ),
@@ -143,7 +143,11 @@ def _container_fields() -> tuple[Field, ...]:
         Field("cpus", Measured(NUMBER, more_than=0, maximum=4096), "how many CPUs' worth of time it may use"),
         Field(
             "cpuset",
-            Text("a list of CPUs such as 0-1,4", "^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$", bare=()),
+            Text(
+                "a list of CPUs such as 0-1,4",
+                "^[0-9]{1,20}(-[0-9]{1,20})?(,[0-9]{1,20}(-[0-9]{1,20})?)*$",
+                bare=("integer",),
+            ),
             "the CPUs that it may use",
         ),
         Field(

@@ -14,7 +14,7 @@ from bench_master.scenario.model import Scenario
 from bench_master.scenario.overrides import apply_overrides, apply_switches
 from bench_master.scenario.resolve import Resolver
 from bench_master.scenario.source import Source, read_source
-from bench_master.scenario.tree import Entries, Place, quoted
+from bench_master.scenario.tree import Entries, Leaf, Place, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ def _tree(source: Source) -> Entries:
     if composer.problems:
         raise ScenarioError(composer.problems)
     start = Place(source.path, 1, 1)
-    if root is None or (not isinstance(root, Entries) and quoted(root) == "nothing"):
+    if root is None or (isinstance(root, Leaf) and root.empty):
         raise ScenarioError([start.problem("the file is empty; a scenario has at least 'name' and 'job' or 'jobs'")])
     if not isinstance(root, Entries):
         raise ScenarioError([root.place.problem(f"a scenario is a mapping of keys to values, not {quoted(root)}")])

@@ -41,5 +41,6 @@ def _referring(part: Any, definitions: dict[str, Any]) -> Any:
         return inner
     name = "".join(letter if letter.isalnum() else "-" for letter in title).strip("-")
     definition = {key: value for key, value in inner.items() if key not in _OF_THE_USE}
-    assert definitions.setdefault(name, definition) == definition
+    if definitions.setdefault(name, definition) != definition:
+        raise ValueError(f"two parts of the format are both called '{title}'")
     return {"$ref": f"#/$defs/{name}"} | {key: inner[key] for key in _OF_THE_USE if key in inner}

@@ -204,8 +204,12 @@ class Measured(Shape):
             value = int(number) if self.kind.whole else number
             findings.understood(node, value)
             return value if self.kind.whole else float(value)
-        if self.kind.parse is None or (node.plain and _number_hint(node)):
-            return self.refuse(node, findings, _number_hint(node))
+        hint = _number_hint(node)
+        if self.kind.parse is None:
+            colons = ": colons make no number; a duration is written 12m30s"
+            return self.refuse(node, findings, colons if re.fullmatch(r"[0-9]+(:[0-9]+)+", node.text) else hint)
+        if node.plain and hint:
+            return self.refuse(node, findings, hint)
         try:
             value = self.kind.parse(node.text)
         except ValueError as error:
@@ -260,8 +264,6 @@ def _number_hint(leaf: Leaf) -> str:
         return f": write it without the sign, {text[1:]}"
     if re.fullmatch(r"\.[0-9]+", text):
         return f": write 0{text}"
-    if re.fullmatch(r"[0-9]+(:[0-9]+)+", text):
-        return ": colons make no number; a duration is written 12m30s"
     return ""
 
 

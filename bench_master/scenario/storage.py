@@ -15,6 +15,7 @@ from bench_master.scenario.shapes import INVALID, SIZE, Boolean, Measured, Shape
 from bench_master.scenario.tree import Leaf, Node
 
 _ABSOLUTE: Final = "^/.*$"
+_VOLUME: Final = "^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 _KINDS: Final = ("volume", "host", "tmpfs")
 
 
@@ -42,7 +43,7 @@ class OrNothing(Shape):
 _RECORD: Final = Record(
     "storage entry",
     (
-        Field("volume", OrNothing(Text("a volume's name", "^[A-Za-z0-9][A-Za-z0-9_.+-]+$", bare=()), ""), "a volume"),
+        Field("volume", OrNothing(Text("a volume's name", _VOLUME, bare=("integer", "boolean")), ""), "a volume"),
         Field("host", Text("an absolute path", _ABSOLUTE, bare=()), "a directory of the host"),
         Field("tmpfs", OrNothing(Measured(SIZE, minimum=4096, maximum=2**53), 0), "memory, with its limit"),
         Field("target", Text("an absolute path", _ABSOLUTE, bare=()), "where the container sees it", required=True),

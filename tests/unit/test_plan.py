@@ -1,0 +1,206 @@
+"""The plan: which trials, in which order, how many jobs, how long; all from the scenario and the seed alone."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_common.spec import Lifecycle, Operation, Treatment
+from bench_master.plan import OPERATION_S, estimate_seconds, make_plan, render_plan
+from bench_master.scenario import load_scenario
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.model import Scenario
+from bench_master.scenario.source import Source
+
+
+def a_treatment(index=0, **more):
+    """Return a treatment that sleeps for two seconds."""
+    job = Lifecycle((Operation("sleep", "sleep", seconds=2.0),))
+    return Treatment(
+        **{"index": index, "labels": {"n": index}, "environment": None, "engine": "x", "job": job} | more
+    )
+
+
+def a_scenario(repeats=(2, 2, 2), warmup=None, order="interleaved", **more):
+    """Return a scenario of as many sleeping treatments as there are repeats."""
+    return Scenario(
+        name="a",
+        description="",
+        path="a.yaml",
+        text="",
+        document={},
+        treatments=tuple(a_treatment(index, **more) for index in range(len(repeats))),
+        repeats=tuple(repeats),
+        warmup=tuple(warmup or [0] * len(repeats)),
+        order=order,
+        seed=None,
+        sampling_interval_s=1.0,
+        thresholds=(),
+    )
+
+
+def order_of(plan):
+    """Return (block, treatment, warm-up) of each trial."""
+    return [(trial.block, trial.treatment, trial.warmup) for trial in plan.trials]
+
+
+def test_each_block_holds_every_treatment_once():
+    """Interleaved: a block is a permutation of all treatments, and blocks differ from each other."""
+    plan = make_plan(a_scenario(repeats=[20] * 5), seed=1)
+    blocks = [[trial.treatment for trial in plan.trials if trial.block == number] for number in range(20)]
+    assert all(sorted(block) == [0, 1, 2, 3, 4] for block in blocks)
+    assert len({tuple(block) for block in blocks}) > 10
+
+
+def test_the_seed_decides_and_nothing_else():
+    """The same seed gives an equal plan, another seed another order."""
+    scenario = a_scenario(repeats=[10] * 4)
+    assert make_plan(scenario, 7) == make_plan(scenario, 7)
+    assert order_of(make_plan(scenario, 7)) != order_of(make_plan(scenario, 8))
+
+
+def test_the_order_of_a_seed_does_not_change_between_versions():
+    """A saved seed must give the saved order for ever: this one was drawn when the format was laid."""
+    plan = make_plan(a_scenario(repeats=[3] * 4), seed=2024)
+    assert [trial.treatment for trial in plan.trials] == [2, 0, 1, 3, 3, 2, 0, 1, 2, 1, 3, 0]
+
+
+def test_as_written():
+    """As written: the same rounds without being shuffled."""
+    plan = make_plan(a_scenario(repeats=(2, 1), warmup=(1, 0), order="as-written"), 1)
+    assert order_of(plan) == [(0, 0, True), (1, 0, False), (1, 1, False), (2, 0, False)]
+
+
+def test_blocked():
+    """Blocked: one treatment after the other, its warm-up first; rounds keep their numbers for pairing."""
+    plan = make_plan(a_scenario(repeats=(2, 2), warmup=(1, 1), order="blocked"), 1)
+    assert order_of(plan) == [
+        (0, 0, True),
+        (1, 0, False),
+        (2, 0, False),
+        (0, 1, True),
+        (1, 1, False),
+        (2, 1, False),
+    ]
+
+
+def test_a_treatment_with_fewer_repeats_is_in_the_first_blocks_only():
+    """Unequal repeats: the early blocks are full, the late ones hold what is left."""
+    plan = make_plan(a_scenario(repeats=(1, 3)), 1)
+    assert {trial.block for trial in plan.trials if trial.treatment == 0} == {0}
+    assert [trial.block for trial in plan.trials if trial.treatment == 1] == [0, 1, 2]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=6),
+    st.sampled_from(["interleaved", "blocked", "as-written"]),
+    st.integers(0, 2**53),
+)
+def test_every_order_holds_exactly_the_trials_asked_for(counts, order, seed):
+    """Whatever the order: each treatment's trials are complete, warm-ups precede, indices count, blocks pair."""
+    repeats, warmup = zip(*counts, strict=True)
+    plan = make_plan(a_scenario(repeats, warmup, order), seed)
+    assert [trial.index for trial in plan.trials] == list(range(sum(repeats) + sum(warmup)))
+    measured = Counter(trial.treatment for trial in plan.trials if not trial.warmup)
+    assert [measured[index] for index in range(len(repeats))] == list(repeats)
+    for index in range(len(repeats)):
+        mine = [trial for trial in plan.trials if trial.treatment == index]
+        assert [trial.warmup for trial in mine] == [True] * warmup[index] + [False] * repeats[index]
+        assert [trial.block for trial in mine] == sorted({trial.block for trial in mine})
+        assert next(trial.block for trial in mine if not trial.warmup) == max(warmup)
+
+
+@pytest.mark.parametrize(
+    ("size", "jobs"),
+    [
+        ({"iterations": 5, "concurrency": 4}, 60),
+        ({"iterations": None, "operation_count": 100, "concurrency": 4}, 100),
+        ({"iterations": None, "run_seconds": 9.0}, None),
+    ],
+)
+def test_jobs_of_a_trial(size, jobs):
+    """Iterations are per slot of each worker, an operation count is over all of them, time has no count."""
+    plan = make_plan(a_scenario([1], **size), 1)
+    assert plan.jobs_in(plan.trials[0], workers=3) == jobs
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds"),
+    [
+        ({"iterations": 5, "concurrency": 4}, 10.0),
+        ({"iterations": None, "operation_count": 100, "concurrency": 4}, 18.0),
+        ({"iterations": None, "run_seconds": 9.0}, 9.0),
+    ],
+)
+def test_estimate_of_sleeping_jobs_is_exact(size, seconds):
+    """Sleeps and run times are known, and jobs in flight share the time; nothing has to be assumed."""
+    plan = make_plan(a_scenario([1, 1], **size), 1)
+    assert estimate_seconds(plan, workers=3) == (2 * seconds, [])
+
+
+def test_estimate_says_what_it_assumes():
+    """What an operation costs is not known beforehand, and the estimate says what it took."""
+    job = Lifecycle(
+        (Operation("run", "run"), Operation("wait", "wait"), Operation("stop", "stop"), Operation("exec", "exec"))
+    )
+    seconds, assumptions = estimate_seconds(make_plan(a_scenario([1], job=job), 1), 1)
+    assert seconds == pytest.approx(4 * OPERATION_S)
+    assert any("an operation takes about 100ms" in each for each in assumptions)
+    assert any("'wait' end at once" in each for each in assumptions)
+    assert any("grace period" in each for each in assumptions)
+
+
+def test_estimate_of_a_guest_job_asks_its_workload():
+    """A guest job lasts as long as its workload says; where it cannot know, that is said."""
+    text = "name: a\njob: {workload: sysbench-cpu, params: {time: 7s}}\n"
+    scenario = scenario_from(Source("s.yaml", text))
+    assert estimate_seconds(make_plan(scenario, 1), 1)[0] == pytest.approx(7 + 4 * OPERATION_S)
+    endless = scenario_from(Source("s.yaml", text), ["job.params={time: 0, events: 5}"])
+    assert any("nobody can know" in each for each in estimate_seconds(make_plan(endless, 1), 1)[1])
+
+
+@pytest.mark.parametrize("name", ["quickstart", "lifecycle", "concurrency", "noop"])
+def test_the_quickstart_and_its_kin_fit_the_screen(name):
+    """The plan of each ready-made scenario is readable in 80 columns and says all that it should."""
+    scenario = load_scenario(name)
+    text = render_plan(scenario, make_plan(scenario, 5), workers=1)
+    assert max(map(len, text.splitlines())) <= 80
+    assert f"Scenario     {name}" in text
+    assert "Order        interleaved, seed 5" in text
+    assert "Time         about" in text
+
+
+def test_the_quickstart_takes_about_a_minute():
+    """The first thing that somebody runs must not make them wait."""
+    scenario = load_scenario("quickstart")
+    assert 40 < estimate_seconds(make_plan(scenario, 1), 1)[0] < 90
+
+
+def test_a_large_plan_is_cut_short():
+    """Hundreds of treatments and rounds are counted, not all printed; labels too wide for a table are wrapped."""
+    text = "name: a\nengines: [native]\nrepeats: 300\njob: {operations: [sleep: 1s]}\nmatrix:\n"
+    text += f"  concurrency: [{', '.join(map(str, range(1, 101)))}]\n  container.env.LONG: [{'x' * 70}]\n"
+    scenario = scenario_from(Source("s.yaml", text))
+    lines = render_plan(scenario, make_plan(scenario, 1), 2).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 200
+    assert "... and 60 more treatments" in lines
+    assert any("more rounds" in line for line in lines)
+
+
+def test_notes_thresholds_and_time_limits_are_shown():
+    """The plan shows what the user should know before the run: notes, thresholds, trials that time ends."""
+    text = (
+        "name: a\nengines: [native]\njobs:\n"
+        "  x: {operations: [sleep: 1s]}\n"
+        "  y: {operations: [sleep: 1s], run_seconds: 5}\n"
+        "order: blocked\nthresholds: [jobs.failed == 0]\n"
+    )
+    scenario = scenario_from(Source("s.yaml", text))
+    shown = render_plan(scenario, make_plan(scenario, 1), 1)
+    assert "1 job and what 1 timed trial can hold" in shown
+    assert "for 5s" in shown
+    assert "Threshold    jobs.failed == 0" in shown
+    assert "fewer than 6 repeats give no 95 % interval" in shown
+    assert "0 x 1, 1 x 1" in shown

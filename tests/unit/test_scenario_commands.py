@@ -1,0 +1,92 @@
+"""The commands that look before a run: what they print, where, and with which exit code."""
+
+import json
+
+import pytest
+
+from bench_master.cli import run_command_line
+
+GOOD = "name: a\nengines: [native]\njob: {operations: [sleep: 1s]}\n"
+
+
+def test_a_good_scenario_is_ok(tmp_path, capsys):
+    """A scenario without problems gives one line and exit code 0."""
+    path = tmp_path / "a.yaml"
+    path.write_text(GOOD + "repeats: 6\nwarmup: 1\n")
+    assert run_command_line(["validate-scenario", "-f", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: ok, 1 treatment, 6 trials and 1 warm-up trial\n"
+
+
+def test_every_problem_of_every_file_goes_to_stderr(tmp_path, capsys):
+    """A bad file does not keep the next from being checked; the exit code is 2."""
+    bad, good = tmp_path / "bad.yaml", tmp_path / "good.yaml"
+    bad.write_text("nmae: a\nrepeats: 0\n")
+    good.write_text(GOOD)
+    assert run_command_line(["validate-scenario", "-f", str(bad), str(good), "-f", "nowhere.yaml"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == f"{good}: ok, 1 treatment, 1 trial\n"
+    assert f"{bad}:1:1: unknown key 'nmae' in the scenario (did you mean 'name'?)\n" in printed.err
+    assert f"{bad}:2:10: '0' is not a whole number" in printed.err
+    assert "nowhere.yaml: there is no such file" in printed.err
+
+
+def test_overrides_are_checked_too(tmp_path, capsys):
+    """--set is applied before the check, and named as the place of its own problems."""
+    path = tmp_path / "a.yaml"
+    path.write_text(GOOD)
+    assert run_command_line(["validate-scenario", "-f", str(path), "--set", "repeats=0"]) == 2
+    assert "--set repeats=0: '0' is not a whole number" in capsys.readouterr().err
+
+
+def test_the_schema_is_printed(capsys):
+    """--schema prints one JSON document that names its dialect."""
+    assert run_command_line(["validate-scenario", "--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["properties"]["repeats"]["default"] == 1
+
+
+@pytest.mark.parametrize("argv", [[], ["--schema", "-f", "quickstart"]])
+def test_a_command_line_without_a_clear_wish_is_refused(argv, capsys):
+    """Neither nothing nor everything at once."""
+    assert run_command_line(["validate-scenario", *argv]) == 2
+    assert capsys.readouterr().err
+
+
+def test_ready_made_scenarios_are_listed(capsys):
+    """Off a terminal the list is tab-separated, one scenario a line, with its description."""
+    assert run_command_line(["list-scenarios"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == ["SCENARIO", "TREATMENTS", "DESCRIPTION"]
+    assert ["quickstart", "4"] in [row[:2] for row in rows]
+
+
+@pytest.mark.parametrize("argv", [["list-scenarios"], ["list-workloads"], ["list-workloads", "sysbench-cpu"]])
+def test_tables_fit_the_screen(argv, capsys):
+    """As a table every list is readable in 80 columns."""
+    assert run_command_line([*argv, "--format", "table"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_scenarios_and_workloads_as_json(capsys):
+    """For programs there is JSON."""
+    assert run_command_line(["list-scenarios", "--format", "json"]) == 0
+    assert {"quickstart", "noop"} <= {row["scenario"] for row in json.loads(capsys.readouterr().out)}
+    assert run_command_line(["list-workloads", "--format", "json"]) == 0
+    assert "sysbench-cpu" in {row["name"] for row in json.loads(capsys.readouterr().out)}
+
+
+def test_a_workload_shows_its_parameters_and_metrics(capsys):
+    """With a name: type, default and help of each parameter; unit, direction and help of each metric."""
+    assert run_command_line(["list-workloads", "sysbench-cpu"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert ["parameter", "time", "duration >= 0s", "10s"] in [row[:4] for row in rows]
+    assert ["metric", "events_per_second", "1/s", "higher"] in [row[:4] for row in rows]
+    assert run_command_line(["list-workloads", "sysbench-cpu", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"][0]["name"] == "threads"
+
+
+def test_an_unknown_workload_gets_the_nearest_spelling(capsys):
+    """A misspelt name is an error of usage that names the right one."""
+    assert run_command_line(["list-workloads", "sysbench-cup"]) == 2
+    assert "did you mean 'sysbench-cpu'" in capsys.readouterr().err

@@ -1,0 +1,245 @@
+"""The matrix: every combination, less what is excluded, plus what is included; and what the cells are called."""
+
+import pytest
+
+from bench_common.errors import ScenarioError
+from bench_master.scenario.labels import label_names
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.source import Source
+
+
+def load(text):
+    """Return a scenario of one sleeping job with this text beside it."""
+    return scenario_from(Source("s.yaml", "name: a\n" + text))
+
+
+def titles(text):
+    """Return the titles of the treatments that a text has."""
+    if "job" not in text:
+        text += "\njob: {operations: [sleep: 1s]}\n"
+    if "engines" not in text:
+        text += "\nengines: [native]\n"
+    return [treatment.title for treatment in load(text).treatments]
+
+
+def problems(text):
+    """Return everything that is wrong with a text."""
+    with pytest.raises(ScenarioError) as caught:
+        titles(text)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_every_combination_in_the_order_written():
+    """Environments, engines and keys vary in the order written, the last fastest; labels come in that order."""
+    assert titles("environments: [x, y]\nengines: [docker, native]\nmatrix: {concurrency: [1, 2]}") == [
+        "environment=x engine=docker concurrency=1",
+        "environment=x engine=docker concurrency=2",
+        "environment=x engine=native concurrency=1",
+        "environment=x engine=native concurrency=2",
+        "environment=y engine=docker concurrency=1",
+        "environment=y engine=docker concurrency=2",
+        "environment=y engine=native concurrency=1",
+        "environment=y engine=native concurrency=2",
+    ]
+
+
+def test_cells_get_their_values():
+    """A cell's settings reach its treatment, in base units, above what the job and the top level say."""
+    scenario = load(
+        "engines: [native]\nmatrix: {container.memory: [256MiB, 1GiB], params.time: [2s, 1m]}\n"
+        "job: {workload: sysbench-cpu, params: {time: 9s}, container: {memory: 2GiB}}\n"
+    )
+    cells = [(one.container.memory_bytes, one.job.params["time"]) for one in scenario.treatments]
+    assert cells == [(2**28, 2.0), (2**28, 60.0), (2**30, 2.0), (2**30, 60.0)]
+    assert dict(scenario.treatments[1].labels) == {"engine": "native", "memory": "256MiB", "time": "1m"}
+
+
+def test_exclude_drops_what_agrees_with_all_its_keys():
+    """An exclude drops each cell that has every one of its values, engines included."""
+    text = "engines: [docker, native]\nmatrix: {concurrency: [1, 2], exclude: [{engine: native, concurrency: 2}]}"
+    assert titles(text) == [
+        "engine=docker concurrency=1",
+        "engine=docker concurrency=2",
+        "engine=native concurrency=1",
+    ]
+
+
+def test_values_are_compared_by_meaning():
+    """1024MiB excludes 1GiB: both are the same number of bytes."""
+    assert titles("matrix: {container.memory: [1GiB, 2GiB], exclude: [{container.memory: 1024MiB}]}") == [
+        "engine=native memory=2GiB"
+    ]
+
+
+def test_params_are_compared_by_meaning():
+    """5s excludes 5000ms of a parameter, although only the workload knows that it is a duration."""
+    text = (
+        "matrix: {params.time: [5s, 9s], exclude: [{params.time: 5000ms}]}\nengines: [native]\n"
+        "job: {workload: sysbench-cpu}"
+    )
+    assert titles(text) == ["engine=native time=9s"]
+
+
+def test_include_extends_the_cells_that_it_does_not_contradict():
+    """An include adds its other keys to each original cell that has its values."""
+    text = "engines: [docker, native]\nmatrix: {concurrency: [1, 2], include: [{engine: docker, warmup: 3}]}"
+    scenario = load(text + "\njob: {operations: [sleep: 1s]}\n")
+    assert scenario.warmup == (3, 3, 0, 0)
+    assert scenario.treatments[0].title == "engine=docker concurrency=1 warmup=3"
+
+
+def test_include_that_contradicts_every_cell_is_a_cell_of_its_own():
+    """A value that no cell has makes new cells, for each engine that it does not name."""
+    assert titles(
+        "engines: [docker, native]\nmatrix: {concurrency: [1], include: [{concurrency: 8, repeats: 2}]}"
+    ) == [
+        "engine=docker concurrency=1",
+        "engine=native concurrency=1",
+        "engine=docker concurrency=8 repeats=2",
+        "engine=native concurrency=8 repeats=2",
+    ]
+
+
+def test_a_later_include_does_not_extend_an_added_cell():
+    """Only original cells are extended; an added one stays as it was written."""
+    text = "matrix: {concurrency: [1], include: [{concurrency: 8}, {concurrency: 8, repeats: 2}]}"
+    assert titles(text)[1:] == ["engine=native concurrency=8", "engine=native concurrency=8 repeats=2"]
+
+
+def test_a_later_include_may_overwrite_what_an_earlier_one_added():
+    """What an include added is no dimension, so it contradicts nothing."""
+    assert titles("matrix: {concurrency: [1], include: [{repeats: 2}, {repeats: 3}]}") == [
+        "engine=native concurrency=1 repeats=3"
+    ]
+
+
+def test_include_may_name_another_engine():
+    """An include can weigh one cell under an engine that the others are not weighed under."""
+    assert titles("matrix: {concurrency: [1], include: [{engine: docker, concurrency: 1}]}") == [
+        "engine=native concurrency=1",
+        "engine=docker concurrency=1",
+    ]
+
+
+def test_a_matrix_of_nothing_but_include_lists_its_cells():
+    """Without a dimension there is no original cell: each entry is one."""
+    assert titles("matrix: {include: [{concurrency: 1, repeats: 2}, {concurrency: 2}]}") == [
+        "engine=native concurrency=1 repeats=2",
+        "engine=native concurrency=2",
+    ]
+
+
+def test_a_job_may_have_engines_and_a_matrix_of_its_own():
+    """A job's own matrix and engines stand in for those of the top level; its label is in the title."""
+    text = (
+        "engines: [docker, native]\nmatrix: {concurrency: [1, 2]}\n"
+        "jobs:\n  a: {operations: [sleep: 1s], engines: [native], matrix: {}}\n  b: {operations: [sleep: 1s]}\n"
+    )
+    assert titles(text) == [
+        "engine=native job=a",
+        "engine=docker job=b concurrency=1",
+        "engine=docker job=b concurrency=2",
+        "engine=native job=b concurrency=1",
+        "engine=native job=b concurrency=2",
+    ]
+
+
+def test_containers_merge_key_by_key():
+    """Top level, job and cell each add to the container and its variables; the innermost value wins."""
+    scenario = load(
+        "engines: [native]\ncontainer: {image: top, network: none, env: {A: top, B: top}}\n"
+        "matrix: {container.env.C: [cell]}\n"
+        "job: {operations: [sleep: 1s], container: {image: job, env: {B: job}}}\n"
+    )
+    container = scenario.treatments[0].container
+    assert (container.image, container.network) == ("job", "none")
+    assert container.env == {"A": "top", "B": "job", "C": "cell"}
+
+
+def test_the_innermost_quantity_replaces_the_others():
+    """A job's run_seconds stands in for the iterations of the top level, and a cell's for both."""
+    scenario = load(
+        "engines: [native]\niterations: 5\njobs:\n"
+        "  a: {operations: [sleep: 1s]}\n"
+        "  b: {operations: [sleep: 1s], run_seconds: 2}\n"
+        "  c: {operations: [sleep: 1s], run_seconds: 2, matrix: {operation_count: [9]}}\n"
+    )
+    amounts = [(one.iterations, one.run_seconds, one.operation_count) for one in scenario.treatments]
+    assert amounts == [(5, None, None), (None, 2.0, None), (None, None, 9)]
+
+
+def test_labels_of_composite_values_are_short_and_different():
+    """Lists and mappings get a short label each, and different values different ones."""
+    scenario = load(
+        "engines: [native]\njob: {operations: [sleep: 1s]}\nmatrix:\n"
+        "  container.storage: [[], [{volume: , target: /a}], [{volume: , target: /b}], [{tmpfs: 1MiB, target: /a}]]\n"
+    )
+    assert [one.labels["storage"] for one in scenario.treatments] == ["none", "volume", "volume#2", "tmpfs:1MiB"]
+
+
+def test_label_names_are_short_unless_they_clash():
+    """A key's label is its last word; where two end alike, or it is taken, the whole key."""
+    assert label_names(["container.memory", "params.time", "concurrency"]) == {
+        "container.memory": "memory",
+        "params.time": "time",
+        "concurrency": "concurrency",
+    }
+    assert label_names(["container.memory", "params.memory"]) == {
+        "container.memory": "container.memory",
+        "params.memory": "params.memory",
+    }
+    assert label_names(["params.engine"]) == {"params.engine": "params.engine"}
+
+
+@pytest.mark.parametrize(
+    ("matrix", "said"),
+    [
+        ("{memory: [1GiB]}", "s.yaml:2:10: unknown key 'memory' in the matrix (did you mean 'container.memory'?)"),
+        ("{concurency: [1]}", "unknown key 'concurency' in the matrix (did you mean 'concurrency'?)"),
+        ("{engine: [docker]}", "'engine' is a dimension already: list the values under 'engines'"),
+        ("{environments: [x]}", "'environments' is a dimension already"),
+        ("{workload: [a]}", "'workload' cannot vary in a matrix; give each its own entry under 'jobs'"),
+        ("{container: {memory: [1GiB]}}", "'container' is a mapping here; write its keys with dots"),
+        ("{concurrency: 4}", "s.yaml:2:23: '4' given for 'concurrency'; expected a list"),
+        ("{concurrency: []}", "expected a list of at least one value"),
+        ("{concurrency: [1, x]}", "s.yaml:2:27: 'x' is not a whole number"),
+        ("{concurrency: [1, 1]}", "'1' is among the values of 'concurrency' already"),
+        ("{container.memory: [1GiB, 1024MiB]}", "'1024MiB' is among the values of 'container.memory' already"),
+        ("{params.threads: [1]}", "'params.threads' varies here, but a job of operations has no parameters"),
+        ("{iterations: [1], operation_count: [1]}", "'iterations' and 'operation_count' exclude each other"),
+        ("{concurrency: [1], exclude: [{concurrency: 1}]}", "nothing is left to run"),
+        ("{concurrency: [1], exclude: [{repeats: 1}]}", "'repeats' is no dimension of this matrix"),
+        ("{concurrency: [1], exclude: [{environment: x}]}", "no 'environments' are listed"),
+        ("{concurrency: [1], include: [{environment: x}]}", "no 'environments' are listed"),
+        ("{concurrency: [1], include: [{engines: [x]}]}", "unknown key 'engines' here (did you mean 'engine'?)"),
+        ("{concurrency: [1], include: [{engine: dokcer}]}", "unknown engine 'dokcer' (did you mean 'docker'?)"),
+        ("{concurrency: [1], include: {engine: docker}}", "a mapping given for 'include'; expected a list"),
+        ("{concurrency: [1], include: [{}]}", "expected a mapping such as {engine: docker}"),
+        ("{include: [{concurrency: 2}, {concurrency: 2}]}", "treatment 'engine=native concurrency=2' is there twice"),
+        ("[1]", "a list is not a matrix"),
+    ],
+)
+def test_what_cannot_vary_is_refused(matrix, said):
+    """Each mistake in a matrix is named at its place, with what to write instead."""
+    assert any(said in problem for problem in problems(f"matrix: {matrix}"))
+
+
+def test_operations_cannot_vary_for_a_guest_job():
+    """A matrix at the top level must fit every job that it holds for."""
+    text = "matrix: {operations: [[sleep: 1s]]}\njob: {workload: sysbench-cpu}"
+    assert any("this job runs the workload sysbench-cpu" in problem for problem in problems(text))
+
+
+def test_an_exclude_that_drops_nothing_is_noted():
+    """A value that no cell has is likely a slip; it is said and stops nothing."""
+    scenario = load(
+        "engines: [native]\njob: {operations: [sleep: 1s]}\nmatrix: {concurrency: [1], exclude: [{concurrency: 9}]}"
+    )
+    assert any("s.yaml:4: this exclude matches no cell" in note for note in scenario.notes)
+
+
+def test_a_matrix_out_of_hand_is_refused():
+    """A product beyond any run is refused before it is built."""
+    values = ", ".join(map(str, range(1, 102)))
+    (problem,) = problems(f"matrix: {{concurrency: [{values}], iterations: [{values}]}}")
+    assert "10201 cells; at most 10000 are possible" in problem

@@ -1,0 +1,133 @@
+"""``--set`` and the command line's switches: applied before any check, so every check holds for them."""
+
+import pytest
+
+from bench_common.errors import ScenarioError
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.source import Source
+
+TEXT = """\
+name: a
+engines: [native]
+iterations: 3
+jobs:
+  cpu: {workload: sysbench-cpu, params: {time: 2s}}
+  life: {operations: [sleep: 1s], run_seconds: 5}
+container: {env: {A: top}}
+matrix: {container.memory: [1GiB], include: [{container.memory: 2GiB}]}
+"""
+
+
+def load(*overrides, **switches):
+    """Return the scenario with overrides applied."""
+    return scenario_from(Source("s.yaml", TEXT), overrides, switches)
+
+
+def problems(*overrides, **switches):
+    """Return what is wrong with overrides."""
+    with pytest.raises(ScenarioError) as caught:
+        load(*overrides, **switches)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_key_deep_down():
+    """A dotted path leads through jobs to a parameter."""
+    assert load("jobs.cpu.params.time=5s").treatments[0].job.params["time"] == 5.0
+
+
+def test_a_key_that_was_not_there():
+    """What lies between is made where it is missing."""
+    assert load("jobs.cpu.container.network=none").treatments[0].container.network == "none"
+
+
+def test_keys_that_hold_dots():
+    """Below matrix, env, params and log_options the rest of the path is one key."""
+    scenario = load("matrix.container.memory=[3GiB, 4GiB]", "container.env.a.b=x", "matrix.include=[]")
+    assert [one.container.memory_bytes for one in scenario.treatments[:2]] == [3 * 2**30, 4 * 2**30]
+    assert scenario.treatments[0].container.env == {"A": "top", "a.b": "x"}
+
+
+def test_positions_in_lists():
+    """A number is a position in a list; the one after the last adds an item."""
+    scenario = load("jobs.life.operations.0=sleep", "jobs.life.operations.0={sleep: 3s}", "engines.1=docker")
+    assert {one.engine for one in scenario.treatments} == {"native", "docker"}
+    assert scenario.treatments[-1].job.operations[0].seconds == 3.0
+    assert load("matrix.include.0.container.memory=9GiB").treatments[1].container.memory_bytes == 9 * 2**30
+
+
+def test_values_are_yaml():
+    """The value is read like the value in a file: lists, mappings, numbers, text."""
+    scenario = load("engines=[native, docker]", "container.env={A: no}", "repeats=1e1", "name=x = y")
+    assert scenario.name == "x = y"
+    assert scenario.repeats[0] == 10
+    assert scenario.treatments[0].container.env == {"A": "no"}
+
+
+def test_a_quantity_takes_the_place_of_another():
+    """Setting run_seconds takes iterations away at that level."""
+    assert load("run_seconds=7").treatments[0].run_seconds == 7.0
+    assert load("run_seconds=7").treatments[0].iterations is None
+
+
+def test_the_last_one_wins():
+    """Overrides are applied in the order given."""
+    assert load("repeats=2", "repeats=4").repeats[0] == 4
+
+
+def test_the_file_is_kept_and_the_document_is_what_was_run():
+    """The text stays what was in the file; the document has the override."""
+    scenario = load("repeats=4")
+    assert scenario.text == TEXT
+    assert scenario.document["repeats"] == 4
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("repeats", "--set repeats: expected key=value, such as --set repeats=9"),
+        ("=5", "--set =5: expected key=value"),
+        ("repeats=x", "--set repeats=x: 'x' is not a whole number"),
+        ("repaets=9", "--set repaets=9: unknown key 'repaets' in the scenario (did you mean 'repeats'?)"),
+        ("jbos.cpu.params.time=1", "unknown key 'jbos' in the scenario (did you mean 'jobs'?)"),
+        ("jobs.cpu.params.tiem=5s", "unknown parameter 'tiem' of sysbench-cpu (did you mean 'time'?)"),
+        ("jobs.cpu.params.time=12:30", "a duration has units, not colons (did you mean '12m30s'?)"),
+        ("jobs.cup.params.time=5s", "'operations' or 'workload' is missing"),
+        ("name.x=1", "--set name.x=1: 'name' is 'a' and has no key 'x'"),
+        ("engines.5=docker", "'5' is no position in 'engines'; expected 0 to 0, or 1 to add one"),
+        ("engines.x=docker", "'x' is no position in 'engines'"),
+        ("engines=[", "--set engines=[: YAML syntax"),
+        ("engines=docker", "write [docker]"),
+        ("matrix.memory=[1]", "did you mean 'container.memory'"),
+        ("name=", "--set name=: empty; expected a name"),
+        ("container={image: a, image: b}", "key 'image' is given twice"),
+    ],
+)
+def test_a_wrong_override_is_named_as_it_was_given(override, said):
+    """A problem in an override has the argument itself as its place."""
+    found = problems(override)
+    assert any(said in problem for problem in found)
+    assert all(problem.startswith(f"--set {override}: ") for problem in found)
+
+
+def test_problems_of_file_and_overrides_come_together():
+    """An override's problem does not hide those of the file."""
+    with pytest.raises(ScenarioError) as caught:
+        scenario_from(Source("s.yaml", TEXT.replace("iterations: 3", "iterations: 0")), ["repeats=0"])
+    assert len(caught.value.problems) == 2
+
+
+def test_switches_hold_for_every_job():
+    """A switch of the command line replaces the key, and what excludes it, in every job."""
+    scenario = load(operation_count=9, concurrency=4)
+    assert {(one.operation_count, one.run_seconds, one.concurrency) for one in scenario.treatments} == {(9, None, 4)}
+
+
+def test_a_switch_for_what_the_matrix_varies_is_refused():
+    """A switch cannot silently take a dimension away."""
+    (problem,) = problems("matrix.concurrency=[1, 2]", concurrency=4)
+    assert problem.startswith("the command line's concurrency: the matrix varies 'concurrency' already")
+
+
+def test_a_wrong_switch_is_refused():
+    """A switch is checked like any value."""
+    assert problems(concurrency=0)[0].startswith("the command line's concurrency: '0' is not a whole number")

@@ -1,0 +1,185 @@
+"""From bytes to a tree: what is wrong with the file or the YAML itself is one clear problem at its place."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_common.errors import ScenarioError, UsageError
+from bench_master.scenario import load_scenario
+from bench_master.scenario.compose import MAX_DEPTH, Composer
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.source import MAX_BYTES, Source, read_source, shipped_scenarios
+
+GOOD = "name: a\njob: {operations: [sleep: 1s]}\n"
+
+
+def problems(text):
+    """Return what is wrong with the YAML of a text."""
+    composer = Composer(text, "s.yaml")
+    composer.compose()
+    return [str(problem) for problem in composer.problems]
+
+
+def refusal(text):
+    """Return why a scenario of this text is refused."""
+    with pytest.raises(ScenarioError) as caught:
+        scenario_from(Source("s.yaml", text))
+    return str(caught.value)
+
+
+def outcome(text):
+    """Return the treatments of a text, or its problems; any other exception is a failure."""
+    try:
+        return scenario_from(Source("s.yaml", text)).treatments
+    except ScenarioError as error:
+        return error.problems
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "s.yaml:3:1: key 'a' is given twice (first on line 1)"),
+        ("x:\n  - y: {z: 1, z: 2}\n", "s.yaml:2:15: key 'z' is given twice (first on line 2)"),
+        ("a:\n\tb: 1\n", "s.yaml:2:1: a tab where YAML wants spaces"),
+        ("a: b: c\n", "s.yaml:1:5: YAML syntax: mapping values are not allowed here (a second ': ' on one line"),
+        ("a: [1\n", "s.yaml:2:1: YAML syntax: while parsing a flow sequence, expected ',' or ']'"),
+        ("a: @x\n", "s.yaml:1:4: YAML syntax"),
+        ("a: 1\n---\nb: 2\n", "s.yaml:2:1: a second document starts here"),
+        ("a: !!int 5\n", "s.yaml:1:4: tags have no meaning in a scenario: remove 'tag:yaml.org,2002:int'"),
+        ("a: !!python/object:os.system {}\n", "s.yaml:1:4: tags have no meaning"),
+        ("a: x\nb: y\x07z\n", "s.yaml:2:5: character U+0007 is not allowed"),
+        ("? [1]\n: 2\n", "s.yaml:1:3: a key must be a word, not a list"),
+        ("a: *b\n", "s.yaml:1:4: alias *b has no anchor &b before it"),
+        ("a: &b [*b]\n", "s.yaml:1:8: alias *b stands inside of its own anchor"),
+        ("<<: 5\n", "s.yaml:1:5: `<<` merges mappings"),
+    ],
+)
+def test_what_is_wrong_with_the_yaml_is_said_at_its_place(text, said):
+    """Each mistake in the YAML gives one problem that starts with file, line and column."""
+    assert len(problems(text)) == 1
+    assert problems(text)[0].startswith(said)
+
+
+def test_all_duplicate_keys_are_found_at_once():
+    """Duplicates at any depth are all reported, not only the first."""
+    assert len(problems("a: 1\na: 2\nb: {c: 1, c: 2, c: 3}\n")) == 3
+
+
+def test_an_alias_bomb_is_refused():
+    """Aliases that grow beyond any useful scenario are refused before anything walks them."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    assert "aliases followed" in problems("\n".join(lines))[0]
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "{a: " * 5000, "- " * 5000 + "x"])
+def test_bottomless_nesting_is_refused(text):
+    """Depth is bounded, so no text can exhaust the stack."""
+    assert f"deeper than {MAX_DEPTH} levels" in problems(text)[0]
+
+
+def test_depth_is_counted_through_aliases():
+    """A chain of anchors cannot build the depth that the text itself may not have."""
+    text = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 60))])
+    assert f"deeper than {MAX_DEPTH} levels" in problems(text)[0]
+
+
+def test_anchors_and_merge_keys_work():
+    """An anchored mapping can be merged; a key of its own wins over a merged one."""
+    scenario = scenario_from(
+        Source(
+            "s.yaml",
+            "name: a\nengines: [native]\njobs:\n"
+            "  one: &one {operations: [sleep: 1s], iterations: 3, concurrency: 2}\n"
+            "  two: {<<: *one, iterations: 5}\n",
+        )
+    )
+    assert [(each.iterations, each.concurrency) for each in scenario.treatments] == [(3, 2), (5, 2)]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n", "null\n", "~"])
+def test_an_empty_file_says_what_a_scenario_has(text):
+    """A file without content is one problem that says what is wanted."""
+    assert refusal(text) == "s.yaml:1:1: the file is empty; a scenario has at least 'name' and 'job' or 'jobs'"
+
+
+@pytest.mark.parametrize(("text", "what"), [("[a]", "a list"), ("hello", "'hello'")])
+def test_a_scenario_is_a_mapping(text, what):
+    """Anything but a mapping at the top is refused with what it is."""
+    assert refusal(text) == f"s.yaml:1:1: a scenario is a mapping of keys to values, not {what}"
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path):
+    """A file that an editor began with a BOM loads, and its columns are not shifted."""
+    path = tmp_path / "bom.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert load_scenario(str(path), ["engines=[native]"]).name == "a"
+
+
+def test_a_file_that_is_not_utf_8_says_where(tmp_path):
+    """The first byte that is not UTF-8 is named with its place, counted in characters."""
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("name: ä\n".encode() + "x: é".encode("latin-1"))
+    with pytest.raises(ScenarioError, match=r"latin\.yaml:2:4: byte 0xe9 is not UTF-8"):
+        load_scenario(str(path))
+
+
+def test_a_huge_file_is_refused(tmp_path):
+    """A file larger than the limit is refused without being parsed."""
+    path = tmp_path / "huge.yaml"
+    path.write_bytes(b"#" * (MAX_BYTES + 1))
+    with pytest.raises(ScenarioError, match="larger than 1048576 bytes"):
+        load_scenario(str(path))
+
+
+@pytest.mark.parametrize("reference", ["quickstrt", "scenarios/quickstrt.yaml", "Quickstart"])
+def test_a_missing_scenario_names_the_nearest(reference, tmp_path, monkeypatch):
+    """A name that is no file and not ready-made gets the nearest right spelling."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"did you mean 'quickstart'"):
+        load_scenario(reference)
+
+
+def test_a_missing_file_names_its_neighbour(tmp_path, monkeypatch):
+    """A path with a slip of the finger gets the file beside it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mysql.yaml").write_text(GOOD)
+    with pytest.raises(UsageError, match=r"did you mean 'mysql.yaml'"):
+        load_scenario("mysqll.yaml")
+
+
+def test_a_directory_is_no_scenario(tmp_path):
+    """A directory is refused with what to name instead."""
+    with pytest.raises(UsageError, match="a directory; name one scenario file in it"):
+        load_scenario(str(tmp_path))
+
+
+def test_a_file_comes_before_a_ready_made_scenario_of_its_name(tmp_path, monkeypatch):
+    """What lies in the working directory is what the user sees, so it wins."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").write_text(GOOD)
+    assert read_source("quickstart").text == GOOD
+
+
+def test_every_ready_made_scenario_loads():
+    """What is shipped can be run as it is."""
+    shipped = shipped_scenarios()
+    assert {"quickstart", "lifecycle", "concurrency", "noop"} <= shipped.keys()
+    for name in shipped:
+        assert load_scenario(name).treatments
+
+
+@given(st.text(max_size=60))
+def test_no_text_breaks_the_reader(text):
+    """Any text either loads or is refused with problems; nothing else is ever raised."""
+    assert outcome(text)
+
+
+@given(st.data())
+def test_no_damage_breaks_the_loader(data):
+    """A good scenario with a piece cut out or put in either loads or is refused with problems."""
+    text = shipped_scenarios()["lifecycle"].read_text()
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 20)))
+    piece = data.draw(st.text(alphabet="{}[]:,-&*<? \n\tabc019.'\"|>!", max_size=6))
+    assert outcome(text[:start] + piece + text[end:])

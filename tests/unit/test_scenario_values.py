@@ -1,0 +1,354 @@
+"""Values are what their author meant, or are refused with what to write instead; and every error is at its place."""
+
+import pytest
+
+from bench_common.errors import ScenarioError
+from bench_common.spec import ContainerSettings, Guest, Lifecycle, Mount
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.source import Source
+
+HEAD = "name: a\nengines: [native]\n"
+SLEEP = "job: {operations: [sleep: 1s]}\n"
+
+
+def load(text):
+    """Return the scenario of a text."""
+    return scenario_from(Source("s.yaml", text))
+
+
+def problems(text):
+    """Return everything that is wrong with a text."""
+    with pytest.raises(ScenarioError) as caught:
+        load(text)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def env_of(written):
+    """Return what an environment variable becomes when `written` stands in the file."""
+    text = f"name: a\njob:\n  operations: [create]\n  container:\n    image: i\n    env:\n      X: {written}\n"
+    return load(text).treatments[0].container.env["X"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "no",
+        "yes",
+        "on",
+        "12:30",
+        "1e3",
+        "010",
+        "1_000",
+        "null",
+        "~",
+        "true",
+        "1.10",
+        "0x1F",
+        "2001-01-01",
+        "+1",
+        ".5",
+    ],
+)
+def test_text_stays_what_was_written(written):
+    """Where text is wanted, YAML 1.1 guesses nothing."""
+    assert env_of(written) == written
+
+
+@pytest.mark.parametrize(
+    ("written", "text"), [('""', ""), ("", ""), ("'a b'", "a b"), ('"\\t"', "\t"), ("a # b", "a")]
+)
+def test_text_may_be_quoted_or_empty_where_that_makes_sense(written, text):
+    """Quotes and comments are YAML's, what is inside is the author's; a variable may be empty."""
+    assert env_of(written) == text
+
+
+@pytest.mark.parametrize(("written", "number"), [("1000", 1000), ("1e3", 1000), ("5.0", 5)])
+def test_whole_numbers(written, number):
+    """A whole number may be written as JSON writes it."""
+    assert load(f"{HEAD}{SLEEP}iterations: {written}\n").treatments[0].iterations == number
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("010", "a leading zero means base 8 to some readers; write 10 or 8"),
+        ("09", "write 9"),
+        ("1_000", "write it without underscores, 1000"),
+        ("0x10", "write 16"),
+        ("+5", "write it without the sign, 5"),
+        ("12:30", "a duration is written 12m30s"),
+        ('"5"', "write it without quotes"),
+        ("1.5", "'1.5' is not a whole number, at least 1"),
+        ("0", "'0' is not a whole number, at least 1"),
+        ("1e999", "is not a whole number"),
+        ("five", "'five' is not a whole number"),
+        ("", "nothing is not a whole number"),
+        ("[5]", "a list is not a whole number"),
+        ("9999999999999999999999999999999999999999", "is not a whole number"),
+    ],
+)
+def test_what_is_no_clear_whole_number_is_refused(written, said):
+    """What two readers could take for two numbers is refused with what to write, at its line and column."""
+    (problem,) = problems(f"{HEAD}{SLEEP}iterations: {written}\n")
+    assert problem.startswith("s.yaml:4:")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("yes", "write true"),
+        ("no", "write false"),
+        ("on", "write true"),
+        ("False", "write false, in small letters"),
+        ('"true"', "write true, in small letters and without quotes"),
+        ("1", "write true"),
+        ("maybe", "'maybe' is not true or false"),
+    ],
+)
+def test_truth_is_true_or_false(written, said):
+    """YAML 1.1's other truth values are refused with the right one."""
+    (problem,) = problems(f"{HEAD}{SLEEP}container: {{init: {written}}}\n")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("key", "written", "said"),
+    [
+        ("timeout", "12:30", "a duration has units, not colons (did you mean '12m30s'?)"),
+        ("timeout", "12:30", "s.yaml:4:10: '12:30'"),
+        ("timeout", "010", "a leading zero"),
+        ("timeout", "0", "is not a duration such as 90s or 1h30m, more than 0s and at most 1d"),
+        ("timeout", "2d", "at most 1d"),
+        ("run_seconds", "5 minutes", "unknown unit 'minutes'"),
+        ("sampling_interval", "10ms", "at least 100ms"),
+        ("container", "{memory: 512}", "'512' is not a size such as 512MiB, at least 1MiB"),
+        ("container", "{memory: 512mb}", "'MiB' for powers of 1024 or 'MB' for powers of 1000"),
+        ("container", "{cpus: 0}", "more than 0"),
+        ("container", "{cpuset: 0-x}", "a list of CPUs such as 0-1,4"),
+        ("container", "{network: }", "empty; expected a network"),
+        ("container", "{image: -v}", "'-v' is not an image"),
+        ("container", "{command: 'a \"b'}", "no closing quotation"),
+        ("container", "{command: []}", "a list is not a command"),
+        ("container", "{command: ['']}", "cannot be empty"),
+        ("container", '{command: ["a\\0b"]}', "NUL"),
+        ("container", "{env: {A=B: c}}", "'A=B' cannot be a key here"),
+        ("container", "{storage: [{target: /x}]}", "'volume' or 'host' or 'tmpfs' is missing"),
+        ("container", "{storage: [{volume: va, host: /x, target: /x}]}", "'host' and 'volume' exclude each other"),
+        ("container", "{storage: [{host: srv, target: /x}]}", "'srv' is not an absolute path"),
+        ("container", "{storage: [{tmpfs: 1k, target: /x}]}", "at least 4KiB"),
+        ("engines", "docker", "a list, each item"),
+        ("engines", "[]", "an empty list"),
+        ("engines", "[dokcer]", "unknown engine 'dokcer' (did you mean 'docker'?)"),
+        ("engines", "[native, native]", "'native' is in this list already"),
+        ("environments", "['a b']", "'a b' is not an environment"),
+        ("order", "interleave", "unknown order 'interleave' (did you mean 'interleaved'?)"),
+        ("seed", "-1", "at least 0"),
+        ("thresholds", "[jobs.failed]", "is not of the form"),
+        ("thresholds", "[operations.slep.p95_s < 1]", "no treatment has operation 'slep' (did you mean 'sleep'?)"),
+        ("thresholds", "[metrics.x.median < 1]", "no treatment has metric 'x'; there is: none"),
+        (
+            "thresholds",
+            "[jobs.failed == 0 where engin=native]",
+            "no treatment has a 'engin' (did you mean 'engine'?)",
+        ),
+        ("thresholds", "[jobs.failed == 0 where engine=docker]", "no treatment is what 'where' asks for"),
+    ],
+)
+def test_wrong_values_are_refused(key, written, said):
+    """Each wrong value is refused at its place, with what was expected and the nearest right spelling."""
+    head = HEAD if key != "engines" else "name: a\n# engines\n"
+    (problem,) = problems(f"{head}{SLEEP}{key}: {written}\n")
+    assert said in problem
+    assert problem.startswith("s.yaml:4:")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nmae: a\n" + SLEEP, "s.yaml:1:1: unknown key 'nmae' in the scenario (did you mean 'name'?)"),
+        ("job: {operations: [sleep: 1s]}\n", "s.yaml:1:1: key 'name' is missing in the scenario"),
+        (HEAD, "s.yaml:1:1: 'job' or 'jobs' is missing: say what is to be run"),
+        (HEAD + SLEEP + "jobs: {a: {operations: [sleep: 1s]}}\n", "s.yaml:4:1: 'jobs' and 'job' exclude each other"),
+        (HEAD + SLEEP + "iterations: 1\nrun_seconds: 5\n", "s.yaml:5:1: 'run_seconds' and 'iterations' exclude"),
+        (HEAD + "job: {}\n", "s.yaml:3:6: 'operations' or 'workload' is missing"),
+        (HEAD + "jobs: {}\n", "s.yaml:3:7: empty; expected jobs by label"),
+        (HEAD + "jobs: {a b: {operations: [sleep: 1s]}}\n", "s.yaml:3:8: 'a b' cannot be a key here"),
+        (HEAD + "job: {operations: [sleep: 1s], params: {a: 1}}\n", "s.yaml:3:32: 'params' means nothing without"),
+        (HEAD + "job: {workload: sysbench-cp}\n", "s.yaml:3:17: unknown workload 'sysbench-cp' (did you mean 'sysb"),
+    ],
+)
+def test_wrong_shapes_are_refused(text, said):
+    """Unknown, missing and contradicting keys are refused where they stand."""
+    assert any(problem.startswith(said) for problem in problems(text))
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ("{thread: 1}", "s.yaml:5:12: unknown parameter 'thread' of sysbench-cpu (did you mean 'threads'?)"),
+        ("{threads: 0}", "s.yaml:5:21: '0' is not a whole number, at least 1"),
+        ("{threads: many}", "s.yaml:5:21: 'many' is not a whole number"),
+        ("{time: 12:30}", "s.yaml:5:18: '12:30': a duration has units"),
+        ("{time: [1]}", "s.yaml:5:18: a list is not a parameter's value"),
+        ("{percentile: 42}", "s.yaml:5:24: unknown value of 'percentile' '42'"),
+        ("{time: 0}", "refuses its parameters: sysbench-cpu: time and events are both 0"),
+    ],
+)
+def test_parameters_are_those_of_the_workload(params, said):
+    """A guest job's parameters have the types and bounds that its workload declares."""
+    (problem,) = problems(f"{HEAD}job:\n  workload: sysbench-cpu\n  params: {params}\n")
+    assert said in problem
+
+
+def test_all_problems_of_a_file_are_said_at_once_and_in_order():
+    """Problems of values, shapes, orders and cells of one file come together, sorted by place."""
+    found = problems(
+        "name: a\n"
+        "enginse: [docker]\n"
+        "repeats: 0\n"
+        "jobs:\n"
+        "  a: {operations: [start]}\n"
+        "  b: {workload: sysbench-cpu, params: {tiem: 1}}\n"
+        "  c: {operations: [create, remove]}\n"
+        "container: {memory: 5}\n"
+        "thresholds: [jobs.faild == 0]\n"
+    )
+    assert [problem.split(":")[1] for problem in found] == ["2", "3", "5", "6", "7", "8", "9"]
+
+
+def test_a_refused_value_causes_no_second_complaint():
+    """An image that is there but wrong is wrong once; it is not missing as well."""
+    found = problems("name: a\njob: {operations: [create], container: {image: -x}}\n")
+    assert len(found) == 1
+
+
+def test_container_settings_in_base_units():
+    """Every container setting arrives in the unit that its name says."""
+    scenario = load(
+        "name: a\n"
+        "job:\n"
+        "  operations: [create, start, remove]\n"
+        "  container:\n"
+        "    image: i\n"
+        "    command: sh -c 'sleep 5'\n"
+        "    memory: 512MiB\n"
+        "    cpus: 1.5\n"
+        "    cpuset: 0-1,4\n"
+        "    network: none\n"
+        "    storage:\n"
+        "      - {volume: data, target: /data}\n"
+        "      - {volume: , target: /scratch}\n"
+        "      - {host: /srv, target: /srv, read_only: true}\n"
+        "      - {tmpfs: 64MiB, target: /tmp}\n"
+        "      - {tmpfs: , target: /run}\n"
+        "    env: {A: no}\n"
+        "    log_driver: none\n"
+        "    log_options: {max-size: 10m}\n"
+        "    init: true\n"
+    )
+    assert scenario.treatments[0].container == ContainerSettings(
+        image="i",
+        command=("sh", "-c", "sleep 5"),
+        memory_bytes=512 * 1024**2,
+        cpus=1.5,
+        cpuset="0-1,4",
+        network="none",
+        storage=(
+            Mount("volume", "/data", "data"),
+            Mount("volume", "/scratch"),
+            Mount("host", "/srv", "/srv", read_only=True),
+            Mount("tmpfs", "/tmp", size_bytes=64 * 1024**2),
+            Mount("tmpfs", "/run"),
+        ),
+        env={"A": "no"},
+        log_driver="none",
+        log_options={"max-size": "10m"},
+        init=True,
+    )
+
+
+def test_two_mounts_cannot_share_a_target():
+    """What one mount would hide of another is refused."""
+    (problem,) = problems(HEAD + SLEEP + "container: {storage: [{tmpfs: , target: /x}, {volume: , target: /x/}]}\n")
+    assert "s.yaml:4:46: something is mounted at '/x' already" in problem
+
+
+def test_a_cpuset_runs_upwards():
+    """A range of CPUs that runs backwards is refused with the right one."""
+    (problem,) = problems(HEAD + SLEEP + "container: {cpuset: 3-1}\n")
+    assert "write 1-3" in problem
+
+
+def test_defaults():
+    """What a scenario does not say has the documented default."""
+    scenario = load("name: a\njob: {workload: sysbench-cpu}\n")
+    (treatment,) = scenario.treatments
+    assert (treatment.engine, treatment.environment, treatment.concurrency) == ("docker", None, 1)
+    assert (treatment.iterations, treatment.operation_count, treatment.run_seconds) == (1, None, None)
+    assert treatment.timeout_s == 60
+    assert (scenario.repeats, scenario.warmup, scenario.order) == ((1,), (0,), "interleaved")
+    assert (scenario.seed, scenario.sampling_interval_s, scenario.thresholds) == (None, 1.0, ())
+    assert dict(treatment.labels) == {"engine": "docker"}
+
+
+def test_a_guest_has_every_parameter_and_its_own_image():
+    """Parameters are complete and in base units; the image is the workload's if none is given."""
+    treatment = load("name: a\njob: {workload: sysbench-cpu, params: {time: 1m30s, percentile: 99}}\n").treatments[0]
+    assert isinstance(treatment.job, Guest)
+    assert treatment.job.params["time"] == 90.0
+    assert treatment.job.params["percentile"] == "99"
+    assert treatment.job.params["threads"] == 1
+    assert treatment.container.image == "weighbridge/sysbench"
+
+
+def test_a_guest_keeps_its_own_commands():
+    """A container's command has no meaning for a guest job: it is left out, and the user is told."""
+    scenario = load("name: a\ncontainer: {command: [x]}\njob: {workload: sysbench-cpu}\n")
+    assert scenario.treatments[0].container.command is None
+    assert any("'container.command' is left out" in note for note in scenario.notes)
+
+
+@pytest.mark.parametrize(
+    ("engines", "container", "said"),
+    [
+        ("[docker]", "{}", "'container.image' is missing: a life-cycle job under engine docker needs one"),
+        ("[docker, native]", "{command: [x]}", "'container.image' is missing"),
+        ("[docker, native]", "{image: i}", "'container.command' is missing: engine native has no image"),
+        ("[native]", "{command: [x]}", None),
+        ("[docker]", "{image: i}", None),
+    ],
+)
+def test_what_a_life_cycle_job_needs_depends_on_its_engines(engines, container, said):
+    """Engines with images need one; the stock baseline has none and needs the command."""
+    text = f"name: a\nengines: {engines}\njob: {{operations: [run, remove], container: {container}}}\n"
+    if said is None:
+        assert isinstance(load(text).treatments[0].job, Lifecycle)
+    else:
+        (problem,) = problems(text)
+        assert problem.startswith("s.yaml:3:6: ")
+        assert said in problem
+
+
+def test_the_document_loads_to_the_same_scenario():
+    """The document in a stats file is complete: it loads to an equal plan, whatever was overridden."""
+    import json
+
+    text = (
+        "name: 010\nengines: [native]\njob: {workload: sysbench-cpu, params: {time: 2s, threads: 1e0}}\n"
+        "container: {env: {A: no, B: 1.10, C: null, D: }, storage: [{tmpfs: , target: /x}], cpus: 1.10}\n"
+    )
+    scenario = scenario_from(Source("s.yaml", text), ["repeats=7", "matrix={concurrency: [1, 2]}"])
+    again = load(json.dumps(scenario.document))
+    assert again.treatments == scenario.treatments
+    assert (again.name, again.repeats, again.document) == ("010", (7, 7), scenario.document)
+
+
+def test_treatments_travel():
+    """A treatment that the loader made goes over the wire and comes back equal."""
+    from bench_common.spec import Treatment
+    from bench_master.scenario import load_scenario
+
+    for name in ("quickstart", "lifecycle", "concurrency"):
+        for treatment in load_scenario(name).treatments:
+            assert Treatment.from_wire(treatment.to_wire()) == treatment
