@@ -36,8 +36,8 @@ _DURATION_UNITS: Final[dict[str, Decimal]] = {
     "ns": Decimal("1e-9"),
 }
 
-_NUMBER: Final = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
-SIZE_PATTERN: Final = rf"^(?:[0-9]{{1,18}}|{_NUMBER} ?(?:{'|'.join(sorted(_SIZE_UNITS, key=len, reverse=True))}))$"
+_NUMBER: Final = r"[0-9]{1,19}(?:\.[0-9]{1,18})?"
+SIZE_PATTERN: Final = rf"^(?:[0-9]{{1,19}}|{_NUMBER} ?(?:{'|'.join(sorted(_SIZE_UNITS, key=len, reverse=True))}))$"
 """What `parse_size` accepts, as a regular expression that ECMA-262 and Python read alike."""
 DURATION_PATTERN: Final = (
     rf"^(?:{_NUMBER}|(?=[0-9])" + "".join(rf"(?:{_NUMBER}{unit})?" for unit in _DURATION_UNITS) + ")$"

@@ -50,7 +50,7 @@ def test_sizes(text, size):
         ("", "such as 512MiB"),
         ("12 parsecs", "unknown unit 'parsecs'"),
         ("1e3", "such as 512MiB"),
-        ("9" * 19, "such as"),
+        ("9" * 20, "such as"),
     ],
 )
 def test_sizes_refused(text, said):
