@@ -22,6 +22,9 @@ from bench_master.load import Load
 JOB: Final = "job"
 """What the whole job is called among the operations."""
 
+KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "event", "footer"})
+"""The blocks that `Ledger.add` knows; metrics follow later, and what tools printed is in no account."""
+
 MAX_ERROR_GROUPS: Final = 1000
 
 

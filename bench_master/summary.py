@@ -19,7 +19,7 @@ from bench_common.histogram import nearest_rank
 from bench_common.statsfile import StatsFile
 from bench_common.thresholds import evaluate, percentiles_of
 from bench_master.latency import Key, Percentiles, Series
-from bench_master.ledger import JOB, Ledger, TrialMetric
+from bench_master.ledger import JOB, KINDS, Ledger, TrialMetric
 from bench_master.load import Load
 
 FORMAT: Final = "weighbridge-report"
@@ -50,7 +50,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
         raise UsageError(f"percentile {pctile:g}: a number between 0 and 100 expected, such as 95 or 99.9")
     header = stats.header
     ledger = Ledger(header)
-    for block in stats.blocks():
+    for block in stats.blocks(KINDS):
         ledger.add(block)
     damage = stats.damage
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *percentiles_of(header.get("thresholds", ()))})

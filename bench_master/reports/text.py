@@ -101,7 +101,7 @@ def _totals(totals: Mapping[str, Any]) -> str:
     parts = [f"{totals['done']:,} done", f"{totals['failed']:,} failed"]
     parts += [f"{totals[name]:,} {name}" for name in ("lost", "aborted") if totals[name]]
     if totals["not_started"]:
-        parts.append(f"{totals['not_started']:,} of them or more never started")
+        parts.append(f"{totals['not_started']:,} never started")
     text = ", ".join(parts)
     if totals["warmup"]:
         text += f"; {totals['warmup']:,} of warm-up, counted in no figure below"

@@ -15,14 +15,14 @@ _LOAD: Final = {
     "memory_used_bytes": "memory",
     "disk_read_bytes_per_s": "read/s",
     "disk_written_bytes_per_s": "write/s",
-    "net_received_bytes_per_s": "net in/s",
-    "net_sent_bytes_per_s": "net out/s",
+    "net_received_bytes_per_s": "rx/s",
+    "net_sent_bytes_per_s": "tx/s",
 }
 
 
 def load_table(document: Mapping[str, Any]) -> list[str]:
     """Return mean and maximum of each host's samples; nothing where there are no samples."""
-    columns = [Column("", left=True), *(Column(title, spare="net" in title) for title in _LOAD.values())]
+    columns = [Column("", left=True), *(Column(title, spare=title in ("rx/s", "tx/s")) for title in _LOAD.values())]
     rows = []
     for name, process in _processes(document):
         samples = process["samples"]
