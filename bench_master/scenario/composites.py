@@ -37,7 +37,7 @@ class ListOf(Shape):
     def read(self, node: Node, findings: Findings) -> Any:
         if not isinstance(node, Items):
             written = isinstance(node, Leaf) and not node.empty
-            return self.refuse(node, findings, f": write [{node.text}]" if written and isinstance(node, Leaf) else "")
+            return self.refuse(node, findings, f"; write [{node.text}]" if written and isinstance(node, Leaf) else "")
         if len(node.items) < self.at_least:
             findings.add(node.place, f"an empty list; expected {self.expected}")
         read: list[Given[Any]] = []
@@ -113,7 +113,7 @@ class Command(Shape):
             words = tuple(read)
         elif isinstance(node, Leaf) and not node.empty and node.text.strip(" "):
             if "\0" in node.text:
-                return self.refuse(node, findings, ": it holds a NUL character", deep=True)
+                return self.refuse(node, findings, "; it holds a NUL character", deep=True)
             try:
                 words = tuple(shlex.split(node.text))
             except ValueError as error:

@@ -65,7 +65,7 @@ class OperationShape(Shape):
         if isinstance(node, Leaf):
             return self._operation(node.text, None, node.place, findings)
         if isinstance(node, Items) or len(node.values) != 1:
-            hint = ": give each operation its own '- '" if isinstance(node, Entries) and node.values else ""
+            hint = "; give each operation its own '- '" if isinstance(node, Entries) and node.values else ""
             return self.refuse(node, findings, hint)
         kind, option = next(iter(node.values.items()))
         return self._operation(kind, option, node.key_places[kind], findings)

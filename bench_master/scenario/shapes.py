@@ -61,7 +61,7 @@ class Shape(abc.ABC):
 
     def refuse(self, node: Node, findings: Findings, hint: str = "", *, deep: bool = False) -> Any:
         """Note that `node` is not what is expected; return `INVALID`."""
-        findings.add(node.place, f"{quoted(node)} is not {self.expected}{hint}", deep=deep)
+        findings.add(node.place, f"{quoted(node)}: expected {self.expected}{hint}", deep=deep)
         return INVALID
 
 
@@ -88,7 +88,7 @@ class Text(Shape):
             findings.add(node.place, f"empty; expected {self.expected}")
             return INVALID
         if "\0" in node.text:
-            return self.refuse(node, findings, ": it holds a NUL character", deep=True)
+            return self.refuse(node, findings, "; it holds a NUL character", deep=True)
         if self.pattern is not None and not re.fullmatch(self.pattern, node.text):
             return self.refuse(node, findings)
         return node.text
@@ -206,7 +206,7 @@ class Measured(Shape):
             return value if self.kind.whole else float(value)
         hint = _number_hint(node)
         if self.kind.parse is None:
-            colons = ": colons make no number; a duration is written 12m30s"
+            colons = "; colons make no number; a duration is written 12m30s"
             return self.refuse(node, findings, colons if re.fullmatch(r"[0-9]+(:[0-9]+)+", node.text) else hint)
         if node.plain and hint:
             return self.refuse(node, findings, hint)
@@ -252,18 +252,18 @@ def _number_hint(leaf: Leaf) -> str:
     """Return what to write instead of something that looks like a number and is not taken for one."""
     text = leaf.text
     if not leaf.plain:
-        return ": write it without quotes" if _NUMBER.fullmatch(text) else ""
+        return "; write it without quotes" if _NUMBER.fullmatch(text) else ""
     if re.fullmatch(r"-?0[0-9]+", text):
         octal = f" or {int(text, 8)}" if not set(text) & {"8", "9"} else ""
-        return f": a leading zero means base 8 to some readers; write {int(text)}{octal}"
+        return f"; a leading zero means base 8 to some readers; write {int(text)}{octal}"
     if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}|0o[0-7]{1,16}", text):
-        return f": write {int(text, 0)}"
+        return f"; write {int(text, 0)}"
     if re.fullmatch(r"[0-9]+(_[0-9]+)+", text):
-        return f": write it without underscores, {text.replace('_', '')}"
+        return f"; write it without underscores, {text.replace('_', '')}"
     if re.fullmatch(r"[+][0-9.]+", text):
-        return f": write it without the sign, {text[1:]}"
+        return f"; write it without the sign, {text[1:]}"
     if re.fullmatch(r"\.[0-9]+", text):
-        return f": write 0{text}"
+        return f"; write 0{text}"
     return ""
 
 
@@ -272,7 +272,7 @@ def _boolean_hint(node: Node) -> str:
         return ""
     word = node.text.lower()
     if word in {"true", "false"}:
-        return f": write {word}, in small letters" + ("" if node.plain else " and without quotes")
+        return f"; write {word}, in small letters" + ("" if node.plain else " and without quotes")
     if word in {"yes", "on", "y", "1"}:
-        return ": write true"
-    return ": write false" if word in {"no", "off", "n", "0"} else ""
+        return "; write true"
+    return "; write false" if word in {"no", "off", "n", "0"} else ""

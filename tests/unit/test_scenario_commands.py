@@ -26,7 +26,7 @@ def test_every_problem_of_every_file_goes_to_stderr(tmp_path, capsys):
     printed = capsys.readouterr()
     assert printed.out == f"{good}: ok, 1 treatment, 1 trial\n"
     assert f"{bad}:1:1: unknown key 'nmae' in the scenario (did you mean 'name'?)\n" in printed.err
-    assert f"{bad}:2:10: '0' is not a whole number" in printed.err
+    assert f"{bad}:2:10: '0': expected a whole number" in printed.err
     assert "nowhere.yaml: there is no such file" in printed.err
 
 
@@ -35,7 +35,7 @@ def test_overrides_are_checked_too(tmp_path, capsys):
     path = tmp_path / "a.yaml"
     path.write_text(GOOD)
     assert run_command_line(["validate-scenario", "-f", str(path), "--set", "repeats=0"]) == 2
-    assert "--set repeats=0: '0' is not a whole number" in capsys.readouterr().err
+    assert "--set repeats=0: '0': expected a whole number" in capsys.readouterr().err
 
 
 def test_the_schema_is_printed(capsys):

@@ -202,7 +202,7 @@ def test_label_names_are_short_unless_they_clash():
         ("{container: {memory: [1GiB]}}", "'container' is a mapping here; write its keys with dots"),
         ("{concurrency: 4}", "s.yaml:2:23: '4' given for 'concurrency'; expected a list"),
         ("{concurrency: []}", "expected a list of at least one value"),
-        ("{concurrency: [1, x]}", "s.yaml:2:27: 'x' is not a whole number"),
+        ("{concurrency: [1, x]}", "s.yaml:2:27: 'x': expected a whole number"),
         ("{concurrency: [1, 1]}", "'1' is among the values of 'concurrency' already"),
         ("{container.memory: [1GiB, 1024MiB]}", "'1024MiB' is among the values of 'container.memory' already"),
         ("{params.threads: [1]}", "'params.threads' varies here, but a job of operations has no parameters"),
@@ -216,7 +216,7 @@ def test_label_names_are_short_unless_they_clash():
         ("{concurrency: [1], include: {engine: docker}}", "a mapping given for 'include'; expected a list"),
         ("{concurrency: [1], include: [{}]}", "expected a mapping such as {engine: docker}"),
         ("{include: [{concurrency: 2}, {concurrency: 2}]}", "treatment 'engine=native concurrency=2' is there twice"),
-        ("[1]", "a list is not a matrix"),
+        ("[1]", "a list: expected a matrix"),
     ],
 )
 def test_what_cannot_vary_is_refused(matrix, said):

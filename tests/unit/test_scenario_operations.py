@@ -74,10 +74,10 @@ def test_the_second_of_a_kind_has_a_name_of_its_own():
         ("[sleep: 0]", "more than 0s"),
         ("[run, kill: SIGTEMR]", "unknown signal 'SIGTEMR' (did you mean 'SIGTERM'?)"),
         ("[run, wait: 5s]", "'wait' takes no option: write 'wait' alone"),
-        ("[{run: [a], remove: }]", "a mapping is not an operation such as 'start', {exec: [date]}"),
-        ("[[run]]", "a list is not an operation"),
+        ("[{run: [a], remove: }]", "a mapping: expected an operation such as 'start', {exec: [date]}"),
+        ("[[run]]", "a list: expected an operation"),
         ("[]", "an empty list; expected a list of operations"),
-        ("run", "'run' is not a list of operations"),
+        ("run", "'run': expected a list of operations"),
     ],
 )
 def test_what_is_no_operation_is_refused(operations, said):

@@ -86,7 +86,7 @@ def test_the_file_is_kept_and_the_document_is_what_was_run():
     [
         ("repeats", "--set repeats: expected key=value, such as --set repeats=9"),
         ("=5", "--set =5: expected key=value"),
-        ("repeats=x", "--set repeats=x: 'x' is not a whole number"),
+        ("repeats=x", "--set repeats=x: 'x': expected a whole number"),
         ("repaets=9", "--set repaets=9: unknown key 'repaets' in the scenario (did you mean 'repeats'?)"),
         ("jbos.cpu.params.time=1", "unknown key 'jbos' in the scenario (did you mean 'jobs'?)"),
         ("jobs.cpu.params.tiem=5s", "unknown parameter 'tiem' of sysbench-cpu (did you mean 'time'?)"),
@@ -130,4 +130,4 @@ def test_a_switch_for_what_the_matrix_varies_is_refused():
 
 def test_a_wrong_switch_is_refused():
     """A switch is checked like any value."""
-    assert problems(concurrency=0)[0].startswith("the command line's concurrency: '0' is not a whole number")
+    assert problems(concurrency=0)[0].startswith("the command line's concurrency: '0': expected a whole number")
