@@ -1,9 +1,10 @@
 """Talks to a Docker Engine with docker-py, and takes the stamps at the socket.
 
 docker-py spends about a millisecond of Python on each call, which is none of the engine's. So an operation is timed
-where its bytes are: its start just before the first byte of a request goes out, its end when the last byte of the
-answer came in. The same place holds every read to the operation's deadline, body included. `Exchange` carries both,
-in a context variable: each greenlet and each thread has its own, patched or not.
+where its bytes are: its start just before the first byte of a request goes out, its end when the last bytes of the
+answer came in, be they read at once or later (see `bench_worker.arrivals`). The same place holds every read to the
+operation's deadline, body included. `Exchange` carries both, in a context variable: each greenlet and each thread has
+its own, patched or not.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from bench_common.errors import EngineUnavailable
+from bench_worker.arrivals import ARRIVALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,11 +106,12 @@ class _TimedReader(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int | None:
         current = _current.get()
-        if current is not None:
-            self._connection.settimeout(current.remaining_s())
-        count = self._file.readinto(buffer)
-        if current is not None:
-            current.heard_ns = time.monotonic_ns()
+        if current is None:
+            return self._file.readinto(buffer)
+        self._connection.settimeout(current.remaining_s())
+        with ARRIVALS.expecting(self._connection.fileno()) as arrival:
+            count = self._file.readinto(buffer)
+            current.heard_ns = arrival.by(time.monotonic_ns())
         return count
 
     def close(self) -> None:

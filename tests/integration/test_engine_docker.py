@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_image import DockerBench, at_once, import_image, remove_image
+from gevent import monkey
+from tiny_image import DockerBench, at_once, import_image, remove_image, run_patched
 
 from bench_common.spec import Mount
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, OperationFailed
@@ -278,3 +279,10 @@ def test_twenty_containers_at_once_agree_with_the_engines_own_events(image):
         if done is not None:
             # Two clocks of one host: equal but for the slewing of the wall clock.
             assert done.start_ns - 50e6 <= event["timeNano"] - offset_ns <= done.end_ns + 50e6, event["Action"]
+
+
+@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+def test_this_holds_in_a_patched_process(tmp_path):
+    """The worker patches the standard library: the same tests pass there."""
+    done = run_patched(__file__, tmp_path, "whole_life or twenty or timeouts or missing_or_taken")
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -6,7 +6,8 @@ import threading
 import time
 
 import pytest
-from tiny_image import missing  # noqa: F401  the path of shared test code is set up by any import of it
+from gevent import monkey
+from tiny_image import run_patched
 
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines import docker_transport
@@ -191,3 +192,10 @@ def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
         client.close()
         listener.close()
         thread.join(5)
+
+
+@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+def test_this_holds_in_a_patched_process(tmp_path):
+    """The worker patches the standard library: the same tests pass there."""
+    done = run_patched(__file__, tmp_path, "not patched")
+    assert done.returncode == 0, done.stdout + done.stderr

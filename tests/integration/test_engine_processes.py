@@ -2,14 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from gevent import monkey
-from tiny_image import at_once
+from tiny_image import at_once, run_patched
 
 from bench_worker import posix_spawn
 from bench_worker.processes import (
@@ -181,7 +180,5 @@ def test_this_machine_has_what_it_takes():
 @pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The programs patch the standard library: the same tests pass there."""
-    code = "from gevent import monkey; monkey.patch_all(); import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/inner", __file__]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = run_patched(__file__, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

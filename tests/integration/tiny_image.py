@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import threading
 import uuid
@@ -119,6 +120,23 @@ def remove_image(name):
         engine._client.remove_image(name, force=True)
     finally:
         engine.close()
+
+
+def run_patched(file, folder, choice=""):
+    """Run a file's tests in a process of their own that gevent has patched; return how it ended."""
+    code = "from gevent import monkey; monkey.patch_all(); import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={folder}/patched",
+        "-k",
+        choice,
+    ]
+    return subprocess.run([*command, file], capture_output=True, text=True, timeout=150, check=False)
 
 
 def at_once(work, count):

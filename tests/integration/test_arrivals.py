@@ -1,0 +1,72 @@
+"""The arrival of an answer is stamped when it comes, not when it is read."""
+
+import socket
+import time
+
+import pytest
+from gevent.monkey import get_original
+
+from bench_worker.arrivals import ArrivalClock
+
+native_sleep = get_original("time", "sleep")
+native_thread = get_original("_thread", "start_new_thread")
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def test_a_late_reader_knows_when_the_answer_came(pair):
+    """The reader is held up well beyond the arrival; the stamp is the arrival's."""
+    ours, theirs = pair
+    written = []
+
+    def answer():
+        native_sleep(0.05)
+        written.append(time.monotonic_ns())
+        theirs.send(b"x")
+
+    with ArrivalClock().expecting(ours.fileno()) as arrival:
+        native_thread(answer, ())
+        native_sleep(0.5)
+        assert ours.recv(1) == b"x"
+        read_ns = time.monotonic_ns()
+    assert written[0] <= arrival.by(read_ns) <= written[0] + 0.3e9
+    assert read_ns >= written[0] + 0.4e9
+
+
+def test_what_is_there_already_is_stamped_when_it_is_read(pair):
+    """Nobody saw it come; the reading is the only instant that is known."""
+    ours, theirs = pair
+    theirs.send(b"x")
+    with ArrivalClock().expecting(ours.fileno()) as arrival:
+        assert ours.recv(1) == b"x"
+        read_ns = time.monotonic_ns()
+    assert arrival.by(read_ns) == read_ns
+
+
+def test_an_expectation_never_takes_an_earlier_ones_arrival(pair):
+    """On one socket, answer after answer: no stamp lies before the writing of its own answer."""
+    ours, theirs = pair
+    clock = ArrivalClock()
+    for _ in range(300):
+        with clock.expecting(ours.fileno()) as arrival:
+            written_ns = time.monotonic_ns()
+            theirs.send(b"x")
+            assert ours.recv(1) == b"x"
+            read_ns = time.monotonic_ns()
+        assert written_ns <= arrival.by(read_ns) <= read_ns
+
+
+def test_an_expectation_may_be_given_up(pair):
+    """A reader that ran out of time, or whose socket was closed, leaves nothing behind."""
+    ours, _theirs = pair
+    clock = ArrivalClock()
+    with pytest.raises(TimeoutError), clock.expecting(ours.fileno()):
+        raise TimeoutError
+    with clock.expecting(ours.fileno()):
+        ours.close()
+    assert clock._expected == {}
