@@ -115,7 +115,7 @@ class Choice(Shape):
 
     @property
     def expected(self) -> str:
-        return f"{self.what}: one of {', '.join(self.choices) or '(none is installed)'}"
+        return f"one of {', '.join(self.choices) or '(none is installed)'}"
 
     def read(self, node: Node, findings: Findings) -> Any:
         if not isinstance(node, Leaf):
@@ -165,7 +165,7 @@ class Kind:
     show: Callable[[Any], str] = lambda value: f"{value:.12g}"
 
 
-WHOLE: Final = Kind("a whole number", whole=True)
+WHOLE: Final = Kind("a whole number", whole=True, show=lambda value: f"{int(value)}")
 NUMBER: Final = Kind("a number")
 SIZE: Final = Kind("a size such as 512MiB", whole=True, parse=parse_size, pattern=SIZE_PATTERN, show=format_size)
 DURATION: Final = Kind(
