@@ -97,7 +97,7 @@ class SysbenchCpu(Workload):
         if "limit" not in facts:
             raise ParseError("no limit of prime numbers is stated: this is another test of sysbench, not cpu")
         if run.version.startswith("1.") and not ("rate" in facts and "heading" in facts):
-            raise ParseError("the events per second are missing, which sysbench cpu prints since 1.0.7")
+            raise ParseError("the events per second are missing, which sysbench cpu prints since early in 1.0")
         rate = number(facts["rate"][1]) if "rate" in facts else run.total_events / run.total_time_s
         return {
             "events_per_second": rate,

@@ -96,15 +96,13 @@ class Summary:
     """The numbers that every test of sysbench ends with; times in s, latencies in ms.
 
     `percentile` is (rank, value) or None where it was switched off. `version` is major and minor, such as ``1.0``.
-    `rate` is 1.1's own events per second. Fairness is over threads: events and execution time, mean and standard
-    deviation.
+    Fairness is over threads: mean and standard deviation of events and of execution time.
     """
 
     version: str
     threads: int
     total_time_s: float
     total_events: int
-    rate: float | None
     latency_min_ms: float
     latency_avg_ms: float
     latency_max_ms: float
@@ -169,7 +167,7 @@ class _Reading:
         header = _line_pattern(r"(General statistics|Test execution summary|Throughput):")
         self._progress_until(header, "the table of totals")
         self._advance()
-        rate = self._option(rf"events/s \(eps\): +{_NUMBER}")
+        self._option(rf"events/s \(eps\): +{_NUMBER}")
         total = self._expect(_line_pattern(rf"(?:total time|time elapsed): +{_NUMBER}s"), "'total time: Xs'")
         events = self._expect(_line_pattern(r"total number of events: +(\d{1,18})"), "'total number of events: N'")
         where = self._last
@@ -194,7 +192,6 @@ class _Reading:
             threads=int(threads[1]),
             total_time_s=number(total[1]),
             total_events=int(events[1]),
-            rate=number(rate[1]) if rate else None,
             latency_min_ms=low,
             latency_avg_ms=mean,
             latency_max_ms=high,

@@ -28,6 +28,7 @@ GOOD = (
     "cpu-0.4.12",
     "cpu-0.4.12-4t",
     "cpu-0.5",
+    "cpu-1.1.0",
 )
 
 parse = SysbenchCpu().parse
@@ -57,6 +58,12 @@ def test_every_number_of_a_run_is_read():
         "thread_time_avg_s": 2.9812,
         "thread_time_stddev_s": 0,
     }
+
+
+def test_the_table_of_1_1_is_read_like_that_of_1_0():
+    """1.1 calls totals and time by other names, and prints the rate twice."""
+    metrics = parse(sample("cpu-1.1.0"))
+    assert (metrics["events_per_second"], metrics["total_time_s"], metrics["total_events"]) == (114.08, 10.0022, 1141)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +135,7 @@ def test_a_percentile_is_named_by_its_rank():
         ("fail-prime0", 3, "sysbench failed.*cpu-max-prime: 0"),
         ("fail-zero-threads", 1, "sysbench failed.*threads: 0"),
         ("fail-forced-shutdown", 15, "sysbench failed.*forcing shutdown"),
+        ("cpu-1.1.0-early", None, "events per second are missing"),
         ("cpu-checkpoints", 15, "report of a part of the run"),
         ("memory-complete", 9, "another test of sysbench, not of cpu.*memory"),
         ("fileio-rndrw", 8, "another test of sysbench, not of cpu"),
