@@ -118,11 +118,14 @@ class Channel:
         self._drain()
 
     def _look(self) -> None:
-        if not self._draining and self._readable():
+        if not self._draining and self._something_to_do():
             self._schedule()
 
-    def _readable(self) -> bool:
-        return bool(cast("int", self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN) and self._receiver is not None
+    def _something_to_do(self) -> bool:
+        # Asking takes the edge away, for sending as well as for receiving: both answers must be acted on.
+        events = cast("int", self._socket.getsockopt(zmq.EVENTS))
+        readable = bool(events & zmq.POLLIN) and self._receiver is not None
+        return readable or (bool(events & zmq.POLLOUT) and bool(self._queue))
 
     def _drain(self) -> None:
         if self._closed or self._draining:
@@ -141,7 +144,7 @@ class Channel:
                 self._receive(self._receiver)
         finally:
             self._draining = False
-        if not self._is_closed() and self._readable():
+        if not self._is_closed() and self._something_to_do():
             self._schedule()
 
     def _receive(self, receiver: Receiver) -> None:

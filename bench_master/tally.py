@@ -215,6 +215,8 @@ class Tally:
         for key in np.flatnonzero(errors):
             self._cells[key].fail(int(errors[key]))
         keys, durations_ns = keys[done], durations_ns[done]
+        if not len(keys):
+            return
         order = np.argsort(keys, kind="stable")
         keys, durations_ns = keys[order], durations_ns[order]
         starts = np.flatnonzero(np.diff(keys, prepend=-1))

@@ -64,6 +64,7 @@ class Crew:
         self._performing: set[greenlet] = set()
         self._loop = gevent.get_hub().loop
         self._flush_scheduled = False
+        self._half = 0
 
     @property
     def running(self) -> int:
@@ -82,6 +83,7 @@ class Crew:
     def take(self, orders: list[Order]) -> None:
         """Take orders in."""
         self._slots.put(orders)
+        self._half = (self._slots.waiting + self._slots.running + self._outbox.waiting) // 2
 
     def abort(self) -> None:
         """Call off every job: those that wait end at once, those under way are interrupted and tidied up."""
@@ -183,9 +185,8 @@ class Crew:
         return self._engines[name]
 
     def _deliver(self) -> None:
-        """Send results at once when half of what is here waits to be sent, else once per pass of the loop."""
-        waiting = self._outbox.waiting
-        if 2 * waiting >= waiting + self._slots.running - 1 + self._slots.waiting:
+        """Send results at once when half of what was handed out waits to be sent, else once per pass of the loop."""
+        if self._outbox.waiting >= self._half:
             self._outbox.flush()
         elif not self._flush_scheduled:
             self._flush_scheduled = True
