@@ -14,27 +14,42 @@ _DIGITS: Final = 3
 
 
 def overview(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Return one line for each treatment, to compare at a glance; `names` are what tells them apart."""
-    chosen = percentile_name(document["pctile"])
-    columns = [
-        Column("treatment", left=True), Column("done"), Column("failed"), Column("other"), Column("jobs/s"),
-        Column("job p50"), Column(f"job {chosen}"), Column("job max", spare=True),
-    ]  # fmt: skip
+    """Return one line for each treatment, to compare at a glance; `names` are what tells them apart.
+
+    Lost and aborted jobs have a column where there are any, and so have the medians of each treatment's first metric.
+    """
+    treatments = document["treatments"]
+    outcomes = ["done", "failed", *(name for name in ("lost", "aborted") if any(e["jobs"][name] for e in treatments))]
+    chosen = list(dict.fromkeys(("p50", percentile_name(document["pctile"]))))
+    metric, medians = _first_metrics(treatments)
+    columns = [Column("treatment", left=True), *map(Column, outcomes), Column("jobs/s")]
+    columns += [*(Column(f"job {figure}") for figure in chosen), *([Column(metric)] if metric else [])]
     rows = []
-    for entry, name in zip(document["treatments"], names, strict=True):
-        jobs, job = entry["jobs"], entry["operations"][JOB]
-        rate = entry["jobs_per_s"]
+    for entry, name, median in zip(treatments, names, medians, strict=True):
+        rate, job = entry["jobs_per_s"], entry["operations"][JOB]
         rows.append(
             [
                 name,
-                counted(jobs["done"]),
-                counted(jobs["failed"]),
-                counted(jobs["lost"] + jobs["aborted"]),
+                *(counted(entry["jobs"][outcome]) for outcome in outcomes),
                 "-" if rate is None else significant(rate),
-                *(seconds(job[f"{figure}_s"]) for figure in ("p50", chosen, "max")),
+                *(seconds(job[f"{figure}_s"]) for figure in chosen),
+                *([median] if metric else []),
             ]
         )
     return table(columns, rows, indent=0)
+
+
+def _first_metrics(treatments: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
+    """Return a column's title (empty: nobody gave a metric) and the median of each treatment's first metric."""
+    firsts = [
+        next(((name, metric) for name, metric in entry["metrics"].items() if metric["n"]), None)
+        for entry in treatments
+    ]
+    names = {first[0] for first in firsts if first}
+    cells = [
+        "-" if first is None else f"{significant(first[1]['median'])} {first[1]['unit']}".strip() for first in firsts
+    ]
+    return ("" if not names else names.pop() if len(names) == 1 else "first metric"), cells
 
 
 def treatment_tables(entry: Mapping[str, Any], pctile: float) -> Iterator[str]:

@@ -40,9 +40,9 @@ Life cycle and CPU
 
 In every treatment: environment=bare-metal
 
-treatment      done  failed  other  jobs/s  job p50  job p95  job max
-engine=docker     2       1      0   6.349  102.0ms  104.0ms  104.0ms
-engine=native     3       0      0   86.96  10.50ms  10.70ms  10.70ms
+treatment      done  failed  jobs/s  job p50  job p95  events_per_second
+engine=docker     2       1   6.349  102.0ms  104.0ms       503 events/s
+engine=native     3       0   86.96  10.50ms  10.70ms       505 events/s
 
 engine=docker
 -------------
@@ -190,6 +190,22 @@ def test_thresholds_are_shown_with_what_failed(path):
 def test_metrics_that_nobody_gave_are_named_not_tabled(path):
     """A declared metric without values takes no row of dashes, but is not passed over in silence."""
     assert "not given by any trial: none" in text_of(extreme_run(path))
+
+
+def test_the_overview_has_the_columns_that_it_needs(path):
+    """Lost jobs get a column when there are any, and different first metrics share one that names none."""
+    metrics = [{name: {"unit": "MB/s", "direction": "higher"}} for name in ("read", "write")]
+    treatments = [treatment_wire(k, {"job": f"j{k}"}, (), metrics[k]) for k in range(2)]
+    builder = StatsBuilder(path, header(treatments, [(0, 0, False), (1, 0, False)]))
+    builder.add_jobs({"outcome": Outcome.LOST}, {"ticket": 1, "treatment": 1, "trial": 1, "end_ns": S})
+    builder.writer.metrics([MetricRecord(1, 1, 1, "write", 80.5)])
+    lines = [" ".join(line.split()) for line in text_of(builder.close(footer())).splitlines()]
+    assert "treatment done failed lost jobs/s job p50 job p95 write" in lines
+    assert "job=j0 0 0 1 - - - -" in lines
+    assert "job=j1 1 0 0 1 1.000s 1.000s 80.5 MB/s" in lines
+    builder = StatsBuilder(path.with_name("both.stats.gz"), header(treatments, [(0, 0, False), (1, 0, False)]))
+    builder.writer.metrics([MetricRecord(0, 0, 0, "read", 2.0), MetricRecord(1, 1, 1, "write", 3.0)])
+    assert "job p95 first metric" in text_of(builder.close(footer())).replace("  ", " ")
 
 
 def test_a_single_treatment_needs_no_overview(path):
