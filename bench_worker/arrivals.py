@@ -24,11 +24,11 @@ _native_poll = get_original("select", "poll")
 
 # By value: gevent takes the names out of the select module together with the class.
 _IN = 0x001
-_ONE_SHOT = 1 << 30
+_EDGE = 1 << 31
 
 
 class Arrival:
-    """When the next bytes came in, in nanoseconds of CLOCK_MONOTONIC; 0 until they are noticed."""
+    """When bytes last came in, in nanoseconds of CLOCK_MONOTONIC; 0 until some are noticed."""
 
     __slots__ = ("noticed_ns",)
 
@@ -36,7 +36,7 @@ class Arrival:
         self.noticed_ns = 0
 
     def by(self, read_ns: int) -> int:
-        """Return when the bytes that were read by `read_ns` had come in, as far as anybody knows."""
+        """Return when the last of the bytes that were read by `read_ns` had come in, as far as anybody knows."""
         return min(self.noticed_ns or read_ns, read_ns)
 
 
@@ -51,7 +51,7 @@ class ArrivalClock:
 
     @contextmanager
     def expecting(self, fd: int) -> Iterator[Arrival]:
-        """Note when `fd` becomes readable while the body reads from it. What is readable already is not watched."""
+        """Note when bytes come in at `fd` while the body reads from it. What is readable already is not watched."""
         arrival = Arrival()
         if _readable(fd):
             yield arrival
@@ -61,7 +61,8 @@ class ArrivalClock:
                 self._running = True
                 _native_thread(self._watch, ())
         self._expected[fd] = arrival
-        self._epoll.register(fd, _IN | _ONE_SHOT)
+        # Edge-triggered: told of each arrival, so that the stamp is that of the last bytes that a late reader gets.
+        self._epoll.register(fd, _IN | _EDGE)
         try:
             yield arrival
         finally:

@@ -46,7 +46,10 @@ class RunLease:
         directory = _own_directory()
         name = secrets.token_hex(8)
         fresh, path = directory / f".{name}.new", directory / f"{name}{_SUFFIX}"
-        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise InfrastructureError(f"cannot keep a lease in {directory}: {error.strerror}") from error
         try:
             # Locked and complete before it gets the name that others look for.
             fcntl.flock(fd, fcntl.LOCK_EX)

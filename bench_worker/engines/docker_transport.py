@@ -227,6 +227,8 @@ def connect(connections: int, timeout_s: float) -> docker.APIClient:
         raise EngineUnavailable(
             f"DOCKER_HOST={address}: through a tunnel its time would be measured too; run bench-worker on that host"
         )
+    if not address.startswith(("unix://", "tcp://", "http://", "https://")):
+        raise EngineUnavailable(f"DOCKER_HOST={address}: expected unix:///PATH or tcp://HOST:PORT")
     size = connections + _SPARE_CONNECTIONS
     with exchange(timeout_s):
         # docker-py would ask for the version through its own transport, with no deadline. Any version will do to ask.

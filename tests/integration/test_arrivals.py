@@ -38,6 +38,25 @@ def test_a_late_reader_knows_when_the_answer_came(pair):
     assert read_ns >= written[0] + 0.4e9
 
 
+def test_the_stamp_is_that_of_the_last_bytes(pair):
+    """An answer that comes in two parts, and is read as one, is complete with the second."""
+    ours, theirs = pair
+    written = []
+
+    def answer():
+        for part in (b"head", b"body"):
+            native_sleep(0.1)
+            written.append(time.monotonic_ns())
+            theirs.send(part)
+
+    with ArrivalClock().expecting(ours.fileno()) as arrival:
+        native_thread(answer, ())
+        native_sleep(0.5)
+        assert ours.recv(100) == b"headbody"
+        read_ns = time.monotonic_ns()
+    assert written[1] <= arrival.by(read_ns) <= written[1] + 0.2e9
+
+
 def test_what_is_there_already_is_stamped_when_it_is_read(pair):
     """Nobody saw it come; the reading is the only instant that is known."""
     ours, theirs = pair

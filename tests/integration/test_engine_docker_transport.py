@@ -166,6 +166,14 @@ def test_a_tunnel_is_not_measured_through(monkeypatch, address):
         docker_transport.connect(1, 1.0)
 
 
+@pytest.mark.parametrize("address", ["unix:/run/docker.sock", "/run/docker.sock", "fd://", "docker"])
+def test_an_address_of_no_known_kind_is_refused(monkeypatch, address):
+    """Rather than reached by a way that takes no stamps."""
+    monkeypatch.setenv("DOCKER_HOST", address)
+    with pytest.raises(EngineUnavailable, match="expected unix:///PATH or tcp://HOST:PORT"):
+        docker_transport.connect(1, 1.0)
+
+
 def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
     """DOCKER_HOST=tcp://... takes the same stamps and deadlines."""
     listener = socket.create_server(("127.0.0.1", 0))
