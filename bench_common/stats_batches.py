@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from bench_common.columns import MAX_ROWS
-from bench_common.records import OutputRecord
+from bench_common.records import ErrorRecord, MetricRecord, OutputRecord
 from bench_common.stats_frame import pack_payload
 from bench_common.stats_rows import Rows, Samples, pack_jobs, pack_operations, pack_records, pack_samples
 
@@ -28,7 +28,7 @@ class Batches:
         self._rows: dict[str, list[Rows]] = {kind: [] for kind in _ROW_KINDS}
         self._held = dict.fromkeys(_ROW_KINDS, 0)
         self._records: dict[str, list[Any]] = {}
-        self._bulk = 0
+        self._bulk: dict[str, int] = {}
         self._events: list[bytes] = []
 
     def add(self, kind: str, item: Any) -> Iterator[bytes]:
@@ -71,19 +71,25 @@ class Batches:
 
     def _add_records(self, kind: str, records: list[Any]) -> Iterator[bytes]:
         for record in records:
-            size = len(record.stdout) + len(record.stderr) if isinstance(record, OutputRecord) else 0
-            held = self._records.setdefault(kind, [])
-            if held and (len(held) >= MAX_RECORDS or (size and self._bulk + size > _BULK_BYTES)):
+            bulk = bulk_of(record)
+            held = self._records.get(kind, ())
+            if held and (len(held) >= MAX_RECORDS or self._bulk[kind] + bulk > _BULK_BYTES):
                 yield from self._record_block(kind)
             self._records.setdefault(kind, []).append(record)
-            self._bulk += size
+            self._bulk[kind] = self._bulk.get(kind, 0) + bulk
 
     def _record_block(self, kind: str) -> Iterator[bytes]:
         records = self._records.pop(kind, [])
-        if kind == "outputs":
-            self._bulk = 0
+        self._bulk[kind] = 0
         if records:
             yield pack_payload(kind, pack_records(records))
+
+
+def bulk_of(record: MetricRecord | ErrorRecord | OutputRecord) -> int:
+    """Return about how many bytes of text and output a record brings along."""
+    if isinstance(record, OutputRecord):
+        return len(record.stdout) + len(record.stderr)
+    return len(record.message) if isinstance(record, ErrorRecord) else 0
 
 
 def _sample_blocks(samples: Samples) -> Iterator[bytes]:

@@ -51,8 +51,11 @@ _compress = _fastest_compress()
 
 
 def pack_payload(kind: str, body: dict[str, Any]) -> bytes:
-    """Return the payload of a block; raise `TypeError` for values that msgpack has no type for."""
-    payload: bytes = msgpack.packb([kind, body], use_bin_type=True)
+    """Return the payload of a block; raise `TypeError` for values that msgpack has no type for.
+
+    Text that is no Unicode (a file name or a tool's message, decoded with surrogates) is written with its escapes.
+    """
+    payload: bytes = msgpack.packb([kind, body], use_bin_type=True, unicode_errors="backslashreplace")
     if len(payload) > MAX_PAYLOAD:
         raise ValueError(f"a {kind} block of {len(payload)} bytes: at most {MAX_PAYLOAD} expected")
     return payload

@@ -2,10 +2,13 @@
 
 import errno
 import gzip
+import io
 import os
+import struct
 import threading
 import zlib
 
+import msgpack
 import numpy as np
 import pytest
 from builders import S, header, job_rows, lifecycle_run, operation_rows, treatment_wire
@@ -16,9 +19,10 @@ from bench_common import stats_frame
 from bench_common.columns import MAX_ROWS
 from bench_common.errors import StatsFileError
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, OutputRecord
-from bench_common.stats_frame import MAGIC, MAX_PAYLOAD, frame, pack_payload
+from bench_common.stats_frame import MAGIC, MAX_PAYLOAD, FrameError, FrameReader, frame, pack_payload
 from bench_common.stats_rows import Samples
-from bench_common.statsfile import FORMAT, MAX_OUTPUT, VERSION, StatsFile, StatsWriter
+from bench_common.stats_writer import MAX_OUTPUT
+from bench_common.statsfile import FORMAT, VERSION, StatsFile, StatsWriter
 
 HEAD = header([treatment_wire(0, {"engine": "native"})], [(0, 0, False)])
 
@@ -319,7 +323,7 @@ def test_one_flush_at_a_time(path, monkeypatch):
     """A second flush while one is under way is refused, not interleaved."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
-    monkeypatch.setattr("bench_common.statsfile.frame", lambda payload: writer.flush() or frame(payload))
+    monkeypatch.setattr("bench_common.stats_writer.frame", lambda payload: writer.flush() or frame(payload))
     with pytest.raises(RuntimeError, match="one at a time"):
         writer.flush()
     writer.close()
@@ -370,6 +374,128 @@ def test_numbers_of_any_sort_are_stored_as_what_they_are_read_as(path):
     (record,) = next(StatsFile(path).blocks({"metrics"})).body
     assert record == MetricRecord(2**63, 1, 0, "speed", 3.0)
     assert type(record.value) is float
+
+
+def test_text_that_is_no_unicode_is_kept_readable(path):
+    """A message with surrogates, as a file name may bring, is stored with its escapes and breaks nothing."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.errors([ErrorRecord(1, 0, 0, "start", "engine", "no such file: caf\udce9")])
+    writer.close()
+    (record,) = next(StatsFile(path).blocks({"errors"})).body
+    assert record.message == "no such file: caf\\udce9"
+
+
+def test_many_long_messages_are_spread_over_blocks(path):
+    """However long the errors of one flush are, no block grows beyond what a reader takes."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.errors([ErrorRecord(job, 0, 0, "start", "engine", "x" * (1 << 20)) for job in range(9)])
+    writer.errors([ErrorRecord(9, 0, 0, "start", "engine", "x" * (MAX_OUTPUT + 1))])
+    assert writer.pending_bytes > 9 << 20
+    writer.close()
+    blocks = [block.body for block in StatsFile(path).blocks({"errors"})]
+    assert [len(records) for records in blocks] == [4, 4, 1, 1]
+    assert len(blocks[-1][0].message) == MAX_OUTPUT
+
+
+@pytest.mark.parametrize(
+    "columns", [{"a": [1, 2], "b": [1]}, {"a": ["x"]}, {"a": [[1, 2], [3, 4]]}], ids=["uneven", "text", "matrix"]
+)
+def test_samples_that_are_no_columns_are_refused_at_once(path, columns):
+    """Uneven columns, texts and matrices raise where they are given, not in the thread that flushes."""
+    writer = StatsWriter(path)
+    with pytest.raises(ValueError, match="columns of numbers of one length"):
+        writer.samples(0, "host", columns, {})
+    writer.close()
+
+
+def test_a_block_that_cannot_be_made_is_no_silent_hole(path):
+    """When rows cannot be encoded the flush raises, and so does every later one: nothing is dropped unseen."""
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.flush()
+    writer.metrics([MetricRecord(1, 0, 0, "speed", "fast")])
+    with pytest.raises(ValueError, match="could not convert"):
+        writer.flush()
+    writer.jobs(job_rows({}))
+    with pytest.raises(StatsFileError, match="a block could not be made"):
+        writer.close()
+    assert kinds(path) == ["header"]
+
+
+def test_the_documented_format_is_the_real_one(path):
+    """A reader made from docs/stats-file.rst alone, with gzip, struct and msgpack, gets the same numbers."""
+    rows = job_rows(
+        *({"ticket": 2**63 + k * k, "end_ns": 10**15 - k, "start_ns": k, "worker": k} for k in range(300))
+    )
+    writer = StatsWriter(path)
+    writer.put("header", HEAD)
+    writer.jobs(rows)
+    writer.samples(0, "loop", {"busy_share": [0.1, -2.5]}, {})
+    writer.close()
+    with gzip.open(path) as file:
+        content = file.read()
+    bodies = {}
+    while content:
+        magic, length, checksum = struct.unpack_from("<4sII", content)
+        payload, content = content[12 : 12 + length], content[12 + length :]
+        assert (magic, checksum) == (b"WBB\1", zlib.crc32(payload))
+        kind, body = msgpack.unpackb(payload)
+        bodies[kind] = body
+    columns = {name: by_the_docs(data, 300) for name, data in bodies["jobs"]["columns"].items()}
+    assert [ticket % 2**64 for ticket in columns["ticket"]] == rows["ticket"].tolist()
+    assert columns["end_ns"] == rows["end_ns"].tolist()
+    assert columns["worker"] == rows["worker"].tolist()
+    starts = [end - duration for end, duration in zip(columns["end_ns"], columns["duration_ns"], strict=True)]
+    assert starts == rows["start_ns"].tolist()
+    assert by_the_docs(bodies["samples"]["columns"]["busy_share"], 2) == [0.1, -2.5]
+
+
+def by_the_docs(data, rows):
+    """Decode a column as the page on the format says, in plain Python."""
+    mode, planes, base = struct.unpack_from("<BBq", data)
+    codes = [sum(data[10 + plane * rows + row] << 8 * plane for plane in range(planes)) for row in range(rows)]
+    if mode == 2:
+        return [struct.unpack("<d", code.to_bytes(8, "little"))[0] for code in codes]
+    values, previous = [], base
+    for code in codes:
+        previous = base + code if mode == 0 else previous + (code >> 1 ^ -(code & 1))
+        values.append((previous + 2**63) % 2**64 - 2**63)
+    return values
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kind=st.sampled_from(["jobs", "operations", "samples", "metrics", "errors", "outputs", "event", "novelty"]),
+    body=st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=9) | st.binary(max_size=30),
+        lambda inner: (
+            st.lists(inner, max_size=6)
+            | st.dictionaries(st.sampled_from(["rows", "columns", "worker", "source", "units", "ticket"]), inner)
+        ),
+    ),
+)
+def test_hostile_bodies_are_damage_or_blocks_and_nothing_else(tmp_path, kind, body):
+    """Whatever a whole frame holds, reading it gives blocks or damage, and never another exception."""
+    path = tmp_path / "hostile.stats.gz"
+    payload = msgpack.packb([kind, body])
+    path.write_bytes(frame(pack_payload("header", HEAD)) + frame(payload))
+    stats = StatsFile(path)
+    blocks = list(stats.blocks())
+    assert len(blocks) == (1 if stats.damage else 2)
+
+
+@given(st.binary(max_size=60))
+def test_hostile_payloads_are_refused_as_frames(payload):
+    """Bytes that are no msgpack pair raise `FrameError`, and nothing else."""
+    reader = FrameReader(io.BytesIO(frame(payload)))
+    try:
+        kind, body = reader.read()
+    except FrameError:
+        return
+    assert isinstance(kind, str)
+    assert isinstance(body, dict)
 
 
 def test_an_endless_output_is_cut_and_marked(path):
