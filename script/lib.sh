@@ -92,7 +92,7 @@ find_python() {
 require_python() {
     python=$(find_python) && return 0
     apt_install python3 python3-venv || true
-    python=$(find_python) || die "Python 3.11 or newer is needed and none was found (python3 is $(python3 --version 2>&1))" \
+    python=$(find_python) || die "Python 3.11 or newer is needed; found: $(python3 --version 2>/dev/null || echo none)" \
         "install one, for example: apt-get install python3.11 python3.11-venv" \
         "or name one: PYTHON=/path/to/python3.12 script/$program"
 }
