@@ -135,7 +135,10 @@ class Process:
 
 
 STATUS_LOST = -(signal.NSIG + 1)
-"""An `Exit.code` that no process can have: something else in this program took the exit status."""
+"""An `Exit.code` that no process can have: something else in this program took the exit status.
+
+A patched process that uses `subprocess` does that, since gevent then reaps every child on SIGCHLD.
+"""
 
 
 class _Reaper:

@@ -39,6 +39,7 @@ from bench_worker.engines.native_stock import (
     signal_and_see,
     spawn_kind,
     stock_of,
+    until_dead,
     wait_for,
 )
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, read_beginning
@@ -174,8 +175,7 @@ class NativeEngine(Engine):
             with suppress(WaitTimeout):
                 return Done(start_ns, max(start_ns, main.wait(grace_s).end_ns))
             main.signal_group(signal.SIGKILL)
-        ended = wait_for(main, start_ns, deadline)
-        return Done(start_ns, ended.end_ns)
+        return Done(start_ns, max(start_ns, until_dead(main, start_ns, deadline).end_ns))
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
         """Send a signal to the group; after SIGKILL, done when the main process is reaped."""
@@ -189,7 +189,7 @@ class NativeEngine(Engine):
         main.signal_group(number)
         if number.name != "SIGKILL":
             return Done(start_ns, time.monotonic_ns())
-        return Done(start_ns, wait_for(main, start_ns, deadline).end_ns)
+        return Done(start_ns, max(start_ns, until_dead(main, start_ns, deadline).end_ns))
 
     def commit(self, container: Container, *, timeout_s: float) -> Done:
         """Not among `operations`: a plain process has no image."""
@@ -203,7 +203,7 @@ class NativeEngine(Engine):
         stock = stock_of(container)
         for process in stock.processes():
             if process.signal_group(signal.SIGKILL):
-                wait_for(process, start_ns, deadline)
+                until_dead(process, start_ns, deadline)
         kill_stragglers(stock, container.labels, start_ns)
         with disk_errors(start_ns):
             end_ns = delete_directory(stock.directory)

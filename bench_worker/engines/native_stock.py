@@ -16,7 +16,15 @@ import gevent
 from bench_common.errors import InfrastructureError
 from bench_worker.engines import native_labels
 from bench_worker.engines.base import Container, Done, OperationFailed
-from bench_worker.processes import CommandNotFound, NotExecutable, Process, SpawnFailed, WaitTimeout
+from bench_worker.processes import (
+    STATUS_LOST,
+    CommandNotFound,
+    Exit,
+    NotExecutable,
+    Process,
+    SpawnFailed,
+    WaitTimeout,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,15 +69,23 @@ def running(container: Container) -> Process:
     return main
 
 
-def wait_for(process: Process, start_ns: int, deadline: float, *, kill_late: bool = False) -> Done:
-    """Wait for the end of a process until `deadline` (monotonic seconds); the end stamp is the reaper's."""
+def until_dead(process: Process, start_ns: int, deadline: float, *, kill_late: bool = False) -> Exit:
+    """Return how a process ended, by `deadline` (monotonic seconds); with `kill_late` it does not outlive that."""
     try:
-        ended = process.wait(max(0.0, deadline - time.monotonic()))
+        return process.wait(max(0.0, deadline - time.monotonic()))
     except WaitTimeout as error:
         failed_ns = time.monotonic_ns()
         if kill_late:
             process.signal_group(signal.SIGKILL)
         raise OperationFailed("timeout", str(error), start_ns=start_ns, end_ns=failed_ns) from error
+
+
+def wait_for(process: Process, start_ns: int, deadline: float, *, kill_late: bool = False) -> Done:
+    """Wait for the end of a process, whose stamp is the reaper's, and return its exit code as an engine would."""
+    ended = until_dead(process, start_ns, deadline, kill_late=kill_late)
+    if ended.code == STATUS_LOST:
+        text = f"the exit status of process {process.pid} was taken by a SIGCHLD handler of this program"
+        raise OperationFailed("engine", text, start_ns=start_ns, end_ns=max(start_ns, ended.end_ns))
     code = ended.code if ended.code >= 0 else _SIGNALLED - ended.code
     return Done(start_ns, max(start_ns, ended.end_ns), exit_code=code)
 

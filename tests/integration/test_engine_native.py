@@ -1,7 +1,7 @@
 """Each verb of the native engine on real processes, and each kind of failure."""
 
 import os
-import subprocess
+import signal
 import time
 import uuid
 from pathlib import Path
@@ -15,6 +15,7 @@ from bench_common.spec import ContainerSettings
 from bench_worker.engines import native_labels
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.native import NativeEngine
+from bench_worker.processes import STATUS_LOST, Exit, spawn
 
 FOREVER = ("sleep", "1000")
 
@@ -200,7 +201,7 @@ def test_sixty_four_lives_at_once(engine):
 
 def test_leftovers_are_found_by_their_labels_alone(engine, tmp_path):
     """A process and a directory with the right names and without labels are nobody's business."""
-    foreign = subprocess.Popen(FOREVER, env={"PATH": os.environ["PATH"], "WEIGHBRIDGE_WORKER": "w1"})
+    foreign = spawn(FOREVER, env={"PATH": os.environ["PATH"], "WEIGHBRIDGE_WORKER": "w1"}, cwd="/")
     lookalike = native_labels.home() / "wb-lookalike"
     lookalike.mkdir()
     made = running(engine, *FOREVER)
@@ -215,11 +216,20 @@ def test_leftovers_are_found_by_their_labels_alone(engine, tmp_path):
             engine.discard(item)
         assert engine.leftovers(engine.options.run_id) == []
         assert made.handle.main.wait(5).code == -9
-        assert foreign.poll() is None
+        assert foreign.exit is None
         assert lookalike.is_dir()
     finally:
-        foreign.kill()
-        foreign.wait()
+        foreign.signal_group(signal.SIGKILL)
+        foreign.wait(5)
+
+
+def test_a_stolen_exit_status_is_a_failure_and_no_exit_code(engine):
+    """Where another handler reaped the process its true exit code is unknown, and nothing is made up."""
+    made = running(engine, *FOREVER)
+    engine.kill(made, "SIGKILL", timeout_s=5)
+    made.handle.main._exit = Exit(STATUS_LOST, time.monotonic_ns(), 0.0, 0.0)
+    assert kind_of(engine.wait, made) == "engine"
+    engine.remove(made, timeout_s=5)
 
 
 def test_a_directory_that_somebody_else_prepared_is_not_used(tmp_path, monkeypatch):
