@@ -114,6 +114,7 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
         "incomplete": _incomplete(ledger, totals, damage),
         "damage": damage,
         "warnings": [*map(str, footer.get("warnings", ())), *_warnings(ledger)],
+        "remarks": [str(remark) for remark in footer.get("remarks", ())],
         "totals": totals,
     }
 

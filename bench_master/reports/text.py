@@ -200,6 +200,8 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _note("Some percentiles are of a histogram and within 0.2 % of the true value.")
     if any(metric["n"] for metric in metrics):
         yield from _note("A metric's n counts trials. + means higher is better, - lower is better.")
+    for remark in document["remarks"]:
+        yield from _note(f"{one_line(remark)}.")
 
 
 def _note(text: str) -> list[str]:

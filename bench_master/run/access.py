@@ -7,12 +7,9 @@ from pathlib import Path
 
 from bench_common.allow_list import AllowList
 from bench_common.errors import UsageError
-from bench_common.keys import KeyPair, default_directory, read_master_key
+from bench_common.keys import ALLOW_LIST_FILE, MASTER_FILE, KeyPair, default_directory, read_master_key
 from bench_common.security import insecure_warning
 from bench_master.run.endpoints import Endpoints
-
-MASTER_KEY = "master.key"
-ALLOW_LIST = "authorized_workers"
 
 
 def load_keys(
@@ -27,9 +24,9 @@ def load_keys(
     if not endpoints.curve:
         return None, None
     directory = key_dir or default_directory()
-    if not (directory / MASTER_KEY).exists():
+    if not (directory / MASTER_FILE).exists():
         raise UsageError(
-            f"{directory / MASTER_KEY}: not found; listening on {endpoints.bind_ip} needs keys: "
+            f"{directory / MASTER_FILE}: not found; listening on {endpoints.bind_ip} needs keys: "
             "make them with `bench-master keygen --worker NAME` (docs/security.rst explains)"
         )
-    return read_master_key(directory / MASTER_KEY), AllowList(directory / ALLOW_LIST)
+    return read_master_key(directory / MASTER_FILE), AllowList(directory / ALLOW_LIST_FILE)

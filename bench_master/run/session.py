@@ -18,7 +18,6 @@ import gevent
 import numpy as np
 from gevent.event import Event
 
-from bench_common.capability import refusals
 from bench_common.errors import ProtocolError, StatsFileError, WeighbridgeError
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message
@@ -29,6 +28,7 @@ from bench_master.coordinator import events as ev
 from bench_master.plan import Plan
 from bench_master.progress.snapshot import HostRow
 from bench_master.progress.view import View
+from bench_master.run.fitness import assess
 from bench_master.run.header import operation_names
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
@@ -126,7 +126,8 @@ class Session:
         self._over = Event()
         self._result = Result("incomplete")
         self._seeds = np.random.Generator(np.random.PCG64(plan.seed))
-        self._warnings: list[str] = list(options.notes)
+        self._warnings: list[str] = []
+        self._remarks: dict[str, None] = dict.fromkeys(options.notes)
         self._meter = LoopMeter()
         self.board: Switchboard | None = None
         self.locals: LocalWorkers | None = None
@@ -231,6 +232,7 @@ class Session:
             "counts": {"planned": self._tally.planned, **counts},
             "not_started": self._coordinator.not_started,
             "warnings": self._warnings,
+            "remarks": list(self._remarks),
             "reasons": self._result.reasons,
             "dropped_messages": dropped,
         }
@@ -287,44 +289,19 @@ class Session:
         info = message["info"]
         # Who a worker is follows from its key where there is one, never from what it says.
         worker_id = identity or message["worker_id"]
-        reasons, unusable = self._cannot(worker_id, message["environment"], message["slots"], info)
-        if reasons:
-            self._result.unusable = unusable
-            self._handle(ev.Refused(reasons))
+        fitness = assess(
+            self._plan.treatments,
+            environment=message["environment"],
+            slots=message["slots"],
+            info=info,
+            noop=self._options.noop,
+        )
+        if fitness.reasons:
+            self._result.unusable = fitness.unusable
+            self._handle(ev.Refused([f"worker {worker_id}: {reason}" for reason in fitness.reasons]))
             return
+        self._remarks |= dict.fromkeys(fitness.remarks)
         self._handle(ev.Hello(peer, worker_id, message["environment"], message["slots"], identity, info))
-
-    def _cannot(
-        self, worker_id: str, environment: str, slots: int, info: Mapping[str, Any]
-    ) -> tuple[list[str], bool]:
-        """Return what the plan asks of this worker that it cannot do, and whether an engine is unusable there."""
-        reasons: dict[str, None] = {}
-        unusable = False
-        engines = info.get("engines")
-        engines = engines if isinstance(engines, dict) else {}
-        for treatment in self._plan.treatments:
-            if treatment.environment not in (None, environment):
-                continue
-            if treatment.concurrency > slots:
-                text = f"{treatment.concurrency} jobs in flight are asked for and it has {slots} slots (-c)"
-                reasons[f"worker {worker_id}: {text}"] = None
-            if self._options.noop:
-                continue
-            status = engines.get(treatment.engine)
-            if not isinstance(status, dict):
-                reasons[f"worker {worker_id}: it does not know the engine {treatment.engine!r}"] = None
-                continue
-            if not status.get("usable"):
-                unusable = True
-                text = f"engine {treatment.engine} cannot be used: {status.get('reason')} ({status.get('advice')})"
-                reasons[f"worker {worker_id}: {text}"] = None
-                continue
-            reasons |= {f"worker {worker_id}: {text}": None for text in refusals(status, treatment)}
-            mounts = [mount.source for mount in treatment.container.storage if mount.kind == "host"]
-            if mounts and not info.get("allow_host_mounts"):
-                text = f"host directory {mounts[0]} may not be mounted; start it with --allow-host-mounts"
-                reasons[f"worker {worker_id}: {text}"] = None
-        return list(reasons), unusable
 
     def _beat(self, peer: bytes, epoch: int, host: Host, message: Message, received_ns: int) -> None:
         self._handle(ev.Heard(peer, epoch))
@@ -504,7 +481,8 @@ class Session:
             same_clock=bool(self._boot_id) and info.get("boot_id") == self._boot_id,
         )
         self._infos[member.number] = info
-        text = f"worker {member.worker_id} on {name} ({member.environment}, {member.slots} slots)"
+        slots = "1 slot" if member.slots == 1 else f"{member.slots} slots"
+        text = f"worker {member.worker_id} on {name} ({member.environment}, {slots})"
         self._view.say(text + (" has joined" if note.kind == "worker-joined" else " is back"))
 
     def _begin(self) -> None:
