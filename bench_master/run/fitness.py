@@ -1,0 +1,62 @@
+"""Whether a worker can do what the plan asks of it: looked at when it joins, before anything runs.
+
+What a worker says of itself is not trusted to have the right shape; what it does not say, it cannot do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench_common.capability import inapplicable, refusals
+from bench_common.spec import Treatment
+
+
+@dataclass(frozen=True, slots=True)
+class Fitness:
+    """What stands against a worker: `reasons` (empty: fit), and whether an engine is not usable on its host.
+
+    `remarks` are settings that have no meaning for an engine of the plan, and are left out there.
+    """
+
+    reasons: tuple[str, ...] = ()
+    unusable: bool = False
+    remarks: tuple[str, ...] = ()
+
+
+def assess(
+    treatments: Sequence[Treatment], *, environment: str, slots: int, info: Mapping[str, Any], noop: bool
+) -> Fitness:
+    """Hold the treatments of an environment against a worker's slots and engines (`info` is from its hello)."""
+    reasons: dict[str, None] = {}
+    remarks: dict[str, None] = {}
+    unusable = False
+    told = info.get("engines")
+    engines: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    for treatment in treatments:
+        if treatment.environment not in (None, environment):
+            continue
+        if treatment.concurrency > slots:
+            reasons[f"{treatment.concurrency} jobs in flight are asked for and it has {slots} slots (-c)"] = None
+        if noop:
+            continue
+        status = engines.get(treatment.engine)
+        if not isinstance(status, dict):
+            reasons[f"it does not know the engine {treatment.engine!r}"] = None
+        elif not status.get("usable"):
+            unusable = True
+            advice = f"; {status['advice']}" if status.get("advice") else ""
+            reasons[f"engine {treatment.engine} cannot be used: {status.get('reason')}{advice}"] = None
+        else:
+            reasons |= dict.fromkeys(refusals(status, treatment))
+            reasons |= dict.fromkeys(_mounts(treatment, info))
+            remarks |= dict.fromkeys(inapplicable(status, treatment))
+    return Fitness(tuple(reasons), unusable, tuple(remarks))
+
+
+def _mounts(treatment: Treatment, info: Mapping[str, Any]) -> list[str]:
+    if info.get("allow_host_mounts"):
+        return []
+    sources = [mount.source for mount in treatment.container.storage if mount.kind == "host"]
+    return [f"host directory {source} may not be mounted: start it with --allow-host-mounts" for source in sources]
