@@ -53,7 +53,7 @@ def parse_size(text: str) -> int:
 
     A fraction of a byte is cut off. Raises `ValueError`.
     """
-    match = re.fullmatch(rf"({_NUMBER}) ?([A-Za-z]*)", text)
+    match = re.fullmatch(rf"({_NUMBER})(?: ?([A-Za-z]+))?", text)
     if match is None:
         raise ValueError(f"expected {SIZE_EXPECTED}")
     number, unit = match.groups()

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench_common.units import (
@@ -141,6 +141,7 @@ def test_durations_are_written_short(seconds, text):
 
 
 @given(st.text(alphabet="0123456789.kKMGTiBbmshdun :_-", max_size=12))
+@example("0 ")
 def test_patterns_say_what_the_parsers_accept(text):
     """The published patterns and the parsers agree on every text."""
     for pattern, parse in ((SIZE_PATTERN, parse_size), (DURATION_PATTERN, parse_duration)):
