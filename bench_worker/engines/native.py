@@ -34,6 +34,7 @@ from bench_worker.engines.native_stock import (
     delete_directory,
     disk_errors,
     fail,
+    is_frozen,
     kill_stragglers,
     running,
     signal_and_see,
@@ -137,7 +138,7 @@ class NativeEngine(Engine):
         deadline = time.monotonic() + timeout_s
         stock = stock_of(container)
         main = running(container)
-        if native_labels.state_of(main.pid) == "T":
+        if is_frozen(main):
             fail("conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns())
         prefix = f"exec-{len(stock.beside) + 1}."
         process = self._spawn(container, argv, prefix)

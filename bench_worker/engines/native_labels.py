@@ -31,9 +31,12 @@ VARIABLES: Final = {
 LABEL_FILE: Final = "labels.json"
 
 _DEATH_TIMEOUT_S = 5.0
+_EXEC_LOOKS = 4
+_EXEC_LOOK_S = 0.001
 _STAT_STATE = 0
+_STAT_GROUP = 2
 _STAT_START_TICKS = 19
-"""Positions in /proc/PID/stat after the command's name (proc(5): fields 3 and 22)."""
+"""Positions in /proc/PID/stat after the command's name (proc(5): fields 3, 5 and 22)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +117,34 @@ def marked_processes() -> Iterator[MarkedProcess]:
     """Yield every live process that carries a label and that this user may look into."""
     uptime_s = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
     ticks_per_s = os.sysconf("SC_CLK_TCK")
-    for name in [entry.name for entry in Path("/proc").iterdir()]:
-        if not name.isdecimal() or int(name) == os.getpid():
-            continue
-        labels = _labels_of(int(name))
-        if RUN_LABEL not in labels:
+    for pid in _all_processes():
+        labels = _labels_of(pid)
+        if pid == os.getpid() or RUN_LABEL not in labels:
             continue
         try:
-            command, fields = read_stat(int(name))
+            command, fields = read_stat(pid)
         except OSError:
             continue
         start_ticks = int(fields[_STAT_START_TICKS])
-        yield MarkedProcess(int(name), start_ticks, command, labels, uptime_s - start_ticks / ticks_per_s)
+        yield MarkedProcess(pid, start_ticks, command, labels, uptime_s - start_ticks / ticks_per_s)
+
+
+def _all_processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
 def _labels_of(pid: int) -> dict[str, str]:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return {}
+    environment = b""
+    for _ in range(_EXEC_LOOKS):
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            if environment:
+                break
+            # In the middle of an exec a process has a program and, for an instant, no environment to read.
+            _ = Path(f"/proc/{pid}/exe").readlink()
+        except OSError:
+            return {}
+        gevent.sleep(_EXEC_LOOK_S)
     if b"WEIGHBRIDGE_" not in environment:
         return {}
     variables = dict(item.partition("=")[::2] for item in os.fsdecode(environment).split("\0"))
@@ -152,6 +164,19 @@ def state_of(pid: int) -> str:
         return read_stat(pid)[1][_STAT_STATE]
     except OSError:
         return "X"
+
+
+def states_of_group(leader: int) -> set[str]:
+    """Return the kernel's letters for the states of all processes of a process group."""
+    states = set()
+    for pid in _all_processes():
+        try:
+            fields = read_stat(pid)[1]
+        except OSError:
+            continue
+        if int(fields[_STAT_GROUP]) == leader:
+            states.add(fields[_STAT_STATE])
+    return states
 
 
 def kill_marked(process: MarkedProcess) -> None:

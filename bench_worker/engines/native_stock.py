@@ -34,6 +34,7 @@ _SIGNALLED = 128
 """What a shell and every engine add to a signal's number to make an exit code."""
 
 _STATE_POLL_S = 0.0002
+_STRAGGLER_ROUNDS = 5
 
 
 @dataclass(slots=True)
@@ -90,16 +91,26 @@ def wait_for(process: Process, start_ns: int, deadline: float, *, kill_late: boo
     return Done(start_ns, max(start_ns, ended.end_ns), exit_code=code)
 
 
+def is_frozen(main: Process) -> bool:
+    """Say whether a process is stopped.
+
+    One that has just called vfork waits for its child's exec without taking signals: when the child was stopped
+    before that, the parent shows ``D`` for as long as the child is stopped, and runs no more than it.
+    """
+    state = native_labels.state_of(main.pid)
+    return state == "T" or (state == "D" and "T" in native_labels.states_of_group(main.pid))
+
+
 def signal_and_see(container: Container, number: signal.Signals, timeout_s: float, *, stopped: bool) -> Done:
     """Send SIGSTOP or SIGCONT to the group and return when the main process is seen stopped, or no longer so."""
     main = running(container)
     start_ns = time.monotonic_ns()
-    if (native_labels.state_of(main.pid) == "T") is stopped:
+    if is_frozen(main) is stopped:
         fail("conflict", f"{container.name} is {'already' if stopped else 'not'} paused", start_ns)
     if not main.signal_group(number):
         fail("conflict", f"{container.name} is not running", start_ns)
     deadline_ns = start_ns + int(timeout_s * 1e9)
-    while (native_labels.state_of(main.pid) == "T") is not stopped:
+    while is_frozen(main) is not stopped:
         if main.exit is not None:
             fail("conflict", f"{container.name} ended meanwhile", start_ns)
         if time.monotonic_ns() > deadline_ns:
@@ -118,10 +129,14 @@ def _group_exists(leader: int) -> bool:
 
 def kill_stragglers(stock: Stock, labels: Mapping[str, str], start_ns: int) -> None:
     """Kill what is left in the groups of leaders that have ended: found by label, never by a number alone."""
-    if not any(_group_exists(process.pid) for process in stock.processes()):
-        return
-    for process in native_labels.marked_processes():
-        if all(labels.get(label) == value for label, value in process.labels.items()):
+    for _ in range(_STRAGGLER_ROUNDS):
+        if not any(_group_exists(process.pid) for process in stock.processes()):
+            return
+        # A process that was just forked by one that is killed here is found in the next round.
+        found = [process for process in native_labels.marked_processes() if process.labels.items() <= labels.items()]
+        if not found:
+            return
+        for process in found:
             try:
                 native_labels.kill_marked(process)
             except InfrastructureError as error:

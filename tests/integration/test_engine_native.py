@@ -90,6 +90,16 @@ def test_a_whole_life(engine):
     assert [one.start_ns for one in done] == sorted(one.start_ns for one in done)
 
 
+def test_a_process_can_be_paused_at_any_instant(engine):
+    """A shell that does nothing but start programs is stopped in the middle of a vfork sooner or later."""
+    made = running(engine, "sh", "-c", "while :; do /bin/true; done")
+    for _ in range(60):
+        engine.pause(made, timeout_s=5)
+        assert kind_of(engine.exec, made, ("true",)) == "conflict"
+        engine.unpause(made, timeout_s=5)
+    engine.remove(made, timeout_s=5)
+
+
 def test_its_surroundings_are_clean(engine, monkeypatch):
     """A process sees a small environment, the scenario's variables, its labels, and nothing of the worker's."""
     monkeypatch.setenv("SECRET_OF_THE_WORKER", "x")
