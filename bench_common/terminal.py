@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import traceback
 from typing import TYPE_CHECKING
+
+from gevent.monkey import get_original
 
 from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_mean
 
@@ -44,11 +47,13 @@ def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
 
 
 def _stdout_works() -> bool:
+    """Whether somebody still reads stdout; a pipe whose reader is gone is in error, by poll(2)."""
     try:
-        sys.stdout.flush()
+        poll = get_original("select", "poll")()  # gevent's knows nothing of errors
+        poll.register(sys.stdout.fileno(), 0)
+        return not any(state & (select.POLLERR | select.POLLNVAL) for _, state in poll.poll(0))
     except (OSError, ValueError):
         return False
-    return True
 
 
 def _told(error: BaseException, text: str, status: int, *, program: str, debug: bool) -> int:
