@@ -161,7 +161,14 @@ class LoadProcess:
             self._acknowledged_at = monotonic()
 
     def _wind_up(self) -> None:
-        """Abort what runs, wait for its clean-up, let the last results leave, and close."""
+        """Let the last results leave, then abort what runs and wait for its clean-up."""
+        # What is aborted from here on was not called off by the master: to it we are gone, and it tries those jobs
+        # anew. So no order is taken any more and nothing further is reported.
+        if self._outbox is not None:
+            self._outbox.flush()
+        for channel in (self._lane, self._results):
+            if channel is not None:
+                channel.close(linger_ms=LINGER_MS if not self._orphaned else 0)
         crew = self._crew
         if crew is not None:
             crew.abort()
@@ -173,11 +180,6 @@ class LoadProcess:
             discard_all(run_id=self._run_id, worker_id=self._worker_id)
         if crew is not None:
             crew.close()
-        if self._outbox is not None:
-            self._outbox.flush()
-        for channel in (self._lane, self._results):
-            if channel is not None:
-                channel.close(linger_ms=LINGER_MS if not self._orphaned else 0)
         self._context.term()
         self._meter.stop()
         self._link.close()
