@@ -27,6 +27,10 @@ ATTEMPT_SHIFT: Final = 48
 """A ticket is ``attempt << 48 | job id``: what a worker is handed and quotes back, unique within a run."""
 
 
+KEPT_PREFIX: Final = "kept-"
+"""What the id of a run begins with that was told to leave its containers (``--keep``)."""
+
+
 def ticket_of(job_id: int, attempt: int = 0) -> int:
     """Return the ticket of an attempt (from 0) at a job (ids from 0, below 2**48)."""
     return attempt << ATTEMPT_SHIFT | job_id

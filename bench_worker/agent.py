@@ -366,7 +366,7 @@ class Agent:
 
 def _reap() -> None:
     """Remove what runs that are dead left on this host, before anything of ours is there."""
-    for leftover in discard_all().removed:
+    for leftover in discard_all(spare_kept=True).removed:
         log.warning("removed %s %s, left by run %s", leftover.what, leftover.name, leftover.run_id)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import gevent.pool
 
 from bench_common.errors import WeighbridgeError
+from bench_common.records import KEPT_PREFIX
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import BrokenEngine, engine_classes
 from bench_worker.lease import RunLease, live_runs
@@ -96,16 +97,19 @@ def discard_all(
     worker_id: str | None = None,
     told: Callable[[Leftover, Verdict, str], None] | None = None,
     dry_run: bool = False,
+    spare_kept: bool = False,
 ) -> Sweep:
     """Remove what carries the label: of one run or of all, of one worker or of all.
 
     A run that is named is swept even while it is alive; without a name, live runs are kept. `engines` are opened ones
     (None: every usable one, for the time of the call). `told` hears of each leftover at once: its verdict, and why it
-    is still there. With `dry_run` nothing is touched.
+    is still there. With `dry_run` nothing is touched, with `spare_kept`
+    nothing of a run that was told to keep its containers.
     """
     own = usable_engines() if engines is None else None
     try:
-        return _sweep(own if own is not None else engines or (), run_id, worker_id, told, dry_run=dry_run)
+        chosen = own if own is not None else engines or ()
+        return _sweep(chosen, run_id, worker_id, told, dry_run=dry_run, spare_kept=spare_kept)
     finally:
         for engine in own or ():
             engine.close()
@@ -118,6 +122,7 @@ def _sweep(
     told: Callable[[Leftover, Verdict, str], None] | None,
     *,
     dry_run: bool,
+    spare_kept: bool,
 ) -> Sweep:
     by_name = {engine.name: engine for engine in engines}
     found, failed = leftovers(engines, run_id, worker_id)
@@ -130,6 +135,9 @@ def _sweep(
         reason = ""
         if leftover.run_id in alive:
             verdict, reason = "kept", f"run {leftover.run_id} is alive on this host"
+            sweep.kept.append(leftover)
+        elif spare_kept and leftover.run_id.startswith(KEPT_PREFIX):
+            verdict, reason = "kept", f"run {leftover.run_id} was told to keep it"
             sweep.kept.append(leftover)
         elif dry_run:
             verdict, reason = "listed", "a dry run touches nothing"

@@ -18,6 +18,7 @@ import gevent
 
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
+from bench_common.records import KEPT_PREFIX
 from bench_common.spec import Treatment
 from bench_common.statsfile import StatsFile
 from bench_common.units import parse_duration
@@ -270,7 +271,7 @@ def _boot_id() -> str:
 
 
 def _run_plan(scenario: Scenario, plan: Plan, stats: Path, arguments: argparse.Namespace) -> Result:
-    run_id = secrets.token_hex(6)
+    run_id = (KEPT_PREFIX if arguments.keep else "") + secrets.token_hex(6)
     noop: bool = arguments.noop
     policy, slots = _policy(plan, arguments)
     if arguments.user_count is not None:

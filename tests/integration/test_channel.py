@@ -1,0 +1,108 @@
+"""Channels on real sockets: nothing lies in a queue for want of an edge, and nothing that comes in ends one."""
+
+import gevent
+import pytest
+import zmq
+
+from bench_common.channel import Channel, tune
+
+
+@pytest.fixture
+def context():
+    context = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+def socket(context, kind):
+    made = context.socket(kind)
+    tune(made)
+    return made
+
+
+def wait_until(condition, seconds=10.0):
+    with gevent.Timeout(seconds):
+        while not condition():
+            gevent.sleep(0.005)
+
+
+@pytest.mark.parametrize("attempt", range(30))
+def test_what_is_sent_before_the_peer_is_there_arrives(context, tmp_path, attempt):
+    """Messages queued on a lane without a peer leave as soon as it connects, in order."""
+    endpoint = f"ipc://{tmp_path}/lane"
+    push = socket(context, zmq.PUSH)
+    push.bind(endpoint)
+    lane = Channel(push)
+    for number in range(5):
+        assert lane.send(b"%d" % number)
+    got = []
+    gevent.sleep(0.001 * (attempt % 5))
+    pull = socket(context, zmq.PULL)
+    reader = Channel(pull, lambda batch: got.extend(frames[0].bytes for frames in batch))
+    pull.connect(endpoint)
+    wait_until(lambda: len(got) == 5)
+    assert got == [b"0", b"1", b"2", b"3", b"4"]
+    reader.close()
+    lane.close()
+
+
+def test_ten_thousand_round_trips_lose_nothing(context, tmp_path):
+    """A ping-pong over two lanes never waits for an edge that has passed."""
+    there, back = f"ipc://{tmp_path}/there", f"ipc://{tmp_path}/back"
+    pushes = [socket(context, zmq.PUSH) for _ in range(2)]
+    pulls = [socket(context, zmq.PULL) for _ in range(2)]
+    for push, pull, endpoint in zip(pushes, pulls, (there, back), strict=True):
+        push.bind(endpoint)
+        pull.connect(endpoint)
+    senders = [Channel(push) for push in pushes]
+    seen = []
+
+    def answer(batch):
+        for _ in batch:
+            senders[1].send(b"pong")
+
+    def count(batch):
+        seen.extend(batch)
+        for _ in batch:
+            senders[0].send(b"ping")
+
+    channels = [Channel(pulls[0], answer), Channel(pulls[1], count), *senders]
+    senders[0].send(b"ping")
+    senders[0].send(b"ping")
+    wait_until(lambda: len(seen) >= 10_000, 60.0)
+    for channel in channels:
+        channel.close()
+
+
+def test_a_receiver_that_raises_does_not_end_its_channel(context, tmp_path, caplog):
+    """What a batch breaks is logged, and the next batch is handled."""
+    endpoint = f"ipc://{tmp_path}/lane"
+    push, pull = socket(context, zmq.PUSH), socket(context, zmq.PULL)
+    push.bind(endpoint)
+    pull.connect(endpoint)
+    got = []
+
+    def receive(batch):
+        if not got:
+            got.append("broke")
+            raise RuntimeError("no")
+        got.extend(frames[0].bytes for frames in batch)
+
+    sender, receiver = Channel(push), Channel(pull, receive)
+    sender.send(b"one")
+    wait_until(lambda: got)
+    sender.send(b"two")
+    wait_until(lambda: len(got) == 2)
+    assert got == ["broke", b"two"]
+    assert "could not be handled" in caplog.text
+    receiver.close()
+    sender.close()
+
+
+def test_a_message_to_nobody_is_dropped_and_said_so(context, tmp_path):
+    """A router refuses to send to a peer that it does not know, instead of dropping it in silence."""
+    router = socket(context, zmq.ROUTER)
+    router.bind(f"ipc://{tmp_path}/control")
+    channel = Channel(router, lambda _: None)
+    assert not channel.send(b"nobody", b"hello")
+    channel.close()

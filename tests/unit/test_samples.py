@@ -1,0 +1,44 @@
+"""Samples from a worker: checked before they are believed."""
+
+import math
+
+import pytest
+
+from bench_common.errors import ProtocolError
+from bench_master.run.samples import busy_percent, checked_columns
+
+
+def test_columns_become_arrays_on_the_masters_clock():
+    """Whole numbers stay whole, stamps lose the worker's offset."""
+    columns = checked_columns({"time_ns": [1000, 2000], "load1": [0.5, math.nan]}, 300)
+    assert columns["time_ns"].tolist() == [700, 1700]
+    assert columns["load1"].dtype.kind == "f"
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"load1": [1]},
+        {"time_ns": []},
+        {"time_ns": "now"},
+        {"time_ns": [1], "x": [1, 2]},
+        {"time_ns": [1], "x": ["1"]},
+        {"time_ns": [1], "x": [True]},
+        {"time_ns": [1], "x": [math.inf]},
+        {"time_ns": [1], "x": [1 << 63]},
+        {"time_ns": [1], 7: [1]},
+        {"time_ns": list(range(20_000))},
+    ],
+)
+def test_what_is_no_sample_is_refused(columns):
+    """Missing stamps, ragged or endless columns and what is no number are protocol errors."""
+    with pytest.raises(ProtocolError):
+        checked_columns(columns, 0)
+
+
+def test_busy_is_what_is_neither_idle_nor_waiting():
+    """75 % idle and 5 % iowait leave 20 % busy; without idle nothing is known."""
+    columns = checked_columns({"time_ns": [1], "cpu_idle_percent": [75.0], "cpu_iowait_percent": [5.0]}, 0)
+    assert busy_percent(columns) == 20.0
+    assert busy_percent(checked_columns({"time_ns": [1]}, 0)) is None
