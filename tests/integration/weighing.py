@@ -1,0 +1,239 @@
+"""Whole runs from the outside: the commands as processes, in a folder of their own, each wait with a deadline."""
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from tiny_image import missing, require_docker
+
+from bench_common.statsfile import StatsFile
+from bench_master.reports import ReportSource, report_named
+from bench_worker.engines.base import RUN_LABEL
+
+PROGRAMS = {name: (sys.executable, "-m", name.replace("-", "_")) for name in ("bench-master", "bench-worker")}
+END_S = 60
+"""No run in these tests takes longer."""
+
+NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.1"]}}
+"""A life-cycle job of a bit more than 100 ms, for the engine `native`."""
+
+
+def until(true, seconds, what):
+    """Wait until `true()` holds and return what it gave; fail with `what` after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not (value := true()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
+    return value
+
+
+def free_ports(count):
+    """Return so many TCP ports of the loopback that were free a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def require_images(*images):
+    """Return a Docker client once an engine with the images answers; skip, or fail in CI, where it does not."""
+    require_docker()
+    client = docker.APIClient(timeout=30)
+    for image in images:
+        try:
+            client.inspect_image(image)
+        except docker.errors.ImageNotFound:
+            client.close()
+            missing(f"image {image} is not there; run `bench-master build-images`")
+    return client
+
+
+def containers_of(client, run_id):
+    """Return the containers that carry a run's label, as the engine itself tells them."""
+    return client.containers(all=True, filters={"label": f"{RUN_LABEL}={run_id}"})
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended, and all that it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def complaints(self):
+        """What it complained of, line by line."""
+        prefix = "bench-master: "
+        return [line.removeprefix(prefix) for line in self.err.splitlines() if line.startswith(prefix)]
+
+
+class Program:
+    """A program that was started; what it says is collected in files, so that it never has to wait for a reader."""
+
+    def __init__(self, argv, folder, environ):
+        folder.mkdir(parents=True)
+        self._out, self._err = folder / "out", folder / "err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [str(word) for word in argv],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder.parent,
+                env=environ,
+                start_new_session=True,
+            )
+
+    @property
+    def out(self):
+        """What it wrote to stdout so far."""
+        return self._out.read_text("utf-8", "replace")
+
+    @property
+    def err(self):
+        """What it wrote to stderr so far."""
+        return self._err.read_text("utf-8", "replace")
+
+    def says(self, text, seconds=20):
+        """Wait until it has said `text` on stderr."""
+        until(lambda: text in self.err or self.process.poll() is not None, seconds, f"{text!r} in {self.err!r}")
+        assert text in self.err, f"it ended instead, with {self.process.returncode}: {self.err}"
+
+    def ended(self, seconds=END_S):
+        """Wait for its end; a program that takes longer hangs, and fails the test."""
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            message = f"{self.process.args} hangs; it said: {self.err[-2000:]}"
+            raise AssertionError(message) from None
+        return Ended(status, self.out, self.err)
+
+    def close(self):
+        """End it: asked first, so that it cleans up, and killed with all that it started if it does not."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait(10)
+
+
+@dataclass(frozen=True)
+class Run(Ended):
+    """A run that is over: how `run-scenario` ended, and its stats file."""
+
+    stats: Path
+
+    @property
+    def header(self):
+        """The header of the stats file."""
+        return StatsFile(self.stats).header
+
+    @property
+    def run_id(self):
+        """The run's id, as its containers are labelled."""
+        return self.header["run_id"]
+
+    def blocks(self, kind):
+        """Return the bodies of all blocks of a kind."""
+        return [block.body for block in StatsFile(self.stats).blocks({kind})]
+
+    @property
+    def document(self):
+        """The JSON report."""
+        return json.loads(self._report("json"))
+
+    @property
+    def jobs(self):
+        """The jobs, each a mapping, in the order in which they ended; each id once."""
+        rows = [json.loads(line) for line in self._report("jsonl").splitlines()]
+        assert sorted(row["id"] for row in rows) == list(range(len(rows))), "jobs doubled or missing"
+        return rows
+
+    def outcomes(self):
+        """Return how many jobs ended how."""
+        names = [row["outcome"] for row in self.jobs]
+        return {name: names.count(name) for name in sorted(set(names))}
+
+    def _report(self, name):
+        text = io.StringIO()
+        report_named(name).write(ReportSource(StatsFile(self.stats), 95.0), text)
+        return text.getvalue()
+
+
+class Weighing:
+    """Runs `bench-master` and `bench-worker` in a folder; `close` ends what is still there of them.
+
+    Home and temporary files are in that folder too, so that neither keys nor leftovers of others play a part.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._programs = []
+        self._runs = 0
+        for name in ("home", "tmp"):
+            (folder / name).mkdir()
+        self.environ = {**os.environ, "HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
+        for name in ("XDG_CONFIG_HOME", "COLUMNS"):
+            self.environ.pop(name, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def scenario(self, **keys):
+        """Write a scenario (JSON is YAML); what is not given is that of a single short nap under `native`."""
+        given = {"name": "weighing", "engines": ["native"], **keys}
+        if not {"job", "jobs"} & set(given):
+            given["job"] = NAP
+        self._runs += 1
+        path = self.folder / f"scenario-{self._runs}.yaml"
+        path.write_text(json.dumps(given))
+        return path
+
+    def start(self, program, *words):
+        """Start a program; what is still alive at the end is ended."""
+        folder = self.folder / f"program-{len(self._programs)}"
+        started = Program((*PROGRAMS[program], *words), folder, self.environ)
+        self._programs.append(started)
+        return started
+
+    def master(self, *words, seconds=END_S):
+        """Run `bench-master` to its end."""
+        return self.start("bench-master", *words).ended(seconds)
+
+    def start_run(self, scenario, *flags, workers=1):
+        """Start a run; return the program and where its stats file will be."""
+        stats = self.folder / f"run-{len(self._programs)}.stats.gz"
+        words = ["run-scenario", "-f", scenario, "-s", stats, *flags]
+        return self.start("bench-master", *words, *(["--workers", workers] if workers else [])), stats
+
+    def run(self, scenario, *flags, workers=1, status=0, seconds=END_S):
+        """Run a scenario to its end, which must have the exit code `status`."""
+        program, stats = self.start_run(scenario, *flags, workers=workers)
+        return self.over(program, stats, status, seconds)
+
+    def over(self, program, stats, status=0, seconds=END_S):
+        """Wait for the end of a run that `start_run` began."""
+        ended = program.ended(seconds)
+        assert ended.status == status, ended.err
+        assert "Traceback" not in ended.err
+        return Run(ended.status, ended.out, ended.err, stats)
+
+    def close(self):
+        """End what is still running."""
+        for program in reversed(self._programs):
+            program.close()
