@@ -64,7 +64,7 @@ class Load:
     def loop(self) -> dict[str, Any] | None:
         """Return how busy the event loop was and how late it came; None where nothing was measured.
 
-        Each sample is the longest lag of its second; `lag_p99_s` is within the histogram's error of the 99th
+        Each sample is the longest lag since the one before; `lag_p99_s` is within the histogram's error of the 99th
         percentile of those.
         """
         if not self.lag.n and not self.busy.n:

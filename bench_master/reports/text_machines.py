@@ -41,7 +41,7 @@ def _amount(sample: Mapping[str, Any], figure: str) -> str:
 
 def harness_table(document: Mapping[str, Any]) -> list[str]:
     """Return how busy and how late the event loops of master and workers were."""
-    columns = [Column("process", left=True), Column("seconds"), Column("busy mean"), Column("busy max")]
+    columns = [Column("process", left=True), Column("readings"), Column("busy mean"), Column("busy max")]
     columns += [Column("lag p99"), Column("lag max")]
     rows = []
     for name, process in _processes(document):

@@ -79,8 +79,8 @@ Errors
 
 The harness itself
 ------------------
-  process  seconds  busy mean  busy max  lag p99  lag max
-  master         4      15.0%     30.0%  4.000ms  4.000ms
+  process  readings  busy mean  busy max  lag p99  lag max
+  master          4      15.0%     30.0%  4.000ms  4.000ms
 
 Notes
 -----
