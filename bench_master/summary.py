@@ -166,7 +166,9 @@ def _incomplete(ledger: Ledger, totals: Document, damage: str | None) -> list[st
         planned, seen = ledger.trials_of(index)
         if seen < planned:
             reasons.append(f"{planned - seen} of {planned} trials not run: {treatment.get('title')}")
-    reasons += [f"lost {worker}" for worker in ledger.lost_workers]
+    if reasons:
+        # A worker that came back in time costs no job; that it was away is among the run's own warnings.
+        reasons += [f"lost {worker}" for worker in ledger.lost_workers]
     return reasons
 
 

@@ -42,12 +42,16 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A batch of results. `tickets` are plain ints; `batch` is the shell's own, handed back to be journalled."""
+    """A batch of results. `tickets` are plain ints; `batch` is the shell's own, handed back to be journalled.
+
+    `aborted` of the jobs were called off, by us or by the worker on its own account.
+    """
 
     epoch: int
     sequence: int
     tickets: Sequence[int]
     batch: object = None
+    aborted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class Coordinator:
         self.aborted = 0
         self.not_started = 0
         self.accepted = 0
+        self._called_off = 0
         self._position = 0
         self._next_id = 0
         self._trial_ends_at: float | None = None
@@ -253,6 +254,7 @@ class Coordinator:
                     refused = len(event.tickets) - len(keep)
                 share.outstanding.difference_update(event.tickets)
                 self.accepted += before - len(share.outstanding)
+                self._called_off += event.aborted
                 share.progressed_at = now
         answers: list[act.Action] = []
         if refused:
@@ -434,7 +436,7 @@ class Coordinator:
     def _status(self) -> act.RunStatus:
         if self.interrupts:
             return "interrupted"
-        if self.lost or self.aborted or self.not_started or self._reasons:
+        if self.lost or self.aborted or self._called_off or self.not_started or self._reasons:
             return "incomplete"
         return "complete"
 

@@ -277,7 +277,8 @@ class Session:
         if member is not None and member.identity != identity:
             raise ProtocolError("results in the epoch of another worker")
         batch = unpack(message, self._operation_counts, len(self._plan.trials))
-        self._handle(ev.Finished(message.epoch, message["sequence"], batch.jobs["ticket"].tolist(), batch))
+        aborted = int(np.count_nonzero(batch.jobs["outcome"] == Outcome.ABORTED))
+        self._handle(ev.Finished(message.epoch, message["sequence"], batch.jobs["ticket"].tolist(), batch, aborted))
 
     def _admitted(self, identity: str | None) -> bool:
         return self.board is None or self.board.admits(identity)

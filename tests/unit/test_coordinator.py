@@ -248,6 +248,15 @@ def test_a_worker_that_does_not_come_back_has_lost_its_jobs():
     assert only(actions, act.RunOver)[0].status == "incomplete"
 
 
+def test_jobs_that_a_worker_called_off_by_itself_make_a_run_incomplete():
+    """A job that ended as aborted, where nobody interrupted the run, leaves a hole in it."""
+    run = Run(treatment(concurrency=1, iterations=1))
+    run.join()
+    run.feed(ev.Finished(run.member().epoch, 0, [0], "batch", aborted=1))
+    actions = run.feed(ev.Swept(run.member().peer, run.member().epoch))
+    assert only(actions, act.RunOver)[0].status == "incomplete"
+
+
 def test_silence_is_a_loss():
     """A worker that says nothing is missed after the time of silence, and not before."""
     run = Run(silence_s=5.0)

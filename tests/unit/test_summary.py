@@ -244,6 +244,16 @@ def test_a_whole_run_has_no_reason_to_be_incomplete(path):
     assert (report["incomplete"], report["damage"], report["warnings"]) == ([], None, [])
 
 
+def test_a_worker_that_was_away_leaves_a_run_whole(path):
+    """A loss that cost no job, since the worker came back in time, is no reason to be incomplete."""
+    builder = one_treatment(path, trials=[(0, 0, False)])
+    builder.add_jobs({"trial": 0, "end_ns": S})
+    builder.add("event", {"at_ns": 0, "kind": "trial-begin", "trial": 0})
+    builder.add("event", {"at_ns": 0, "kind": "worker-lost", "worker": 0, "reason": "killed"})
+    builder.add("event", {"at_ns": S, "kind": "trial-end", "trial": 0, "not_started": 0})
+    assert report_of(builder.close(footer()))["incomplete"] == []
+
+
 def test_every_reason_why_a_run_is_not_whole_is_given(path):
     """Interruption, losses, aborts, jobs and trials that never began, and lost workers are each said."""
     builder = one_treatment(path, trials=[(0, 0, False), (0, 1, False), (0, 2, False)])
