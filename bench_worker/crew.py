@@ -18,9 +18,9 @@ from greenlet import greenlet
 from bench_common.errors import WeighbridgeError
 from bench_common.records import JobReport, Outcome, attempt_of, job_id_of
 from bench_common.spec import Guest, Treatment
-from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, Engine, EngineOptions
+from bench_worker.engines.base import Container, Engine, EngineOptions
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.job import Aborted, Action, Failed, Finish, JobMachine, Perform, Tidied
+from bench_worker.job import TIDY, JobMachine, Trouble
 from bench_worker.outbox import Outbox
 from bench_worker.performer import Performer
 from bench_worker.slots import JobAborted, Slots
@@ -65,6 +65,7 @@ class Crew:
         self._loop = gevent.get_hub().loop
         self._flush_scheduled = False
         self._half = 0
+        self._prefix = f"wb-{assignment.run_id}-"
 
     @property
     def running(self) -> int:
@@ -121,29 +122,27 @@ class Crew:
 
     def _run(self, performer: Performer, ticket: int) -> JobReport:
         machine = JobMachine(performer.script, monotonic_ns())
-        container = self._container(performer, ticket)
-        action = machine.begin()
-        while not isinstance(action, Finish):
-            if isinstance(action, Perform):
-                action = self._perform(machine, performer, container, action.position)
-            else:
-                action = machine.handle(Tidied(monotonic_ns(), self._tidy(performer, container)))
-        return action.report
-
-    def _perform(self, machine: JobMachine, performer: Performer, container: Container, position: int) -> Action:
-        me = gevent.getcurrent()
+        report = machine.report
+        container = Container(self._name(ticket), ticket, performer.settings)
+        perform, me = performer.perform, gevent.getcurrent()
+        step = machine.begin()
         self._performing.add(me)
-        began_ns = monotonic_ns()
-        try:
-            event = performer.perform(container, position)
-        except JobAborted:
-            return machine.handle(Aborted(monotonic_ns()))
-        except Exception as error:  # an engine's own fault is a failed operation, not a dead slot
-            log.exception("operation %d of job %d broke its engine", position, job_id_of(container.ticket))
-            event = Failed("internal", f"{type(error).__name__}: {error}", began_ns, monotonic_ns())
-        finally:
-            self._performing.discard(me)
-        return machine.handle(event)
+        while step >= 0:
+            try:
+                done = perform(container, step, report)
+            except JobAborted:
+                step = machine.aborted(monotonic_ns())
+            except Exception as error:  # an engine's own fault is a failed operation, not a dead slot
+                log.exception("operation %d of job %d broke its engine", step, job_id_of(ticket))
+                text = f"{type(error).__name__}: {error}"
+                step = machine.failed(Trouble("internal", text, report.end_ns, monotonic_ns()))
+            else:
+                step = machine.failed(done) if isinstance(done, Trouble) else machine.succeeded(done)
+        # From here on nothing may interrupt it: what the job made is removed.
+        self._performing.discard(me)
+        if step == TIDY:
+            machine.tidied(self._tidy(performer, container))
+        return report
 
     def _tidy(self, performer: Performer, container: Container) -> str | None:
         if self._assignment.keep:
@@ -154,12 +153,8 @@ class Crew:
             log.exception("container %s could not be removed", container.name)
             return f"{type(error).__name__}: {error}"
 
-    def _container(self, performer: Performer, ticket: int) -> Container:
-        assignment = self._assignment
-        run_id = assignment.run_id
-        name = f"wb-{run_id}-{job_id_of(ticket)}-{attempt_of(ticket)}"
-        labels = {RUN_LABEL: run_id, WORKER_LABEL: assignment.worker_id, TICKET_LABEL: str(ticket)}
-        return Container(name, ticket, performer.settings, labels=labels)
+    def _name(self, ticket: int) -> str:
+        return f"{self._prefix}{job_id_of(ticket)}-{attempt_of(ticket)}"
 
     def _prepare(self, index: int) -> Performer:
         with self._opening:

@@ -1,175 +1,154 @@
 """The life of one job on a worker: a pure state machine that decides what comes next and how the job ended.
 
-It sees no engine, socket or clock. The slot that runs the job carries each action out and says what came of it.
+It sees no engine, socket or clock. The slot that runs the job does what it is told and says what came of it; each
+answer is the next step: the position of the operation to perform, or `TIDY`, or `OVER`.
 
 ::
 
-    begin -> Perform(0) -> Succeeded -> Perform(1) -> ... -> Finish(done)
-                        -> Failed    -> Tidy -> Tidied -> Finish(failed)
-                        -> Aborted   -> Tidy -> Tidied -> Finish(aborted)
+    begin -> 0 -> succeeded -> 1 -> ... -> OVER (done)
+               -> failed    -> TIDY -> tidied -> OVER (failed)
+               -> aborted   -> TIDY -> tidied -> OVER (aborted)
 
-A container that the job made is removed whatever happens; an operation after the first failure is not tried.
+A container that the job made is removed whatever happens; an operation after the first failure is not tried. Steps
+are plain numbers and events plain calls, because a no-op run goes through here some hundred thousand times a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
 
 from bench_common.errors import ProtocolError
 from bench_common.records import JobReport, Outcome
 from bench_common.spec import Operation
 
+TIDY: Final = -1
+"""The next step is to remove the job's container, if there is one."""
+OVER: Final = -2
+"""The job has ended; its `report` is complete."""
 
-@dataclass(frozen=True, slots=True)
-class Succeeded:
-    """An operation was done: its own stamps (ns), the metrics and raw output that it gave."""
+Step: TypeAlias = int
+
+Outputs: TypeAlias = tuple[tuple[str, bytes, bytes, int, bool], ...]
+"""(step, stdout, stderr, exit code, truncated) of each command whose output is kept."""
+
+
+class Stamped(Protocol):
+    """What has a start and an end, in ns of CLOCK_MONOTONIC."""
 
     start_ns: int
     end_ns: int
-    metrics: dict[str, float] = field(default_factory=dict)
-    outputs: tuple[tuple[str, bytes, bytes, int, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """An operation failed, or (`operation_ok`) was done and what it gave cannot be used."""
+class Trouble:
+    """Why an operation is no success: a short stable `kind`, and what the engine or tool really said.
+
+    With `operation_ok` the operation itself was done, and what it gave cannot be used.
+    """
 
     kind: str
     message: str
     start_ns: int
     end_ns: int
     operation_ok: bool = False
-    outputs: tuple[tuple[str, bytes, bytes, int, bool], ...] = ()
+    outputs: Outputs = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Aborted:
-    """The job was called off while an operation was under way, or before the first."""
+class Script:
+    """A treatment's operations, looked at once: which of them make a container and which take it away."""
 
-    now_ns: int
+    __slots__ = ("effects", "length", "operations")
 
-
-@dataclass(frozen=True, slots=True)
-class Tidied:
-    """The container is gone, or `problem` says why it is not."""
-
-    now_ns: int
-    problem: str | None = None
-
-
-Event: TypeAlias = Succeeded | Failed | Aborted | Tidied
-
-
-@dataclass(frozen=True, slots=True)
-class Perform:
-    """Do the operation at this position of the script."""
-
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tidy:
-    """Remove the job's container, if there is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The job is over."""
-
-    report: JobReport
-
-
-Action: TypeAlias = Perform | Tidy | Finish
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.operations = tuple(operations)
+        self.length = len(self.operations)
+        made = {"create": True, "run": True, "remove": False}
+        self.effects = tuple(made.get(operation.kind) for operation in self.operations)
 
 
 class JobMachine:
-    """One job under way. `begin` gives the first action, `handle` each next one."""
+    """One job under way. `begin` gives the first step, every other method the one that follows."""
 
-    __slots__ = ("_container", "_over", "_position", "_report", "_script", "_tidying")
+    __slots__ = ("_container", "_position", "_script", "report")
 
-    def __init__(self, script: Sequence[Operation], now_ns: int) -> None:
+    def __init__(self, script: Script, now_ns: int) -> None:
         self._script = script
         self._position = 0
         self._container = False
-        self._tidying = False
-        self._over = False
-        self._report = JobReport(Outcome.DONE, now_ns, now_ns)
+        self.report = JobReport(Outcome.DONE, now_ns, now_ns)
 
-    def begin(self) -> Action:
-        """Return the first action."""
-        return self._next()
+    def begin(self) -> Step:
+        """Return the first step."""
+        return 0 if self._script.length else self._end()
 
-    def handle(self, event: Event) -> Action:
-        """Take in what came of the last action; return the next. Raises `ProtocolError` out of order."""
-        if self._over or self._tidying != isinstance(event, Tidied):
-            raise ProtocolError(f"{event} does not follow in a job that is {self._state()}")
-        match event:
-            case Succeeded():
-                return self._succeeded(event)
-            case Failed():
-                return self._failed(event)
-            case Aborted():
-                self._report.outcome = Outcome.ABORTED
-                self._report.end_ns = max(self._report.end_ns, event.now_ns)
-                return self._tidy()
-            case Tidied():
-                return self._tidied(event)
+    def succeeded(self, done: Stamped) -> Step:
+        """Take in that the operation was done, with its own stamps."""
+        position, start_ns, end_ns = self._position, done.start_ns, done.end_ns
+        if position < 0:
+            raise self._out_of_order("success")
+        report = self.report
+        if not position:
+            report.start_ns = start_ns
+        report.end_ns = end_ns
+        report.operations.append((position, True, start_ns, end_ns - start_ns))
+        effect = self._script.effects[position]
+        if effect is not None:
+            self._container = effect
+        position += 1
+        if position < self._script.length:
+            self._position = position
+            return position
+        return self._tidy() if self._container else self._end()
 
-    def _state(self) -> str:
-        return "over" if self._over else "being tidied" if self._tidying else f"at operation {self._position}"
-
-    def _succeeded(self, event: Succeeded) -> Action:
-        self._record(True, event.start_ns, event.end_ns)
-        report = self._report
-        if event.metrics:
-            report.metrics.update(event.metrics)
-        if event.outputs:
-            report.outputs += event.outputs
-        kind = self._script[self._position].kind
-        if kind in ("create", "run"):
-            self._container = True
-        elif kind == "remove":
-            self._container = False
-        self._position += 1
-        return self._next()
-
-    def _failed(self, event: Failed) -> Action:
-        self._record(event.operation_ok, event.start_ns, event.end_ns)
-        operation = self._script[self._position]
+    def failed(self, trouble: Trouble) -> Step:
+        """Take in that the operation failed, or that what it gave cannot be used."""
+        position = self._position
+        if position < 0:
+            raise self._out_of_order("failure")
+        report = self.report
+        if not position:
+            report.start_ns = trouble.start_ns
+        report.end_ns = max(report.end_ns, trouble.end_ns)
+        report.operations.append(
+            (position, trouble.operation_ok, trouble.start_ns, trouble.end_ns - trouble.start_ns)
+        )
+        report.outcome = Outcome.FAILED
+        report.outputs += trouble.outputs
+        report.error = (self._script.operations[position].name, trouble.kind, trouble.message)
         # A create or run that failed may have left something behind; removing what is not there does no harm.
-        self._container = True
-        self._report.outcome = Outcome.FAILED
-        self._report.outputs += event.outputs
-        self._report.error = (operation.name, event.kind, event.message)
         return self._tidy()
 
-    def _tidied(self, event: Tidied) -> Action:
-        if event.problem is not None:
+    def aborted(self, now_ns: int) -> Step:
+        """Take in that the job was called off (at `now_ns`) while an operation was under way."""
+        if self._position < 0:
+            raise self._out_of_order("abort")
+        self.report.outcome = Outcome.ABORTED
+        self.report.end_ns = max(self.report.end_ns, now_ns)
+        return self._tidy()
+
+    def tidied(self, problem: str | None = None) -> Step:
+        """Take in that the container is gone, or why it is not."""
+        if self._position != TIDY:
+            raise self._out_of_order("clean-up")
+        report = self.report
+        if problem is not None:
             # The job did what it was asked, yet left something: that is no clean measurement.
-            if self._report.outcome is Outcome.DONE:
-                self._report.outcome = Outcome.FAILED
-            if self._report.error is None:
-                self._report.error = ("clean-up", "engine", event.problem)
-        return self._finish()
+            if report.outcome is Outcome.DONE:
+                report.outcome = Outcome.FAILED
+            if report.error is None:
+                report.error = ("clean-up", "engine", problem)
+        return self._end()
 
-    def _record(self, ok: bool, start_ns: int, end_ns: int) -> None:  # noqa: FBT001  a column, not a switch
-        report = self._report
-        if not report.operations:
-            report.start_ns = start_ns
-        report.operations.append((self._position, ok, start_ns, end_ns - start_ns))
-        report.end_ns = max(report.end_ns, end_ns)
+    def _tidy(self) -> Step:
+        self._position = TIDY
+        return TIDY
 
-    def _next(self) -> Action:
-        if self._position < len(self._script):
-            return Perform(self._position)
-        return self._tidy() if self._container else self._finish()
+    def _end(self) -> Step:
+        self._position = OVER
+        return OVER
 
-    def _tidy(self) -> Action:
-        self._tidying = True
-        return Tidy()
-
-    def _finish(self) -> Finish:
-        self._over = True
-        return Finish(self._report)
+    def _out_of_order(self, event: str) -> ProtocolError:
+        states = {TIDY: "being tidied", OVER: "over"}
+        return ProtocolError(f"{event} of a job that is {states.get(self._position, f'at step {self._position}')}")

@@ -13,9 +13,10 @@ from typing import Final
 from gevent import sleep as gevent_sleep
 
 from bench_common.errors import ParseError
+from bench_common.records import JobReport
 from bench_common.spec import ContainerSettings, Guest, Operation, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
-from bench_worker.job import Failed, Succeeded
+from bench_worker.job import Script, Trouble
 from workloads.base import Workload
 from workloads.script import CLEAN_UP_S, IDLE_COMMAND, operation_limit_s, script_of
 
@@ -42,15 +43,15 @@ class Performer:
     ) -> None:
         self.engine = engine
         self.treatment = treatment
-        self.script = script_of(treatment)
+        self.script = Script(script_of(treatment))
         self._free = free
         self._workload = workload
         self.settings = self._settings()
-        self._limits = [operation_limit_s(operation, treatment) for operation in self.script]
+        self._limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
         job = treatment.job
         steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
         self._parsed = frozenset(step.name for step in steps if step.parse)
-        kinds = [operation.kind for operation in self.script]
+        kinds = [operation.kind for operation in self.script.operations]
         self._told_to_end = {"stop", "kill"} & set(kinds)
         verbs: dict[str, Callable[[Container, Operation, float], Done]] = {
             "create": lambda c, _, t: engine.create(c, timeout_s=t),
@@ -67,23 +68,27 @@ class Performer:
             "sleep": self._sleep,
         }
         self._verbs = [verbs[kind] for kind in kinds]
-        self._guest_step = [bool(operation.argv) and workload is not None for operation in self.script]
+        self._guest_step = [bool(operation.argv) and workload is not None for operation in self.script.operations]
 
-    def perform(self, container: Container, position: int) -> Succeeded | Failed:
-        """Do the operation at `position` of the script; never raises for what an engine or a tool does."""
-        operation = self.script[position]
+    def perform(self, container: Container, position: int, report: JobReport) -> Done | Trouble:
+        """Do the operation at `position` of the script; never raises for what an engine or a tool does.
+
+        Metrics and raw output of a guest's step that succeeded go into `report`.
+        """
+        operation = self.script.operations[position]
         try:
             done = self._verbs[position](container, operation, self._limits[position])
         except OperationFailed as failure:
-            return Failed(failure.kind, str(failure)[:MESSAGE_LIMIT], failure.start_ns, failure.end_ns)
+            return Trouble(failure.kind, str(failure)[:MESSAGE_LIMIT], failure.start_ns, failure.end_ns)
         if self._free:
-            return Succeeded(done.start_ns, done.end_ns)
+            return done
         if self._guest_step[position]:
-            return self._judge_guest(container, operation, done)
-        if done.exit_code and not (self._told_to_end and done.exit_code in ENDED_BY_SIGNAL):
+            return self._judge_guest(container, operation, done, report)
+        told_to_end = self._told_to_end and done.exit_code in ENDED_BY_SIGNAL
+        if done.oom_killed or (done.exit_code and not told_to_end):
             kind, text = _exit_problem(operation, done, done)
-            return Failed(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")
-        return Succeeded(done.start_ns, done.end_ns)
+            return Trouble(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")
+        return done
 
     def tidy(self, container: Container) -> str | None:
         """Remove the container, if there is one; return what went wrong."""
@@ -98,7 +103,7 @@ class Performer:
         settings = self.treatment.container
         if self._workload is None:
             return settings
-        own = [operation.argv for operation in self.script if operation.kind == "wait" and operation.argv]
+        own = [step.argv for step in self.script.operations if step.kind == "wait" and step.argv]
         return replace(settings, command=own[0] if own else IDLE_COMMAND)
 
     def _sleep(self, _container: Container, operation: Operation, _timeout_s: float) -> Done:
@@ -107,7 +112,9 @@ class Performer:
             gevent_sleep(operation.seconds or 0.0)
         return Done(start, monotonic_ns())
 
-    def _judge_guest(self, container: Container, operation: Operation, done: Done) -> Succeeded | Failed:
+    def _judge_guest(
+        self, container: Container, operation: Operation, done: Done, report: JobReport
+    ) -> Done | Trouble:
         """Fetch what the step printed, and decide whether it is a result."""
         stamps = (done.start_ns, done.end_ns)
         printed = done
@@ -116,25 +123,28 @@ class Performer:
                 printed = self.engine.logs(container, limit_bytes=OUTPUT_LIMIT, timeout_s=self.treatment.timeout_s)
             except OperationFailed as failure:
                 if not done.exit_code:
-                    return Failed("output", f"its output could not be read: {failure}", *stamps, operation_ok=True)
+                    return Trouble("output", f"its output could not be read: {failure}", *stamps, operation_ok=True)
                 printed = NO_OUTPUT
         code = done.exit_code or 0
         output = (operation.name, printed.stdout, printed.stderr, code, printed.truncated)
         if code or done.oom_killed:
             kind, text = _exit_problem(operation, done, printed)
-            return Failed(kind, text, *stamps, outputs=(output,))
+            return Trouble(kind, text, *stamps, outputs=(output,))
         if operation.name not in self._parsed or self._workload is None:
-            return Succeeded(*stamps, outputs=(output,))
+            report.outputs.append(output)
+            return done
         if printed.truncated:
             text = f"its output is larger than {OUTPUT_LIMIT} bytes, and was cut"
-            return Failed("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
+            return Trouble("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
             metrics = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
         except ParseError as error:
             said = _last_words(printed)
             text = f"{error} (the tool said: {said})" if said else str(error)
-            return Failed("parse-error", text[:MESSAGE_LIMIT], *stamps, operation_ok=True, outputs=(output,))
-        return Succeeded(*stamps, metrics=metrics, outputs=(output,))
+            return Trouble("parse-error", text[:MESSAGE_LIMIT], *stamps, operation_ok=True, outputs=(output,))
+        report.outputs.append(output)
+        report.metrics.update(metrics)
+        return done
 
 
 def _exit_problem(operation: Operation, done: Done, printed: Done) -> tuple[str, str]:

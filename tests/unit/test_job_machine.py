@@ -7,20 +7,22 @@ from hypothesis import strategies as st
 from bench_common.errors import ProtocolError
 from bench_common.records import Outcome
 from bench_common.spec import Operation
-from bench_worker.job import Aborted, Failed, Finish, JobMachine, Perform, Succeeded, Tidied, Tidy
+from bench_worker.engines.base import Done
+from bench_worker.job import OVER, TIDY, JobMachine, Script, Trouble
 
 
 def machine(*kinds):
-    return JobMachine([Operation(kind, kind) for kind in kinds], now_ns=5)
+    return JobMachine(Script([Operation(kind, kind) for kind in kinds]), now_ns=5)
 
 
 def test_a_job_that_removes_its_container_is_done_without_tidying():
     """create, start, remove: three operations, one outcome, nothing left to tidy."""
     job = machine("create", "start", "remove")
-    assert job.begin() == Perform(0)
-    assert job.handle(Succeeded(10, 20)) == Perform(1)
-    assert job.handle(Succeeded(20, 25)) == Perform(2)
-    report = job.handle(Succeeded(30, 41)).report
+    assert job.begin() == 0
+    assert job.succeeded(Done(10, 20)) == 1
+    assert job.succeeded(Done(20, 25)) == 2
+    assert job.succeeded(Done(30, 41)) == OVER
+    report = job.report
     assert (report.outcome, report.start_ns, report.end_ns) == (Outcome.DONE, 10, 41)
     assert report.operations == [(0, True, 10, 10), (1, True, 20, 5), (2, True, 30, 11)]
 
@@ -29,97 +31,114 @@ def test_a_container_that_the_script_leaves_is_tidied_and_not_timed():
     """Clean-up that is not part of the script is no operation."""
     job = machine("run")
     job.begin()
-    assert job.handle(Succeeded(10, 20)) == Tidy()
-    report = job.handle(Tidied(99)).report
-    assert (report.outcome, report.end_ns, len(report.operations)) == (Outcome.DONE, 20, 1)
+    assert job.succeeded(Done(10, 20)) == TIDY
+    assert job.tidied() == OVER
+    assert (job.report.outcome, job.report.end_ns, len(job.report.operations)) == (Outcome.DONE, 20, 1)
 
 
 def test_after_a_failure_nothing_more_is_tried():
     """The failed operation keeps its time apart, its container is removed, the job has failed."""
     job = machine("create", "start", "remove")
     job.begin()
-    job.handle(Succeeded(10, 20))
-    assert job.handle(Failed("engine", "no such thing", 20, 30)) == Tidy()
-    report = job.handle(Tidied(40)).report
-    assert report.outcome is Outcome.FAILED
-    assert report.operations == [(0, True, 10, 10), (1, False, 20, 10)]
-    assert report.error == ("start", "engine", "no such thing")
+    job.succeeded(Done(10, 20))
+    assert job.failed(Trouble("engine", "no such thing", 20, 30)) == TIDY
+    assert job.tidied() == OVER
+    assert job.report.outcome is Outcome.FAILED
+    assert job.report.operations == [(0, True, 10, 10), (1, False, 20, 10)]
+    assert job.report.error == ("start", "engine", "no such thing")
 
 
 def test_an_operation_can_be_done_and_its_job_failed():
     """A guest that ran, but whose output is no result, has a good operation and a failed job."""
     job = machine("create")
     job.begin()
-    job.handle(Failed("parse-error", "line 3", 10, 20, operation_ok=True))
-    report = job.handle(Tidied(30)).report
-    assert (report.outcome, report.operations) == (Outcome.FAILED, [(0, True, 10, 10)])
+    output = ("run", b"out", b"", 0, False)
+    job.failed(Trouble("parse-error", "line 3", 10, 20, operation_ok=True, outputs=(output,)))
+    job.tidied()
+    assert (job.report.outcome, job.report.operations) == (Outcome.FAILED, [(0, True, 10, 10)])
+    assert job.report.outputs == [output]
 
 
 def test_an_aborted_job_is_tidied():
     """Whatever was under way may have made a container."""
     job = machine("create", "start")
     job.begin()
-    assert job.handle(Aborted(50)) == Tidy()
-    assert job.handle(Tidied(60)).report.outcome is Outcome.ABORTED
+    assert job.aborted(50) == TIDY
+    assert job.tidied() == OVER
+    assert (job.report.outcome, job.report.end_ns) == (Outcome.ABORTED, 50)
 
 
 def test_a_container_that_cannot_be_removed_fails_its_job():
     """A job that leaves something behind is no clean measurement."""
     job = machine("run")
     job.begin()
-    job.handle(Succeeded(10, 20))
-    report = job.handle(Tidied(30, "device busy")).report
-    assert (report.outcome, report.error) == (Outcome.FAILED, ("clean-up", "engine", "device busy"))
+    job.succeeded(Done(10, 20))
+    job.tidied("device busy")
+    assert (job.report.outcome, job.report.error) == (Outcome.FAILED, ("clean-up", "engine", "device busy"))
 
 
 def test_the_first_failure_is_the_one_that_is_told():
     """A failing clean-up does not hide why the job failed."""
     job = machine("run")
     job.begin()
-    job.handle(Failed("image-missing", "no image", 10, 20))
-    assert job.handle(Tidied(30, "device busy")).report.error == ("run", "image-missing", "no image")
+    job.failed(Trouble("image-missing", "no image", 10, 20))
+    job.tidied("device busy")
+    assert job.report.error == ("run", "image-missing", "no image")
 
 
-def test_metrics_and_outputs_come_with_the_report():
-    """What a step gave is in the report of its job."""
-    job = machine("create")
-    job.begin()
-    output = ("run", b"out", b"", 0, False)
-    job.handle(Succeeded(1, 2, metrics={"events_per_second": 9.5}, outputs=(output,)))
-    report = job.handle(Tidied(3)).report
-    assert (report.metrics, report.outputs) == ({"events_per_second": 9.5}, [output])
+def test_a_job_without_operations_is_over_at_once():
+    """Nothing to do is done."""
+    job = machine()
+    assert job.begin() == OVER
+    assert job.report.outcome is Outcome.DONE
 
 
-def test_events_out_of_order_raise_with_the_story():
-    """A shell that gets the order wrong is told so."""
+@pytest.mark.parametrize(
+    ("before", "event", "state"),
+    [
+        ([], lambda job: job.tidied(), "at step 0"),
+        ([lambda job: job.aborted(9)], lambda job: job.succeeded(Done(1, 2)), "being tidied"),
+        ([lambda job: job.aborted(9)], lambda job: job.aborted(10), "being tidied"),
+        ([lambda job: job.aborted(9), lambda job: job.tidied()], lambda job: job.tidied(), "over"),
+        (
+            [lambda job: job.succeeded(Done(1, 2)), lambda job: job.tidied()],
+            lambda job: job.failed(Trouble("engine", "x", 1, 2)),
+            "over",
+        ),
+    ],
+)
+def test_events_out_of_order_raise_with_the_story(before, event, state):
+    """A shell that gets the order wrong is told so, and what state the job was in."""
     job = machine("run")
     job.begin()
-    with pytest.raises(ProtocolError, match="at operation 0"):
-        job.handle(Tidied(3))
+    for earlier in before:
+        earlier(job)
+    with pytest.raises(ProtocolError, match=state):
+        event(job)
 
 
 @given(st.lists(st.sampled_from(["create", "start", "exec", "stop", "remove", "sleep"]), min_size=1), st.data())
 def test_every_history_ends_once_and_leaves_nothing(kinds, data):
     """Whatever each step gives, the job ends, with one outcome, and a made container was removed or tidied."""
     job = machine(*kinds)
-    action, container, steps = job.begin(), False, 0
-    while not isinstance(action, Finish):
+    step, container, steps = job.begin(), False, 0
+    while step != OVER:
         steps += 1
-        assert steps < 2 * len(kinds) + 4
-        if isinstance(action, Tidy):
+        assert steps <= len(kinds) + 1
+        if step == TIDY:
             container = False
-            action = job.handle(Tidied(100))
+            step = job.tidied()
             continue
-        kind = kinds[action.position]
+        kind = kinds[step]
         choice = data.draw(st.sampled_from(["ok", "ok", "ok", "fail", "abort"]))
         if choice == "ok":
             container = (container or kind == "create") and kind != "remove"
-            action = job.handle(Succeeded(1, 2))
+            step = job.succeeded(Done(1, 2))
         elif choice == "fail":
-            action = job.handle(Failed("engine", "x", 1, 2))
+            step = job.failed(Trouble("engine", "x", 1, 2))
         else:
-            action = job.handle(Aborted(3))
+            step = job.aborted(3)
     assert not container
-    assert action.report.outcome in (Outcome.DONE, Outcome.FAILED, Outcome.ABORTED)
+    assert job.report.outcome in (Outcome.DONE, Outcome.FAILED, Outcome.ABORTED)
     with pytest.raises(ProtocolError):
-        job.handle(Succeeded(1, 2))
+        job.succeeded(Done(1, 2))

@@ -1,0 +1,203 @@
+"""The crew: orders in, reports out, whatever an engine does. On a fake engine, without sockets."""
+
+import gevent
+import pytest
+
+from bench_common.errors import EngineUnavailable
+from bench_common.messages import decode
+from bench_common.records import Outcome
+from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
+from bench_master.run.results import unpack
+from bench_worker.crew import Assignment, Crew
+from bench_worker.engines.base import Done, OperationFailed
+from bench_worker.engines.noop import NoopEngine
+from bench_worker.outbox import Outbox
+
+
+class FakeEngine(NoopEngine):
+    """Counts what is there, and does what the test says at an operation."""
+
+    def __init__(self, options, behave=None):
+        super().__init__(options)
+        self.behave = behave or {}
+        self.there = set()
+        self.most_at_once = 0
+
+    def create(self, container, *, timeout_s):
+        self.there.add(container.name)
+        self.most_at_once = max(self.most_at_once, len(self.there))
+        return self.acted("create", container)
+
+    def exec(self, container, argv, *, timeout_s):
+        return self.acted("exec", container)
+
+    def wait(self, container, *, timeout_s):
+        return self.acted("wait", container)
+
+    def remove(self, container, *, timeout_s):
+        done = self.acted("remove", container)
+        self.there.discard(container.name)
+        return done
+
+    def acted(self, what, container):
+        act = self.behave.get(what)
+        return (act and act(container)) or Done(1, 2, exit_code=0)
+
+
+class Scene:
+    """A crew on a fake engine, and what came out of it."""
+
+    def __init__(self, *kinds, slots=4, behave=None, keep=False, unavailable=False):
+        self.frames = []
+        self.outbox = Outbox(1, lambda frame: self.frames.append(frame) or True)
+        self.engine = None
+
+        def open_engine(_name, options):
+            if unavailable:
+                raise EngineUnavailable("the engine does not answer")
+            self.engine = FakeEngine(options, behave)
+            return self.engine
+
+        assignment = Assignment("run", "w", slots, noop=False, keep=keep, allow_host_mounts=False)
+        self.crew = Crew(assignment, self.outbox, open_engine)
+        operations = tuple(Operation(kind, kind, argv=("x",) if kind == "exec" else ()) for kind in kinds)
+        self.crew.define(Treatment(0, {}, None, "fake", Lifecycle(operations), ContainerSettings(image="i")))
+
+    def order(self, count):
+        self.crew.take([(ticket, 0, 0, 0, 0) for ticket in range(count)])
+
+    def settle(self, seconds=5.0):
+        with gevent.Timeout(seconds):
+            while not self.crew.idle:
+                gevent.sleep(0.001)
+            gevent.sleep(0)
+
+    def batches(self):
+        import numpy as np
+
+        counts = np.array([99], np.int64)
+        messages = [decode(frame, sender="worker", lane="results") for frame in self.frames]
+        return [unpack(message, counts, 1) for message in messages]
+
+    def outcomes(self):
+        rows = [row for batch in self.batches() for row in batch.jobs[["ticket", "outcome"]].tolist()]
+        return {ticket: Outcome(outcome) for ticket, outcome in rows}
+
+    def errors(self):
+        return [(error.operation, error.kind, error.message) for batch in self.batches() for error in batch.errors]
+
+
+def fails(kind="engine", message="no"):
+    def act(_container):
+        raise OperationFailed(kind, message, start_ns=1, end_ns=5)
+
+    return act
+
+
+def test_every_order_gives_one_report_and_never_more_than_the_slots_run():
+    """Twenty orders on four slots: twenty reports, at most four containers at once, none left."""
+    scene = Scene("create", "exec", "remove", behave={"exec": lambda _: gevent.sleep(0.001)})
+    scene.order(20)
+    scene.settle()
+    assert scene.outcomes() == dict.fromkeys(range(20), Outcome.DONE)
+    assert scene.engine.most_at_once == 4
+    assert not scene.engine.there
+
+
+def test_a_failed_operation_fails_its_job_and_not_the_next():
+    """The container is removed, the reason is told, the slot goes on."""
+    scene = Scene("create", "exec", "remove", behave={"exec": fails("timeout", "took too long")}, slots=1)
+    scene.order(2)
+    scene.settle()
+    assert set(scene.outcomes().values()) == {Outcome.FAILED}
+    assert scene.errors() == [("exec", "timeout", "took too long")] * 2
+    assert not scene.engine.there
+
+
+@pytest.mark.parametrize(("what", "code"), [("exec", 1), ("wait", 3)])
+def test_an_exit_code_is_a_failure(what, code):
+    """A command that ends with another code than 0 has failed, and says so."""
+    scene = Scene("create", what, "remove", behave={what: lambda _: Done(1, 2, exit_code=code, stderr=b"bad thing")})
+    scene.order(1)
+    scene.settle()
+    operation, kind, message = scene.errors()[0]
+    assert (operation, kind) == (what, "exit-code")
+    assert f"exit code {code}" in message
+
+
+def test_a_command_that_was_told_to_end_has_not_failed():
+    """After stop or kill an exit by that signal is what was asked for."""
+    scene = Scene("create", "kill", "wait", "remove", behave={"wait": lambda _: Done(1, 2, exit_code=137)})
+    scene.order(1)
+    scene.settle()
+    assert scene.outcomes() == {0: Outcome.DONE}
+
+
+def test_death_for_want_of_memory_is_a_failure_even_then():
+    """A container that the kernel killed is no success, whatever the script was going to do to it."""
+    behave = {"wait": lambda _: Done(1, 2, exit_code=137, oom_killed=True)}
+    scene = Scene("create", "wait", "kill", "remove", behave=behave)
+    scene.order(1)
+    scene.settle()
+    assert scene.errors()[0][1] == "oom-killed"
+
+
+def test_a_fault_inside_an_engine_is_a_failed_operation(caplog):
+    """A bug in an engine costs its job, not the slot."""
+    scene = Scene("create", "exec", "remove", behave={"exec": lambda _: {}["missing"]}, slots=1)
+    scene.order(3)
+    scene.settle()
+    assert list(scene.outcomes().values()) == [Outcome.FAILED] * 3
+    assert scene.errors()[0][:2] == ("exec", "internal")
+    assert not scene.engine.there
+    assert "broke its engine" in caplog.text
+
+
+def test_an_engine_that_cannot_be_opened_fails_each_job_with_the_reason():
+    """Jobs are never lost because an engine is not there."""
+    scene = Scene("create", unavailable=True)
+    scene.order(3)
+    scene.settle()
+    assert scene.errors() == [("worker", "unreachable", "the engine does not answer")] * 3
+
+
+def test_a_container_that_cannot_be_removed_is_told():
+    """A job that leaves something behind has failed, with what the engine said."""
+    scene = Scene("create", behave={"remove": fails("engine", "device busy")})
+    scene.order(1)
+    scene.settle()
+    assert scene.errors() == [("clean-up", "engine", "device busy")]
+
+
+def test_keep_leaves_what_the_job_left():
+    """With --keep the worker does not tidy up."""
+    scene = Scene("create", keep=True)
+    scene.order(1)
+    scene.settle()
+    assert scene.outcomes() == {0: Outcome.DONE}
+    assert len(scene.engine.there) == 1
+
+
+def test_abort_ends_what_runs_and_what_waits():
+    """Running jobs are interrupted and tidied up, waiting ones end at once, all as aborted."""
+    scene = Scene("create", "exec", "remove", slots=2, behave={"exec": lambda _: gevent.sleep(60)})
+    scene.order(5)
+    gevent.sleep(0.02)
+    assert scene.crew.running == 2
+    scene.crew.abort()
+    scene.settle()
+    assert scene.outcomes() == dict.fromkeys(range(5), Outcome.ABORTED)
+    assert not scene.engine.there
+
+
+def test_the_slots_go_on_after_an_abort():
+    """Jobs that come after an abort run as ever."""
+    scene = Scene("create", "exec", "remove", slots=2, behave={"exec": lambda _: gevent.sleep(60)})
+    scene.order(2)
+    gevent.sleep(0.02)
+    scene.crew.abort()
+    scene.settle()
+    scene.engine.behave = {}
+    scene.crew.take([(7, 0, 0, 0, 0)])
+    scene.settle()
+    assert scene.outcomes()[7] is Outcome.DONE
