@@ -8,6 +8,7 @@ import secrets
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -286,10 +287,11 @@ def _run_plan(scenario: Scenario, plan: Plan, stats: Path, arguments: argparse.N
             titles, names, plan.trials, scenario=scenario.name, planned=planned, started_ns=monotonic_ns(), noop=noop
         )
 
-    def open_journal(**callbacks: Any) -> Journal:
+    def open_journal(environments: Sequence[str], **callbacks: Any) -> Journal:
         stats.parent.mkdir(parents=True, exist_ok=True)
         argv = ["bench-master", *sys.argv[1:]]
-        return Journal(stats, build_header(scenario, plan, run_id=run_id, argv=argv, noop=noop), **callbacks)
+        header = build_header(scenario, plan, run_id=run_id, argv=argv, noop=noop, environments=environments)
+        return Journal(stats, header, **callbacks)
 
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
     with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure) as endpoints:
@@ -374,7 +376,7 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
             sys.stderr.write(f"report again: bench-master report-scenario -s {shlex.quote(str(result.stats))}\n")
     for reason in result.reasons:
         sys.stderr.write(f"bench-master: {reason}\n")
-    if result.status == "interrupted":
+    if result.status == "interrupted" and not result.unwritable:
         return int(ExitCode.INTERRUPTED)
     if result.status != "complete":
         return int(ExitCode.INFRASTRUCTURE)

@@ -22,8 +22,12 @@ def operation_names(treatment: Treatment) -> tuple[str, ...]:
     return tuple(operation.name for operation in script_of(treatment))
 
 
-def build_header(scenario: Scenario, plan: Plan, *, run_id: str, argv: Sequence[str], noop: bool) -> dict[str, Any]:
-    """Return the header block of a run that begins now."""
+def build_header(
+    scenario: Scenario, plan: Plan, *, run_id: str, argv: Sequence[str], noop: bool, environments: Sequence[str]
+) -> dict[str, Any]:
+    """Return the header block of a run that begins now, with workers in `environments`."""
+    # Where the scenario leaves the environment open, the workers that came are what a treatment ran in.
+    anywhere = "+".join(sorted(set(environments)))
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -45,14 +49,15 @@ def build_header(scenario: Scenario, plan: Plan, *, run_id: str, argv: Sequence[
         "versions": {"weighbridge": __version__, "python": platform.python_version()},
         "noop": noop,
         "sampling_interval_s": scenario.sampling_interval_s,
-        "treatments": [_treatment(treatment) for treatment in plan.treatments],
+        "treatments": [_treatment(treatment, anywhere) for treatment in plan.treatments],
         "trials": [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials],
     }
 
 
-def _treatment(treatment: Treatment) -> dict[str, Any]:
+def _treatment(treatment: Treatment, anywhere: str) -> dict[str, Any]:
     return {
         **treatment.to_wire(),
+        "labels": {"environment": treatment.environment or anywhere, **treatment.labels},
         "title": treatment.title,
         "operation_names": list(operation_names(treatment)),
         "metrics": _metrics(treatment),

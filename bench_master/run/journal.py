@@ -97,9 +97,8 @@ class Journal:
         arrived, self._arrived = self._arrived, []
         if self._broken:
             return
-        try:
-            gevent.get_hub().threadpool.apply(self._writer.flush)
-        except StatsFileError as error:
+        error = gevent.get_hub().threadpool.apply(self._flush)
+        if error is not None:
             self._broken = True
             self._failed(error)
             return
@@ -108,3 +107,11 @@ class Journal:
             batches.setdefault((number, epoch), []).append(sequence)
         for (number, epoch), sequences in batches.items():
             self._acknowledge(number, epoch, sequences)
+
+    def _flush(self) -> StatsFileError | None:
+        # Returned and not raised: a thread of the pool would print it with its traceback first.
+        try:
+            self._writer.flush()
+        except StatsFileError as error:
+            return error
+        return None

@@ -77,11 +77,15 @@ class Host:
 
 @dataclass(slots=True)
 class Result:
-    """How a run ended: its status, what was wrong, the stats file (None where nothing was begun)."""
+    """How a run ended: its status, what was wrong, the stats file (None where nothing was begun).
+
+    `unwritable`: the stats file could not be written to its end, so the run was called off by us, not by the user.
+    """
 
     status: act.RunStatus
     reasons: list[str] = field(default_factory=list)
     unusable: bool = False
+    unwritable: bool = False
     stats: Path | None = None
 
 
@@ -489,7 +493,11 @@ class Session:
     def _begin(self) -> None:
         """Open the stats file: from here on there is something to keep."""
         self._tally = self._make_tally(self._coordinator.planned_jobs())
-        self._journal = self._open_journal(acknowledge=self._acknowledge, failed=self._journal_failed)
+        self._journal = self._open_journal(
+            environments=[host.environment for host in self._hosts.values()],
+            acknowledge=self._acknowledge,
+            failed=self._journal_failed,
+        )
         for number, info in self._infos.items():
             host = self._hosts[number]
             engines = info.get("engines")
@@ -522,6 +530,7 @@ class Session:
 
     def _journal_failed(self, error: WeighbridgeError) -> None:
         """Call the run off: the stats file cannot be written any more, and nothing further would be kept."""
+        self._result.unwritable = True
         self._result.reasons.append(str(error))
         self._view.say(f"{error}; the run is called off")
         self.terminate()
