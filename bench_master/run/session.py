@@ -294,6 +294,10 @@ class Session:
         info = message["info"]
         # Who a worker is follows from its key where there is one, never from what it says.
         worker_id = identity or message["worker_id"]
+        if self._over.is_set() and self.locals is not None and worker_id in self.locals.ids:
+            # Never admitted, so nothing releases it; and the master waits for the end of its own workers.
+            self._say(peer, "stop", 0, exit=True)
+            return
         fitness = assess(
             self._plan.treatments,
             environment=message["environment"],
