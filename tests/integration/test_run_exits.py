@@ -1,0 +1,196 @@
+"""How a run ends: the exit code, and one clear message that says why."""
+
+import json
+import socket
+import time
+
+import pytest
+from weighing import NAP, Weighing, free_ports, require_images
+
+TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+def run_words(weighing, scenario, *flags):
+    """Return the words of a run that is told to say nothing but errors."""
+    return ("-q", "run-scenario", "-f", scenario, "-s", weighing.folder / "x.stats.gz", *flags)
+
+
+def complaint(ended, status):
+    """Return the one message of a quiet command that ended with `status`: it is all that was said."""
+    assert ended.status == status, ended.err
+    assert "Traceback" not in ended.err
+    assert ended.out == ""
+    lines = ended.err.splitlines()
+    assert lines == [f"bench-master: {line}" for line in ended.complaints]
+    assert lines
+    return "\n".join(ended.complaints)
+
+
+def test_a_good_run_ends_with_0_and_says_where_the_file_is(weighing):
+    """Exit code 0, the report on stdout, the stats file's place on stderr."""
+    run = weighing.run(weighing.scenario(job=TRUE, thresholds=["jobs.failed == 0"]))
+    assert run.out.startswith("Weighbridge report: weighing\n")
+    assert f"stats file: {run.stats}\n" in run.err
+    assert run.complaints == []
+
+
+def test_without_a_name_the_stats_file_gets_one(weighing):
+    """Without -s the file is a new one in weighbridge-results/, named after the scenario and the time."""
+    ended = weighing.master("run-scenario", "-f", weighing.scenario(job=TRUE), "--workers", 1, "--noop", "-R")
+    assert ended.status == 0, ended.err
+    (path,) = weighing.folder.glob("weighbridge-results/*")
+    assert path.name.startswith("weighing.noop.20")
+    assert path.name.endswith("Z.stats.gz")
+    assert f"stats file: weighbridge-results/{path.name}\n" in ended.err
+
+
+def test_a_missed_threshold_ends_with_1(weighing):
+    """A threshold that does not hold gives exit code 1, its figure and the demand, again from the stats file."""
+    scenario = weighing.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns", "jobs.failed == 0"])
+    run = weighing.run(scenario, "-R", status=1)
+    (said,) = run.complaints
+    assert said.startswith("threshold failed: ")
+    assert "operations.run.p95_s" in said
+    assert "wanted < 1e-09 s" in said
+    again = weighing.master("report-scenario", "-s", run.stats, "--csv")
+    assert (again.status, again.complaints) == (1, [said])
+
+
+def test_a_noop_run_is_not_held_against_thresholds(weighing):
+    """What a no-op run measures is the harness, so its thresholds decide nothing."""
+    run = weighing.run(weighing.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns"]), "--noop", "-R")
+    assert run.complaints == []
+
+
+def test_scenario_errors_end_with_2_all_at_once(weighing):
+    """All errors of a scenario are told at once, each with its place, and nothing is begun."""
+    path = weighing.folder / "bad.yaml"
+    path.write_text("name: bad\nrepaets: 2\nengines: [native]\njob:\n  operations: [run, wiat, remove]\n")
+    ended = weighing.master(*run_words(weighing, path, "--workers", 1))
+    said = complaint(ended, 2).splitlines()
+    assert [line.split(": ")[0] for line in said] == [f"{path}:2:1", f"{path}:5:21"]
+    assert "did you mean 'repeats'?" in said[0]
+    assert "did you mean 'wait'?" in said[1]
+    assert not (weighing.folder / "x.stats.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--set", "repaets=9"), "--set repaets=9: unknown key 'repaets' in the scenario (did you mean 'repeats'?)"),
+        (("--workers", "0", "--expect", "0"), "nobody would run the jobs"),
+        (("-r", "soon"), "--run-seconds soon: "),
+        (("-r", "0"), "--run-seconds 0: "),
+        (("--worker-timeout", "-1"), "--worker-timeout -1: "),
+        (("--pctile", "100"), "--pctile 100"),
+        (("--zmq-bind-ip", "0.0.0.0"), "bench-master keygen --worker NAME"),
+    ],
+)
+def test_usage_errors_end_with_2(weighing, flags, expected):
+    """A wrong flag or override is told by its name, with what was expected or what to do, and nothing is begun."""
+    control, results, work = free_ports(3)
+    ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+    ended = weighing.master(*run_words(weighing, weighing.scenario(), *ports, *flags))
+    assert expected in complaint(ended, 2)
+    assert not (weighing.folder / "x.stats.gz").exists()
+
+
+def test_an_address_of_another_host_ends_with_2(weighing):
+    """An address that is not of this host is told as such, after the warning that --insecure always prints."""
+    flags = ("--zmq-bind-ip", "203.0.113.7", "--insecure")
+    ended = weighing.master(*run_words(weighing, weighing.scenario(), *flags))
+    assert ended.status == 2
+    assert ended.err.startswith("--insecure: 203.0.113.7 is open to everybody who can reach it")
+    (said,) = ended.complaints
+    assert said.startswith("--zmq-bind-ip 203.0.113.7: not an address of this host")
+
+
+def test_a_stats_file_is_never_overwritten(weighing):
+    """A run refuses to write where a file is, and leaves it as it was."""
+    there = weighing.folder / "x.stats.gz"
+    there.write_text("precious")
+    said = complaint(weighing.master(*run_words(weighing, weighing.scenario(), "--workers", 1)), 2)
+    assert str(there) in said
+    assert "never overwritten" in said
+    assert there.read_text() == "precious"
+
+
+def test_what_an_engine_cannot_enforce_ends_with_2(weighing):
+    """A memory limit on plain processes is refused before anything runs, with the engine and the setting."""
+    scenario = weighing.scenario(job=TRUE, container={"memory": "64MiB"})
+    began = time.monotonic()
+    said = complaint(weighing.master(*run_words(weighing, scenario, "--workers", 1)), 2)
+    assert "native" in said
+    assert "memory" in said
+    assert time.monotonic() - began < 15
+    assert not (weighing.folder / "x.stats.gz").exists()
+
+
+def test_no_worker_ends_with_3(weighing):
+    """Where no worker comes the run gives up in time, says how many came, and leaves no file."""
+    control, results, work = free_ports(3)
+    ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+    began = time.monotonic()
+    ended = weighing.master(*run_words(weighing, weighing.scenario(), "--worker-timeout", "1s", *ports))
+    assert time.monotonic() - began < 15
+    assert "0 of 1 worker" in complaint(ended, 3)
+    assert not (weighing.folder / "x.stats.gz").exists()
+
+
+def test_a_taken_port_ends_with_3(weighing):
+    """A master whose port somebody else listens at says so, and by which flag to choose another."""
+    control, results, work = free_ports(3)
+    ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+    with socket.create_server(("127.0.0.1", control)):
+        ended = weighing.master(*run_words(weighing, weighing.scenario(), "--worker-timeout", "1s", *ports))
+    said = complaint(ended, 3)
+    assert f"port {control} of 127.0.0.1 is taken" in said
+    assert "--zmq-control-port" in said
+
+
+@pytest.mark.docker
+def test_a_missing_image_fails_every_job_with_the_engines_words(weighing):
+    """Every job fails with what the engine really said, each once in the file, and the run ends with 3."""
+    require_images().close()
+    name = "weighbridge-test/no-such-image:none"
+    scenario = weighing.scenario(
+        engines=["docker"], repeats=2, job={**NAP, "container": {"image": name, "network": "none"}}
+    )
+    run = weighing.run(scenario, status=3)
+    assert run.outcomes() == {"failed": 2}
+    for job in run.jobs:
+        assert job["error"]["operation"] == "run"
+        assert name in json.dumps(job["error"])
+    assert name in run.out
+    assert run.complaints == ["no job was done in 1 of 1 treatments"]
+
+
+def test_debug_shows_the_traceback(weighing):
+    """With --debug the same message comes with the traceback of where it was raised."""
+    ended = weighing.master("--debug", *run_words(weighing, weighing.folder / "nowhere.yaml", "--workers", 1))
+    assert ended.status == 2
+    assert ended.err.startswith("Traceback (most recent call last):\n")
+    (said,) = ended.complaints
+    assert "nowhere.yaml" in said
+    plain = weighing.master(*run_words(weighing, weighing.folder / "nowhere.yaml", "--workers", 1))
+    assert complaint(plain, 2) == said
+
+
+def test_a_dry_run_touches_nothing(weighing):
+    """The plan is printed without a file, a worker, a port or an engine, and fits in 80 columns."""
+    job = {**NAP, "container": {"image": "nowhere/none", "command": "true"}}
+    scenario = weighing.scenario(engines=["docker", "native"], repeats=2, job=job)
+    before = sorted(path for path in weighing.folder.rglob("*") if "program-" not in str(path))
+    ended = weighing.master("run-scenario", "-f", scenario, "--dry-run", "--workers", 1, "--seed", 3)
+    assert (ended.status, ended.err) == (0, "")
+    assert sorted(path for path in weighing.folder.rglob("*") if "program-" not in str(path)) == before
+    assert "2 treatments, 4 trials, 4 jobs" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+    again = weighing.master("run-scenario", "-f", scenario, "--dry-run", "--workers", 1, "--seed", 3)
+    assert again.out == ended.out
