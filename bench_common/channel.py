@@ -21,6 +21,8 @@ from bench_common.messages import MAX_FRAME
 log = logging.getLogger(__name__)
 
 READ = 1
+# pyzmq's constants are enums, and slow to compute with.
+NOBLOCK, POLLIN, POLLOUT, EVENTS = int(zmq.NOBLOCK), int(zmq.POLLIN), int(zmq.POLLOUT), int(zmq.EVENTS)
 Frames = list[zmq.Frame]
 Receiver = Callable[[list[Frames]], None]
 
@@ -82,9 +84,9 @@ class Channel:
             return True
         try:
             if len(frames) == 1:
-                self._socket.send(frames[0], zmq.NOBLOCK, copy=True)
+                self._socket.send(frames[0], NOBLOCK, copy=True)
             else:
-                self._socket.send_multipart(frames, zmq.NOBLOCK)
+                self._socket.send_multipart(frames, NOBLOCK)
         except zmq.Again:
             self._queue.append(list(frames))
         except zmq.ZMQError as error:
@@ -102,7 +104,7 @@ class Channel:
         self._watcher.close()
         for frames in self._queue:
             with contextlib.suppress(zmq.ZMQError):
-                self._socket.send_multipart(frames, zmq.NOBLOCK)
+                self._socket.send_multipart(frames, NOBLOCK)
         self._socket.close(linger=linger_ms)
 
     def _on_edge(self) -> None:
@@ -123,9 +125,9 @@ class Channel:
 
     def _something_to_do(self) -> bool:
         # Asking takes the edge away, for sending as well as for receiving: both answers must be acted on.
-        events = cast("int", self._socket.getsockopt(zmq.EVENTS))
-        readable = bool(events & zmq.POLLIN) and self._receiver is not None
-        return readable or (bool(events & zmq.POLLOUT) and bool(self._queue))
+        events = cast("int", self._socket.getsockopt(EVENTS))
+        readable = bool(events & POLLIN) and self._receiver is not None
+        return readable or (bool(events & POLLOUT) and bool(self._queue))
 
     def _drain(self) -> None:
         if self._closed or self._draining:
@@ -134,7 +136,7 @@ class Channel:
         try:
             while self._queue:
                 try:
-                    self._socket.send_multipart(self._queue[0], zmq.NOBLOCK)
+                    self._socket.send_multipart(self._queue[0], NOBLOCK)
                 except zmq.Again:
                     break
                 except zmq.ZMQError as error:
@@ -152,7 +154,7 @@ class Channel:
         receive = self._socket.recv_multipart
         with contextlib.suppress(zmq.Again):
             while len(messages) < MAX_DRAIN:
-                messages.append(receive(zmq.NOBLOCK, copy=False))
+                messages.append(receive(NOBLOCK, copy=False))
         if messages:
             try:
                 receiver(messages)

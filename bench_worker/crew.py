@@ -80,11 +80,11 @@ class Crew:
     def define(self, treatment: Treatment) -> None:
         """Learn a treatment, before the first order that names it."""
         self._treatments[treatment.index] = treatment
+        self._half = treatment.concurrency // 2
 
     def take(self, orders: list[Order]) -> None:
         """Take orders in."""
         self._slots.put(orders)
-        self._half = (self._slots.waiting + self._slots.running + self._outbox.waiting) // 2
 
     def abort(self) -> None:
         """Call off every job: those that wait end at once, those under way are interrupted and tidied up."""
@@ -180,7 +180,7 @@ class Crew:
         return self._engines[name]
 
     def _deliver(self) -> None:
-        """Send results at once when half of what was handed out waits to be sent, else once per pass of the loop."""
+        """Send results at once when half of the credit waits to be sent, else once per pass of the loop."""
         if self._outbox.waiting >= self._half:
             self._outbox.flush()
         elif not self._flush_scheduled:
