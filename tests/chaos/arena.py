@@ -1,0 +1,194 @@
+"""A real run to do harm to: which processes it consists of, how far it is, and what it leaves behind."""
+
+import contextlib
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+from weighing import END_S, PROGRAMS, Run, Weighing, containers_of, require_images, until
+
+LIFE = ["run", "wait", "remove"]
+JOBS = 48
+NATIVE = {
+    "engines": ["native"],
+    "repeats": 2,
+    "concurrency": 4,
+    "iterations": 6,
+    "job": {"operations": LIFE, "container": {"command": ["sleep", "0.3"]}},
+}
+"""`JOBS` jobs in about four seconds."""
+
+IMAGE = "weighbridge/base"
+DOCKER = {
+    "engines": ["docker"],
+    "repeats": 2,
+    "concurrency": 2,
+    "iterations": 6,
+    "job": {
+        "operations": LIFE,
+        "container": {"image": IMAGE, "command": ["sleep", "1"], "network": "none", "init": True},
+    },
+}
+"""24 jobs of a second and more."""
+
+
+class Arena:
+    """One run in a folder of its own, started at once; `close` leaves nothing of it behind, however it went."""
+
+    def __init__(self, folder, scenario, *flags, workers=1, stats=None, **environ):
+        folder.mkdir()
+        self.folder = folder
+        self.weighing = Weighing(folder)
+        self.weighing.environ |= {"PYTHONUNBUFFERED": "1", **environ}
+        self.docker = require_images(IMAGE) if "docker" in scenario["engines"] else None
+        self._seen = {}
+        self.directories = set()
+        self.stats = stats or folder / "run.stats.gz"
+        self.program = self.launch(self.weighing.scenario(**scenario), workers, flags)
+        self.master = psutil.Process(self.program.process.pid)
+
+    def launch(self, source, workers, flags):
+        """Start the master."""
+        words = ["run-scenario", "-f", source, "-s", self.stats, "--workers", workers, "--progress", "chars", *flags]
+        return self.weighing.start("bench-master", *words)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    # -- who is there ------------------------------------------------------------------------------------------
+
+    def look(self):
+        """Remember every process of the run that is there now; return them."""
+        try:
+            found = self.master.children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        for process in found:
+            self._seen.setdefault(process.pid, process)
+            for word in words(process):
+                if match := re.fullmatch(r"ipc://(/tmp/weighbridge-[^/]+)/control", word):
+                    self.directories.add(Path(match[1]))
+        return found
+
+    def agents(self):
+        """Return the local workers' agents that are there."""
+        return [process for process in self.look() if "--control" in words(process)]
+
+    def loads(self):
+        """Return the local workers' load processes that are there."""
+        return [process for process in self.look() if "--load-process" in words(process)]
+
+    def naps(self):
+        """Return the processes of the jobs that run under `native`."""
+        return [process for process in self.look() if words(process)[:1] == ["sleep"]]
+
+    def alive(self):
+        """Return what was ever seen of the run and is still there."""
+        return [process for process in self._seen.values() if lives(process)]
+
+    def signal(self, processes, number):
+        """Send a signal to processes of the run; those that are gone already are no error."""
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    # -- how far it is -----------------------------------------------------------------------------------------
+
+    @property
+    def said(self):
+        """What the master wrote to stderr so far."""
+        return self.program.err
+
+    @property
+    def out(self):
+        """What the master wrote to stdout so far: the report."""
+        return self.program.out
+
+    def shown(self):
+        """Return how many jobs the master has shown a character for."""
+        return sum(len(line.strip()) for line in self.said.splitlines() if re.fullmatch(r"  [.oO*XLA]+", line))
+
+    def under_way(self, jobs=4):
+        """Wait until some jobs are done and others are running."""
+        until(lambda: self.shown() >= jobs or self.program.process.poll() is not None, 30, "the first jobs")
+        assert self.program.process.poll() is None, self.said
+        self.look()
+
+    def end(self, seconds=END_S):
+        """Wait for the master's end; return its exit code. A run that takes longer hangs, and fails the test."""
+        deadline = time.monotonic() + seconds
+        while self.program.process.poll() is None:
+            self.look()
+            assert time.monotonic() < deadline, f"the run hangs; it said: {self.said[-2000:]}"
+            time.sleep(0.05)
+        assert "Traceback" not in self.said
+        return self.program.process.returncode
+
+    # -- what came of it ---------------------------------------------------------------------------------------
+
+    @property
+    def run(self):
+        """The run as its stats file tells it."""
+        return Run(self.program.process.returncode, self.out, self.said, self.stats)
+
+    def report(self):
+        """Return the report that the command makes of the stats file."""
+        ended = self.weighing.master("report-scenario", "-s", self.stats)
+        assert ended.status == 0, ended.err
+        return ended.out
+
+    def nothing_left(self, seconds=10):
+        """Assert that no process, container or file of the run is there any more."""
+        until(lambda: not self.alive(), seconds, f"the end of {self.alive()}")
+        run_id = self.run.run_id
+        assert self.docker is None or containers_of(self.docker, run_id) == []
+        assert marked(run_id) == []
+        assert [path.name for path in (self.folder / "tmp").rglob("wb-*")] == []
+
+    def close(self):
+        """End what is still there of the run, and remove what it left."""
+        self.look()
+        for process in (self.master, *self._seen.values()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.weighing.close()
+        with contextlib.suppress(Exception):  # a run that was not begun has no id, and nothing to remove
+            flags = ("--cleanup-containers", "--run", self.run.run_id)
+            command = [*PROGRAMS["bench-worker"], *flags]
+            subprocess.run(command, env=self.weighing.environ, capture_output=True, timeout=60, check=False)
+        for directory in self.directories:
+            shutil.rmtree(directory, ignore_errors=True)
+        if self.docker is not None:
+            self.docker.close()
+
+
+def words(process):
+    """Return a process's command line; none when it has ended."""
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
+
+
+def lives(process):
+    """Return whether a process runs: one that only waits to be reaped does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def marked(run_id):
+    """Return the processes that carry a run's id in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if run_id in " ".join(process.environ().values()) and lives(process):
+                found.append(process)
+    return found

@@ -1,0 +1,132 @@
+"""What a run meets on a host: others' containers, other masters, a full disk, an engine that does not answer."""
+
+import os
+import signal
+import subprocess
+import uuid
+
+import pytest
+from arena import DOCKER, IMAGE, NATIVE, Arena
+from weighing import missing, require_images, until
+
+from bench_worker.engines.base import RUN_LABEL
+from bench_worker.lease import RunLease
+
+
+@pytest.fixture
+def strangers():
+    """A container that carries no label of ours, and one of another run that is alive on this host."""
+    client = require_images(IMAGE)
+    other = f"test-{uuid.uuid4().hex[:12]}"
+    lease = RunLease(other)
+    lease.acquire()
+    made = []
+    try:
+        for labels in ({"mine": "1"}, {RUN_LABEL: other}):
+            container = client.create_container(
+                IMAGE,
+                ["sleep", "600"],
+                name=f"wb-stranger-{uuid.uuid4().hex[:12]}",
+                labels=labels,
+                host_config=client.create_host_config(network_mode="none", init=True),
+            )["Id"]
+            made.append(container)
+            client.start(container)
+        yield lambda: [client.inspect_container(container)["State"]["Running"] for container in made]
+    finally:
+        for container in made:
+            client.remove_container(container, force=True)
+        lease.release()
+        client.close()
+
+
+@pytest.mark.docker
+def test_foreign_containers_survive_a_run_its_abort_and_clean_up(tmp_path, strangers):
+    """Neither a run that is aborted nor cleanup-containers touches a container that is not of a run that is over."""
+    with Arena(tmp_path / "arena", DOCKER) as arena:
+        arena.under_way(2)
+        arena.signal([arena.master], signal.SIGTERM)
+        assert arena.end() == 130
+        arena.nothing_left()
+        assert strangers() == [True, True]
+        ended = arena.weighing.master("cleanup-containers")
+        assert ended.status == 0, ended.err
+        assert strangers() == [True, True]
+
+
+@pytest.mark.docker
+def test_two_masters_at_once_leave_each_other_alone(tmp_path):
+    """Two runs on one host are both complete, though each sweeps, and one is aborted next to them."""
+    scenario = {**DOCKER, "repeats": 1, "iterations": 4}
+    with (
+        Arena(tmp_path / "a", scenario) as first,
+        Arena(tmp_path / "b", scenario) as second,
+        Arena(tmp_path / "c", {**DOCKER, "concurrency": 1}) as third,
+    ):
+        third.under_way(1)
+        third.signal([third.master], signal.SIGTERM)
+        assert third.end() == 130
+        for arena in (first, second):
+            assert arena.end() == 0
+            assert arena.run.outcomes() == {"done": 8}
+        for arena in (first, second, third):
+            arena.nothing_left()
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of 64 KiB."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
+        missing("a tmpfs can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", str(folder)], capture_output=True, timeout=10, check=True)
+
+
+def test_a_full_disk_calls_the_run_off(tmp_path, tiny_disk):
+    """When the stats file cannot grow, the run ends with one clear message; what is in the file can be read."""
+    (tiny_disk / "ballast").write_bytes(bytes(44_000))
+    with Arena(tmp_path / "arena", {**NATIVE, "iterations": 400}, stats=tiny_disk / "run.stats.gz") as arena:
+        arena.under_way()
+        (tiny_disk / "more").write_bytes(bytes(4096))
+        _fill(tiny_disk / "rest")
+        assert arena.end() == 3
+        assert arena.said.count("No space left on device") == 2, "once when it happens, once as the reason in the end"
+        assert "the file is good up to there" in arena.said
+        assert "INCOMPLETE" in arena.out
+        arena.run.outcomes()
+        arena.nothing_left()
+
+
+def _fill(path):
+    """Take what space there is left."""
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return
+
+
+def test_an_engine_that_does_not_answer_refuses_the_run(tmp_path):
+    """A plan for an engine that is not there is refused before anything runs, with the reason and what to do."""
+    require_images(IMAGE).close()
+    socket = f"unix://{tmp_path}/nobody.sock"
+    with Arena(tmp_path / "arena", DOCKER, DOCKER_HOST=socket) as arena:
+        assert arena.end(20) == 3
+        assert "this plan cannot be run here" in arena.said
+        assert "nobody.sock" in arena.said
+        assert arena.out == ""
+        assert not arena.stats.exists()
+        until(lambda: not arena.alive(), 10, "the end of the worker")
+
+
+def test_a_stats_file_that_cannot_be_made_is_refused(tmp_path):
+    """A folder that is none is told at the start, not after the run."""
+    (tmp_path / "file").write_text("")
+    with Arena(tmp_path / "arena", NATIVE, stats=tmp_path / "file" / "run.stats.gz") as arena:
+        assert arena.end(30) in (2, 3)
+        assert "run.stats.gz" in arena.said or "file" in arena.said
+        until(lambda: not arena.alive(), 10, "the end of the worker")

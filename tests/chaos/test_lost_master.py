@@ -1,0 +1,53 @@
+"""The master is killed outright: its workers see to their host by themselves, and the stats file is good."""
+
+import signal
+import time
+
+import pytest
+from arena import DOCKER, NATIVE, Arena, marked
+from weighing import containers_of, until
+
+LEASE_S = 15
+
+
+@pytest.mark.docker
+def test_workers_clean_up_after_a_master_that_was_killed(tmp_path):
+    """Within the lease the workers have removed their containers and ended; what is on disk can be reported."""
+    with Arena(tmp_path / "arena", DOCKER) as arena:
+        arena.under_way(3)
+        run_id = arena.run.run_id
+        assert containers_of(arena.docker, run_id), "there is something to clean up"
+        arena.signal([arena.master], signal.SIGKILL)
+        until(lambda: not arena.alive(), LEASE_S + 15, "the end of the workers")
+        assert containers_of(arena.docker, run_id) == []
+        assert marked(run_id) == []
+        report = arena.report()
+        assert "INCOMPLETE" in report
+        assert "the run was killed or is still under way" in report
+        assert arena.run.outcomes()["done"] >= 2
+        assert all(not directory.exists() for directory in arena.directories), "the sockets' directory is gone"
+
+
+@pytest.mark.slow
+def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tmp_path):
+    """Workers give a silent master up; when it goes on, it sees its loss and ends instead of waiting for ever."""
+    with Arena(tmp_path / "arena", {**NATIVE, "iterations": 30}) as arena:
+        arena.under_way()
+        arena.signal([arena.master], signal.SIGSTOP)
+        until(lambda: not arena.alive(), LEASE_S + 15, "the end of the workers")
+        arena.signal([arena.master], signal.SIGCONT)
+        arena.end(60)
+        arena.run.outcomes()
+        arena.nothing_left()
+
+
+def test_a_master_that_is_held_up_for_a_moment_loses_nothing(tmp_path):
+    """A stop of three seconds costs neither a worker nor a job."""
+    with Arena(tmp_path / "arena", {**NATIVE, "repeats": 1}) as arena:
+        arena.under_way()
+        arena.signal([arena.master], signal.SIGSTOP)
+        time.sleep(3)
+        arena.signal([arena.master], signal.SIGCONT)
+        assert arena.end() == 0
+        assert arena.run.outcomes() == {"done": 24}
+        arena.nothing_left()
