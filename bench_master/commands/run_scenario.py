@@ -162,8 +162,19 @@ def run(arguments: argparse.Namespace) -> int:
     stats = arguments.stats_file or _default_path(scenario, noop=arguments.noop)
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
+    _try_out(stats)
     result = _run_plan(scenario, plan, stats, arguments)
     return _conclude(result, arguments)
+
+
+def _try_out(stats: Path) -> None:
+    """Make the stats file and remove it again: a place that cannot be written is told of before anything runs."""
+    try:
+        stats.parent.mkdir(parents=True, exist_ok=True)
+        stats.touch(exist_ok=False)
+        stats.unlink()
+    except OSError as error:
+        raise UsageError(f"{stats}: cannot be created: {error.strerror}; name another place with -s") from error
 
 
 def _count(text: str) -> int:

@@ -334,6 +334,8 @@ class Session:
 
     def _handle(self, event: ev.Event) -> None:
         for action in self._coordinator.handle(event, monotonic()):
+            if self._over.is_set() and self._journal is None:
+                break  # there is nowhere to record what would come of it
             self._do(action)
 
     def _do(self, action: act.Action) -> None:  # noqa: C901  a table of a dozen actions
@@ -497,11 +499,15 @@ class Session:
     def _begin(self) -> None:
         """Open the stats file: from here on there is something to keep."""
         self._tally = self._make_tally(self._coordinator.planned_jobs())
-        self._journal = self._open_journal(
-            environments=[host.environment for host in self._hosts.values()],
-            acknowledge=self._acknowledge,
-            failed=self._journal_failed,
-        )
+        try:
+            self._journal = self._open_journal(
+                environments=[host.environment for host in self._hosts.values()],
+                acknowledge=self._acknowledge,
+                failed=self._journal_failed,
+            )
+        except (OSError, WeighbridgeError) as error:
+            self._call_off(str(error))
+            return
         for number, info in self._infos.items():
             host = self._hosts[number]
             engines = info.get("engines")
@@ -527,6 +533,13 @@ class Session:
         for kind, at_ns, fields in self._early:
             self._journal.note(kind, at_ns, fields)
         self._early = []
+
+    def _call_off(self, reason: str) -> None:
+        """End a run that cannot begin, and let its workers go."""
+        self._result.reasons.append(reason)
+        for member in self._coordinator.roster:
+            self._to_member(member.number, "stop", exit=False)
+        self._over.set()
 
     def _warn(self, text: str) -> None:
         if text not in self._warnings:
