@@ -7,9 +7,10 @@ clock; a field's unit is in its name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -79,6 +80,15 @@ OPERATION_ROW: Final = np.dtype(
 
 A failed operation (`ok` 0) is stored with its time and never enters a latency.
 """
+
+
+def join_rows(batches: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the rows of one or more batches of one dtype as one array, which is read-only.
+
+    `numpy.concatenate` works out a common dtype field by field for every single batch, at some 8 us each; here the
+    bytes are simply put side by side.
+    """
+    return np.frombuffer(b"".join([batch.tobytes() for batch in batches]), batches[0].dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import numpy as np
-
 from bench_common.columns import MAX_ROWS
-from bench_common.records import ErrorRecord, MetricRecord, OutputRecord
+from bench_common.records import ErrorRecord, MetricRecord, OutputRecord, join_rows
 from bench_common.stats_frame import pack_payload
 from bench_common.stats_rows import Rows, Samples, pack_jobs, pack_operations, pack_records, pack_samples
 
@@ -62,7 +60,7 @@ class Batches:
         held = self._rows[kind]
         if not held:
             return
-        rows = held[0] if len(held) == 1 else np.concatenate(held)
+        rows = held[0] if len(held) == 1 else join_rows(held)
         end = len(rows) - len(rows) % MAX_ROWS if whole else len(rows)
         self._rows[kind] = [rows[end:]] if end < len(rows) else []
         self._held[kind] = len(rows) - end

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from bench_common.histogram import Histogram
-from bench_common.records import Outcome
+from bench_common.records import Outcome, join_rows
 from bench_master.progress.snapshot import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class _Pending:
         """Count what is kept."""
         if not self._rows:
             return
-        rows = np.concatenate(self._batches)
+        rows = join_rows(self._batches)
         self._batches, self._rows = [], 0
         self._count(rows)
 
