@@ -158,12 +158,14 @@ def _exit_problem(operation: Operation, done: Done, printed: Done) -> tuple[str,
 
 
 def _last_words(printed: Done) -> str:
-    """Return the line that most likely says what went wrong: the first FATAL or error line, else the last one."""
-    lines = [
-        line.strip()
+    """Return the line that most likely says what went wrong: the first FATAL or error line, else the last one.
+
+    What a tool says on stderr goes before what it says on stdout, where it often has greeted only.
+    """
+    errors, output = (
+        [line.strip() for line in stream.decode("utf-8", "replace").splitlines() if line.strip()]
         for stream in (printed.stderr, printed.stdout)
-        for line in stream.decode("utf-8", "replace").splitlines()
-        if line.strip()
-    ]
-    telling = [line for line in lines if "fatal" in line.lower() or "error" in line.lower()]
-    return (telling[0] if telling else lines[-1])[:500] if lines else ""
+    )
+    telling = [line for line in (*errors, *output) if "fatal" in line.lower() or "error" in line.lower()]
+    last = errors or output
+    return (telling[0] if telling else last[-1])[:500] if last else ""
