@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import zmq
 
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.security import curve_required
+
+ROOT: Final = Path("/tmp")  # noqa: S108  a socket's path is limited to 107 bytes, which $TMPDIR may well exceed
+_PREFIX: Final = "weighbridge-"
+_LOCK: Final = "master.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +35,17 @@ class Ports:
 class Endpoints:
     """Binds a master's sockets. `bind_ip` None means: no TCP, workers of this host only.
 
-    Used as a context manager, it removes the ipc directory in the end.
+    Used as a context manager, it removes the ipc directory in the end. One that a master left behind when it was
+    killed is removed by the next.
     """
 
     def __init__(self, bind_ip: str | None, ports: Ports, *, insecure: bool = False) -> None:
         self.bind_ip = bind_ip
         self.ports = ports
         self.curve = bind_ip is not None and curve_required(bind_ip, insecure=insecure)
-        # A socket's path is limited to 107 bytes, which $TMPDIR may well exceed.
-        self.directory = Path(tempfile.mkdtemp(prefix="weighbridge-", dir="/tmp"))
+        _remove_stale()
+        self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=ROOT))
+        self._lock = _lock(self.directory)
         self._lanes = 0
 
     def __enter__(self) -> Self:
@@ -44,6 +53,7 @@ class Endpoints:
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
+        os.close(self._lock)
 
     @property
     def local_control(self) -> str:
@@ -102,3 +112,27 @@ class Endpoints:
                     f"--zmq-bind-ip {self.bind_ip}: not an address of this host (0.0.0.0 means all of them)"
                 ) from error
             raise
+
+
+def _lock(directory: Path) -> int:
+    """Mark a directory as in use for as long as this process lives; return the descriptor that holds the lock."""
+    fresh = directory / f".{_LOCK}"
+    descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    # Locked before it gets the name that others look for.
+    fresh.rename(directory / _LOCK)
+    return descriptor
+
+
+def _remove_stale() -> None:
+    """Remove the directories, with the keys in them, of masters of this user that were killed."""
+    for lock in ROOT.glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError):
+            if lock.parent.lstat().st_uid != os.geteuid():
+                continue
+            descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+            finally:
+                os.close(descriptor)
