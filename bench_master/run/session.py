@@ -127,6 +127,7 @@ class Session:
         self._early: list[tuple[str, int, Mapping[str, Any]]] = []
         self._hosts: dict[int, Host] = {}
         self._infos: dict[int, Mapping[str, Any]] = {}
+        self._lanes: dict[int, tuple[int, str]] = {}
         self._over = Event()
         self._result = Result("incomplete")
         self._seeds = np.random.Generator(np.random.PCG64(plan.seed))
@@ -386,13 +387,18 @@ class Session:
     def _welcome(self, action: act.Welcome) -> None:
         assert self.board is not None
         local = self.locals is not None and action.worker_id in self.locals.ids
+        # A worker that asked twice is welcomed twice: to the lane that it has, where its first jobs may be already.
+        epoch, lane = self._lanes.get(action.number, (None, ""))
+        if epoch != action.epoch:
+            lane = self.board.open_lane(action.number, action.worker_id, local=local)
+            self._lanes[action.number] = (action.epoch, lane)
         self._say(
             action.peer,
             "welcome",
             action.epoch,
             run_id=self._options.run_id,
             number=action.number,
-            lane=self.board.open_lane(action.number, action.worker_id, local=local),
+            lane=lane,
             results=self.board.results_endpoint(local=local),
             noop=self._options.noop,
             heartbeat_s=HEARTBEAT_S,
