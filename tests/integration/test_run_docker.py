@@ -1,0 +1,245 @@
+"""Whole runs of real containers, held against what the engine itself says of them."""
+
+import json
+import subprocess
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+from weighing import Weighing, containers_of, require_images, until
+
+from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL
+from bench_worker.lease import RunLease
+
+pytestmark = pytest.mark.docker
+
+SLEEPER = {"image": "weighbridge/base", "command": ["sleep", "600"], "network": "none"}
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client():
+    opened = require_images("weighbridge/base", "weighbridge/sysbench")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def engine_events(client, tmp_path):
+    """A function that returns what the engine told of a run's containers: (action, ticket) in order."""
+    path = tmp_path / "events"
+    command = ["docker", "events", "--filter", f"label={RUN_LABEL}", "--format", "{{json .}}"]
+    with path.open("wb") as out:
+        listener = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+
+    def of(run_id, destroyed):
+        def told():
+            lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            ours = [line for line in lines if line["Actor"]["Attributes"].get(RUN_LABEL) == run_id]
+            events = [(line["Action"], line["Actor"]["Attributes"][TICKET_LABEL]) for line in ours]
+            return events if sum(action == "destroy" for action, _ in events) >= destroyed else None
+
+        return until(told, 10, f"{destroyed} containers destroyed")
+
+    yield of
+    listener.terminate()
+    listener.wait(10)
+
+
+@pytest.fixture
+def swept(client):
+    """A list of run ids; whatever containers such a run left are removed after the test."""
+    runs = []
+    yield runs
+    for run_id in runs:
+        for container in containers_of(client, run_id):
+            client.remove_container(container["Id"], force=True, v=True)
+
+
+@pytest.fixture
+def leased():
+    """Holds leases to the test's end: others' clean-ups of this machine then leave the runs' containers alone."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_life_cycle_is_what_the_engine_saw(weighing, client, engine_events):
+    """Creates, starts, deaths and destructions that the engine tells of are those of the jobs done, one each."""
+    scenario = weighing.scenario(
+        engines=["docker"],
+        repeats=2,
+        concurrency=2,
+        iterations=2,
+        container=SLEEPER,
+        job={"operations": ["create", "start", {"exec": ["true"]}, "kill", "remove"]},
+    )
+    run = weighing.run(scenario)
+    assert run.outcomes() == {"done": 8}
+    told = engine_events(run.run_id, 8)
+    counts = Counter(action for action, _ in told)
+    assert {action: counts[action] for action in ("create", "start", "die", "destroy")} == dict.fromkeys(
+        ("create", "start", "die", "destroy"), 8
+    )
+    assert len({ticket for _, ticket in told}) == 8
+    by_ticket = [[action for action, ticket in told if ticket == one] for one in {ticket for _, ticket in told}]
+    for actions in by_ticket:
+        life = [action for action in actions if action in {"create", "start", "die", "destroy"}]
+        assert life == ["create", "start", "die", "destroy"]
+        assert sum(action.startswith("exec_create") for action in actions) == 1
+    (row,) = run.document["treatments"]
+    assert {name: cell["n"] for name, cell in row["operations"].items() if name != "job"} == dict.fromkeys(
+        ("create", "start", "exec", "kill", "remove"), 8
+    )
+    assert containers_of(client, run.run_id) == []
+    for job in run.jobs:
+        operations = list(job["operations"].values())
+        ends = [one["start_s"] + one["duration_s"] for one in operations]
+        assert all(end <= later["start_s"] for end, later in zip(ends, operations[1:], strict=False))
+        assert job["start_s"] == operations[0]["start_s"]
+        assert job["start_s"] + job["duration_s"] == pytest.approx(ends[-1], abs=1e-6)
+
+
+def test_docker_and_native_side_by_side(weighing, client):
+    """One run weighs a benchmark in containers and as plain processes: plausible metrics, raw output kept."""
+    params = {"time": "1s", "threads": 1}
+    scenario = weighing.scenario(
+        engines=["docker", "native"],
+        repeats=2,
+        container={"network": "none"},
+        job={"workload": "sysbench-cpu", "params": params},
+    )
+    run = weighing.run(scenario, "--format", "json")
+    document = json.loads(run.out)
+    assert list(document)[:2] == ["format", "version"]
+    assert (document["format"], document["version"]) == ("weighbridge-report", 1)
+    assert document["totals"].items() >= {"jobs": 4, "done": 4, "failed": 0, "lost": 0, "aborted": 0}.items()
+    assert document["totals"]["jobs_per_s"] > 0
+    assert document["totals"]["duration_s"] > 4
+    assert [row["treatment"]["engine"] for row in document["treatments"]] == ["docker", "native"]
+    rates = []
+    for row in document["treatments"]:
+        assert set(row) >= {"treatment", "jobs", "jobs_per_s", "operations", "metrics"}
+        assert set(row["treatment"]) >= {"environment", "engine"}
+        assert row["jobs"] == {"total": 2, "done": 2, "failed": 0, "lost": 0, "aborted": 0} | row["jobs"]
+        cell = row["operations"]["run"]
+        assert set(cell) >= {
+            "n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p95_s", "p99_s", "max_s",
+        }  # fmt: skip
+        assert (cell["n"], cell["errors"]) == (2, 0)
+        assert 1 <= cell["min_s"] <= cell["p50_s"] <= cell["p95_s"] <= cell["max_s"] < 10
+        metric = row["metrics"]["events_per_second"]
+        assert set(metric) >= {"unit", "direction", "n", "median", "mean", "stddev", "min", "max"}
+        assert (metric["unit"], metric["direction"], metric["n"]) == ("1/s", "higher", 2)
+        assert 0 < metric["min"] <= metric["median"] <= metric["max"]
+        total = row["metrics"]["total_time_s"]
+        assert 1 <= total["median"] < 1.5
+        # The tool cannot have worked for longer than the step that ran it took.
+        assert total["max"] <= cell["max_s"]
+        rates.append(metric["median"])
+    assert max(rates) < 10 * min(rates)
+    outputs = [record for block in run.blocks("outputs") for record in block]
+    assert sorted({record.ticket for record in outputs}) == sorted({job["id"] for job in run.jobs})
+    for record in outputs:
+        assert b"events per second" in record.stdout
+        assert record.exit_code == 0
+    assert containers_of(client, run.run_id) == []
+
+
+def test_a_failed_operation_ends_its_job_alone(weighing, client, engine_events):
+    """The rest of the job is skipped, its time stays apart, its container goes, and the next job is done."""
+    scenario = weighing.scenario(
+        engines=["docker"],
+        order="as-written",
+        iterations=2,
+        container=SLEEPER,
+        jobs={
+            "bad": {"operations": ["create", "start", {"exec": ["/no/such/command"]}, "pause", "unpause", "remove"]},
+            "good": {"operations": ["create", "start", "remove"]},
+        },
+    )
+    run = weighing.run(scenario, status=3)
+    assert run.outcomes() == {"done": 2, "failed": 2}
+    bad, good = run.document["treatments"]
+    assert (bad["jobs"]["done"], bad["jobs"]["failed"]) == (0, 2)
+    assert (good["jobs"]["done"], good["jobs"]["failed"]) == (2, 0)
+    assert (bad["operations"]["exec"]["n"], bad["operations"]["exec"]["errors"]) == (0, 2)
+    assert bad["operations"]["create"]["n"] == 2
+    assert bad["operations"]["pause"]["n"] == bad["operations"]["remove"]["n"] == 0
+    for job in run.jobs:
+        if job["outcome"] == "failed":
+            assert list(job["operations"]) == ["create", "start", "exec"]
+            assert [one["ok"] for one in job["operations"].values()] == [True, True, False]
+            assert job["error"]["operation"] == "exec"
+            assert "/no/such/command" in job["error"]["message"]
+    assert "/no/such/command" in run.out
+    told = Counter(action for action, _ in engine_events(run.run_id, 4))
+    assert (told["create"], told["destroy"], told["pause"]) == (4, 4, 0)
+    assert containers_of(client, run.run_id) == []
+    assert run.complaints == ["no job was done in 1 of 2 treatments"]
+
+
+def test_a_guest_that_fails_says_so_in_the_tools_words(weighing, client):
+    """A tool that refuses its parameters, under any engine, is a failed job with the tool's own message."""
+    scenario = weighing.scenario(
+        engines=["docker", "native"],
+        container={"network": "none"},
+        job={"workload": "sysbench-cpu", "params": {"time": "1s", "cpu_max_prime": 1 << 31}},
+    )
+    run = weighing.run(scenario, status=3)
+    assert run.outcomes() == {"failed": 2}
+    for job in run.jobs:
+        assert (job["error"]["operation"], job["error"]["kind"]) == ("run", "exit-code")
+        assert "Invalid value for the 'cpu_max_prime' option: '2147483648'" in job["error"]["message"]
+        assert job["metrics"] == {}
+    for row in run.document["treatments"]:
+        assert all(metric["n"] == 0 for metric in row["metrics"].values())
+    assert "Invalid value for the 'cpu_max_prime' option: '2147483648'" in " ".join(run.out.split())
+    assert {record.exit_code for block in run.blocks("outputs") for record in block} == {1}
+    assert containers_of(client, run.run_id) == []
+
+
+def test_a_container_that_ran_out_of_memory_is_told_as_such(weighing, client):
+    """A container that its memory limit killed fails as oom-killed, not as an exit code like any other."""
+    # Not at once: containerd begins to listen for such news a moment after the start.
+    eat = ["sh", "-c", "sleep 0.5; tail /dev/zero"]
+    scenario = weighing.scenario(
+        engines=["docker"],
+        container={**SLEEPER, "command": eat, "memory": "16MiB"},
+        job={"operations": ["create", "start", "wait", "remove"]},
+    )
+    run = weighing.run(scenario, status=3)
+    (job,) = run.jobs
+    assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "wait", "oom-killed")
+    assert containers_of(client, run.run_id) == []
+
+
+def test_kept_containers_are_listed_and_removed(weighing, client, swept, leased):
+    """-k leaves what the jobs left; a dry run of the clean-up lists it, the clean-up removes it and nothing else."""
+    scenario = weighing.scenario(
+        engines=["docker"], iterations=2, container=SLEEPER, job={"operations": ["create", "start"]}
+    )
+    run = weighing.run(scenario, "-k")
+    swept.append(run.run_id)
+    leased.enter_context(RunLease(run.run_id))
+    kept = containers_of(client, run.run_id)
+    assert [one["State"] for one in kept] == ["running"] * 2
+    # What runs after it leaves it alone, at its start and at its end.
+    tidy = weighing.run(scenario)
+    assert containers_of(client, tidy.run_id) == []
+    assert len(containers_of(client, run.run_id)) == 2
+    everything = json.loads(weighing.master("cleanup-containers", "--dry-run", "--format", "json").out)
+    names = {name.removeprefix("/") for one in kept for name in one["Names"]}
+    assert {row["name"] for row in everything if row["run_id"] == run.run_id} == names
+    named = weighing.master("cleanup-containers", "--dry-run", "--run", run.run_id)
+    assert named.out.splitlines()[-1] == "2 listed"
+    assert len(containers_of(client, run.run_id)) == 2
+    removed = weighing.master("cleanup-containers", "--run", run.run_id)
+    assert (removed.status, removed.out.splitlines()[-1]) == (0, "2 removed")
+    assert containers_of(client, run.run_id) == []
+    again = weighing.master("cleanup-containers", "--run", run.run_id)
+    assert (again.status, again.out) == (0, "nothing was left behind\n")
