@@ -1,0 +1,69 @@
+"""Hellos that queued up while no master listened arrive together, and must not cost the first jobs."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+import zmq
+from weighing import free_ports
+
+from bench_common.messages import decode, encode
+
+
+@pytest.fixture
+def ports():
+    return free_ports(3)
+
+
+@pytest.fixture
+def master(tmp_path, ports):
+    """A master that waits for one worker on the loopback."""
+    program = [sys.executable, "-m", "bench_master", "run-scenario", "-f", "noop", "--noop"]
+    flags = ["--zmq-control-port", ports[0], "--zmq-results-port", ports[1], "--zmq-work-port", ports[2]]
+    process = subprocess.Popen(
+        [*program, "--expect", "1", "-R", "-q", *map(str, flags)], cwd=tmp_path, stdin=subprocess.DEVNULL
+    )
+    yield process
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def connect():
+    """Give sockets whose every receive has a deadline."""
+    context = zmq.Context()
+    sockets = []
+
+    def connected(kind, port):
+        made = context.socket(kind)
+        made.setsockopt(zmq.LINGER, 0)
+        made.setsockopt(zmq.RCVTIMEO, 20_000)
+        made.connect(f"tcp://127.0.0.1:{port}")
+        sockets.append(made)
+        return made
+
+    yield connected
+    for made in sockets:
+        made.close()
+    context.term()
+
+
+def test_a_worker_that_asks_twice_gets_the_jobs_of_its_first_welcome(master, ports, connect):
+    """Both welcomes name the same lane, and the first jobs are on it."""
+    control = connect(zmq.DEALER, ports[0])
+    hello = encode("hello", 0, worker_id="eager", environment="e", slots=24, info={})
+    for _ in range(3):
+        control.send(hello)
+    welcomes = [decode(control.recv(), sender="master", lane="control") for _ in range(3)]
+    assert {message.type for message in welcomes} == {"welcome"}
+    assert len({(message.epoch, message["lane"]) for message in welcomes}) == 1
+    lane = connect(zmq.PULL, welcomes[0]["lane"].rpartition(":")[2])
+    said = [decode(lane.recv(), sender="master", lane="work").type for _ in range(2)]
+    assert said == ["define", "jobs"]
+    control.send(encode("gone", welcomes[0].epoch, worker_id="eager", reason="the test is over"))
+    assert master.poll() is None

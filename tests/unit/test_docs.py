@@ -1,0 +1,308 @@
+"""What README and docs/ say is so: they are valid, and their names, tables, commands and links are the program's."""
+
+import ast
+import dataclasses
+import importlib
+import re
+import shlex
+
+import pytest
+import zmq
+from documents import DOCUMENTS, ROOT, literals, rows, tree
+from docutils import nodes
+
+from bench_common.channel import tune
+from bench_common.errors import ExitCode
+from bench_common.messages import KIB, MESSAGES
+from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
+from bench_common.spec import OPERATIONS
+from bench_master.cli import build_parser
+from bench_master.scenario.format import scenario_format
+from bench_worker.cli import build_parser as build_worker_parser
+
+README = ROOT / "README.rst"
+PROTOCOL = ROOT / "docs" / "protocol.rst"
+GUIDE = ROOT / "docs" / "user-guide.rst"
+PACKAGES = ("bench_common", "bench_master", "bench_worker", "workloads")
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+sources = pytest.mark.parametrize("package", PACKAGES)
+
+
+# -- form -------------------------------------------------------------------------------------------------------
+
+
+@documents
+def test_every_document_is_valid(document):
+    """docutils has no warning, so that package indexes and code hosts render it."""
+    assert tree(document).astext()
+
+
+@documents
+def test_every_link_leads_somewhere(document):
+    """Each relative link names a file of the repository."""
+    links = [node["refuri"] for node in tree(document).findall(nodes.reference) if "refuri" in node]
+    broken = [
+        link
+        for link in links
+        if "://" not in link and not (document.parent / link.partition("#")[0]).resolve().exists()
+    ]
+    assert broken == []
+
+
+def test_every_document_is_in_the_index():
+    """README and docs/index.rst lead to each page of docs/."""
+    for index in (README, ROOT / "docs" / "index.rst"):
+        linked = {
+            (index.parent / node["refuri"]).resolve()
+            for node in tree(index).findall(nodes.reference)
+            if "://" not in node.get("refuri", "://")
+        }
+        missing = [path.name for path in DOCUMENTS if path.parent.name == "docs" and path not in linked]
+        assert [name for name in missing if name != "index.rst"] == []
+
+
+@documents
+def test_every_path_that_is_named_exists(document):
+    """An inline literal that looks like a path of the repository is one."""
+    tops = {path.name for path in ROOT.iterdir()} - {".venv"}
+    named = [text for text in literals(document) if re.fullmatch(r"[\w.]+(/[\w.-]+)+/?", text)]
+    assert [text for text in named if text.split("/")[0] in tops and not (ROOT / text).exists()] == []
+
+
+# -- commands ---------------------------------------------------------------------------------------------------
+
+
+def subcommands():
+    """Return the sub-commands' parsers by name, and the flags that stand before them."""
+    parser = build_parser()
+    action = next(action for action in parser._actions if hasattr(action, "choices") and action.choices)
+    return action.choices, set(parser._option_string_actions)
+
+
+def mentions(document):
+    """Yield what is said of our programs: the program and the words after it, up to the end of the command."""
+    texts = [line for block in tree(document).findall(nodes.literal_block) for line in block.astext().splitlines()]
+    for text in [*texts, *literals(document)]:
+        for match in re.finditer(
+            r"\b(bench-master|bench-worker)(?![\w-]*\.)((?: +(?:'[^']*'|[^\s|;&()`#>])+)*)", text
+        ):
+            yield match[1], match[2].split()
+
+
+def refused(program, words):
+    """Return why the words after a program's name are none that it knows, or None."""
+    commands, before = subcommands()
+    known = set(build_worker_parser()._option_string_actions) if program == "bench-worker" else before
+    name = None
+    for word in words:
+        if word.startswith("-") and len(word) > 1 and word != "--":
+            if word.split("=")[0] not in known:
+                return f"{program} {name or ''} has no {word}"
+        elif program == "bench-master" and name is None and re.fullmatch(r"[a-z][a-z-]+", word):
+            if word not in commands:
+                return f"bench-master has no {word}"
+            name, known = word, before | set(commands[word]._option_string_actions)
+    return None
+
+
+@documents
+def test_every_command_and_flag_exists(document):
+    """Each sub-command and flag that is written after a program's name is one of its parser's."""
+    assert [why for program, words in mentions(document) if (why := refused(program, words))] == []
+
+
+def test_a_wrong_flag_would_be_found():
+    """The check above knows the sub-commands apart, and does not take a flag of one for that of another."""
+    assert refused("bench-master", ["run-scenario", "-f", "x", "--noop"]) is None
+    assert refused("bench-master", ["report-scenario", "--noop"]) == "bench-master report-scenario has no --noop"
+    assert refused("bench-master", ["run-scenari"]) == "bench-master has no run-scenari"
+    assert refused("bench-worker", ["--zmq-host", "h", "--nonsense"]) == "bench-worker  has no --nonsense"
+
+
+@documents
+def test_a_flag_that_stands_alone_exists(document):
+    """An inline literal that begins with two dashes is a flag of one of our programs or scripts."""
+    commands, before = subcommands()
+    known = before | set(build_worker_parser()._option_string_actions)
+    known |= {flag for parser in commands.values() for flag in parser._option_string_actions}
+    scripts = "".join(path.read_text() for path in (ROOT / "script").iterdir())
+    known |= set(re.findall(r"--[a-z-]+", scripts)) | {"--report-checkpoints"}  # the last one is sysbench's
+    alone = [shlex.split(text)[0].split("=")[0] for text in literals(document) if re.match(r"--[a-z]", text)]
+    assert [flag for flag in alone if flag not in known] == []
+
+
+def test_the_messages_to_look_up_are_the_programs_own():
+    """Each message of the troubleshooting table stands, word for word, in the code."""
+    code = "\n".join(path.read_text("utf-8") for path in SOURCES)
+    words = [row[0] for row in rows(GUIDE, "message")]
+    assert len(words) > 10
+    unknown = [text for text in words if text.replace("engine docker", "engine {treatment.engine}") not in code]
+    assert [text for text in unknown if "a stats file expected" not in text] == []
+
+
+def test_the_exit_codes_are_the_programs_own():
+    """README's table has each exit code, and no other."""
+    table = next(table for table in tree(README).findall(nodes.table) if table.astext().lstrip().startswith("0"))
+    assert {int(row[0].astext()) for row in table.findall(nodes.row)} == set(map(int, ExitCode))
+
+
+# -- scenario keys ------------------------------------------------------------------------------------------------
+
+
+@documents
+def test_every_scenario_key_that_is_written_out_exists(document):
+    """A dotted key such as ``container.init`` or ``container.log_driver`` is one of the format's."""
+    fields = {field.name for field in scenario_format().container.fields}
+    written = {text for text in literals(document) for text in re.findall(r"^container\.(\w+)(?=$|[:. ])", text)}
+    assert written <= fields
+
+
+@documents
+def test_every_example_of_a_scenario_uses_known_keys(document):
+    """Keys at the left margin of a YAML example, and operations in it, are the format's."""
+    form = scenario_format()
+    known = {field.name for record in (form.scenario, form.job, form.container) for field in record.fields}
+    for block in tree(document).findall(nodes.literal_block):
+        if "yaml" not in block.get("classes", ()):
+            continue
+        keys = re.findall(r"^(\w+):", block.astext(), flags=re.MULTILINE)
+        assert [key for key in keys if key not in known] == []
+        for listed in re.findall(r"operations: \[(.+)\]$", block.astext(), flags=re.MULTILINE):
+            words = re.findall(r"(?:^|, )([a-z]+)", listed)
+            assert [word for word in words if word not in OPERATIONS] == []
+
+
+# -- protocol -----------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_messages_is_the_code():
+    """docs/protocol.rst has each message with its sender, socket, limit and fields, and no other."""
+    documented = {
+        name: (sender, lane, limit, fields if fields != "none" else "")
+        for name, sender, lane, limit, fields in rows(PROTOCOL, "message", "from", "socket", "at most", "fields")
+    }
+    coded = {
+        message.name: (message.sender, message.lane, f"{message.max_bytes // KIB} KiB", ", ".join(message.fields))
+        for message in MESSAGES.values()
+    }
+    assert documented == coded
+
+
+def value_of(place):
+    """Return the constant, or the default of the dataclass's field, at ``module:NAME`` or ``module:Class.field``."""
+    module, name = place.split(":")
+    owner, _, field = name.partition(".")
+    found = getattr(importlib.import_module(module), owner)
+    if not field:
+        return found
+    return next(entry.default for entry in dataclasses.fields(found) if entry.name == field)
+
+
+def test_the_deadlines_are_the_codes():
+    """Each default in the table of deadlines is that of the code."""
+    table = rows(PROTOCOL, "deadline", "default")
+    assert len(table) > 15
+    wrong = {
+        place: value_of(place) for place, default, _ in table if float(default.removesuffix(" s")) != value_of(place)
+    }
+    assert wrong == {}
+
+
+def test_the_socket_options_are_those_that_are_set():
+    """Each option in the table has that value on a socket that was tuned."""
+    table = rows(PROTOCOL, "option", "value")
+    context = zmq.Context()
+    try:
+        with context.socket(zmq.DEALER) as socket:
+            tune(socket)
+            found = {name: socket.getsockopt(getattr(zmq, name)) for name, _, _ in table}
+    finally:
+        context.term()
+    assert found == {name: int(value) for name, value, _ in table}
+
+
+@pytest.mark.parametrize("port", [CONTROL_PORT, RESULTS_PORT, WORK_PORT])
+@pytest.mark.parametrize("document", [README, PROTOCOL, GUIDE], ids=lambda path: path.name)
+def test_the_ports_are_those_of_the_code(document, port):
+    """README, guide and protocol name the ports that have to be open."""
+    assert str(port) in tree(document).astext()
+
+
+# -- architecture -------------------------------------------------------------------------------------------------
+
+ALLOWED = {
+    "bench_common": {"bench_common"},
+    "workloads": {"workloads", "bench_common"},
+    "bench_master": {"bench_master", "bench_common", "workloads"},
+    "bench_worker": {"bench_worker", "bench_common", "workloads"},
+}
+ENGINES = {"bench_worker.engines.noop", "bench_worker.engines.docker_images"}
+"""What of bench_worker/engines others may import beside base and registry: no engine that is weighed is among it."""
+
+
+def imports(path):
+    """Return the modules that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@sources
+def test_packages_import_only_what_they_may(package):
+    """Master and worker never import each other, and what they share imports neither."""
+    for path in (ROOT / package).rglob("*.py"):
+        ours = {name.split(".")[0] for name in imports(path)} & {*PACKAGES, "tests", "benchmarks"}
+        assert ours <= ALLOWED[package], path
+
+
+def test_the_table_of_imports_is_the_one_that_is_enforced():
+    """docs/architecture.rst says what the test above checks."""
+    table = rows(ROOT / "docs" / "architecture.rst", "package", "may import")
+    documented = {name: set(what.replace("itself", name).split(", ")) for name, what in table}
+    assert documented == ALLOWED
+
+
+@sources
+def test_no_engine_and_no_workload_is_imported_by_name(package):
+    """Engines and workloads are found through their registries, so that those of others are equals."""
+    for path in (ROOT / package).rglob("*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith("bench_worker/engines/"):
+            inside = {found for found in imports(path) if found.startswith("bench_worker.engines.")}
+            modules = {".".join(found.split(".")[:3]) for found in inside}
+            assert modules <= {"bench_worker.engines.base", "bench_worker.engines.registry", *ENGINES}, path
+        if not name.startswith("workloads/"):
+            inside = {found for found in imports(path) if found.startswith("workloads.")}
+            modules = {".".join(found.split(".")[:2]) for found in inside}
+            assert modules <= {"workloads.base", "workloads.registry", "workloads.script"}, path
+
+
+def test_gevent_patches_in_the_two_entry_points_alone():
+    """A module that is imported changes nothing of the interpreter."""
+    patching = [path.relative_to(ROOT).as_posix() for path in SOURCES if "patch_all()" in path.read_text("utf-8")]
+    assert patching == ["bench_master/__main__.py", "bench_worker/__main__.py"]
+
+
+@sources
+def test_the_core_knows_no_socket_clock_or_disk(package):
+    """The pure state machines import nothing that could wait, and nothing that tells the time."""
+    shell = {"time", "socket", "os", "gevent", "zmq", "threading", "pathlib", "subprocess", "asyncio", "random"}
+    core = {
+        "bench_master": (ROOT / "bench_master/coordinator").glob("*.py"),
+        "bench_worker": [ROOT / "bench_worker/job.py"],
+    }
+    for path in core.get(package, ()):
+        assert not {name.split(".")[0] for name in imports(path)} & shell, path
+
+
+def test_nothing_is_left_to_do_in_a_comment():
+    """What is missing is said in the documentation, where users see it."""
+    word = re.compile("TO" + "DO|FIX" + "ME|XX" + "X")
+    assert [path.name for path in SOURCES if word.search(path.read_text("utf-8"))] == []
