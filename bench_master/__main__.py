@@ -9,9 +9,12 @@ import sys  # noqa: E402  the patch must come before any other import
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    from bench_master.cli import run_command_line
+    try:
+        from bench_master.cli import run_command_line
 
-    sys.exit(run_command_line(sys.argv[1:]))
+        sys.exit(run_command_line(sys.argv[1:]))
+    except KeyboardInterrupt:  # while the program was still being loaded
+        sys.exit(130)
 
 
 if __name__ == "__main__":

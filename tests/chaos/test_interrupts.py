@@ -1,0 +1,199 @@
+"""Ctrl-C on a real terminal, once and twice, and SIGTERM: what runs is finished or aborted, and all is put back."""
+
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import termios
+import threading
+import time
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+from arena import DOCKER, NATIVE, Arena
+from weighing import PROGRAMS, until
+
+HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
+CTRL_C = b"\x03"
+
+
+class Console:
+    """A child process that a terminal is the controlling one of, with a thread that reads its screen."""
+
+    def __init__(self, argv, environ):
+        self.pid, self._primary = pty.fork()
+        if self.pid == 0:
+            try:
+                os.execve(argv[0], argv, environ)
+            finally:
+                os._exit(127)
+        ioctl(self._primary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.args, self.returncode = argv, None
+        self.screen = b""
+        self._closed = False
+        self.before = termios.tcgetattr(self._primary)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        while not self._closed:
+            try:
+                if select.select([self._primary], [], [], 0.2)[0]:
+                    piece = os.read(self._primary, 65_536)
+                    if not piece:
+                        return
+                    self.screen += piece
+            except OSError:
+                return  # the last who had the terminal open is gone
+
+    def type(self, keys):
+        """Type on the keyboard."""
+        os.write(self._primary, keys)
+
+    def poll(self):
+        """Return the exit code, or None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def settings(self):
+        """Return the terminal's settings."""
+        return termios.tcgetattr(self._primary)
+
+    def send_signal(self, number):
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def wait(self, seconds):
+        """Wait for the end."""
+        return until(lambda: self.poll() is not None, seconds, "the end of the program")
+
+    def close(self):
+        """Close the window, which hangs up on whoever has the terminal."""
+        self._closed = True
+        self._reader.join(5)
+        if self._primary is not None:
+            os.close(self._primary)
+            self._primary = None
+
+
+class OnTerminal(Arena):
+    """A run that a person looks at: its master has a terminal, and shows the live view."""
+
+    def launch(self, source, workers, flags):
+        given = ["-f", source, "-s", self.stats, "--workers", workers, *flags]
+        argv = [*PROGRAMS["bench-master"], "run-scenario", *given]
+        environ = {**self.weighing.environ, "TERM": "xterm-256color", "LINES": "24"}
+        self.process = Console([str(word) for word in argv], environ)
+        return self
+
+    @property
+    def said(self):
+        """What is on the screen, report and all."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.process.screen.decode("utf-8", "replace")).replace("\r", "")
+
+    @property
+    def out(self):
+        """The same: the terminal does not tell the two apart."""
+        return self.said
+
+    def shown(self):
+        """Return how many jobs the live view counts."""
+        return max((int(done) for done in re.findall(r"(\d+)/\d+ jobs", self.said)), default=0)
+
+    def put_back(self):
+        """Assert that the terminal is as it was found."""
+        assert self.process.settings() == self.process.before
+        screen = self.process.screen
+        assert screen.rfind(SHOW) >= screen.rfind(HIDE), "the cursor is shown again"
+        assert b"\x1b[?1049h" not in screen or screen.rfind(b"\x1b[?1049l") > screen.rfind(b"\x1b[?1049h")
+
+    def close(self):
+        """End it all."""
+        super().close()
+        until(lambda: self.process.poll() is not None, 10, "the end of the master")
+        self.process.close()
+
+
+@pytest.fixture
+def console(tmp_path):
+    with OnTerminal(tmp_path / "arena", DOCKER) as console:
+        yield console
+
+
+@pytest.mark.docker
+def test_ctrl_c_once_finishes_what_runs(console):
+    """After one Ctrl-C no job is begun, those under way end as done, and the report says that it was interrupted."""
+    console.under_way(2)
+    console.process.type(CTRL_C)
+    assert console.end(20) == 130
+    assert set(console.run.outcomes()) == {"done"}
+    assert len(console.run.jobs) < 24
+    assert "running jobs are being finished" in console.said
+    assert "INCOMPLETE" in console.said
+    console.put_back()
+    console.nothing_left()
+
+
+@pytest.mark.docker
+def test_ctrl_c_twice_aborts_at_once(tmp_path):
+    """After two, what runs is aborted, though it would take a minute, and removed; the stats file is good."""
+    job = {**DOCKER["job"], "container": {**DOCKER["job"]["container"], "command": ["sleep", "60"]}}
+    with OnTerminal(tmp_path / "arena", {**DOCKER, "job": job}) as console:
+        until(lambda: "has joined" in console.said, 20, "the worker")
+        until(console.stats.exists, 20, "the first job")
+        time.sleep(1.5)
+        console.process.type(CTRL_C)
+        time.sleep(0.5)
+        assert console.process.poll() is None, "one Ctrl-C waits for the jobs"
+        began = time.monotonic()
+        console.process.type(CTRL_C)
+        assert console.end(20) == 130
+        assert time.monotonic() - began < 10
+        assert console.run.outcomes() == {"aborted": 2}
+        assert "aborted and cleaned up" in console.said
+        console.put_back()
+        console.nothing_left()
+
+
+@pytest.mark.docker
+def test_sigterm_aborts_and_cleans_up(tmp_path):
+    """The system's request to end is obeyed within seconds, and nothing is left."""
+    with Arena(tmp_path / "arena", DOCKER) as arena:
+        arena.under_way(2)
+        arena.signal([arena.master], signal.SIGTERM)
+        assert arena.end(15) == 130
+        assert arena.run.outcomes()["aborted"] >= 1
+        arena.nothing_left()
+
+
+def test_a_terminal_that_is_closed_ends_the_run(tmp_path):
+    """When the window goes, the run is aborted and saved; nobody is there to read the report."""
+    with OnTerminal(tmp_path / "arena", NATIVE) as console:
+        console.under_way(4)
+        console.process.close()
+        console.end(20)
+        assert console.run.outcomes()["done"] >= 4
+        console.nothing_left()
+
+
+@pytest.mark.parametrize("when", ["at the start", "while gathering"])
+def test_ctrl_c_before_any_worker_has_joined(tmp_path, when):
+    """Interrupted before the first job, the master ends at once with nothing begun and no file."""
+    with OnTerminal(tmp_path / "arena", NATIVE, "--expect", "1", "--zmq-control-port", "17155", workers=0) as console:
+        if when == "while gathering":
+            until(lambda: "waiting for 1 worker" in console.said, 10, "the invitation")
+            time.sleep(0.5)
+        else:
+            maps = Path(f"/proc/{console.process.pid}/maps")
+            until(lambda: "zmq" in maps.read_text(), 10, "the loading of the program")
+        console.process.type(CTRL_C)
+        assert console.end(10) == 130
+        assert "Traceback" not in console.said
+        assert not console.stats.exists()
+        console.put_back()
