@@ -1,0 +1,105 @@
+"""README's commands run as they are written, in a folder of their own."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documents import ROOT, blocks, tree
+from weighing import require_images
+
+README = ROOT / "README.rst"
+RUNNABLE = blocks(README, "runnable")
+END_S = 170
+
+
+def shell(script, folder, home):
+    """Run a script with our programs on PATH, in `folder`, to its end; return what it printed and its exit code.
+
+    It stops at the first command that fails, and at the deadline it is ended with all that it started.
+    """
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / "config"),
+    }
+    process = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=END_S)
+    except subprocess.TimeoutExpired:
+        # Asked first, so that a run cleans up after itself.
+        os.killpg(process.pid, signal.SIGTERM)
+        printed, _ = process.communicate(timeout=60)
+        pytest.fail(f"not over in {END_S} s: {script}\n{printed}")
+    return process.returncode, printed
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the scenario that README says to write."""
+    for block in blocks(README, "yaml"):
+        (tmp_path / block["names"][0]).write_text(block.astext())
+    return tmp_path
+
+
+def test_there_is_something_to_run():
+    """README marks its runnable blocks, and names the file that they need."""
+    assert len(RUNNABLE) >= 4
+    assert [block["names"] for block in blocks(README, "yaml")] == [["sleepers.yaml"]]
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.astext().splitlines()[0][:40])
+def test_the_commands_run_as_written(block, folder):
+    """Every command of a runnable block ends with exit code 0."""
+    if "docker" in block["classes"]:
+        require_images("weighbridge/base").close()
+    status, printed = shell(block.astext(), folder, folder)
+    assert status == 0, printed
+
+
+@pytest.mark.parametrize("name", ["demo", "test"])
+def test_the_two_commands_exist_and_explain_themselves(name, tmp_path):
+    """README names script/demo and script/test, and each can be run and has help."""
+    script = ROOT / "script" / name
+    assert f"script/{name}" in [block.astext() for block in blocks(README, "sh")]
+    assert script.stat().st_mode & stat.S_IXUSR
+    status, printed = shell(f"{script} --help", ROOT, tmp_path)
+    assert status == 0
+    assert printed.startswith(f"Usage: script/{name}")
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+def test_the_demo_ends_with_a_report_and_the_place_of_its_file(tmp_path):
+    """The first of the two commands does what README says, from a checkout as it stands."""
+    require_images("weighbridge/base", "weighbridge/sysbench").close()
+    status, printed = shell("script/demo --yes", ROOT, tmp_path)
+    assert status == 0, printed
+    assert "Weighbridge report: quickstart" in printed
+    place = ROOT / printed.split("stats file: ")[1].splitlines()[0]
+    place.unlink()
+
+
+def test_the_report_in_the_readme_is_one_of_this_program():
+    """The headings and columns of the report at the top are those that the text report prints today."""
+    report = next(
+        block.astext() for block in tree(README).findall() if block.astext().startswith("Weighbridge report")
+    )
+    source = "\n".join(path.read_text() for path in (ROOT / "bench_master/reports").glob("text*.py"))
+    headings = ("Thresholds", "Hosts while it ran", "The harness itself")
+    assert [heading for heading in headings if heading not in report or heading not in source] == []
+    assert max(map(len, report.splitlines())) <= 80
