@@ -101,6 +101,7 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
             "ended": footer.get("ended"),
             "status": footer.get("status"),
             "noop": bool(header.get("noop")),
+            "measures": "harness-ceiling" if header.get("noop") else "scenario",
             "order": header.get("order"),
             "seed": header.get("seed"),
             "argv": list(header.get("argv", ())),
