@@ -1,0 +1,204 @@
+"""What a run shows while it goes on and afterwards, and what can be made of its stats file."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from weighing import NAP, Run, Weighing
+
+TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
+FALSE = {"operations": ["run", "wait", "remove"], "container": {"command": ["false"]}}
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A run with characters for its progress: eight jobs are done, eight fail, and four more only warm up."""
+    with Weighing(tmp_path_factory.mktemp("mixed")) as weighing:
+        scenario = weighing.scenario(
+            sampling_interval="200ms",
+            repeats=2,
+            iterations=2,
+            concurrency=2,
+            jobs={"good": {**NAP, "warmup": 1}, "bad": FALSE},
+        )
+        return weighing.run(scenario, "--progress", "chars", status=3)
+
+
+@pytest.fixture
+def report(weighing):
+    """A function that reports a stats file with some flags; it must end well."""
+
+    def of(stats, *flags):
+        ended = weighing.master("report-scenario", "-s", stats, *flags)
+        assert ended.status == 0, ended.err
+        return ended.out
+
+    return of
+
+
+def shown(run):
+    """Return the characters that a run showed for its jobs."""
+    lines = re.findall(r"^  ([.oO*XLA]+)$", run.err, re.MULTILINE)
+    return "".join(lines)
+
+
+def test_a_character_for_each_job(mixed):
+    """The legend comes first, then one character per job, the failed ones told apart; the last line sums up."""
+    assert ".  done in < 1 s" in mixed.err
+    assert "X  failed" in mixed.err
+    assert len(mixed.jobs) == 20
+    assert sorted(shown(mixed)) == sorted("." * 12 + "X" * 8)
+    assert re.search(r"^20 jobs in .*: 12 done, 8 failed$", mixed.err, re.MULTILINE)
+
+
+def test_the_text_fits_a_terminal(mixed, report):
+    """No line of the report is wider than 80 columns, and it is what the run itself printed."""
+    text = report(mixed.stats)
+    assert text == mixed.out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "8 done, 8 failed" in text
+    assert "exit code 1" in " ".join(text.split())
+
+
+def test_the_formats_count_alike(mixed, report):
+    """Text, CSV, JSON and JSON Lines tell of the same jobs, operations and errors."""
+    document = json.loads(report(mixed.stats, "--format", "json"))
+    lines = [json.loads(line) for line in report(mixed.stats, "--format", "jsonl").splitlines()]
+    rows = list(csv.DictReader(io.StringIO(report(mixed.stats, "--csv"))))
+    counted = [line for line in lines if not line["warmup"]]
+    assert len(lines) == 20
+    assert document["totals"].items() >= {"jobs": 16, "done": 8, "failed": 8, "lost": 0, "aborted": 0}.items()
+    for treatment in document["treatments"]:
+        label = treatment["treatment"]["job"]
+        mine = [line for line in counted if line["treatment"]["job"] == label]
+        for outcome in ("done", "failed"):
+            assert treatment["jobs"][outcome] == sum(line["outcome"] == outcome for line in mine)
+        for name, cell in treatment["operations"].items():
+            if name == "job":
+                continue
+            done = [line["operations"][name] for line in mine if line["operations"].get(name, {}).get("ok")]
+            assert cell["n"] == len(done)
+            if done:
+                seconds = sorted(one["duration_s"] for one in done)
+                assert cell["min_s"] == pytest.approx(seconds[0])
+                assert cell["max_s"] == pytest.approx(seconds[-1])
+                assert cell["mean_s"] == pytest.approx(sum(seconds) / len(seconds))
+            (row,) = [one for one in rows if one["job"] == label and one["name"] == name]
+            assert int(row["n"]) == cell["n"]
+    assert {line["error"]["message"] for line in counted if line["error"]} == {"wait: exit code 1"}
+
+
+def test_the_document_has_the_published_shape(mixed, report):
+    """The JSON report has the keys that programs were promised, and hosts with what was sampled of them."""
+    document = json.loads(report(mixed.stats, "--format", "json"))
+    assert (document["format"], document["version"]) == ("weighbridge-report", 1)
+    assert document["run"]["measures"] == "scenario"
+    assert set(document) >= {"scenario", "hosts", "totals", "treatments"}
+    assert set(document["totals"]) >= {"jobs", "done", "failed", "lost", "aborted", "duration_s", "jobs_per_s"}
+    for treatment in document["treatments"]:
+        assert set(treatment) >= {"treatment", "jobs", "jobs_per_s", "operations", "metrics"}
+        assert treatment["treatment"]["engine"] == "native"
+        cell = treatment["operations"]["run"]
+        keys = ("n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p95_s", "p99_s", "max_s")
+        assert set(cell) >= set(keys)
+    (host,) = document["hosts"]
+    assert host["samples"]["cpu_user_percent"]["unit"] == "%"
+    assert host["samples"]["cpu_user_percent"]["n"] >= 2
+    assert {"cpu_system_percent", "cpu_iowait_percent", "cpu_steal_percent", "cpu_user_ticks"} <= set(host["samples"])
+
+
+def test_a_chosen_percentile(mixed, report):
+    """--pctile puts the chosen percentile into the text and the document."""
+    assert "p75" in report(mixed.stats, "--pctile", "75")
+    document = json.loads(report(mixed.stats, "--pctile", "75", "--format", "json"))
+    good = next(row for row in document["treatments"] if row["treatment"]["job"] == "good")
+    cell = good["operations"]["run"]
+    assert cell["min_s"] <= cell["p75_s"] <= cell["max_s"]
+
+
+def test_the_rate_histogram_sums_to_the_jobs(mixed, report, tmp_path):
+    """-r writes how many jobs ended in each second; together they are all the jobs."""
+    rates = tmp_path / "rates.csv"
+    report(mixed.stats, "-r", rates)
+    rows = list(csv.DictReader(io.StringIO(rates.read_text())))
+    ends = [int(job["start_s"] + job["duration_s"]) for job in mixed.jobs]
+    assert len(rows) == max(ends) + 1
+    sums = {name: sum(int(row[name]) for row in rows) for name in rows[0] if name != "second"}
+    assert sums == {"done": 12, "failed": 8, "lost": 0, "aborted": 0}
+
+
+def test_a_report_goes_to_a_file(mixed, report, tmp_path):
+    """-f writes the report to a file and nothing to stdout."""
+    target = tmp_path / "report.json"
+    assert report(mixed.stats, "--format", "json", "-f", target) == ""
+    assert json.loads(target.read_text())["totals"]["done"] == 8
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9, 0.995])
+def test_a_cut_file_is_reported_as_far_as_it_goes(mixed, report, tmp_path, share):
+    """A stats file that was cut gives a report of what is there, which says that something is missing."""
+    whole = mixed.stats.read_bytes()
+    cut = tmp_path / "cut.stats.gz"
+    cut.write_bytes(whole[: int(len(whole) * share)])
+    text = report(cut)
+    assert "cut" in text
+    assert max(map(len, text.splitlines())) <= 80
+    jobs = [json.loads(line) for line in report(cut, "--format", "jsonl").splitlines()]
+    assert len(jobs) <= 20
+    assert (len(jobs) == 20) == (share > 0.85)
+    assert json.loads(report(cut, "--format", "json"))["run"]["status"] != "complete"
+
+
+def test_a_file_without_a_head_ends_with_3(weighing, mixed):
+    """What was cut within its first block cannot be reported; the message names the file, and nothing is printed."""
+    cut = weighing.folder / "cut.stats.gz"
+    cut.write_bytes(mixed.stats.read_bytes()[:20])
+    ended = weighing.master("report-scenario", "-s", cut)
+    assert (ended.status, ended.out) == (3, "")
+    (said,) = ended.complaints
+    assert str(cut) in said
+
+
+def test_no_report_and_csv_and_quiet(weighing):
+    """-R prints no report, --csv prints rows, -q says nothing beside; the file is written all the same."""
+    scenario = weighing.scenario(job=TRUE)
+    silent = weighing.run(scenario, "-R", "-q")
+    assert (silent.out, silent.err) == ("", "")
+    assert silent.outcomes() == {"done": 1}
+    table = weighing.run(scenario, "--csv", "-q")
+    assert table.err == ""
+    rows = list(csv.DictReader(io.StringIO(table.out)))
+    assert {"run", "wait", "remove"} <= {row["name"] for row in rows}
+    lines = weighing.run(scenario, "--format", "jsonl", "-o", 3, "--progress", "none")
+    assert [json.loads(line)["outcome"] for line in lines.out.splitlines()] == ["done"] * 3
+    assert shown(lines) == ""
+
+
+def test_a_noop_run_needs_nothing_and_says_so(weighing):
+    """--noop runs the whole path where neither engine nor image exist, and is called the harness's ceiling."""
+    weighing.environ["DOCKER_HOST"] = f"unix://{weighing.folder}/no.sock"
+    scenario = weighing.scenario(
+        engines=["docker"],
+        operation_count=500,
+        concurrency=4,
+        container={"image": "nowhere/none", "memory": "1GiB", "network": "none"},
+        job={"operations": ["create", "start", {"sleep": "60s"}, "stop", "remove"]},
+    )
+    run = weighing.run(scenario, "--noop")
+    assert run.outcomes() == {"done": 500}
+    assert "ceiling" in run.out
+    assert "ceiling" in run.err
+    document = run.document
+    assert (document["run"]["noop"], document["run"]["measures"]) == (True, "harness-ceiling")
+    assert document["totals"]["done"] == 500
+    real = weighing.run(scenario, "-R", status=3)
+    assert isinstance(real, Run)
+    assert not real.stats.exists()
