@@ -306,6 +306,10 @@ class Session:
             info=info,
             noop=self._options.noop,
         )
+        if fitness.reasons and self._journal is not None:
+            # A run that has begun is not called off by whoever comes by and does not fit.
+            self._say(peer, "dismiss", 0, reason="; ".join(fitness.reasons)[:1000], final=True)
+            return
         if fitness.reasons:
             self._result.unusable = fitness.unusable
             self._handle(ev.Refused([f"worker {worker_id}: {reason}" for reason in fitness.reasons]))

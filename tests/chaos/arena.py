@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import psutil
-from weighing import END_S, PROGRAMS, Run, Weighing, containers_of, require_images, until
+from weighing import END_S, PROGRAMS, Run, Weighing, containers_of, free_ports, require_images, until
 
 LIFE = ["run", "wait", "remove"]
 JOBS = 48
@@ -49,6 +49,7 @@ class Arena:
         self.stats = stats or folder / "run.stats.gz"
         self.program = self.launch(self.weighing.scenario(**scenario), workers, flags)
         self.master = psutil.Process(self.program.process.pid)
+        self._roots = [self.master]
 
     def launch(self, source, workers, flags):
         """Start the master."""
@@ -63,12 +64,16 @@ class Arena:
 
     # -- who is there ------------------------------------------------------------------------------------------
 
+    def join(self, *words):
+        """Start a worker by hand, over TCP; return its program."""
+        ports = ("--zmq-host", "127.0.0.1", "--zmq-control-port", self.ports[0])
+        joined = self.weighing.start("bench-worker", *ports, *words)
+        self._roots.append(psutil.Process(joined.process.pid))
+        return joined
+
     def look(self):
         """Remember every process of the run that is there now; return them."""
-        try:
-            found = self.master.children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
+        found = [process for root in self._roots for process in children(root)]
         for process in found:
             self._seen.setdefault(process.pid, process)
             for word in words(process):
@@ -154,7 +159,7 @@ class Arena:
     def close(self):
         """End what is still there of the run, and remove what it left."""
         self.look()
-        for process in (self.master, *self._seen.values()):
+        for process in (*self._roots, *self._seen.values()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self.weighing.close()
@@ -166,6 +171,25 @@ class Arena:
             shutil.rmtree(directory, ignore_errors=True)
         if self.docker is not None:
             self.docker.close()
+
+
+class OverTcp(Arena):
+    """A run whose workers are started by hand with `join`, over TCP on the loopback."""
+
+    def launch(self, source, workers, flags):
+        """Start the master with ports of its own; `workers` are expected."""
+        self.ports = free_ports(3)
+        names = ("--zmq-control-port", "--zmq-results-port", "--zmq-work-port")
+        given = [word for pair in zip(names, self.ports, strict=True) for word in pair]
+        return super().launch(source, 0, ["--expect", workers, *given, *flags])
+
+
+def children(root):
+    """Return all that a process has started, directly or not, and that is still there."""
+    try:
+        return root.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def words(process):

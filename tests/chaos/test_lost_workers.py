@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from arena import JOBS, LIFE, NATIVE, Arena
+from arena import JOBS, LIFE, NATIVE, Arena, OverTcp
 from weighing import until
 
 LONG = {
@@ -69,6 +69,26 @@ def test_a_worker_that_is_killed_for_ever_ends_the_run(tmp_path, part):
         assert (counts["done"], counts["not_started"]) == (outcomes["done"], 6 - sum(outcomes.values()))
         assert "INCOMPLETE" in arena.out
         assert re.search(r"\d+ of the jobs lost", arena.out)
+        arena.nothing_left()
+
+
+def test_a_worker_that_nobody_starts_again_is_given_up(tmp_path):
+    """A worker that was started by hand and killed has lost its jobs within twenty seconds, and the run ends."""
+    with OverTcp(tmp_path / "arena", NATIVE) as arena:
+        worker = arena.join("-c", 4, "solo")
+        arena.under_way()
+        arena.signal([arena.loads()[0]], signal.SIGKILL)
+        worker.process.kill()
+        began = time.monotonic()
+        until(lambda: "did not come back" in arena.said, 20, "giving it up")
+        assert arena.end(10) == 3
+        assert time.monotonic() - began < 25
+        outcomes = arena.run.outcomes()
+        assert set(outcomes) == {"done", "lost"}
+        assert outcomes["lost"] == 4
+        assert "INCOMPLETE" in arena.out
+        # Nobody is left to tidy up after a worker that was killed whole; the next clean-up on its host does it.
+        assert arena.weighing.master("cleanup-containers", "--run", arena.run.run_id).status == 0
         arena.nothing_left()
 
 

@@ -1,0 +1,185 @@
+"""While a run goes on over TCP, everything is thrown at its ports: it must neither stop, nor grow, nor miscount."""
+
+import contextlib
+import os
+import random
+import re
+import socket
+import time
+from pathlib import Path
+
+import msgpack
+import pytest
+import zmq
+from arena import NATIVE, OverTcp
+from weighing import until
+
+from bench_common.messages import MAX_FRAME, MESSAGES, encode
+
+SEED = 20
+GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
+"""What a ZMTP 3 peer says first (RFC 23)."""
+MEMORY_BYTES = 200 << 20
+SCENARIO = {**NATIVE, "iterations": 14}
+"""112 jobs in about nine seconds."""
+REAL = [
+    encode("hello", 0, worker_id="stranger", environment="local", slots=4, info={"host": "h", "engines": {}}),
+    encode("beat", 3, sent_ns=1, running=1, offset_ns=0, bound_ns=-1),
+    encode("gone", 3, worker_id="solo", reason="so it says"),
+    encode("samples", 3, source="host", columns={"time_ns": [1], "x": [2.0]}, units={"x": "1"}),
+    encode("swept", 3, removed=0, failed=[]),
+    encode("results", 3, sequence=0, jobs=bytes(64), operations=b"", metrics=[], errors=[], outputs=[]),
+]
+
+
+class Attacker:
+    """Throws things at the ports of a master, the same each time."""
+
+    def __init__(self, ports):
+        self.control, self.results, self.lane = ports
+        self.random = random.Random(SEED)
+        self.context = zmq.Context()
+        self.sockets = []
+
+    def connect(self, kind, port):
+        """Open a zmq socket to a port."""
+        made = self.context.socket(kind)
+        made.setsockopt(zmq.LINGER, 2000)
+        made.setsockopt(zmq.SNDTIMEO, 5000)
+        made.connect(f"tcp://127.0.0.1:{port}")
+        self.sockets.append(made)
+        return made
+
+    def raw(self):
+        """Plain TCP: random bytes, a greeting and garbage behind it, a greeting alone."""
+        for port in (self.control, self.results, self.lane):
+            for opening in (b"", GREETING, GREETING[:11], GREETING + b"\x04\x19\x05READY"):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+                    plain.sendall(opening + self.random.randbytes(self.random.choice((1, 100, 70_000))))
+
+    def half_open(self, count=60):
+        """Connections that say nothing, or begin to; they are kept open."""
+        for place in range(count):
+            plain = socket.create_connection(("127.0.0.1", (self.control, self.results, self.lane)[place % 3]))
+            plain.sendall(GREETING[: place % len(GREETING)])
+            self.sockets.append(plain)
+
+    def garbage(self, count):
+        """Valid ZMTP with anything in the frames, in one part or many; return how many were sent to each port."""
+        for kind, port in ((zmq.DEALER, self.control), (zmq.PUSH, self.results)):
+            peer = self.connect(kind, port)
+            for _ in range(count):
+                parts = [
+                    self.random.randbytes(self.random.randrange(80)) for _ in range(self.random.choice((1, 2, 9)))
+                ]
+                peer.send_multipart(parts)
+        return count
+
+    def mutations(self, count):
+        """Real messages with bytes changed, cut off or repeated."""
+        control, results = self.connect(zmq.DEALER, self.control), self.connect(zmq.PUSH, self.results)
+        for _ in range(count):
+            frame = bytearray(self.random.choice(REAL))
+            for _ in range(self.random.randrange(1, 4)):
+                frame[self.random.randrange(len(frame))] = self.random.randrange(256)
+            if self.random.random() < 0.3:
+                frame = frame[: self.random.randrange(len(frame))] * self.random.randrange(1, 3)
+            self.random.choice((control, results)).send(bytes(frame))
+
+    def misfits(self):
+        """Well-formed frames with a wrong version, type, epoch, field, value or place; return how many were sent."""
+        fields = {name: msgpack.unpackb(frame)[3] for name, frame in zip(NAMES, REAL, strict=True)}
+        frames = [[1, name, epoch, fields[name]] for name in NAMES for epoch in (-1, 1 << 63, 1.5, None, "3")]
+        frames += [[version, name, 3, fields[name]] for name in NAMES for version in (0, 2, True, "1", None)]
+        frames += [[1, name, 3, {**fields[name], "more": 1}] for name in NAMES]
+        frames += [[1, name, 3, {**fields[name], key: value}]
+                   for name in NAMES for key in fields[name] for value in (None, [[]], {"a": 1}, -5, "x" * 70_000)
+                   if not MESSAGES[name].fields[key](value)]  # fmt: skip
+        frames += [[1, name, 3, {}] for name in ("welcome", "jobs", "cancel", "ack", "stop", "no-such-type")]
+        frames += [[], {}, 7, None, [1, 2], [1] * 5, [[[[]]]]]
+        for kind, port in ((zmq.DEALER, self.control), (zmq.PUSH, self.results)):
+            peer = self.connect(kind, port)
+            for frame in frames:
+                peer.send(msgpack.packb(frame))
+        return 2 * len(frames)
+
+    def huge(self):
+        """Frames as large as is let in, and larger ones."""
+        for kind, port in ((zmq.DEALER, self.control), (zmq.PUSH, self.results)):
+            for size in (MAX_FRAME - 100, MAX_FRAME + 1, 3 * MAX_FRAME):
+                self.connect(kind, port).send(os.urandom(1000) + bytes(size - 1000))
+
+    def strangers(self):
+        """Workers that were not asked for: unknown, unfit, or under a name that is taken."""
+        peer = self.connect(zmq.DEALER, self.control)
+        for name, slots in (("stranger", 64), ("unfit", 1), ("solo", 64)):
+            hello = {"worker_id": name, "environment": "local", "slots": slots, "info": {"host": "h", "engines": {}}}
+            peer.send(encode("hello", 0, **hello))
+
+    def wrong_kinds(self):
+        """Sockets of kinds that do not fit the port."""
+        for kind in (zmq.PUSH, zmq.REQ, zmq.PUB, zmq.DEALER):
+            with contextlib.suppress(zmq.Again):
+                self.connect(kind, self.lane).send(b"x", zmq.NOBLOCK)
+
+    def close(self):
+        """Let go of everything."""
+        for one in self.sockets:
+            one.close()
+        self.context.destroy(0)
+
+
+NAMES = [msgpack.unpackb(frame)[1] for frame in REAL]
+
+
+def highest(process):
+    """Return the most memory that a process ever had resident, in bytes."""
+    status = Path(f"/proc/{process.pid}/status").read_text("ascii")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
+
+
+@pytest.fixture
+def arena(tmp_path):
+    with OverTcp(tmp_path / "arena", SCENARIO) as arena:
+        arena.join("-c", 4, "--environment", "local", "solo")
+        arena.under_way()
+        yield arena
+
+
+def test_a_run_withstands_whatever_comes_in_at_its_ports(arena):
+    """The run is complete, each job has one outcome, what was dropped is counted and told, and memory is sane."""
+    attacker = Attacker(arena.ports)
+    try:
+        attacker.half_open()
+        attacker.raw()
+        attacker.wrong_kinds()
+        dropped = 2 * attacker.garbage(1500) + attacker.misfits()
+        attacker.mutations(3000)
+        attacker.strangers()
+        attacker.huge()
+        until(lambda: arena.shown() > 40, 20, "jobs that go on meanwhile")
+        peak = highest(arena.master)
+        assert arena.end() == 0
+    finally:
+        attacker.close()
+    assert arena.run.outcomes() == {"done": 112}
+    assert not any(job["attempt"] for job in arena.run.jobs)
+    footer = arena.run.blocks("footer")[0]
+    assert footer["dropped_messages"] >= dropped
+    assert "messages broke the protocol and were dropped" in arena.out
+    print(peak>>20)
+    assert peak < MEMORY_BYTES, f"{peak >> 20} MiB"
+    assert len(arena.said) < 20_000, "a flood does not fill the log"
+
+
+def test_a_flood_does_not_starve_the_run(arena):
+    """Ten thousand messages in one go delay the run by seconds at most."""
+    attacker = Attacker(arena.ports)
+    began = time.monotonic()
+    try:
+        attacker.mutations(10_000)
+        assert arena.end(40) == 0
+    finally:
+        attacker.close()
+    assert time.monotonic() - began < 30
+    assert arena.run.outcomes() == {"done": 112}
