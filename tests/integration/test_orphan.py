@@ -1,0 +1,122 @@
+"""A load process that lost its agent: it ends, cleans up, and reports nothing that the master did not ask for."""
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+
+from bench_common.messages import encode
+from bench_common.records import ORDER_ROW
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.source import Source
+
+SLEEPER = "name: a\nengines: [native]\njob: {operations: [run, wait, remove], container: {command: [sleep, '97']}}\n"
+EPOCH = 7
+
+
+@pytest.fixture
+def sockets():
+    """The master's ends of lane and results, with their endpoints."""
+    context = zmq.Context()
+    with (
+        tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp") as folder,
+        context.socket(zmq.PUSH) as lane,
+        context.socket(zmq.PULL) as results,
+    ):
+        for one, name in ((lane, "lane"), (results, "results")):
+            one.setsockopt(zmq.LINGER, 0)
+            one.bind(f"ipc://{folder}/{name}")
+        yield lane, results, folder
+    context.term()
+
+
+@pytest.fixture
+def load_process():
+    """A load process and the agent's end of the line to it."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(20)
+    command = [sys.executable, "-m", "bench_worker", "--load-process", str(theirs.fileno())]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+    theirs.close()
+    yield process, ours
+    ours.close()
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    process.wait()
+
+
+def say(line, **message):
+    """Send the load process a map."""
+    packed = msgpack.packb(message)
+    line.sendall(struct.pack("<I", len(packed)) + packed)
+
+
+def heard(line):
+    """Return the next map that the load process sends."""
+    (length,) = struct.unpack("<I", line.recv(4, socket.MSG_WAITALL))
+    return msgpack.unpackb(line.recv(length, socket.MSG_WAITALL))
+
+
+def until(line, true):
+    """Wait until the load process says something of which `true` holds."""
+    deadline = time.monotonic() + 30
+    while not true(heard(line)):
+        assert time.monotonic() < deadline
+
+
+def sleeping(run_id):
+    """Return the pids of what a run started and nobody has ended yet."""
+    label = f"WEIGHBRIDGE_RUN={run_id}".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if label in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+    return found
+
+
+def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process):
+    """What it aborts because its agent died is not told as results: to the master those jobs are to be tried anew."""
+    lane, results, folder = sockets
+    process, line = load_process
+    run_id = f"orphan-{os.getpid()}"
+    until(line, lambda message: message.get("ready"))
+    say(
+        line,
+        start={
+            "run_id": run_id,
+            "worker_id": "w",
+            "epoch": EPOCH,
+            "slots": 2,
+            "lane": f"ipc://{folder}/lane",
+            "results": f"ipc://{folder}/results",
+            "noop": False,
+            "keep": False,
+            "allow_host_mounts": False,
+            "keys": None,
+        },
+    )
+    treatment = scenario_from(Source("s.yaml", SLEEPER)).treatments[0]
+    orders = np.zeros(2, ORDER_ROW)
+    orders["ticket"] = [0, 1]
+    lane.send(encode("define", EPOCH, treatment=treatment.to_wire()))
+    lane.send(encode("jobs", EPOCH, rows=orders.tobytes()))
+    until(line, lambda message: message.get("status", {}).get("running") == 2)
+    deadline = time.monotonic() + 20
+    while len(sleeping(run_id)) < 2:
+        assert time.monotonic() < deadline, "the jobs did not begin"
+        time.sleep(0.05)
+    line.close()
+    assert process.wait(30) == 0
+    assert sleeping(run_id) == []
+    assert not results.poll(200)
