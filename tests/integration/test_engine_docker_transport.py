@@ -2,6 +2,7 @@
 
 import json
 import socket
+import tempfile
 import threading
 import time
 
@@ -62,11 +63,13 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch):
-    made = Server(tmp_path / "engine.sock")
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/engine.sock")
-    yield made
-    made.close()
+def server(monkeypatch):
+    # A socket's path is limited to 107 bytes, which pytest's own directories may well exceed.
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        made = Server(f"{directory}/engine.sock")
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{directory}/engine.sock")
+        yield made
+        made.close()
 
 
 @pytest.fixture
