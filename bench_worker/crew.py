@@ -61,10 +61,11 @@ class Crew:
         self._performers: dict[int, Performer] = {}
         self._engines: dict[str, Engine] = {}
         self._opening = RLock()
-        self._performing: set[greenlet] = set()
+        self._waiting: set[greenlet] = set()
         self._loop = gevent.get_hub().loop
         self._flush_scheduled = False
         self._half = 0
+        self._aborts = 0
         self._prefix = f"wb-{assignment.run_id}-"
 
     @property
@@ -87,12 +88,17 @@ class Crew:
         self._slots.put(orders)
 
     def abort(self) -> None:
-        """Call off every job: those that wait end at once, those under way are interrupted and tidied up."""
+        """Call off every job: those that wait end at once, those under way at their next step, and are tidied up.
+
+        A step that only waits (for a command, for time to pass) is interrupted. One that changes something is not: an
+        engine goes on to make a container whose maker has hung up, and nobody would remove it.
+        """
+        self._aborts += 1
         now = monotonic_ns()
         for ticket, treatment, trial, _, _ in self._slots.withdraw():
             self._outbox.add(ticket, treatment, trial, JobReport(Outcome.ABORTED, now, now))
         self._outbox.flush()
-        for slot in list(self._performing):
+        for slot in list(self._waiting):
             self._loop.run_callback(self._interrupt, slot)
 
     def close(self) -> None:
@@ -101,8 +107,8 @@ class Crew:
             engine.close()
 
     def _interrupt(self, slot: greenlet) -> None:
-        # It may have got on to tidying up in the meantime, which must not be interrupted.
-        if slot in self._performing:
+        # It may have got on in the meantime, to what must not be interrupted.
+        if slot in self._waiting:
             slot.throw(JobAborted)
 
     def _execute(self, order: Order) -> None:
@@ -125,9 +131,13 @@ class Crew:
         report = machine.report
         container = Container(self._name(ticket), ticket, performer.settings)
         perform, me = performer.perform, gevent.getcurrent()
-        step = machine.begin()
-        self._performing.add(me)
+        step, aborts = machine.begin(), self._aborts
         while step >= 0:
+            if self._aborts != aborts:
+                step = machine.aborted(monotonic_ns())
+                break
+            if performer.waits[step]:
+                self._waiting.add(me)
             try:
                 done = perform(container, step, report)
             except JobAborted:
@@ -138,8 +148,8 @@ class Crew:
                 step = machine.failed(Trouble("internal", text, report.end_ns, monotonic_ns()))
             else:
                 step = machine.failed(done) if isinstance(done, Trouble) else machine.succeeded(done)
-        # From here on nothing may interrupt it: what the job made is removed.
-        self._performing.discard(me)
+            finally:
+                self._waiting.discard(me)
         if step == TIDY:
             machine.tidied(self._tidy(performer, container))
         return report

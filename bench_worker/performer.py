@@ -29,6 +29,9 @@ MESSAGE_LIMIT: Final = 2000
 ENDED_BY_SIGNAL: Final = (130, 137, 143, -2, -9, -15)
 """Exit codes of a command that was told to end: no failure where the script itself stopped or killed it."""
 
+WAITING: Final = ("exec", "sleep", "stop", "wait")
+"""The operations during which a job can be called off at once."""
+
 NO_OUTPUT: Final = Done(0, 0)
 
 
@@ -52,6 +55,8 @@ class Performer:
         steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
         self._parsed = frozenset(step.name for step in steps if step.parse)
         kinds = [operation.kind for operation in self.script.operations]
+        self.waits = [kind in WAITING for kind in kinds]
+        """For each position: whether it only waits, so that it can be interrupted and leaves nothing half made."""
         self._told_to_end = {"stop", "kill"} & set(kinds)
         verbs: dict[str, Callable[[Container, Operation, float], Done]] = {
             "create": lambda c, _, t: engine.create(c, timeout_s=t),

@@ -201,3 +201,21 @@ def test_the_slots_go_on_after_an_abort():
     scene.crew.take([(7, 0, 0, 0, 0)])
     scene.settle()
     assert scene.outcomes()[7] is Outcome.DONE
+
+
+def test_abort_does_not_interrupt_what_changes_something():
+    """A container that is being made is made, and then removed: hanging up would leave it to nobody."""
+
+    def slow(_container):
+        gevent.sleep(0.05)
+
+    scene = Scene("create", "exec", "remove", slots=2, behave={"create": slow})
+    scene.order(2)
+    gevent.sleep(0.01)
+    began = len(scene.engine.there)
+    scene.crew.abort()
+    scene.settle()
+    assert began == 2
+    assert scene.outcomes() == dict.fromkeys(range(2), Outcome.ABORTED)
+    assert sum(len(batch.operations) for batch in scene.batches()) == 2
+    assert not scene.engine.there
