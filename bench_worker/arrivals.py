@@ -2,8 +2,8 @@
 
 While greenlets queue for the processor an answer lies in its socket, and a stamp taken by the greenlet that reads it
 counts our own queue as the engine's time. A native thread waits for the sockets too, with epoll, and does nothing but
-note when each became readable. It needs the interpreter for that, for which it waits about its switch interval (half a
-millisecond in a load process), and mostly not at all, since the loop lets go of it at each system call.
+note when each became readable. It needs the interpreter for that, for which it waits about its switch interval
+(half a millisecond in a load process), and mostly not at all, since the loop lets go of it at each system call.
 """
 
 from __future__ import annotations
