@@ -167,11 +167,11 @@ def test_a_run_withstands_whatever_comes_in_at_its_ports(arena):
     footer = arena.run.blocks("footer")[0]
     assert footer["dropped_messages"] >= dropped
     assert "messages broke the protocol and were dropped" in arena.out
-    print(peak>>20)
     assert peak < MEMORY_BYTES, f"{peak >> 20} MiB"
     assert len(arena.said) < 20_000, "a flood does not fill the log"
 
 
+@pytest.mark.slow
 def test_a_flood_does_not_starve_the_run(arena):
     """Ten thousand messages in one go delay the run by seconds at most."""
     attacker = Attacker(arena.ports)

@@ -45,6 +45,7 @@ def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tm
         arena.nothing_left()
 
 
+@pytest.mark.slow
 def test_a_master_that_is_held_up_for_a_moment_loses_nothing(tmp_path):
     """A stop of three seconds costs neither a worker nor a job."""
     with Arena(tmp_path / "arena", {**NATIVE, "repeats": 1}) as arena:

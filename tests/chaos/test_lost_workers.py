@@ -42,7 +42,7 @@ def test_a_killed_worker_costs_attempts_and_no_job(arena, victims):
     arena.nothing_left()
 
 
-@pytest.mark.parametrize("part", ["agent", "load"])
+@pytest.mark.parametrize("part", ["agent", pytest.param("load", marks=pytest.mark.slow)])
 def test_a_worker_that_is_killed_for_ever_ends_the_run(tmp_path, part):
     """Killed each time it comes back, a worker's jobs are lost; the run ends, and its report is headed INCOMPLETE."""
     scenario = {**NATIVE, "repeats": 1, "iterations": 3, "concurrency": 2}
@@ -72,6 +72,7 @@ def test_a_worker_that_is_killed_for_ever_ends_the_run(tmp_path, part):
         arena.nothing_left()
 
 
+@pytest.mark.slow
 def test_a_worker_that_nobody_starts_again_is_given_up(tmp_path):
     """A worker that was started by hand and killed has lost its jobs within twenty seconds, and the run ends."""
     with OverTcp(tmp_path / "arena", NATIVE) as arena:
@@ -92,6 +93,7 @@ def test_a_worker_that_nobody_starts_again_is_given_up(tmp_path):
         arena.nothing_left()
 
 
+@pytest.mark.slow
 def test_a_load_process_that_is_held_up_for_a_moment_loses_nothing(arena):
     """A stop of three seconds delays the jobs and costs no attempt."""
     loads = arena.loads()
