@@ -193,7 +193,8 @@ def test_ctrl_c_before_any_worker_has_joined(tmp_path, when):
             maps = Path(f"/proc/{console.process.pid}/maps")
             until(lambda: "zmq" in maps.read_text(), 10, "the loading of the program")
         console.process.type(CTRL_C)
-        assert console.end(10) == 130
+        # A shell calls both 130; an interpreter that is interrupted while it imports may pass the signal on.
+        assert console.end(10) in (130, -signal.SIGINT)
         assert "Traceback" not in console.said
         assert not console.stats.exists()
         console.put_back()
