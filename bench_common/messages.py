@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgpack
 
+from bench_common.arguments import MAX_NAME, MAX_SLOTS
 from bench_common.errors import ProtocolError
 
 VERSION: Final = 1
@@ -76,7 +77,7 @@ _ALL = (
         "hello",
         "worker",
         "control",
-        {"worker_id": _text(128), "environment": _text(128), "slots": _whole(1, 65536), "info": _map},
+        {"worker_id": _text(MAX_NAME), "environment": _text(MAX_NAME), "slots": _whole(1, MAX_SLOTS), "info": _map},
         256 * KIB,
     ),
     # The master admits it: where its lane and the results are, what the run needs of it, and how it is driven.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench_common import __version__
+from bench_common.arguments import MAX_SLOTS, name, port, whole_number
 from bench_common.ports import CONTROL_PORT
 from bench_common.terminal import add_debug_flag, guarded
 from bench_worker import questions
@@ -75,7 +76,7 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("the master")
     where.add_argument("--zmq-host", metavar="HOST", help="where bench-master runs")
     where.add_argument(
-        "--zmq-control-port", type=int, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
+        "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
     )
     where.add_argument(
         "--key", type=Path, metavar="FILE", help="this worker's key file, made by `bench-master keygen`"
@@ -85,13 +86,23 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--once", action="store_true", help="end with the first run instead of waiting for the next")
     who = parser.add_argument_group("this worker")
     who.add_argument(
-        "worker_id", nargs="?", metavar="WORKER_ID", help="its name (default: its key's name, else the host's)"
+        "worker_id",
+        nargs="?",
+        type=name,
+        metavar="WORKER_ID",
+        help="its name (default: its key's name, else the host's)",
     )
     who.add_argument(
-        "-c", "--concurrency", type=int, default=64, metavar="N", help="jobs at once, at most (default: 64)"
+        "-c",
+        "--concurrency",
+        type=whole_number(1, MAX_SLOTS),
+        default=64,
+        metavar="N",
+        help="jobs at once, at most (default: 64)",
     )
     who.add_argument(
         "--environment",
+        type=name,
         metavar="NAME",
         help="kind of place: bare-metal, hypervisor, control or any label (default: as this machine looks)",
     )

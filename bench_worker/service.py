@@ -67,8 +67,6 @@ def _options(arguments: argparse.Namespace) -> AgentOptions:
             f"{control} is beyond this host, and a worker obeys its master's key only: give --key FILE, made by "
             "`bench-master keygen --worker NAME` on the master (or --insecure, on a network of your own)"
         )
-    if arguments.concurrency < 1:
-        raise UsageError(f"-c {arguments.concurrency}: expected 1 or more")
     return AgentOptions(
         control=control,
         worker_id=_worker_id(arguments.worker_id, key),
@@ -83,8 +81,6 @@ def _options(arguments: argparse.Namespace) -> AgentOptions:
 
 
 def _tcp(host: str, port: int) -> str:
-    if not 0 < port < 65536:  # noqa: PLR2004  the ports there are
-        raise UsageError(f"--zmq-control-port {port}: expected 1 to 65535")
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench_common.arguments import port, seconds
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_master.run.access import load_keys
 from bench_master.run.endpoints import Endpoints, Ports
@@ -16,15 +17,17 @@ from bench_master.run.switchboard import Switchboard
 
 def add_muster_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of both commands."""
-    parser.add_argument("--wait", type=float, default=3.0, metavar="SECONDS", help="how long to listen (default: 3)")
+    parser.add_argument(
+        "--wait", type=seconds, default=3.0, metavar="SECONDS", help="how long to listen (default: 3)"
+    )
     parser.add_argument(
         "--zmq-bind-ip", default="127.0.0.1", metavar="IP", help="address to listen on (default: %(default)s)"
     )
     parser.add_argument(
-        "--zmq-control-port", type=int, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
+        "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
     )
     parser.add_argument(
-        "--zmq-results-port", type=int, default=RESULTS_PORT, metavar="PORT", help="(default: %(default)s)"
+        "--zmq-results-port", type=port, default=RESULTS_PORT, metavar="PORT", help="(default: %(default)s)"
     )
     parser.add_argument("--key-dir", type=Path, metavar="DIR", help="where `bench-master keygen` put the keys")
     parser.add_argument("--insecure", action="store_true", help="listen beyond loopback without keys")

@@ -17,6 +17,7 @@ from typing import Any
 
 import gevent
 
+from bench_common.arguments import MAX_SEED, MAX_SLOTS, name, port, whole_number
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.records import KEPT_PREFIX
@@ -66,14 +67,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--noop", action="store_true", help="the whole path with the execution free: the harness's own ceiling"
     )
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="seed of the order (default: the scenario's, else drawn and saved)"
+        "--seed",
+        type=whole_number(0, MAX_SEED),
+        metavar="N",
+        help="seed of the order (default: the scenario's, else drawn and saved)",
     )
 
     who = parser.add_argument_group("workers")
-    who.add_argument("--workers", type=_count, default=0, metavar="N", help="start N workers on this host")
+    who.add_argument("--workers", type=whole_number(0), default=0, metavar="N", help="start N workers on this host")
     who.add_argument(
         "--expect",
-        type=_count,
+        type=whole_number(0),
         metavar="N",
         help="wait for N workers started by hand with bench-worker (default: 0 with --workers, else 1)",
     )
@@ -82,16 +86,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     who.add_argument(
         "--environment",
+        type=name,
         metavar="LABEL",
         help="what local workers call their environment (default: the scenario's if it has one, else local)",
     )
 
     load = parser.add_argument_group("load, in place of what the scenario says")
     load.add_argument(
-        "-u", "--user-count", type=_positive, metavar="N", help="jobs in flight over all workers together"
+        "-u", "--user-count", type=whole_number(1), metavar="N", help="jobs in flight over all workers together"
     )
     size = load.add_mutually_exclusive_group()
-    size.add_argument("-o", "--operation-count", type=_positive, metavar="N", help="jobs in each trial")
+    size.add_argument("-o", "--operation-count", type=whole_number(1), metavar="N", help="jobs in each trial")
     size.add_argument("-r", "--run-seconds", metavar="TIME", help="length of each trial, such as 90 or 15m")
 
     out = parser.add_argument_group("results")
@@ -128,14 +133,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="address to listen on (default: none with --workers alone, else 127.0.0.1)",
     )
     net.add_argument(
-        "--zmq-control-port", type=_port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
+        "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
     )
     net.add_argument(
-        "--zmq-results-port", type=_port, default=RESULTS_PORT, metavar="PORT", help="(default: %(default)s)"
+        "--zmq-results-port", type=port, default=RESULTS_PORT, metavar="PORT", help="(default: %(default)s)"
     )
     net.add_argument(
         "--zmq-work-port",
-        type=_port,
+        type=port,
         default=WORK_PORT,
         metavar="PORT",
         help="first of the lanes' ports, one a worker (default: %(default)s)",
@@ -175,31 +180,6 @@ def _try_out(stats: Path) -> None:
         stats.unlink()
     except OSError as error:
         raise UsageError(f"{stats}: cannot be created: {error.strerror}; name another place with -s") from error
-
-
-def _count(text: str) -> int:
-    return _whole(text, 0)
-
-
-def _positive(text: str) -> int:
-    return _whole(text, 1)
-
-
-def _port(text: str) -> int:
-    value = _whole(text, 1)
-    if value > 65535:  # noqa: PLR2004  the last port
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: expected 1 to 65535")
-    return value
-
-
-def _whole(text: str, low: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = low - 1
-    if value < low:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from {low} on")
-    return value
 
 
 def _duration(text: str, flag: str) -> float:
@@ -272,6 +252,10 @@ def _policy(plan: Plan, arguments: argparse.Namespace) -> tuple[Policy, int]:
     slots = max(treatment.concurrency for treatment in plan.treatments)
     if arguments.user_count is not None:
         slots = -(-arguments.user_count // expected)
+        if slots > MAX_SLOTS:
+            raise UsageError(
+                f"--user-count {arguments.user_count}: more than {MAX_SLOTS} jobs in flight on one worker"
+            )
     return policy, slots
 
 

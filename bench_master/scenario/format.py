@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Final
 
+from bench_common.arguments import MAX_SEED, MAX_SLOTS, NAME_PATTERN
 from bench_master.scenario.composites import Command, Field, ListOf, MapOf, Needs, OneOf, Record
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
 from bench_master.scenario.matrix import MatrixShape
@@ -38,7 +39,6 @@ RUN_KEYS: Final = (
 )
 """The keys that stand at the top level, in a job, and in a matrix."""
 
-LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_.+-]*$"
 JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 MIB: Final = 1024**2
 _DAY_S: Final = 86400.0
@@ -65,7 +65,7 @@ def scenario_format() -> ScenarioFormat:
     """Return the format as it is with the engines and workloads that are installed."""
     engine = Choice("engine", engine_names(), "; list-engines says which are usable")
     environment = Text(
-        "an environment: a word of letters, digits and _ . + -", LABEL_PATTERN, bare=("number", "boolean", "null")
+        "an environment: a word of letters, digits and _ . + -", NAME_PATTERN, bare=("number", "boolean", "null")
     )
     container = Record("container", _container_fields())
     settings = _run_fields(container)
@@ -112,7 +112,7 @@ def scenario_format() -> ScenarioFormat:
             *settings,
             matrix_field,
             Field("order", Choice("order", ORDERS), "the order of the trials", "interleaved"),
-            Field("seed", Measured(WHOLE, minimum=0, maximum=2**53), "fixes every random choice of the run"),
+            Field("seed", Measured(WHOLE, minimum=0, maximum=MAX_SEED), "fixes every random choice of the run"),
             Field(
                 "sampling_interval",
                 Measured(DURATION, minimum=0.1, maximum=3600),
@@ -169,7 +169,7 @@ def _run_fields(container: Record) -> tuple[Field, ...]:
     """Return the keys that stand at the top level, in a job, and in a matrix."""
     return (
         Field("container", container, "how the container is made"),
-        Field("concurrency", Measured(WHOLE, minimum=1, maximum=100_000), "jobs in flight on each worker", 1),
+        Field("concurrency", Measured(WHOLE, minimum=1, maximum=MAX_SLOTS), "jobs in flight on each worker", 1),
         Field("iterations", Measured(WHOLE, minimum=1, maximum=10**9), "jobs that each slot does in a trial", 1),
         Field("operation_count", Measured(WHOLE, minimum=1, maximum=10**12), "jobs in a trial, over all workers"),
         Field("run_seconds", Measured(DURATION, more_than=0, maximum=30 * _DAY_S), "how long a trial goes on"),
