@@ -230,6 +230,9 @@ class Agent:
             keep=message["keep"],
         )
         self._run.lease.acquire()
+        if not self._run.keep:
+            # What an earlier life of this worker left in the same run would go on using the host.
+            discard_all(run_id=self._run.run_id, worker_id=self._options.worker_id)
         key = self._options.key
         self._child.start(
             {

@@ -2,7 +2,7 @@
 
 It holds the ends of the worker's lane and of the results; the agent holds the control socket, so a host that is
 saturated by its own jobs does not look dead. When the agent dies the line to it ends, and this process aborts its
-jobs, removes what they made, and ends too.
+jobs, removes what each of them made, and ends too; by then a new life of the worker may be at work in the same run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.registry import open_engine
 from bench_worker.link import Link
 from bench_worker.outbox import Outbox
-from bench_worker.reaper import discard_all
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,6 @@ class LoadProcess:
         self._outbox: Outbox | None = None
         self._lane: Channel | None = None
         self._results: Channel | None = None
-        self._run_id = self._worker_id = ""
         self._acknowledged_at = monotonic()
         self._refused = 0
         self._meter = LoopMeter()
@@ -86,13 +84,12 @@ class LoadProcess:
 
     def _start(self, welcome: dict[str, Any]) -> None:
         self._epoch = welcome["epoch"]
-        self._run_id, self._worker_id = welcome["run_id"], welcome["worker_id"]
         results = self._connect(zmq.PUSH, welcome["results"], welcome)
         self._results = Channel(results)
         self._outbox = Outbox(self._epoch, self._results.send)
         assignment = Assignment(
-            run_id=self._run_id,
-            worker_id=self._worker_id,
+            run_id=welcome["run_id"],
+            worker_id=welcome["worker_id"],
             slots=welcome["slots"],
             noop=welcome["noop"],
             keep=welcome["keep"],
@@ -175,9 +172,6 @@ class LoadProcess:
             deadline = monotonic() + LAST_WORDS_S
             while not crew.idle and monotonic() < deadline:
                 gevent.sleep(0.02)
-        if self._orphaned and self._run_id:
-            # Nobody else is left on this host to look after what the jobs made.
-            discard_all(run_id=self._run_id, worker_id=self._worker_id)
         if crew is not None:
             crew.close()
         self._context.term()

@@ -25,6 +25,7 @@ from bench_common.records import JOB_ROW, OPERATION_ROW, ORDER_ROW, ErrorRecord,
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
+from bench_master.coordinator.machine import Phase
 from bench_master.plan import Plan
 from bench_master.progress.snapshot import HostRow
 from bench_master.progress.view import View
@@ -180,9 +181,14 @@ class Session:
             for death in self.locals.deaths():
                 words = f"; it last said: {death.last_words}" if death.last_words else ""
                 self._view.say(f"worker {death.worker_id}: {death.reason}{words}")
-                if not death.restarted:
-                    self._warn(f"worker {death.worker_id} died too often and was not started again")
                 self._handle(ev.Gone(death.worker_id, death.reason))
+                if death.restarted:
+                    continue
+                text = f"worker {death.worker_id} died too often and was not started again: {death.reason}{words}"
+                self._warn(text)
+                if self._coordinator.phase is Phase.GATHERING:
+                    self._result.unusable = True
+                    self._handle(ev.Refused([text]))
         self._handle(ev.Tick())
 
     def _keep_refreshing(self) -> None:
