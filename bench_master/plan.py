@@ -121,10 +121,3 @@ def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: 
     if operation.kind in {"wait", "exec"}:
         assumptions[f"the commands of '{operation.kind}' end at once"] = None
     return OPERATION_S
-
-
-def render_plan(scenario: Scenario, plan: Plan, workers: int) -> str:
-    """Return the plan as text for a person, in 80 columns; see `bench_master.plan_text`."""
-    from bench_master.plan_text import plan_text
-
-    return plan_text(scenario, plan, workers)

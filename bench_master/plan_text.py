@@ -22,7 +22,7 @@ MAX_TREATMENTS_SHOWN: Final = 40
 MAX_ROUNDS_SHOWN: Final = 8
 
 
-def plan_text(scenario: Scenario, plan: Plan, workers: int) -> str:
+def render_plan(scenario: Scenario, plan: Plan, workers: int) -> str:
     """Return the plan as text of at most 80 columns, ending in a newline."""
     lines = [*_head(scenario, plan, workers), "", *_treatments(scenario, plan, workers), "", *_order(plan)]
     if scenario.notes:

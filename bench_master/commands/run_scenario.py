@@ -25,8 +25,9 @@ from bench_common.spec import Treatment
 from bench_common.statsfile import StatsFile
 from bench_common.units import parse_duration
 from bench_master.coordinator import Policy
-from bench_master.plan import Plan, make_plan, render_plan
-from bench_master.progress.view import MODES, choose_view
+from bench_master.plan import Plan, make_plan
+from bench_master.plan_text import render_plan
+from bench_master.progress.choice import MODES, choose_view
 from bench_master.reports import ReportSource, report_formats, report_named
 from bench_master.run.access import load_keys
 from bench_master.run.endpoints import Endpoints, Ports

@@ -1,4 +1,4 @@
-"""What a view is, the two that draw nothing, and the choice among all of them.
+"""What a view is, the two that draw nothing, and how a run ended in one line.
 
 A view is fed by the loop that receives results; it has no thread, timer or clock of its own. Views write to stderr,
 so that a report on stdout can be piped or redirected while the run is watched.
@@ -6,28 +6,20 @@ so that a report on stdout can be piped or redirected while the run is watched.
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 
 import numpy as np
 
-from bench_common.errors import UsageError
-from bench_common.terminal import check_choice
 from bench_master.progress.log_lines import LogDiversion
 from bench_master.progress.outlet import Outlet
 from bench_master.progress.quantities import clock, printable, three_digits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
     from bench_master.progress.snapshot import Snapshot
 
 Rows: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-Mode: TypeAlias = Literal["auto", "live", "chars", "lines", "none"]
-MODES: Final[tuple[Mode, ...]] = ("auto", "live", "chars", "lines", "none")
-"""The values of ``--progress``."""
 
 
 class View:
@@ -88,45 +80,6 @@ class NoticesView(View):
         """Give the screen time to take the last words."""
         self._log.stop()
         self.outlet.close()
-
-
-def choose_view(mode: str, stream: TextIO, *, quiet: bool = False, environ: Mapping[str, str] = os.environ) -> View:
-    """Return the view for ``--progress MODE`` on `stream`, which is stderr as a rule.
-
-    ``auto`` is the live view on a terminal that can move its cursor and show UTF-8, and characters elsewhere. Raises
-    `UsageError` for a mode that does not exist, and for a live view where none is possible.
-    """
-    check_choice(mode, MODES, what="--progress mode")
-    if quiet:
-        return View()
-    if mode == "none":
-        return NoticesView(stream)
-    if mode == "lines":
-        from bench_master.progress.lines import LinesView
-
-        return LinesView(stream)
-    obstacle = _no_live_view(stream, environ)
-    if mode == "live" and obstacle:
-        raise UsageError(f"--progress live: {obstacle}; use --progress chars or lines instead")
-    if mode == "chars" or obstacle:
-        from bench_master.progress.chars import CharsView
-
-        return CharsView(stream)
-    from bench_master.progress.live import LiveView
-
-    return LiveView(stream)
-
-
-def _no_live_view(stream: TextIO, environ: Mapping[str, str]) -> str:
-    """Return why there can be no live view on `stream`; empty if there can."""
-    if not stream.isatty():
-        return "stderr is not a terminal"
-    term = environ.get("TERM", "")
-    if term.lower() in {"", "dumb", "unknown"}:
-        return f"the terminal cannot move its cursor (TERM={term or 'is not set'})"
-    if (stream.encoding or "").lower().replace("-", "") != "utf8":
-        return f"the terminal's encoding is {stream.encoding}, not UTF-8"
-    return ""
 
 
 def mishaps(snapshot: Snapshot) -> list[str]:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.spec import Lifecycle, Operation, Treatment
-from bench_master.plan import OPERATION_S, estimate_seconds, make_plan, render_plan
+from bench_master.plan import OPERATION_S, estimate_seconds, make_plan
+from bench_master.plan_text import render_plan
 from bench_master.scenario import load_scenario
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.model import Scenario
