@@ -77,7 +77,13 @@ _ALL = (
         "hello",
         "worker",
         "control",
-        {"worker_id": _text(MAX_NAME), "environment": _text(MAX_NAME), "slots": _whole(1, MAX_SLOTS), "info": _map},
+        {
+            "worker_id": _text(MAX_NAME),
+            "environment": _text(MAX_NAME),
+            "slots": _whole(1, MAX_SLOTS),
+            "sent_ns": _any_int,
+            "info": _map,
+        },
         256 * KIB,
     ),
     # The master admits it: where its lane and the results are, what the run needs of it, and how it is driven.

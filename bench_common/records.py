@@ -78,8 +78,14 @@ OPERATION_ROW: Final = np.dtype(
 )
 """An operation that was tried. `operation` is its position in the treatment's own list of operation names.
 
-A failed operation (`ok` 0) is stored with its time and never enters a latency.
+`ok` is one of `OPERATION_FAILED`, `OPERATION_DONE` and `OPERATION_SPOILED`; each is stored with its time, and only a
+done one enters a latency.
 """
+
+OPERATION_FAILED: Final = 0
+OPERATION_DONE: Final = 1
+OPERATION_SPOILED: Final = 2
+"""The operation was done, but not its job: a job that failed or was called off never enters a latency."""
 
 
 def join_rows(batches: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> np.ndarray[Any, np.dtype[Any]]:

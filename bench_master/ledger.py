@@ -13,7 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench_common.records import ErrorRecord, MetricRecord, Outcome, job_id_of
+from bench_common.records import (
+    OPERATION_DONE,
+    OPERATION_FAILED,
+    ErrorRecord,
+    MetricRecord,
+    Outcome,
+    job_id_of,
+)
 from bench_common.stats_rows import Rows
 from bench_common.statsfile import Block
 from bench_master.latency import Key, Series, grouped_rows
@@ -97,9 +104,9 @@ class Ledger:
             case "operations":
                 for key, rows in self.measured_operations(block.body):
                     series = self.series.setdefault(key, Series())
-                    ok = rows["ok"] != 0
-                    series.add(rows["duration_ns"][ok], rows["ticket"][ok])
-                    series.errors += int((~ok).sum())
+                    done = rows["ok"] == OPERATION_DONE
+                    series.add(rows["duration_ns"][done], rows["ticket"][done])
+                    series.errors += int((rows["ok"] == OPERATION_FAILED).sum())
             case "errors":
                 for record in block.body:
                     self._add_error(record)

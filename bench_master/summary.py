@@ -16,6 +16,7 @@ import numpy as np
 
 from bench_common.errors import UsageError
 from bench_common.histogram import nearest_rank
+from bench_common.records import OPERATION_DONE
 from bench_common.statsfile import StatsFile
 from bench_common.thresholds import evaluate, percentiles_of
 from bench_master.latency import Key, Percentiles, Series
@@ -84,7 +85,7 @@ def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles) -> None:
                 exact.collect(key, rows["end_ns"] - rows["start_ns"])
         else:
             for key, rows in ledger.measured_operations(block.body):
-                exact.collect(key, rows["duration_ns"][rows["ok"] != 0])
+                exact.collect(key, rows["duration_ns"][rows["ok"] == OPERATION_DONE])
 
 
 def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: float) -> Document:

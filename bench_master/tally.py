@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from bench_common.histogram import Histogram
-from bench_common.records import Outcome, join_rows
+from bench_common.records import OPERATION_DONE, OPERATION_FAILED, Outcome, join_rows
 from bench_master.progress.snapshot import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
 
 if TYPE_CHECKING:
@@ -205,9 +205,9 @@ class Tally:
         if (operation >= self._widths[treatment]).any():
             raise ValueError("a row names an operation that its treatment does not have")
         measured = ~self._warmup[rows["trial"]]
-        ok = rows["ok"] != 0
+        done, failed = rows["ok"] == OPERATION_DONE, rows["ok"] == OPERATION_FAILED
         keys = self._firsts[treatment] + 1 + operation
-        self._record(keys, rows["duration_ns"], done=measured & ok, failed=measured & ~ok)
+        self._record(keys, rows["duration_ns"], done=measured & done, failed=measured & failed)
 
     def _record(self, keys: Rows, durations_ns: Rows, *, done: Rows, failed: Rows) -> None:
         """Add each duration to the cell that its key names, and each failure to its cell's errors."""

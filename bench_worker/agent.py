@@ -153,6 +153,7 @@ class Agent:
             "worker_id": options.worker_id,
             "environment": options.environment,
             "slots": options.slots,
+            "sent_ns": monotonic_ns(),
             "info": {**self._info, "labels": options.labels, "allow_host_mounts": options.allow_host_mounts},
         }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_common.columns import MAX_ROWS
-from bench_common.records import Outcome, attempt_of, job_id_of
+from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_of
 from bench_common.stats_rows import Rows
 from bench_master.reports import ReportSource
 from bench_master.reports.job_window import Details, JobWindow
@@ -99,7 +99,7 @@ class _Sketch:
         for place, ok, start_ns, duration_ns in details.operations:
             name = names[place] if place < len(names) else f"operation-{place}"
             operations[name] = {
-                "ok": bool(ok),
+                "ok": int(ok) != OPERATION_FAILED,
                 "start_s": (start_ns - self._began_ns) / 1e9,
                 "duration_s": duration_ns / 1e9,
             }

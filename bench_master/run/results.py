@@ -10,7 +10,16 @@ import numpy as np
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import Message
-from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, Outcome, OutputRecord
+from bench_common.records import (
+    JOB_ROW,
+    OPERATION_DONE,
+    OPERATION_ROW,
+    OPERATION_SPOILED,
+    ErrorRecord,
+    MetricRecord,
+    Outcome,
+    OutputRecord,
+)
 
 TEXT_LIMIT = 4000
 
@@ -29,11 +38,19 @@ class Batch:
         """Return the batch with the member's number, on the master's clock, without the jobs that do not count."""
         batch = self if keep is None else self._only(keep)
         batch.jobs["worker"] = number
+        batch._spoil()  # noqa: SLF001  our own kind
         if offset_ns:
             batch.jobs["start_ns"] -= offset_ns
             batch.jobs["end_ns"] -= offset_ns
             batch.operations["start_ns"] -= offset_ns
         return batch
+
+    def _spoil(self) -> None:
+        """Mark what was done for jobs that were not: a failed job never enters a latency, nor does a part of it."""
+        undone = self.jobs["ticket"][self.jobs["outcome"] != Outcome.DONE]
+        if len(undone):
+            theirs = np.isin(self.operations["ticket"], undone) & (self.operations["ok"] == OPERATION_DONE)
+            self.operations["ok"][theirs] = OPERATION_SPOILED
 
     def _only(self, keep: Sequence[int]) -> Batch:
         jobs = self.jobs[list(keep)]

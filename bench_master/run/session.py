@@ -7,7 +7,7 @@ switchboard, the journal, the tally and the view. It decides nothing itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,20 +21,21 @@ from gevent.event import Event
 from bench_common.errors import ProtocolError, StatsFileError, WeighbridgeError
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message
-from bench_common.records import JOB_ROW, OPERATION_ROW, ORDER_ROW, ErrorRecord, Outcome
+from bench_common.records import ORDER_ROW, Outcome
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.plan import Plan
-from bench_master.progress.snapshot import HostRow
+from bench_master.progress.snapshot import Snapshot
 from bench_master.progress.view import View
 from bench_master.run.fitness import assess
 from bench_master.run.header import operation_names
+from bench_master.run.hosts import Host, Hosts
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
-from bench_master.run.results import Batch, unpack
-from bench_master.run.samples import busy_percent, checked_columns
+from bench_master.run.recorder import Recorder
+from bench_master.run.results import unpack
 from bench_master.run.switchboard import Switchboard
 from bench_master.tally import Tally
 from workloads.script import job_limit_s
@@ -58,22 +59,6 @@ class SessionOptions:
     sampling_s: float
     first_epoch: int
     notes: Sequence[str] = ()
-
-
-@dataclass(slots=True)
-class Host:
-    """What is known of a member beyond the coordinator's own view."""
-
-    worker_id: str
-    host: str
-    environment: str
-    slots: int
-    same_clock: bool
-    offset_ns: int = 0
-    bound_ns: int = 0
-    running: int = 0
-    lag_ms: float | None = None
-    cpu_percent: float | None = None
 
 
 @dataclass(slots=True)
@@ -111,9 +96,11 @@ class Session:
         self._options = options
         self._view = view
         self._make_tally = tally
-        self._tally = tally(None)
         self._open_journal = open_journal
-        self._boot_id = local_boot_id
+        self._hosts = Hosts(local_boot_id)
+        self._recorder = Recorder(tally(None), view, self._hosts)
+        self._recorder.remarks |= dict.fromkeys(options.notes)
+        self._engines = frozenset(treatment.engine for treatment in plan.treatments)
         self._coordinator = Coordinator(
             plan.treatments,
             plan.trials,
@@ -124,16 +111,10 @@ class Session:
         )
         names = [operation_names(treatment) for treatment in plan.treatments]
         self._operation_counts = np.array([len(row) for row in names], np.int64)
-        self._journal: Journal | None = None
-        self._early: list[tuple[str, int, Mapping[str, Any]]] = []
-        self._hosts: dict[int, Host] = {}
-        self._infos: dict[int, Mapping[str, Any]] = {}
         self._lanes: dict[int, tuple[int, str]] = {}
         self._over = Event()
         self._result = Result("incomplete")
         self._seeds = np.random.Generator(np.random.PCG64(plan.seed))
-        self._warnings: list[str] = []
-        self._remarks: dict[str, None] = dict.fromkeys(options.notes)
         self._meter = LoopMeter()
         self.board: Switchboard | None = None
         self.locals: LocalWorkers | None = None
@@ -145,7 +126,7 @@ class Session:
         began_ns = monotonic_ns()
         self._meter.start()
         with self._view:
-            self._view.begin(self._tally.snapshot(began_ns))
+            self._view.begin(self._snapshot())
             refresher = gevent.spawn(self._keep_refreshing)
             try:
                 while not self._over.wait(TICK_S):
@@ -185,7 +166,7 @@ class Session:
                 if death.restarted:
                     continue
                 text = f"worker {death.worker_id} died too often and was not started again: {death.reason}{words}"
-                self._warn(text)
+                self._recorder.warn(text)
                 if self._coordinator.phase is Phase.GATHERING:
                     self._result.unusable = True
                     self._handle(ev.Refused([text]))
@@ -204,46 +185,34 @@ class Session:
                     "busy_share": [reading.busy_share],
                     "lag_max_ns": [reading.lag_max_ns],
                 }
-                if self._journal is not None:
-                    self._journal.samples(-1, "loop", columns, LoopMeter.UNITS)
+                self._recorder.samples(-1, "loop", columns, LoopMeter.UNITS)
 
-    def _snapshot(self) -> Any:
-        for member in self._coordinator.roster:
-            host = self._hosts.get(member.number)
-            if host is not None:
-                share = self._coordinator.shares.get(member.number)
-                running = len(share.outstanding) if share is not None else 0
-                self._tally.host(
-                    HostRow(
-                        worker_id=host.worker_id,
-                        host=host.host,
-                        environment=host.environment,
-                        state=member.presence.value,
-                        running=running,
-                        slots=host.slots,
-                        lag_ms=host.lag_ms,
-                        cpu_percent=host.cpu_percent,
-                    )
-                )
-        return self._tally.snapshot(monotonic_ns())
+    def _snapshot(self) -> Snapshot:
+        tally = self._recorder.tally
+        for number, host in self._hosts:
+            share = self._coordinator.shares.get(number)
+            running = len(share.outstanding) if share is not None else 0
+            tally.host(host.row(self._coordinator.roster[number].presence.value, running))
+        return tally.snapshot(monotonic_ns())
 
     def _finish(self, began_ns: int) -> None:
-        journal = self._journal
+        recorder, journal = self._recorder, self._recorder.journal
         if journal is None:
             return
         dropped = self.board.dropped.total() if self.board is not None else 0
         if dropped:
-            self._warn(f"{dropped} messages broke the protocol and were dropped")
-        snapshot = self._tally.snapshot(monotonic_ns())
+            recorder.warn(f"{dropped} messages broke the protocol and were dropped")
+        recorder.end(self._engines)
+        snapshot = recorder.tally.snapshot(monotonic_ns())
         counts = {name: getattr(snapshot, name) for name in ("done", "failed", "lost", "aborted")}
         footer = {
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": self._result.status,
             "duration_s": (monotonic_ns() - began_ns) / 1e9,
-            "counts": {"planned": self._tally.planned, **counts},
+            "counts": {"planned": recorder.tally.planned, **counts},
             "not_started": self._coordinator.not_started,
-            "warnings": self._warnings,
-            "remarks": list(self._remarks),
+            "warnings": list(recorder.warnings),
+            "remarks": list(recorder.remarks),
             "reasons": self._result.reasons,
             "dropped_messages": dropped,
         }
@@ -258,7 +227,7 @@ class Session:
     def control_came(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
         """Take a control message in."""
         if message.type == "hello":
-            self._hello(peer, identity, message)
+            self._hello(peer, identity, message, received_ns)
             return
         member = self._coordinator.roster.at_epoch(message.epoch)
         if member is None:
@@ -277,7 +246,9 @@ class Session:
         elif message.type == "gone":
             self._handle(ev.Gone(member.worker_id, message["reason"], message.epoch))
         elif message.type == "samples":
-            self._samples(member.number, host, message)
+            columns = host.take_samples(message)
+            units = {str(name): str(unit) for name, unit in message["units"].items()}
+            self._recorder.samples(member.number, message["source"], columns, units)
         elif message.type == "swept":
             failed = [str(item)[:500] for item in message["failed"][:100]]
             self._handle(ev.Swept(peer, message.epoch, message["removed"], failed))
@@ -294,7 +265,7 @@ class Session:
     def _admitted(self, identity: str | None) -> bool:
         return self.board is None or self.board.admits(identity)
 
-    def _hello(self, peer: bytes, identity: str | None, message: Message) -> None:
+    def _hello(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
         if not self._admitted(identity):
             self._say(peer, "dismiss", 0, reason="this key is not admitted", final=True)
             return
@@ -312,7 +283,7 @@ class Session:
             info=info,
             noop=self._options.noop,
         )
-        if fitness.reasons and self._journal is not None:
+        if fitness.reasons and self._recorder.journal is not None:
             # A run that has begun is not called off by whoever comes by and does not fit.
             self._say(peer, "dismiss", 0, reason="; ".join(fitness.reasons)[:1000], final=True)
             return
@@ -320,32 +291,23 @@ class Session:
             self._result.unusable = fitness.unusable
             self._handle(ev.Refused([f"worker {worker_id}: {reason}" for reason in fitness.reasons]))
             return
-        self._remarks |= dict.fromkeys(fitness.remarks)
+        self._recorder.remarks |= dict.fromkeys(fitness.remarks)
         self._handle(ev.Hello(peer, worker_id, message["environment"], message["slots"], identity, info))
+        member = self._coordinator.roster.named(worker_id)
+        if member is not None and member.peer == peer:
+            self._hosts[member.number].hear_clock(message["sent_ns"], received_ns)
 
     def _beat(self, peer: bytes, epoch: int, host: Host, message: Message, received_ns: int) -> None:
         self._handle(ev.Heard(peer, epoch))
-        host.running = message["running"]
-        if not host.same_clock and message["bound_ns"] >= 0:
-            # The worker says how far our clock is ahead of its own; we subtract how far its is ahead of ours.
-            host.offset_ns, host.bound_ns = -message["offset_ns"], message["bound_ns"]
+        host.hear_clock(message["sent_ns"], received_ns)
+        host.compare_clock(message)
         self._say(peer, "pulse", epoch, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns())
-
-    def _samples(self, number: int, host: Host, message: Message) -> None:
-        columns = checked_columns(message["columns"], host.offset_ns)
-        units = {str(name): str(unit) for name, unit in message["units"].items()}
-        if self._journal is not None:
-            self._journal.samples(number, message["source"], columns, units)
-        if message["source"] == "host":
-            host.cpu_percent = busy_percent(columns)
-        elif message["source"] == "loop" and "lag_max_ns" in columns:
-            host.lag_ms = float(columns["lag_max_ns"].max()) / 1e6
 
     # -- what is to be done -------------------------------------------------------------------------------------
 
     def _handle(self, event: ev.Event) -> None:
         for action in self._coordinator.handle(event, monotonic()):
-            if self._over.is_set() and self._journal is None:
+            if self._over.is_set() and self._recorder.journal is None:
                 break  # there is nowhere to record what would come of it
             self._do(action)
 
@@ -354,11 +316,11 @@ class Session:
             case act.Issue():
                 self._issue(action)
             case act.Journal():
-                self._take(action)
+                self._recorder.take(action, self._epoch(action.number))
             case act.Note():
                 self._note(action)
             case act.Conclude():
-                self._conclude(action)
+                self._recorder.conclude(action)
             case act.Define():
                 treatment = self._plan.treatments[action.treatment]
                 self._lane(action.number, "define", treatment=treatment.to_wire())
@@ -426,129 +388,29 @@ class Session:
         rows["seed"] = self._seeds.integers(0, 1 << 63, len(rows), np.uint64)
         self._lane(action.number, "jobs", rows=rows.tobytes())
 
-    def _take(self, action: act.Journal) -> None:
-        assert isinstance(action.batch, Batch)
-        host = self._hosts[action.number]
-        batch = action.batch.settle(action.number, host.offset_ns, action.keep)
-        assert self._journal is not None
-        if len(batch.jobs):
-            self._journal.rows(batch.jobs, batch.operations)
-            self._tally.jobs(batch.jobs)
-            self._view.jobs(batch.jobs)
-        if len(batch.operations):
-            self._tally.operations(batch.operations)
-        self._journal.records(batch.metrics, batch.errors, batch.outputs)
-        if batch.errors:
-            self._tally.errors(batch.errors)
-        self._journal.promise(action.number, self._epoch(action.number), action.sequence)
-
     def _acknowledge(self, number: int, epoch: int, sequences: list[int]) -> None:
         if self._epoch(number) == epoch:
             self._lane(number, "ack", sequences=sequences)
 
-    def _conclude(self, action: act.Conclude) -> None:
-        """Write rows for jobs that no worker will report."""
-        assert self._journal is not None
-        now = monotonic_ns()
-        rows = np.zeros(len(action.tickets), JOB_ROW)
-        rows["ticket"], rows["treatment"], rows["trial"] = action.tickets, action.treatment, action.trial
-        rows["worker"], rows["outcome"], rows["start_ns"], rows["end_ns"] = action.number, action.outcome, now, now
-        kind = action.outcome.name.lower()
-        errors = [
-            ErrorRecord(ticket, action.treatment, action.trial, "worker", kind, action.reason)
-            for ticket in action.tickets
-        ]
-        self._journal.rows(rows, np.zeros(0, OPERATION_ROW))
-        self._journal.records([], errors, [])
-        self._tally.jobs(rows)
-        self._tally.errors(errors)
-        self._view.jobs(rows)
-
-    # -- notes --------------------------------------------------------------------------------------------------
-
     def _note(self, note: act.Note) -> None:
-        now = monotonic_ns()
-        fields = note.fields
-        match note.kind:
-            case "worker-joined" | "worker-back":
-                self._joined(note, fields)
-                fields = {name: value for name, value in fields.items() if name != "info"}
-            case "run-begin":
-                self._begin()
-            case "trial-begin":
-                self._tally.trial_began(fields["trial"], now)
-            case "trial-end" | "trial-skipped":
-                outcome = Outcome[fields["not_started_outcome"].upper()]
-                self._tally.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
-            case "worker-lost":
-                worker = self._hosts[fields["worker"]].worker_id
-                text = f"worker {worker} was lost ({fields['reason']}) with {fields['held']} jobs"
-                self._warn(text)
-                self._view.say(text)
-            case "worker-given-up":
-                worker = self._hosts[fields["worker"]].worker_id
-                self._view.say(f"worker {worker} did not come back; its jobs are lost")
-            case "results-refused" | "stale-results":
-                self._warn(f"{fields['jobs']} results came too late or twice and were refused")
-        if self._journal is None:
-            self._early.append((note.kind, now, fields))
-        else:
-            self._journal.note(note.kind, now, fields)
-
-    def _joined(self, note: act.Note, fields: Mapping[str, Any]) -> None:
-        member = self._coordinator.roster[fields["worker"]]
-        info = fields["info"]
-        name = str(info.get("host", "unknown"))
-        self._hosts[member.number] = Host(
-            worker_id=member.worker_id,
-            host=name,
-            environment=member.environment,
-            slots=member.slots,
-            # Within one boot of one machine CLOCK_MONOTONIC is one clock: nothing to estimate.
-            same_clock=bool(self._boot_id) and info.get("boot_id") == self._boot_id,
-        )
-        self._infos[member.number] = info
-        slots = "1 slot" if member.slots == 1 else f"{member.slots} slots"
-        text = f"worker {member.worker_id} on {name} ({member.environment}, {slots})"
-        self._view.say(text + (" has joined" if note.kind == "worker-joined" else " is back"))
+        if note.kind in ("worker-joined", "worker-back"):
+            self._hosts.join(self._coordinator.roster[note.fields["worker"]], note.fields["info"])
+        elif note.kind == "run-begin":
+            self._begin()
+        self._recorder.note(note)
 
     def _begin(self) -> None:
         """Open the stats file: from here on there is something to keep."""
-        self._tally = self._make_tally(self._coordinator.planned_jobs())
         try:
-            self._journal = self._open_journal(
-                environments=[host.environment for host in self._hosts.values()],
+            journal = self._open_journal(
+                environments=self._hosts.environments,
                 acknowledge=self._acknowledge,
                 failed=self._journal_failed,
             )
         except (OSError, WeighbridgeError) as error:
             self._call_off(str(error))
             return
-        for number, info in self._infos.items():
-            host = self._hosts[number]
-            engines = info.get("engines")
-            used = {treatment.engine for treatment in self._plan.treatments}
-            versions = {
-                name: str(status.get("version", ""))
-                for name, status in (engines.items() if isinstance(engines, dict) else ())
-                if name in used and isinstance(status, dict)
-            }
-            self._journal.host(
-                {
-                    "worker": number,
-                    "worker_id": host.worker_id,
-                    "host": host.host,
-                    "environment": host.environment,
-                    "slots": host.slots,
-                    "engines": versions,
-                    "fingerprint": info.get("fingerprint", {}),
-                    "labels": info.get("labels", {}),
-                    "clock": {"offset_ns": host.offset_ns, "bound_ns": host.bound_ns},
-                }
-            )
-        for kind, at_ns, fields in self._early:
-            self._journal.note(kind, at_ns, fields)
-        self._early = []
+        self._recorder.begin(journal, self._make_tally(self._coordinator.planned_jobs()), self._engines)
 
     def _call_off(self, reason: str) -> None:
         """End a run that cannot begin, and let its workers go."""
@@ -556,10 +418,6 @@ class Session:
         for member in self._coordinator.roster:
             self._to_member(member.number, "stop", exit=False)
         self._over.set()
-
-    def _warn(self, text: str) -> None:
-        if text not in self._warnings:
-            self._warnings.append(text)
 
     def _journal_failed(self, error: WeighbridgeError) -> None:
         """Call the run off: the stats file cannot be written any more, and nothing further would be kept."""

@@ -23,7 +23,7 @@ MEMORY_BYTES = 200 << 20
 SCENARIO = {**NATIVE, "iterations": 14}
 """112 jobs in about nine seconds."""
 REAL = [
-    encode("hello", 0, worker_id="stranger", environment="local", slots=4, info={"host": "h", "engines": {}}),
+    encode("hello", 0, worker_id="stranger", environment="local", slots=4, sent_ns=1, info={"host": "h", "engines": {}}),
     encode("beat", 3, sent_ns=1, running=1, offset_ns=0, bound_ns=-1),
     encode("gone", 3, worker_id="solo", reason="so it says"),
     encode("samples", 3, source="host", columns={"time_ns": [1], "x": [2.0]}, units={"x": "1"}),
@@ -113,7 +113,8 @@ class Attacker:
         """Workers that were not asked for: unknown, unfit, or under a name that is taken."""
         peer = self.connect(zmq.DEALER, self.control)
         for name, slots in (("stranger", 64), ("unfit", 1), ("solo", 64)):
-            hello = {"worker_id": name, "environment": "local", "slots": slots, "info": {"host": "h", "engines": {}}}
+            hello = {"worker_id": name, "environment": "local", "slots": slots, "sent_ns": 1}
+            hello["info"] = {"host": "h", "engines": {}}
             peer.send(encode("hello", 0, **hello))
 
     def wrong_kinds(self):

@@ -44,7 +44,7 @@ def test_no_name(text):
 def test_the_largest_introduction_can_be_sent():
     """The longest names and the most slots that the command line takes fit into a worker's introduction."""
     longest = name("x" * MAX_NAME)
-    frame = encode("hello", 0, worker_id=longest, environment=longest, slots=MAX_SLOTS, info={})
+    frame = encode("hello", 0, worker_id=longest, environment=longest, slots=MAX_SLOTS, sent_ns=1, info={})
     assert decode(frame, sender="worker", lane="control")["slots"] == MAX_SLOTS
 
 

@@ -84,8 +84,8 @@ The harness itself
 
 Notes
 -----
-  n counts successes. Failed operations and failed jobs are counted (err) and
-    enter no time.
+  n counts what was done in jobs that were done. What failed is counted (err);
+    failed jobs enter no time.
   `job` is a whole job that was done, from its start to its end on the worker.
   ? marks a p99 of fewer than 1000 values: a few of them decide it.
   A metric's n counts trials. + means higher is better, - lower is better.

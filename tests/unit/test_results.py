@@ -5,7 +5,7 @@ import pytest
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import decode
-from bench_common.records import JobReport, Outcome
+from bench_common.records import OPERATION_DONE, OPERATION_FAILED, OPERATION_SPOILED, JobReport, Outcome
 from bench_master.run.results import unpack
 from bench_worker.outbox import Outbox
 
@@ -109,3 +109,12 @@ def test_large_outputs_go_in_frames_of_their_own():
     big = [("run", b"x" * (3 << 20), b"", 0, False)]
     messages, _ = sent(*((ticket, 0, 0, report(ticket, outputs=list(big))) for ticket in range(3)))
     assert len(messages) == 3
+
+
+def test_operations_of_a_job_that_failed_are_spoiled():
+    """What was done for a job that was not enters no latency, and is told from what failed."""
+    operations = [(0, True, 1, 10), (1, False, 11, 5)]
+    failed = JobReport(Outcome.FAILED, 1, 16, operations=operations, error=("start", "engine", "no"))
+    messages, _ = sent((1, 0, 0, failed), (2, 0, 0, report(100)))
+    batch = unpack(messages[0], COUNTS, trials=1).settle(0, 0, None)
+    assert batch.operations["ok"].tolist() == [OPERATION_SPOILED, OPERATION_FAILED, OPERATION_DONE]

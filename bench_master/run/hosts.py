@@ -1,0 +1,116 @@
+"""The hosts of a run, beyond what the coordinator must know: names, clocks, load, as their workers tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench_common.messages import Message
+from bench_master.coordinator.roster import Member
+from bench_master.progress.snapshot import HostRow
+from bench_master.run.samples import Column, busy_percent, checked_columns
+
+UNKNOWN_BOUND_NS = -1
+"""The bound of a clock offset that was only guessed from one-way messages."""
+
+
+@dataclass(slots=True)
+class Host:
+    """One worker's host. `offset_ns` is how far its monotonic clock is ahead of ours, give or take `bound_ns`."""
+
+    worker_id: str
+    name: str
+    environment: str
+    slots: int
+    same_clock: bool
+    info: Mapping[str, Any] = field(default_factory=dict)
+    offset_ns: int = 0
+    bound_ns: int = 0
+    lag_ms: float | None = None
+    cpu_percent: float | None = None
+
+    @property
+    def title(self) -> str:
+        """How the host is called on the screen."""
+        slots = "1 slot" if self.slots == 1 else f"{self.slots} slots"
+        return f"worker {self.worker_id} on {self.name} ({self.environment}, {slots})"
+
+    def hear_clock(self, sent_ns: int, received_ns: int) -> None:
+        """Guess the offset from a message that was on its way for an unknown time, until there is better.
+
+        The difference of its two stamps is the offset less the delay, so the largest is the nearest.
+        """
+        if self.same_clock or self.bound_ns != UNKNOWN_BOUND_NS:
+            return
+        guess = sent_ns - received_ns
+        self.offset_ns = max(self.offset_ns, guess) if self.offset_ns else guess
+
+    def compare_clock(self, message: Message) -> None:
+        """Take the worker's own comparison from its heartbeat: how far our clock is ahead of its, and the bound."""
+        if not self.same_clock and message["bound_ns"] >= 0:
+            self.offset_ns, self.bound_ns = -message["offset_ns"], message["bound_ns"]
+
+    def take_samples(self, message: Message) -> dict[str, Column]:
+        """Return the columns of a samples message on our clock; raise `ProtocolError` on what is none."""
+        columns = checked_columns(message["columns"], self.offset_ns)
+        if message["source"] == "host":
+            self.cpu_percent = busy_percent(columns)
+        elif message["source"] == "loop" and "lag_max_ns" in columns:
+            self.lag_ms = float(columns["lag_max_ns"].max()) / 1e6
+        return columns
+
+    def row(self, state: str, running: int) -> HostRow:
+        """Return what the live view shows."""
+        place = (self.worker_id, self.name, self.environment, state, running, self.slots)
+        return HostRow(*place, lag_ms=self.lag_ms, cpu_percent=self.cpu_percent)
+
+    def block(self, number: int, engines: frozenset[str]) -> dict[str, Any]:
+        """Return the host block of the stats file; `engines` are those that the plan uses."""
+        told = self.info.get("engines")
+        versions = {
+            name: str(status.get("version", ""))
+            for name, status in (told.items() if isinstance(told, dict) else ())
+            if name in engines and isinstance(status, dict)
+        }
+        return {
+            "worker": number,
+            "worker_id": self.worker_id,
+            "host": self.name,
+            "environment": self.environment,
+            "slots": self.slots,
+            "engines": versions,
+            "fingerprint": self.info.get("fingerprint", {}),
+            "labels": self.info.get("labels", {}),
+            "clock": {"offset_ns": self.offset_ns, "bound_ns": self.bound_ns},
+        }
+
+
+class Hosts:
+    """The hosts by roster number. `boot_id` is that of the master's own host."""
+
+    def __init__(self, boot_id: str) -> None:
+        self._boot_id = boot_id
+        self._hosts: dict[int, Host] = {}
+
+    def __getitem__(self, number: int) -> Host:
+        return self._hosts[number]
+
+    def __iter__(self) -> Iterator[tuple[int, Host]]:
+        return iter(self._hosts.items())
+
+    @property
+    def environments(self) -> list[str]:
+        """The environments that there are workers of."""
+        return [host.environment for host in self._hosts.values()]
+
+    def join(self, member: Member, info: Mapping[str, Any]) -> Host:
+        """Note a member that has joined, or is back, with what it told of its host."""
+        # Within one boot of one machine CLOCK_MONOTONIC is one clock: nothing to estimate.
+        same_clock = bool(self._boot_id) and info.get("boot_id") == self._boot_id
+        name = str(info.get("host", "unknown"))
+        host = Host(member.worker_id, name, member.environment, member.slots, same_clock, info)
+        if not same_clock:
+            host.bound_ns = UNKNOWN_BOUND_NS
+        self._hosts[member.number] = host
+        return host

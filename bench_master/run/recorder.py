@@ -1,0 +1,115 @@
+"""What happens to a run is told three times: to the journal, which keeps it, and to tally and view, which show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic_ns
+from typing import Any
+
+import numpy as np
+
+from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, Outcome
+from bench_master.coordinator import actions as act
+from bench_master.progress.view import View
+from bench_master.run.hosts import Hosts
+from bench_master.run.journal import Journal
+from bench_master.run.results import Batch
+from bench_master.tally import Tally
+
+
+class Recorder:
+    """Records one run. Until `begin` there is no journal; notes of that time are kept for it."""
+
+    def __init__(self, tally: Tally, view: View, hosts: Hosts) -> None:
+        self.tally = tally
+        self.view = view
+        self.warnings: dict[str, None] = {}
+        self.remarks: dict[str, None] = {}
+        self.journal: Journal | None = None
+        self._hosts = hosts
+        self._early: list[tuple[str, int, Mapping[str, Any]]] = []
+
+    def begin(self, journal: Journal, tally: Tally, engines: frozenset[str]) -> None:
+        """Go on with a journal, and a tally that knows how many jobs there will be."""
+        self.journal, self.tally = journal, tally
+        for number, host in self._hosts:
+            journal.host(host.block(number, engines))
+        for kind, at_ns, fields in self._early:
+            journal.note(kind, at_ns, fields)
+        self._early = []
+
+    def end(self, engines: frozenset[str]) -> None:
+        """Write what is better known at the end: how far the clocks were apart."""
+        if self.journal is not None:
+            for number, host in self._hosts:
+                if not host.same_clock:
+                    self.journal.host(host.block(number, engines))
+
+    def warn(self, text: str) -> None:
+        """Put a warning into the report, once."""
+        self.warnings[text] = None
+
+    def samples(self, worker: int, source: str, columns: Mapping[str, Any], units: Mapping[str, str]) -> None:
+        """Write samples; `worker` -1 is the master."""
+        if self.journal is not None:
+            self.journal.samples(worker, source, columns, units)
+
+    def take(self, action: act.Journal, epoch: int) -> None:
+        """Write a batch of results, and acknowledge it once it is in the file."""
+        assert isinstance(action.batch, Batch)
+        assert self.journal is not None
+        batch = action.batch.settle(action.number, self._hosts[action.number].offset_ns, action.keep)
+        if len(batch.jobs):
+            self.journal.rows(batch.jobs, batch.operations)
+            self.tally.jobs(batch.jobs)
+            self.view.jobs(batch.jobs)
+        if len(batch.operations):
+            self.tally.operations(batch.operations)
+        self.journal.records(batch.metrics, batch.errors, batch.outputs)
+        if batch.errors:
+            self.tally.errors(batch.errors)
+        self.journal.promise(action.number, epoch, action.sequence)
+
+    def conclude(self, action: act.Conclude) -> None:
+        """Write the end of jobs that no worker will report."""
+        assert self.journal is not None
+        now = monotonic_ns()
+        rows = np.zeros(len(action.tickets), JOB_ROW)
+        rows["ticket"], rows["treatment"], rows["trial"] = action.tickets, action.treatment, action.trial
+        rows["worker"], rows["outcome"], rows["start_ns"], rows["end_ns"] = action.number, action.outcome, now, now
+        kind = action.outcome.name.lower()
+        place = (action.treatment, action.trial)
+        errors = [ErrorRecord(ticket, *place, "worker", kind, action.reason) for ticket in action.tickets]
+        self.journal.rows(rows, np.zeros(0, OPERATION_ROW))
+        self.journal.records([], errors, [])
+        self.tally.jobs(rows)
+        self.tally.errors(errors)
+        self.view.jobs(rows)
+
+    def note(self, note: act.Note) -> None:
+        """Write an event, and tell whoever watches what must be seen."""
+        now, fields = monotonic_ns(), note.fields
+        match note.kind:
+            case "worker-joined" | "worker-back":
+                came = "has joined" if note.kind == "worker-joined" else "is back"
+                self.view.say(f"{self._hosts[fields['worker']].title} {came}")
+                fields = {name: value for name, value in fields.items() if name != "info"}
+            case "trial-begin":
+                self.tally.trial_began(fields["trial"], now)
+            case "trial-end" | "trial-skipped":
+                outcome = Outcome[fields["not_started_outcome"].upper()]
+                self.tally.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
+            case "worker-lost":
+                worker = self._hosts[fields["worker"]].worker_id
+                text = f"worker {worker} was lost ({fields['reason']}) with {fields['held']} jobs"
+                self.warn(text)
+                self.view.say(text)
+            case "worker-given-up":
+                worker = self._hosts[fields["worker"]].worker_id
+                self.view.say(f"worker {worker} did not come back; its jobs are lost")
+            case "results-refused" | "stale-results":
+                self.warn(f"{fields['jobs']} results came too late or twice and were refused")
+        if self.journal is None:
+            self._early.append((note.kind, now, fields))
+        else:
+            self.journal.note(note.kind, now, fields)

@@ -1,0 +1,53 @@
+"""Hosts: whose clock is ahead by how much, and what the stats file says of them."""
+
+from bench_common.messages import decode, encode
+from bench_master.coordinator.roster import Member
+from bench_master.run.hosts import UNKNOWN_BOUND_NS, Hosts
+
+
+def joined(boot_id="other", **info):
+    member = Member(0, "w", "local", 4, None, b"peer", 7, 0.0)
+    return Hosts("mine").join(member, {"host": "blade", "boot_id": boot_id, **info})
+
+
+def beat(offset_ns, bound_ns):
+    frame = encode("beat", 7, sent_ns=1, running=0, offset_ns=offset_ns, bound_ns=bound_ns)
+    return decode(frame, sender="worker", lane="control")
+
+
+def test_a_worker_of_this_host_has_our_clock():
+    """Within one boot of one machine there is nothing to compare."""
+    host = joined("mine")
+    host.hear_clock(10**12, 5)
+    host.compare_clock(beat(-77, 3))
+    assert (host.offset_ns, host.bound_ns) == (0, 0)
+
+
+def test_a_first_guess_serves_until_there_is_better():
+    """Before any exchange the least delayed message gives the offset; the worker's own comparison replaces it."""
+    host = joined()
+    host.hear_clock(1_000_000, 5_000)
+    host.hear_clock(2_000_000, 1_001_000)
+    assert (host.offset_ns, host.bound_ns) == (999_000, UNKNOWN_BOUND_NS)
+    host.compare_clock(beat(0, -1))
+    assert host.bound_ns == UNKNOWN_BOUND_NS
+    host.compare_clock(beat(-999_500, 400))
+    assert (host.offset_ns, host.bound_ns) == (999_500, 400)
+    host.hear_clock(9_000_000, 0)
+    assert host.offset_ns == 999_500
+
+
+def test_a_clock_that_is_behind_is_guessed_too():
+    """A negative offset is an offset."""
+    host = joined()
+    host.hear_clock(100, 5_000)
+    host.hear_clock(1_100, 5_500)
+    assert host.offset_ns == -4_400
+
+
+def test_the_stats_file_names_the_engines_of_the_plan():
+    """Versions of engines that the plan does not use are of no interest; malformed ones do no harm."""
+    engines = {"docker": {"version": "20.10"}, "native": {"version": "6"}, "odd": "?"}
+    block = joined(engines=engines).block(3, frozenset({"docker", "odd"}))
+    assert (block["worker"], block["host"], block["engines"]) == (3, "blade", {"docker": "20.10"})
+    assert joined(engines=None).block(0, frozenset({"docker"}))["engines"] == {}
