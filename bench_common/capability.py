@@ -19,6 +19,8 @@ GRACE_STEP = "stop.grace_step_s"
 """The detail that says in which steps an engine counts the grace period of `stop`, in seconds."""
 
 _WITHOUT_ENGINE = frozenset({"sleep"})
+_BYTES = "_bytes"
+"""How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
 
 
 def refusals(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
@@ -82,4 +84,7 @@ def _details(status: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _shown(treatment: Treatment, setting: str) -> str:
-    return f"{setting}={getattr(treatment.container, setting)!r}"
+    value = getattr(treatment.container, setting)
+    if setting.endswith(_BYTES):
+        return f"{setting.removesuffix(_BYTES)}={value} bytes"
+    return f"{setting}={value!r}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import select
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from gevent.monkey import get_original
 
@@ -15,6 +18,40 @@ from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable
+
+
+ESCAPE: Final = "weighbridge-escape"
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Return letters that an encoding lacks as JSON escapes them, and where to go on."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True)), error.end
+
+
+codecs.register_error(ESCAPE, _escaped)
+
+
+def steady_streams() -> None:
+    """Make the standard streams such that writing to them does not fail for what is no fault of the command.
+
+    A stream that was closed by the caller (``>&-``) leads nowhere: without this its number would go to the next file
+    or socket. A letter that the caller's encoding lacks is escaped as JSON does it: a report must not end in the
+    middle of a name, and JSON must stay JSON.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  open to the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPE)
 
 
 def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:

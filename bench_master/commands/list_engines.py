@@ -19,6 +19,8 @@ HELP = "say which engines can be used on this machine, and why the others cannot
 WIDTH = 80
 _COLUMNS = ("engine", "usable", "version", "endpoint")
 _UNENFORCED = "setting."
+_BYTES = "_bytes"
+"""How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +82,7 @@ def _remarks(status: Mapping[str, Any]) -> list[tuple[str, str]]:
         reason = f"{status['name']} cannot be used: {_flat(status['reason'])}"
         return [("", reason), *([("  ", f"to do: {_flat(status['advice'])}")] if status["advice"] else [])]
     return [
-        ("", f"{status['name']} cannot enforce {key.removeprefix(_UNENFORCED)}: {_flat(text)}")
+        ("", f"{status['name']} cannot enforce {key.removeprefix(_UNENFORCED).removesuffix(_BYTES)}: {_flat(text)}")
         for key, text in status["details"].items()
         if key.startswith(_UNENFORCED)
     ]

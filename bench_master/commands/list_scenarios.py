@@ -36,15 +36,16 @@ def run(arguments: argparse.Namespace) -> int:
         keys = [column.lower() for column in COLUMNS]
         lines = [json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2)]
     else:
-        lines = wrapped_table(COLUMNS, rows) if chosen == "table" else tab_separated([COLUMNS, *rows])
+        cells = [(name, str(count), description) for name, count, description in rows]
+        lines = wrapped_table(COLUMNS, cells) if chosen == "table" else tab_separated([COLUMNS, *cells])
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-def _row(name: str) -> tuple[str, str, str]:
+def _row(name: str) -> tuple[str, int | str, str]:
     try:
         scenario = load_scenario(name)
     except UsageError as error:
         # A scenario may need an engine or workload that is not installed; the others are listed all the same.
         return name, "-", f"cannot be loaded: {str(error).splitlines()[0]}"
-    return name, str(len(scenario.treatments)), scenario.description
+    return name, len(scenario.treatments), scenario.description

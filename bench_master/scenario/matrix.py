@@ -143,8 +143,9 @@ class MatrixShape(Shape):
             return f"'{key}' is a mapping here; write its keys with dots, such as 'container.memory'"
         if key in {"workload", "job", "jobs"}:
             return f"'{key}' cannot vary in a matrix; give each its own entry under 'jobs'"
+        others = (_ENGINE, _ENVIRONMENT) if listed else ("include", "exclude")
         tails = [known for known in self.keys if known.split(".", 1)[-1] == key]
-        nearest = f" (did you mean '{tails[0]}'?)" if tails else did_you_mean(key, [*self.keys, "include", "exclude"])
+        nearest = f" (did you mean '{tails[0]}'?)" if tails else did_you_mean(key, [*self.keys, *others])
         known = ", ".join(f"{name}NAME" if name.endswith(".") else name for name in self.keys)
         return f"unknown key '{key}' in the matrix{nearest or f'; what can vary: {known}'}"
 

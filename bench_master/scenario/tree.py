@@ -70,7 +70,7 @@ Node: TypeAlias = Leaf | Items | Entries
 def quoted(node: Node) -> str:
     """Return a node as an error message shows it, cut to a readable length."""
     if isinstance(node, Items):
-        return "a list"
+        return "a list" if node.items else "an empty list"
     if isinstance(node, Entries):
         return "a mapping"
     if node.plain and not node.text:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
+import json
 import os
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -22,7 +25,7 @@ from bench_common.errors import (
     UsageError,
     WeighbridgeError,
 )
-from bench_common.terminal import check_choice, guarded
+from bench_common.terminal import check_choice, guarded, steady_streams
 from bench_master import cli
 
 
@@ -189,3 +192,27 @@ def test_a_choice_is_returned_or_refused_with_the_nearest():
     with pytest.raises(UsageError) as refusal:
         check_choice("dokcer", ["native", "docker"], what="engine")
     assert str(refusal.value) == "unknown engine 'dokcer' (did you mean 'docker'?); one of: docker, native"
+
+
+def bench_master(redirection):
+    """Run the real program in a shell of its own, and return how it ended."""
+    command = f"exec {sys.executable} -m bench_master list-scenarios {redirection}"
+    return subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("redirection", [">&-", "<&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_no_error(redirection):
+    """A caller who closed a standard stream asked for silence there, and gets it without a complaint."""
+    done = bench_master(redirection)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch):
+    """Output for a terminal that knows no such letter is written to its end, escaped so that JSON stays JSON."""
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    steady_streams()
+    line = '"gr\u00fcn \U0001f40b"\n'
+    assert guarded(lambda: sys.stdout.write(line) and 0, program="bench-master", debug=False) == 0
+    assert raw.getvalue() == b'"gr\\u00fcn \\ud83d\\udc0b"\n'
+    assert json.dumps(json.loads(raw.getvalue()), ensure_ascii=False) == line.strip()

@@ -71,7 +71,9 @@ def test_tables_fit_the_screen(argv, capsys):
 def test_scenarios_and_workloads_as_json(capsys):
     """For programs there is JSON."""
     assert run_command_line(["list-scenarios", "--format", "json"]) == 0
-    assert {"quickstart", "noop"} <= {row["scenario"] for row in json.loads(capsys.readouterr().out)}
+    scenarios = {row["scenario"]: row["treatments"] for row in json.loads(capsys.readouterr().out)}
+    assert {"quickstart", "noop"} <= set(scenarios)
+    assert all(type(treatments) is int for treatments in scenarios.values())
     assert run_command_line(["list-workloads", "--format", "json"]) == 0
     assert "sysbench-cpu" in {row["name"] for row in json.loads(capsys.readouterr().out)}
 

@@ -212,6 +212,11 @@ def test_label_names_are_short_unless_they_clash():
         ("{concurrency: [1], exclude: [{environment: x}]}", "no 'environments' are listed"),
         ("{concurrency: [1], include: [{environment: x}]}", "no 'environments' are listed"),
         ("{concurrency: [1], include: [{engines: [x]}]}", "unknown key 'engines' here (did you mean 'engine'?)"),
+        (
+            "{concurrency: [1], include: [{enigne: native}]}",
+            "'enigne' in the matrix (did you mean 'engine'?)",
+        ),
+        ("{concurrency: []}", "an empty list given for 'concurrency'; expected a list of at least one value"),
         ("{concurrency: [1], include: [{engine: dokcer}]}", "unknown engine 'dokcer' (did you mean 'docker'?)"),
         ("{concurrency: [1], include: {engine: docker}}", "a mapping given for 'include'; expected a list"),
         ("{concurrency: [1], include: [{}]}", "expected a mapping such as {engine: docker}"),

@@ -129,7 +129,7 @@ def test_truth_is_true_or_false(written, said):
         ("container", "{network: }", "empty; expected a network"),
         ("container", "{image: -v}", "'-v': expected an image"),
         ("container", "{command: 'a \"b'}", "no closing quotation"),
-        ("container", "{command: []}", "a list: expected a command"),
+        ("container", "{command: []}", "an empty list: expected a command"),
         ("container", "{command: ['']}", "cannot be empty"),
         ("container", '{command: ["a\\0b"]}', "NUL"),
         ("container", "{env: {A=B: c}}", "'A=B' cannot be a key here"),
