@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gevent.hub import Hub
 from gevent.monkey import get_original
 
 from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_mean
@@ -52,6 +53,11 @@ def steady_streams() -> None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  open to the end
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPE)
+
+
+def quiet_interrupts() -> None:
+    """Let Ctrl-C end what waits without a traceback of the event loop, which knows it as an error."""
+    Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
 
 
 def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:

@@ -45,6 +45,8 @@ NAME = "run-scenario"
 HELP = "run a scenario on local or remote workers, save the stats file, print the report"
 
 DEFAULT_DIRECTORY = Path("weighbridge-results")
+NAME_LIMIT = 60
+"""How much of a scenario's name becomes part of its file's name, in characters."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -213,8 +215,9 @@ def _seed(scenario: Scenario, arguments: argparse.Namespace) -> int:
 
 def _default_path(scenario: Scenario, *, noop: bool) -> Path:
     name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in scenario.name.lower())
-    when = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    stem = f"{name.strip('-') or 'scenario'}{'.noop' if noop else ''}.{when}"
+    # Runs that are started side by side have files of their own; a name of any length has one.
+    when = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3] + "Z"
+    stem = f"{name[:NAME_LIMIT].strip('-') or 'scenario'}{'.noop' if noop else ''}.{when}"
     path = DEFAULT_DIRECTORY / f"{stem}.stats.gz"
     count = 1
     while path.exists():

@@ -216,3 +216,20 @@ def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch):
     assert guarded(lambda: sys.stdout.write(line) and 0, program="bench-master", debug=False) == 0
     assert raw.getvalue() == b'"gr\\u00fcn \\ud83d\\udc0b"\n'
     assert json.dumps(json.loads(raw.getvalue()), ensure_ascii=False) == line.strip()
+
+
+INTERRUPTED = """
+from gevent import monkey
+monkey.patch_all()
+import os, signal, sys, gevent
+from bench_common.terminal import guarded, quiet_interrupts
+quiet_interrupts()
+gevent.spawn_later(0, os.kill, os.getpid(), signal.SIGINT)
+sys.exit(guarded(lambda: gevent.sleep(30) or 0, program="bench-master", debug=False))
+"""
+
+
+def test_an_interrupt_in_the_event_loop_prints_no_traceback():
+    """Ctrl-C while a command waits gives the exit code of an interrupt and not a word of the event loop."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, b"bench-master: interrupted\n")

@@ -1,0 +1,38 @@
+"""Where a run is saved when nobody says where: a file of its own, whatever the scenario is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_master.commands.run_scenario import NAME_LIMIT, _default_path
+from bench_master.scenario import load_scenario
+
+
+def scenario(folder, name):
+    path = folder / "s.yaml"
+    path.write_text(f"name: {name!r}\nengines: [native]\njob: {{operations: [run], container: {{command: date}}}}\n")
+    return load_scenario(str(path))
+
+
+@pytest.mark.parametrize("name", ["n" * 400, "../../x", "a/b c", "/", "..."])
+def test_any_name_gives_a_file_in_the_directory(tmp_path, monkeypatch, name):
+    """A scenario's name leads neither out of the directory nor to a name that no file system takes."""
+    monkeypatch.chdir(tmp_path)
+    path = _default_path(scenario(tmp_path, name), noop=True)
+    path.parent.mkdir()
+    path.touch()
+    assert [entry.name for entry in (tmp_path / "weighbridge-results").iterdir()] == [path.name]
+    assert len(path.name) <= NAME_LIMIT + len(".noop.20260101T000000.000Z.stats.gz")
+
+
+def test_a_file_that_is_there_is_not_named(tmp_path, monkeypatch):
+    """However fast one run follows another, the second has another file."""
+    monkeypatch.chdir(tmp_path)
+    one = scenario(tmp_path, "same")
+    paths = []
+    for _ in range(3):
+        path = _default_path(one, noop=False)
+        path.parent.mkdir(exist_ok=True)
+        path.touch(exist_ok=False)
+        paths.append(path)
+    assert len(set(paths)) == 3
