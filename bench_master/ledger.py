@@ -210,7 +210,10 @@ class Ledger:
         kind = str(event.get("kind"))
         self.events[kind] += 1
         if kind == "worker-lost":
-            self.lost_workers.append(f"worker {event.get('worker')}: {event.get('reason', 'no reason given')}")
+            who = event.get("worker_id", event.get("worker"))
+            self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
+                f"worker {event.get('worker_id', event.get('worker'))}: {event.get('reason', 'no reason given')}"
+            )
         trial, at_ns = event.get("trial"), event.get("at_ns")
         if not isinstance(trial, int) or not 0 <= trial < len(self._trials) or not isinstance(at_ns, int):
             return

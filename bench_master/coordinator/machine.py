@@ -194,13 +194,12 @@ class Coordinator:
             return []
         return [*self._miss(member, event.reason, now), *self._advance(now)]
 
-    def _miss(self, member: Member, reason: str, now: float) -> list[act.Action]:
+    def _miss(self, member: Member, reason: str, now: float, *, silent: bool = False) -> list[act.Action]:
         self.roster.miss(member, now)
         share = self.shares.get(member.number)
         held = sorted(share.outstanding) if share is not None else []
-        actions: list[act.Action] = [
-            act.Note("worker-lost", {"worker": member.number, "reason": reason, "held": len(held)})
-        ]
+        fields = {"worker": member.number, "worker_id": member.worker_id, "reason": reason, "held": len(held)}
+        actions: list[act.Action] = [act.Note("worker-lost", {**fields, "silent": silent})]
         if share is None:
             return actions
         share.outstanding.clear()
@@ -459,7 +458,7 @@ class Coordinator:
         for member in self.roster:
             silent = now - member.heard_at
             if member.present and silent > self._policy.silence_s:
-                actions += self._miss(member, f"silent for {silent:.1f} s", now)
+                actions += self._miss(member, f"silent for {silent:.1f} s", now, silent=True)
             elif member.presence is Presence.AWAITED and now - member.missed_since > self._policy.rejoin_s:
                 actions += self._give_up(member)
         if self.phase is Phase.GATHERING:

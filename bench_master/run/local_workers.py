@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -107,13 +106,17 @@ class LocalWorkers:
             deaths.append(Death(worker.worker_id, f"its process {how}", _tail(worker.log), not worker.given_up))
         return deaths
 
-    def end(self, *, on_wait: Callable[[], None] | None = None) -> None:
+    def kill(self, worker_id: str) -> None:
+        """Kill the agent of that id, if it is one of ours; `deaths` tells of it."""
+        for worker in self._workers:
+            if worker.worker_id == worker_id and worker.process is not None and self._alive(worker):
+                worker.process.kill()
+
+    def end(self) -> None:
         """Wait until they have ended, at most `END_S`; then terminate, then kill them."""
         for patience_s, sign in ((END_S, signal.SIGTERM), (10.0, signal.SIGKILL), (5.0, None)):
             deadline = monotonic() + patience_s
             while monotonic() < deadline and any(self._alive(worker) for worker in self._workers):
-                if on_wait is not None:
-                    on_wait()
                 gevent.sleep(0.02)
             for worker in self._workers:
                 if sign is not None and worker.process is not None and self._alive(worker):

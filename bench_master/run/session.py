@@ -397,6 +397,9 @@ class Session:
             self._hosts.join(self._coordinator.roster[note.fields["worker"]], note.fields["info"])
         elif note.kind == "run-begin":
             self._begin()
+        elif note.kind == "worker-lost" and note.fields["silent"] and self.locals is not None:
+            # It may be stopped for good. Killed, it is started again; its load process tidies up and ends by itself.
+            self.locals.kill(note.fields["worker_id"])
         self._recorder.note(note)
 
     def _begin(self) -> None:

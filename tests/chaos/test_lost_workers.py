@@ -147,13 +147,13 @@ def test_an_agent_that_was_silent_comes_back_and_no_result_counts_twice(tmp_path
 
 
 @pytest.mark.slow
-def test_an_agent_that_stays_silent_is_given_up(tmp_path):
-    """When the agent does not go on, what it held is lost within twenty seconds; the run ends and cleans up."""
+def test_an_agent_that_stays_silent_is_replaced(tmp_path):
+    """A local agent that does not go on is killed and started again; its jobs are tried anew, the run is complete."""
     with Arena(tmp_path / "arena", LONG) as arena:
         until(arena.naps, 20, "the first jobs")
         arena.signal(arena.agents(), signal.SIGSTOP)
-        until(lambda: "did not come back" in arena.said, 20, "giving it up")
-        assert arena.end(90) == 3
-        assert arena.run.outcomes() == {"lost": 2}
-        assert "INCOMPLETE" in arena.out
+        until(lambda: "silent for" in arena.said, 8, "the loss")
+        until(lambda: "is back" in arena.said, 10, "the worker's return")
+        assert arena.end(90) == 0
+        assert [(job["attempt"], job["outcome"]) for job in arena.run.jobs] == [(1, "done")] * 2
         arena.nothing_left()
