@@ -212,8 +212,6 @@ class Ledger:
         if kind == "worker-lost":
             who = event.get("worker_id", event.get("worker"))
             self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
-                f"worker {event.get('worker_id', event.get('worker'))}: {event.get('reason', 'no reason given')}"
-            )
         trial, at_ns = event.get("trial"), event.get("at_ns")
         if not isinstance(trial, int) or not 0 <= trial < len(self._trials) or not isinstance(at_ns, int):
             return

@@ -192,7 +192,9 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
     operations = [operation for entry in document["treatments"] for operation in entry["operations"].values()]
     metrics = [metric for entry in document["treatments"] for metric in entry["metrics"].values()]
     if any(operation["n"] for operation in operations):
-        yield from _note("n counts what was done in jobs that were done. What failed is counted (err); failed jobs enter no time.")
+        yield from _note(
+            "n counts what was done in jobs that were done. What failed is counted (err); failed jobs enter no time."
+        )
         yield from _note("`job` is a whole job that was done, from its start to its end on the worker.")
     if any(operation["p99_marked"] for operation in operations):
         yield from _note("? marks a p99 of fewer than 1000 values: a few of them decide it.")

@@ -23,7 +23,7 @@ MEMORY_BYTES = 200 << 20
 SCENARIO = {**NATIVE, "iterations": 14}
 """112 jobs in about nine seconds."""
 REAL = [
-    encode("hello", 0, worker_id="stranger", environment="local", slots=4, sent_ns=1, info={"host": "h", "engines": {}}),
+    encode("hello", 0, worker_id="x", environment="local", slots=4, sent_ns=1, info={"host": "h", "engines": {}}),
     encode("beat", 3, sent_ns=1, running=1, offset_ns=0, bound_ns=-1),
     encode("gone", 3, worker_id="solo", reason="so it says"),
     encode("samples", 3, source="host", columns={"time_ns": [1], "x": [2.0]}, units={"x": "1"}),
