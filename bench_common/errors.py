@@ -98,9 +98,15 @@ class ParseError(UsageError):
         super().__init__(f"{where}{message}{quoted}")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for the known word nearest to `word`, or an empty string."""
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that `word` nearly spells, or None."""
     names = sorted(known)
     folded = {name.lower().replace("-", "_"): name for name in names}
     match = get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=0.6)
-    return f" (did you mean '{folded[match[0]]}'?)" if match else ""
+    return folded[match[0]] if match else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the known word nearest to `word`, or an empty string."""
+    name = nearest(word, known)
+    return f" (did you mean '{name}'?)" if name is not None else ""

@@ -177,6 +177,9 @@ class Composer:
         if "mapping values are not allowed" in said:
             said += " (a second ': ' on one line: indent, or quote the value)"
         context = f" {error.context}" if error.context else ""
+        opening = error.context_mark
+        if opening is not None and opening is not mark and ("flow" in context or "quoted" in context):
+            said += f"; it opens on line {opening.line + 1}, column {opening.column + 1}"
         return place.problem(f"YAML syntax:{context and context + ','} {said}")
 
     def _character_problem(self, error: yaml.reader.ReaderError) -> Problem:

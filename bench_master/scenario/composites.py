@@ -10,7 +10,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench_common.errors import did_you_mean
+from bench_common.errors import nearest
 from bench_master.scenario.findings import Findings, Given
 from bench_master.scenario.shapes import INVALID, Shape, Text
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, quoted
@@ -166,7 +166,7 @@ class OneOf(Rule):
         choice = " or ".join(f"'{name}'" for name in self.names)
         for name in given[1:]:
             findings.add(node.key_places[name], f"'{name}' and '{given[0]}' exclude each other: give {choice}")
-        if self.required and not given:
+        if self.required and not given and not any(findings.is_misspelt(name, node) for name in self.names):
             findings.add(node.place, f"{choice} is missing{self.advice}")
 
     def schema(self) -> dict[str, Any]:
@@ -184,7 +184,8 @@ class Needs(Rule):
     other: str
 
     def check(self, node: Entries, findings: Findings) -> None:
-        if self.name in node.values and self.other not in node.values:
+        missing = self.other not in node.values and not findings.is_misspelt(self.other, node)
+        if self.name in node.values and missing:
             findings.add(node.key_places[self.name], f"'{self.name}' means nothing without '{self.other}': add it")
 
     def schema(self) -> dict[str, Any]:
@@ -209,6 +210,8 @@ class Record(Shape):
     what: str
     fields: tuple[Field, ...]
     rules: tuple[Rule, ...] = ()
+    misplaced: tuple[tuple[str, str], ...] = ()
+    """Keys that belong one level deeper, each with the key that they belong under."""
 
     @property
     def expected(self) -> str:
@@ -228,16 +231,30 @@ class Record(Shape):
         read = {}
         for key, value_node in node.values.items():
             if key not in known:
-                hint = did_you_mean(key, known) or f"; the keys of a {self.what} are: {', '.join(known)}"
-                findings.add(node.key_places[key], f"unknown key '{key}' in the {self.what}{hint}")
+                self._refuse_key(key, node, findings)
                 continue
             read[key] = Given(known[key].shape.read(value_node, findings), value_node.place)
         for field in self.fields:
-            if field.required and field.name not in node.values:
+            missing = field.name not in node.values and not findings.is_misspelt(field.name, node)
+            if field.required and missing:
                 findings.add(node.place, f"key '{field.name}' is missing in the {self.what}: {field.help}")
         for rule in self.rules:
             rule.check(node, findings)
         return read
+
+    def _refuse_key(self, key: str, node: Entries, findings: Findings) -> None:
+        names = [field.name for field in self.fields]
+        owner = dict(self.misplaced).get(key)
+        meant = owner or nearest(key, names)
+        if owner is not None:
+            hint = f": it belongs under '{owner}:'"
+        elif meant is not None:
+            hint = f" (did you mean '{meant}'?)"
+        else:
+            hint = f"; the keys of a {self.what} are: {', '.join(names)}"
+        findings.add(node.key_places[key], f"unknown key '{key}' in the {self.what}{hint}")
+        if meant is not None:
+            findings.seems_to_stand_for(node, meant)
 
     def schema(self) -> dict[str, Any]:
         properties = {}

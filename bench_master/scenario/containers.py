@@ -76,16 +76,17 @@ def check_lifecycle_container(
 ) -> None:
     """Note what a life-cycle job's container lacks: an image for an engine that has images, a command without one."""
     makers = [operation for operation in operations if operation.kind in {"create", "run"}]
-    if not makers:
+    if not makers or findings.is_misspelt("container"):
         return
     if engine == NATIVE:
-        if "container.command" not in settings and not makers[0].argv and "container" not in settings:
+        given = "container.command" in settings or makers[0].argv or "container" in settings
+        if not given and not findings.is_misspelt("command"):
             findings.add(
                 place,
                 f"'container.command' is missing: engine {NATIVE} has no image that says what runs",
                 deep=True,
             )
-    elif "container.image" not in settings and "container" not in settings:
+    elif not {"container.image", "container"} & settings.keys() and not findings.is_misspelt("image"):
         findings.add(
             place,
             f"'container.image' is missing: a life-cycle job under engine {engine} needs one (say weighbridge/base)",

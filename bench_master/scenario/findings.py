@@ -10,7 +10,7 @@ from bench_master.scenario.tree import Items, Leaf
 if TYPE_CHECKING:
     from bench_common.errors import Problem
     from bench_common.spec import Scalar
-    from bench_master.scenario.tree import Node, Place
+    from bench_master.scenario.tree import Entries, Node, Place
 
 T = TypeVar("T")
 
@@ -32,6 +32,8 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     literals: dict[int, Scalar] = field(default_factory=dict)
     """What a scalar was read as, by the identity of its leaf; one that is not here is text."""
+    misspelt: set[tuple[int, str]] = field(default_factory=set)
+    """Keys that unknown ones seem to stand for, each with the identity of its mapping."""
 
     def add(self, place: Place, message: str, *, deep: bool = False) -> None:
         """Note a problem."""
@@ -43,11 +45,20 @@ class Findings:
         for problem, was_deep in other.deep.items():
             self.deep[problem] = self.deep.get(problem, True) and (deep or was_deep)
         self.literals.update(other.literals)
+        self.misspelt |= other.misspelt
 
     def note(self, text: str) -> None:
         """Note something that the user should know and that stops nothing."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def seems_to_stand_for(self, node: Entries, key: str) -> None:
+        """Remember that an unknown key of a mapping is `key` misspelt: one mistake is not told as two."""
+        self.misspelt.add((id(node), key))
+
+    def is_misspelt(self, key: str, node: Entries | None = None) -> bool:
+        """Return whether `key` is there under a wrong name, in `node` or (None) anywhere."""
+        return any(key == name and (node is None or id(node) == owner) for owner, name in self.misspelt)
 
     def understood(self, leaf: Leaf, value: Scalar) -> None:
         """Remember that a scalar is a number, a truth value or nothing, not text."""

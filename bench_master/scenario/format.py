@@ -126,6 +126,7 @@ def scenario_format() -> ScenarioFormat:
             ),
         ),
         (OneOf(("job", "jobs"), required=True, advice=": say what is to be run"), OneOf(QUANTITIES)),
+        tuple((field.name, "job") for field in own),
     )
     return ScenarioFormat(scenario, job, container, matrix, engine, environment)
 

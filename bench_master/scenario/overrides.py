@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.errors import did_you_mean
 from bench_master.scenario.compose import Composer
 from bench_master.scenario.format import QUANTITIES
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
@@ -64,6 +65,11 @@ def _set(root: Entries, path: str, value: Node, place: Place, findings: Findings
             walked = key
             if not left:
                 _put(node, key, value, place)
+                return
+            if key not in node.values and node is root.values.get("jobs"):
+                # A job that is made up key by key is a misspelt one; a whole new one is set as `jobs.label={...}`.
+                there = did_you_mean(key, node.values) or f"; the jobs are: {', '.join(node.values)}"
+                findings.add(place, f"no job '{key}'{there}")
                 return
             if key not in node.values:
                 node.put(key, Entries(place), place)

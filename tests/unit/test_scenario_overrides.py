@@ -91,7 +91,7 @@ def test_the_file_is_kept_and_the_document_is_what_was_run():
         ("jbos.cpu.params.time=1", "unknown key 'jbos' in the scenario (did you mean 'jobs'?)"),
         ("jobs.cpu.params.tiem=5s", "unknown parameter 'tiem' of sysbench-cpu (did you mean 'time'?)"),
         ("jobs.cpu.params.time=12:30", "a duration has units, not colons (did you mean '12m30s'?)"),
-        ("jobs.cup.params.time=5s", "'operations' or 'workload' is missing"),
+        ("jobs.cup.params.time=5s", "no job 'cup' (did you mean 'cpu'?)"),
         ("name.x=1", "--set name.x=1: 'name' is 'a' and has no key 'x'"),
         ("engines.5=docker", "'5' is no position in 'engines'; expected 0 to 0, or 1 to add one"),
         ("engines.x=docker", "'x' is no position in 'engines'"),
@@ -131,3 +131,21 @@ def test_a_switch_for_what_the_matrix_varies_is_refused():
 def test_a_wrong_switch_is_refused():
     """A switch is checked like any value."""
     assert problems(concurrency=0)[0].startswith("the command line's concurrency: '0': expected a whole number")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("jobs.cup.params.time=5s", "no job 'cup' (did you mean 'cpu'?)"),
+        ("jobs.zzz.repeats=2", "no job 'zzz'; the jobs are: cpu, life"),
+    ],
+)
+def test_a_job_that_is_not_there_is_said_to_be_none(override, said):
+    """A key of a job that the scenario lacks is refused with the jobs that it has, not taken for a new job."""
+    assert problems(override) == [f"--set {override}: {said}"]
+
+
+def test_a_whole_new_job_can_be_set():
+    """A job that is given whole is added."""
+    scenario = load("jobs.more={workload: sysbench-cpu}")
+    assert {treatment.labels["job"] for treatment in scenario.treatments} == {"cpu", "life", "more"}

@@ -183,3 +183,60 @@ def test_no_damage_breaks_the_loader(data):
     end = data.draw(st.integers(start, min(len(text), start + 20)))
     piece = data.draw(st.text(alphabet="{}[]:,-&*<? \n\tabc019.'\"|>!", max_size=6))
     assert outcome(text[:start] + piece + text[end:])
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("name: a\njob: {operations: [run, wait]\nrepeats: 3\n", "line 2, column 6"),
+        ("name: a\njob:\n  operations: [run, wait\nrepeats: 3\n", "line 3, column 15"),
+        ("name: 'a\njob:\n  operations: [run, wait]\n", "line 1, column 7"),
+        ('name: a\ndescription: "b\nrepeats: 3\n', "line 2, column 14"),
+    ],
+)
+def test_what_was_never_closed_is_told_with_where_it_opens(text, place):
+    """A brace, bracket or quote without its end is named where it opens, not only where the reader gave up."""
+    with pytest.raises(ScenarioError, match=f"; it opens on {place}$"):
+        scenario_from(Source("s.yaml", text))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "nmae: a\njob: {operations: [run, remove]}\ncontaner: {image: x}\n",
+            [
+                "s.yaml:1:1: unknown key 'nmae' in the scenario (did you mean 'name'?)",
+                "s.yaml:3:1: unknown key 'contaner' in the scenario (did you mean 'container'?)",
+            ],
+        ),
+        (
+            "name: a\njob: {operatons: [run]}\n",
+            ["s.yaml:2:7: unknown key 'operatons' in the job (did you mean 'operations'?)"],
+        ),
+        (
+            "name: a\njob: {operations: [run]}\ncontainer: {imge: x}\n",
+            ["s.yaml:3:13: unknown key 'imge' in the container (did you mean 'image'?)"],
+        ),
+        (
+            "name: a\nworkload: sysbench-cpu\nparams: {time: 1s}\n",
+            [
+                "s.yaml:2:1: unknown key 'workload' in the scenario: it belongs under 'job:'",
+                "s.yaml:3:1: unknown key 'params' in the scenario: it belongs under 'job:'",
+            ],
+        ),
+        (
+            "nmae: a\njobs: {one: {operatons: [run]}, two: {timeout: 1s}}\n",
+            [
+                "s.yaml:1:1: unknown key 'nmae' in the scenario (did you mean 'name'?)",
+                "s.yaml:2:14: unknown key 'operatons' in the job (did you mean 'operations'?)",
+                "s.yaml:2:38: 'operations' or 'workload' is missing",
+            ],
+        ),
+    ],
+)
+def test_one_mistake_is_told_once(text, said):
+    """A misspelt or misplaced key is not told a second time as one that is missing; what is missing elsewhere is."""
+    with pytest.raises(ScenarioError) as caught:
+        scenario_from(Source("s.yaml", text))
+    assert [str(problem) for problem in caught.value.problems] == said
