@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import ipaddress
 import os
 import shutil
+import socket as system
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +42,8 @@ class Endpoints:
     """
 
     def __init__(self, bind_ip: str | None, ports: Ports, *, insecure: bool = False) -> None:
+        if bind_ip is not None:
+            _check(bind_ip, ports)
         self.bind_ip = bind_ip
         self.ports = ports
         self.curve = bind_ip is not None and curve_required(bind_ip, insecure=insecure)
@@ -112,6 +116,23 @@ class Endpoints:
                     f"--zmq-bind-ip {self.bind_ip}: not an address of this host (0.0.0.0 means all of them)"
                 ) from error
             raise
+
+
+def _check(bind_ip: str, ports: Ports) -> None:
+    """Raise `UsageError` for what can be no address, and for ports that are in each other's way."""
+    try:
+        ipaddress.ip_address(bind_ip)
+    except ValueError:
+        interfaces = {name for _, name in system.if_nameindex()}
+        if bind_ip not in {"localhost", "*", *interfaces}:
+            raise UsageError(
+                f"--zmq-bind-ip {bind_ip}: expected an IP address of this host such as 192.168.1.5, "
+                "or 0.0.0.0 for all of them"
+            ) from None
+    if ports.control == ports.results:
+        raise UsageError(
+            f"--zmq-control-port and --zmq-results-port are both {ports.control}: give each a port of its own"
+        )
 
 
 def _lock(directory: Path) -> int:

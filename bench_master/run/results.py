@@ -33,12 +33,16 @@ class Batch:
     metrics: list[MetricRecord]
     errors: list[ErrorRecord]
     outputs: list[OutputRecord]
+    aborted: int = 0
+    """How many of the jobs were called off."""
+    all_done: bool = True
 
     def settle(self, number: int, offset_ns: int, keep: Sequence[int] | None) -> Batch:
         """Return the batch with the member's number, on the master's clock, without the jobs that do not count."""
         batch = self if keep is None else self._only(keep)
         batch.jobs["worker"] = number
-        batch._spoil()  # noqa: SLF001  our own kind
+        if not self.all_done:
+            batch._spoil()  # noqa: SLF001  our own kind
         if offset_ns:
             batch.jobs["start_ns"] -= offset_ns
             batch.jobs["end_ns"] -= offset_ns
@@ -48,9 +52,8 @@ class Batch:
     def _spoil(self) -> None:
         """Mark what was done for jobs that were not: a failed job never enters a latency, nor does a part of it."""
         undone = self.jobs["ticket"][self.jobs["outcome"] != Outcome.DONE]
-        if len(undone):
-            theirs = np.isin(self.operations["ticket"], undone) & (self.operations["ok"] == OPERATION_DONE)
-            self.operations["ok"][theirs] = OPERATION_SPOILED
+        theirs = np.isin(self.operations["ticket"], undone) & (self.operations["ok"] == OPERATION_DONE)
+        self.operations["ok"][theirs] = OPERATION_SPOILED
 
     def _only(self, keep: Sequence[int]) -> Batch:
         jobs = self.jobs[list(keep)]
@@ -61,6 +64,7 @@ class Batch:
             [record for record in self.metrics if record.ticket in tickets],
             [record for record in self.errors if record.ticket in tickets],
             [record for record in self.outputs if record.ticket in tickets],
+            all_done=self.all_done,
         )
 
 
@@ -73,19 +77,34 @@ def unpack(message: Message, operation_counts: np.ndarray[Any, np.dtype[np.int64
     jobs, operations = _rows(message["jobs"], JOB_ROW), _rows(message["operations"], OPERATION_ROW)
     treatments = len(operation_counts)
     for rows in (jobs, operations):
-        if len(rows) and (rows["treatment"].max() >= treatments or rows["trial"].max() >= trials):
+        if len(rows) and (highest(rows["treatment"]) >= treatments or highest(rows["trial"]) >= trials):
             raise ProtocolError("results of a treatment or trial that is not in the plan")
-    if len(jobs) and jobs["outcome"].max() > max(Outcome):
-        raise ProtocolError("results with an outcome that does not exist")
     if len(operations) and (operations["operation"] >= operation_counts[operations["treatment"]]).any():
         raise ProtocolError("results of an operation that its treatment does not have")
+    # Nearly every batch is of jobs that were done; what else there is to look at is looked at only where there is.
+    all_done = not len(jobs) or highest(jobs["outcome"]) == Outcome.DONE
+    aborted = 0 if all_done else _aborted(jobs["outcome"])
     try:
         metrics = [_metric(*item) for item in message["metrics"]]
         errors = [_error(*item) for item in message["errors"]]
         outputs = [_output(*item) for item in message["outputs"]]
     except (TypeError, ValueError) as error:
         raise ProtocolError(f"results with a malformed record: {error}") from error
-    return Batch(jobs, operations, metrics, errors, outputs)
+    told = {record.ticket for records in (metrics, errors, outputs) for record in records}
+    if told and not told.issubset(jobs["ticket"].tolist()):
+        raise ProtocolError("results with a record of a job that is not in the batch")
+    return Batch(jobs, operations, metrics, errors, outputs, aborted, all_done)
+
+
+highest = np.maximum.reduce
+"""The largest of a column; `numpy.max` says the same at twice the price."""
+
+
+def _aborted(outcomes: np.ndarray[Any, np.dtype[Any]]) -> int:
+    known = np.bincount(outcomes, minlength=len(Outcome))
+    if len(known) > len(Outcome) or known[Outcome.LOST]:
+        raise ProtocolError("results with an outcome that no worker can know")
+    return int(known[Outcome.ABORTED])
 
 
 def _rows(packed: bytes, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:

@@ -21,7 +21,7 @@ from gevent.event import Event
 from bench_common.errors import ProtocolError, StatsFileError, WeighbridgeError
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message
-from bench_common.records import ORDER_ROW, Outcome
+from bench_common.records import ORDER_ROW
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
@@ -259,8 +259,8 @@ class Session:
         if member is not None and member.identity != identity:
             raise ProtocolError("results in the epoch of another worker")
         batch = unpack(message, self._operation_counts, len(self._plan.trials))
-        aborted = int(np.count_nonzero(batch.jobs["outcome"] == Outcome.ABORTED))
-        self._handle(ev.Finished(message.epoch, message["sequence"], batch.jobs["ticket"].tolist(), batch, aborted))
+        tickets = batch.jobs["ticket"].tolist()
+        self._handle(ev.Finished(message.epoch, message["sequence"], tickets, batch, batch.aborted))
 
     def _admitted(self, identity: str | None) -> bool:
         return self.board is None or self.board.admits(identity)

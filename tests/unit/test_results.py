@@ -118,3 +118,26 @@ def test_operations_of_a_job_that_failed_are_spoiled():
     messages, _ = sent((1, 0, 0, failed), (2, 0, 0, report(100)))
     batch = unpack(messages[0], COUNTS, trials=1).settle(0, 0, None)
     assert batch.operations["ok"].tolist() == [OPERATION_SPOILED, OPERATION_FAILED, OPERATION_DONE]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, 9])
+def test_an_outcome_that_no_worker_can_know_is_refused(outcome):
+    """Only the master knows that a job was lost; other numbers are no outcome at all."""
+    messages, _ = sent((1, 0, 0, JobReport(outcome, 1, 2)))
+    with pytest.raises(ProtocolError, match="no worker can know"):
+        unpack(messages[0], COUNTS, trials=1)
+
+
+def test_records_of_other_jobs_are_refused():
+    """A batch tells of its own jobs only."""
+    messages, _ = sent((1, 0, 0, report(1)))
+    messages[0].fields["errors"] = [[2, 0, 0, "start", "engine", "no"]]
+    with pytest.raises(ProtocolError, match="not in the batch"):
+        unpack(messages[0], COUNTS, trials=1)
+
+
+def test_aborted_jobs_are_counted():
+    """The coordinator learns how many jobs of a batch were called off."""
+    messages, _ = sent((1, 0, 0, report(1)), (2, 0, 0, JobReport(Outcome.ABORTED, 1, 2)))
+    batch = unpack(messages[0], COUNTS, trials=1)
+    assert (batch.aborted, batch.all_done) == (1, False)
