@@ -10,6 +10,7 @@ import argparse
 import re
 from collections.abc import Callable
 from math import isfinite
+from pathlib import Path
 from typing import Final
 
 MAX_NAME: Final = 128
@@ -48,6 +49,13 @@ def seconds(text: str) -> float:
     if not isfinite(number) or number < 0:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds, 0 or more")
     return number
+
+
+def file_name(text: str) -> Path:
+    """Return `text` as a path; nothing at all names no file (and would be taken for the working directory)."""
+    if not text:
+        raise argparse.ArgumentTypeError("'': expected a file's name, and it is empty")
+    return Path(text)
 
 
 def name(text: str) -> str:

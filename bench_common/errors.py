@@ -8,6 +8,7 @@
     ├── InfrastructureError     3   something that a run stands on is missing or broke
     │   ├── EngineUnavailable   3   an engine cannot be used on this machine
     │   ├── StatsFileError      3   a stats file cannot be read or written
+    │   │   └── NotAStatsFile   2   the file that the user named is missing, or is something else
     │   └── ProtocolError       3   a message breaks the contract of the wire
     └── ParseError              2   a tool's output is not what its parser knows
 """
@@ -81,6 +82,12 @@ class EngineUnavailable(InfrastructureError):
 
 class StatsFileError(InfrastructureError):
     """A stats file cannot be read or written; the message names the file and the byte offset."""
+
+
+class NotAStatsFile(StatsFileError):
+    """What the user named as a stats file is none: it is missing, cannot be opened, or is something else."""
+
+    exit_code = ExitCode.USAGE
 
 
 class ProtocolError(InfrastructureError):

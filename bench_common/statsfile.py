@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench_common.errors import StatsFileError
+from bench_common.errors import NotAStatsFile, StatsFileError, did_you_mean
 from bench_common.stats_frame import CutError, ForeignError, FrameError, FrameReader
 from bench_common.stats_rows import Rows, unpack
 from bench_common.stats_writer import StatsWriter
@@ -35,7 +35,8 @@ class Block:
 class StatsFile:
     """Reads a stats file, as often as wanted, one block at a time.
 
-    Raises `StatsFileError` at once when the path cannot be read, is no stats file, or is of a newer format version.
+    Raises `NotAStatsFile` at once when the path cannot be read or is no stats file, and `StatsFileError` when it is
+    of a newer format version.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -64,7 +65,8 @@ class StatsFile:
         try:
             file = self.path.open("rb")
         except OSError as error:
-            raise StatsFileError(f"{self.path}: {error.strerror}; a stats file expected") from error
+            hint = _neighbour(self.path) if isinstance(error, FileNotFoundError) else ""
+            raise NotAStatsFile(f"{self.path}: {error.strerror}{hint}; a stats file expected") from error
         with file:
             reader = FrameReader(file)
             while True:
@@ -92,7 +94,7 @@ class StatsFile:
 
     def _stop(self, offset: int, error: Exception) -> None:
         if isinstance(error, ForeignError) and offset == 0:
-            raise StatsFileError(f"{self.path}: is not a stats file: {error}") from error
+            raise NotAStatsFile(f"{self.path}: is not a stats file: {error}") from error
         if isinstance(error, CutError):
             why = "the run was killed or is still under way, or the file was cut"
             self.damage = f"byte {offset}: {error} ({why})"
@@ -103,7 +105,7 @@ class StatsFile:
     def _checked(self, block: Block) -> dict[str, Any]:
         header = block.body
         if block.kind != "header" or header.get("format") != FORMAT:
-            raise StatsFileError(f"{self.path}: is not a stats file: its first block is no {FORMAT} header")
+            raise NotAStatsFile(f"{self.path}: is not a stats file: its first block is no {FORMAT} header")
         version = header.get("version")
         if type(version) is not int or version < 1:
             raise StatsFileError(f"{self.path}: format version {version!r}: a number from 1 expected")
@@ -113,3 +115,10 @@ class StatsFile:
                 "read it with the Weighbridge that wrote it, or a newer one"
             )
         return dict(header)
+
+
+def _neighbour(path: Path) -> str:
+    """Return a hint at the stats file beside `path` whose name is nearest, or begins so; else nothing."""
+    names = sorted(each.name for each in path.parent.glob("*.stats.gz"))
+    longer = [name for name in names if name.startswith(path.name)]
+    return did_you_mean(path.name, names) or (f" (did you mean '{longer[-1]}'?)" if longer else "")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import io
 import os
 import select
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gevent.hub import Hub
 from gevent.monkey import get_original
@@ -53,6 +54,8 @@ def steady_streams() -> None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  open to the end
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPE)
+            for method in ("write", "flush"):
+                setattr(stream, method, _naming(getattr(stream, method), name))
 
 
 def quiet_interrupts() -> None:
@@ -81,6 +84,7 @@ def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
         return _told(error, str(error), int(error.exit_code), program=program, debug=debug)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
+        _give_up_refused_output()
         text = f"{where}{error.strerror or error}"
         return _told(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
     except Exception as error:  # noqa: BLE001  the last boundary: no traceback reaches a user unasked
@@ -97,6 +101,28 @@ def _stdout_works() -> bool:
         return not any(state & (select.POLLERR | select.POLLNVAL) for _, state in poll.poll(0))
     except (OSError, ValueError):
         return False
+
+
+def _give_up_refused_output() -> None:
+    """Drop what stdout does not take, such as on a full disk: the interpreter would try again at its own exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _naming(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a stream's method such that its errors name the stream, as those of a file name the file."""
+
+    @functools.wraps(method)
+    def named(*arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except OSError as error:
+            error.filename = error.filename or name
+            raise
+
+    return named
 
 
 def _told(error: BaseException, text: str, status: int, *, program: str, debug: bool) -> int:

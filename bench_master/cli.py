@@ -7,7 +7,7 @@ import importlib
 import logging
 import pkgutil
 import sys
-from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from bench_common import __version__
 from bench_common.errors import ExitCode, did_you_mean
@@ -48,12 +48,30 @@ class Command(Protocol):
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaint about a choice names the nearest right spelling."""
 
+    _argv: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as usual, and remember what was given, so that a complaint can point at it."""
+        self._argv = tuple(args or ())
+        return super().parse_known_args(args, namespace)
+
+    def _stray(self) -> str | None:
+        """Return the first word that belongs to no option."""
+        for before, word in zip(("", *self._argv), self._argv, strict=False):
+            action = self._option_string_actions.get(before)
+            if not word.startswith("-") and (action is None or action.nargs == 0):
+                return word
+        return None
+
     def error(self, message: str) -> NoReturn:
         """Print usage and the message on stderr; exit 2."""
         if "invalid choice: '" in message:
             value = message.split("invalid choice: '")[1].split("'", maxsplit=1)[0]
             choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
             message += did_you_mean(value, choices)
+        missing = message.removeprefix("the following arguments are required: ").split("/")[0]
+        if missing in self._option_string_actions and (stray := self._stray()):
+            message += f" (did you mean '{missing} {stray}'?)"
         self.print_usage(sys.stderr)
         self.exit(int(ExitCode.USAGE), f"{self.prog}: {message}\n")
 

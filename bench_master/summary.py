@@ -22,6 +22,7 @@ from bench_common.thresholds import evaluate, percentiles_of
 from bench_master.latency import Key, Percentiles, Series
 from bench_master.ledger import JOB, KINDS, Ledger, TrialMetric
 from bench_master.load import Load
+from bench_master.table import counted
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 1
@@ -167,7 +168,7 @@ def _incomplete(ledger: Ledger, totals: Document, damage: str | None) -> list[st
     for index, treatment in enumerate(ledger.treatments):
         planned, seen = ledger.trials_of(index)
         if seen < planned:
-            reasons.append(f"{planned - seen} of {planned} trials not run: {treatment.get('title')}")
+            reasons.append(f"{planned - seen} of {counted(planned, 'trial')} not run: {treatment.get('title')}")
     if reasons:
         # A worker that came back in time costs no job; that it was away is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]
@@ -178,15 +179,15 @@ def _warnings(ledger: Ledger) -> list[str]:
     """Return what does not add up inside the file itself."""
     found = []
     if ledger.strangers:
-        found.append(f"{ledger.strangers} jobs are of treatments that the header does not know; they are left out")
+        found.append(f"left out: {counted(ledger.strangers, 'job')} of treatments that the header does not know")
     counts = (ledger.footer or {}).get("counts", {})
     found += [
-        f"the run counted {counts[name]} jobs {name}, the file holds {ledger.all_outcomes[name]}"
+        f"the run counted {counted(counts[name], 'job')} {name}, the file holds {ledger.all_outcomes[name]}"
         for name in ("done", "failed")
         if name in counts and counts[name] != ledger.all_outcomes[name]
     ]
     if ledger.ungrouped_errors:
-        found.append(f"{ledger.ungrouped_errors} errors are of more kinds than can be listed")
+        found.append(f"{counted(ledger.ungrouped_errors, 'error')} of more kinds than can be listed")
     return found
 
 

@@ -107,7 +107,7 @@ class Agent:
                 if self._run is None:
                     self._look_after_child()
                     if self._child is not None and self._child.ready:
-                        self._send("hello", 0, **self._introduction())
+                        self._say_hello()
                     patience_s = self._options.patience_s
                     if patience_s is not None and monotonic() - alone_since > patience_s:
                         log.warning("no master answered at %s for %g s", self._options.control, patience_s)
@@ -156,6 +156,16 @@ class Agent:
             "sent_ns": monotonic_ns(),
             "info": {**self._info, "labels": options.labels, "allow_host_mounts": options.allow_host_mounts},
         }
+
+    def _say_hello(self) -> None:
+        """Ask to be admitted. An introduction that no message can carry stays so: trying again is of no use."""
+        try:
+            hello = encode("hello", 0, **self._introduction())
+        except ProtocolError as error:
+            log.error("this worker cannot introduce itself to a master: %s", error)  # noqa: TRY400  no traceback helps
+            self._end(ExitCode.INFRASTRUCTURE)
+        else:
+            self._control.send(hello)
 
     def _send(self, name: str, epoch: int, **fields: Any) -> None:
         try:

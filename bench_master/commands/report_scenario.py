@@ -7,11 +7,13 @@ import io
 import sys
 from pathlib import Path
 
+from bench_common.arguments import file_name
 from bench_common.errors import ExitCode, UsageError
 from bench_common.statsfile import StatsFile
-from bench_master.reports import ReportSource, report_formats, report_named
+from bench_master.commands.report_options import add_report_options
+from bench_master.reports import ReportSource, report_named
 from bench_master.reports.rate import write_rate_histogram
-from bench_master.summary import DEFAULT_PERCENTILE
+from bench_master.table import counted
 
 NAME = "report-scenario"
 HELP = "print the report of a stats file"
@@ -19,7 +21,8 @@ HELP = "print the report of a stats file"
 EPILOG = """\
 A damaged or unfinished stats file is reported as far as it can be read, and the report says so.
 
-Exit codes: 0 ok, 1 a threshold of the scenario failed, 2 usage error, 3 the stats file cannot be read.
+Exit codes: 0 ok, 1 a threshold of the scenario failed, 2 usage error or no stats file, 3 the stats file
+lacks its beginning or is of a newer Weighbridge.
 """
 
 
@@ -27,35 +30,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = EPILOG
     parser.add_argument(
-        "-s", "--stats-file", required=True, type=Path, metavar="STATS", help="the stats file of a run (*.stats.gz)"
+        "-s",
+        "--stats-file",
+        required=True,
+        type=file_name,
+        metavar="STATS",
+        help="the stats file of a run (*.stats.gz)",
     )
     parser.add_argument(
-        "-f", "--report-file", type=Path, metavar="FILE", help="write the report to FILE (default: standard output)"
+        "-f",
+        "--report-file",
+        type=file_name,
+        metavar="FILE",
+        help="write the report to FILE (default: standard output)",
     )
-    formats = parser.add_mutually_exclusive_group()
-    formats.add_argument(
-        "--format", default="text", choices=sorted(report_formats()), help="format of the report (default: text)"
-    )
-    formats.add_argument("--csv", action="store_const", const="csv", dest="format", help="the same as --format csv")
+    add_report_options(parser)
     parser.add_argument(
-        "--pctile", type=percentile, default=DEFAULT_PERCENTILE, metavar="P",
-        help="the percentile to show, above 0 and below 100 (default: 95)",
-    )  # fmt: skip
-    parser.add_argument(
-        "-r", "--rps-histogram", type=Path, metavar="FILE",
+        "-r", "--rps-histogram", type=file_name, metavar="FILE",
         help="also write the jobs that ended in each second to FILE (tab-separated; commas if it is named *.csv)",
     )  # fmt: skip
-
-
-def percentile(text: str) -> float:
-    """Return the percentile that `text` says; raise `argparse.ArgumentTypeError`."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 100:  # noqa: PLR2004
-        raise argparse.ArgumentTypeError(f"{text!r}: a number above 0 and below 100 expected, such as 95 or 99.9")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -79,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         for verdict in failed:
             sys.stderr.write(f"bench-master: threshold failed: {verdict['message']}\n")
     elif failed:
-        sys.stderr.write(f"bench-master: {len(failed)} thresholds failed\n")
+        sys.stderr.write(f"bench-master: {counted(len(failed), 'threshold')} failed\n")
     return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
 
 
@@ -88,4 +81,4 @@ def _write_rates(stats: StatsFile, path: Path) -> None:
     outside = write_rate_histogram(stats, text, delimiter="," if path.suffix == ".csv" else "\t")
     path.write_text(text.getvalue(), encoding="utf-8")
     if outside:
-        sys.stderr.write(f"bench-master: {outside} jobs ended outside of the run and are not in {path}\n")
+        sys.stderr.write(f"bench-master: {counted(outside, 'job')} ended outside of the run, not in {path}\n")

@@ -8,7 +8,7 @@ import secrets
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,18 +17,20 @@ from typing import Any
 
 import gevent
 
-from bench_common.arguments import MAX_SEED, MAX_SLOTS, name, port, whole_number
+from bench_common.arguments import MAX_SEED, MAX_SLOTS, file_name, name, port, whole_number
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.records import KEPT_PREFIX
 from bench_common.spec import Treatment
 from bench_common.statsfile import StatsFile
 from bench_common.units import parse_duration
+from bench_master.commands.report_options import add_report_options
 from bench_master.coordinator import Policy
 from bench_master.plan import Plan, make_plan
 from bench_master.plan_text import render_plan
 from bench_master.progress.choice import MODES, choose_view
-from bench_master.reports import ReportSource, report_formats, report_named
+from bench_master.progress.quantities import one_line
+from bench_master.reports import ReportSource, report_named
 from bench_master.run.access import load_keys
 from bench_master.run.endpoints import Endpoints, Ports
 from bench_master.run.header import build_header, operation_names
@@ -37,6 +39,7 @@ from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.session import Result, Session, SessionOptions
 from bench_master.run.switchboard import Switchboard
 from bench_master.scenario import Scenario, load_scenario
+from bench_master.table import counted
 from bench_master.tally import Tally
 
 log = logging.getLogger(__name__)
@@ -106,16 +109,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     out.add_argument(
         "-s",
         "--stats-file",
-        type=Path,
+        type=file_name,
         metavar="FILE",
         help=f"where to save the run (default: a new file in {DEFAULT_DIRECTORY}/)",
     )
     out.add_argument("-R", "--no-report", action="store_true", help="save only, print no report")
-    out.add_argument("--csv", action="store_true", help="print the report as CSV; the same as --format csv")
-    out.add_argument("--format", choices=sorted(report_formats()), help="format of the report (default: text)")
-    out.add_argument(
-        "--pctile", type=float, default=95.0, metavar="P", help="the percentile that the report shows (default: 95)"
-    )
+    add_report_options(out)
     out.add_argument(
         "--progress",
         choices=MODES,
@@ -161,17 +160,16 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = _resized(load_scenario(arguments.file, arguments.set), arguments)
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
+    policy, slots = _policy(plan, arguments)
     if arguments.dry_run:
         workers = max(1, arguments.workers + (arguments.expect or 0))
         sys.stdout.write(render_plan(scenario, plan, workers))
         return int(ExitCode.OK)
-    if not 0 < arguments.pctile < 100:  # noqa: PLR2004  percent
-        raise UsageError(f"--pctile {arguments.pctile:g}: expected a number between 0 and 100")
     stats = arguments.stats_file or _default_path(scenario, noop=arguments.noop)
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
     _try_out(stats)
-    result = _run_plan(scenario, plan, stats, arguments)
+    result = _run_plan(scenario, plan, policy, slots, stats, arguments)
     return _conclude(result, arguments)
 
 
@@ -270,10 +268,11 @@ def _boot_id() -> str:
         return ""
 
 
-def _run_plan(scenario: Scenario, plan: Plan, stats: Path, arguments: argparse.Namespace) -> Result:
+def _run_plan(
+    scenario: Scenario, plan: Plan, policy: Policy, slots: int, stats: Path, arguments: argparse.Namespace
+) -> Result:
     run_id = (KEPT_PREFIX if arguments.keep else "") + secrets.token_hex(6)
     noop: bool = arguments.noop
-    policy, slots = _policy(plan, arguments)
     if arguments.user_count is not None:
         # What is in flight per worker follows from -u; the plan's own concurrency would be refused or misreported.
         treatments = tuple(replace(treatment, concurrency=slots) for treatment in plan.treatments)
@@ -334,18 +333,19 @@ def _run_plan(scenario: Scenario, plan: Plan, stats: Path, arguments: argparse.N
                 board.local_keys = session.locals.keys
                 session.locals.start()
             if policy.expected > arguments.workers and not arguments.quiet:
-                _invite(endpoints, policy.expected - arguments.workers)
+                _invite(endpoints, policy.expected - arguments.workers, alone=not arguments.workers)
             _take_signals(session)
             return session.run()
         finally:
             board.close()
 
 
-def _invite(endpoints: Endpoints, count: int) -> None:
+def _invite(endpoints: Endpoints, count: int, *, alone: bool) -> None:
     host = "THIS-HOST" if endpoints.bind_ip in ("0.0.0.0", "::") else endpoints.bind_ip  # noqa: S104  compared only
     port = "" if endpoints.ports.control == CONTROL_PORT else f" --zmq-control-port {endpoints.ports.control}"
     key = " --key FILE" if endpoints.curve else ""
-    sys.stderr.write(f"waiting for {count} worker(s): bench-worker --zmq-host {host}{port}{key}\n")
+    here = " (to use this machine, give --workers 1 instead)" if alone else ""
+    sys.stderr.write(f"waiting for {counted(count, 'worker')}: bench-worker --zmq-host {host}{port}{key}{here}\n")
 
 
 def _take_signals(session: Session) -> None:
@@ -364,10 +364,9 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
         if result.status == "interrupted":
             return int(ExitCode.INTERRUPTED)
         raise InfrastructureError("the run did not begin: " + "; ".join(result.reasons))
-    report_format = arguments.format or ("csv" if arguments.csv else "text")
     source = ReportSource(StatsFile(result.stats), arguments.pctile)
     if not arguments.no_report:
-        report_named(report_format).write(source, sys.stdout)
+        report_named(arguments.format).write(source, sys.stdout)
         sys.stdout.flush()
     if not arguments.quiet:
         sys.stderr.write(f"stats file: {result.stats}\n")
@@ -379,18 +378,30 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
         return int(ExitCode.INTERRUPTED)
     if result.status != "complete":
         return int(ExitCode.INFRASTRUCTURE)
-    return _judge(source, noop=arguments.noop)
+    errors_shown = arguments.format == "text" and not arguments.no_report
+    return _judge(source, noop=arguments.noop, errors_shown=errors_shown)
 
 
-def _judge(source: ReportSource, *, noop: bool) -> int:
+def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     """Return the exit code of a complete run: what gave no result at all is no success, nor is a missed threshold."""
     treatments = source.document["treatments"]
     barren = sum(not row["jobs"]["done"] for row in treatments)
     if barren:
-        sys.stderr.write(f"bench-master: no job was done in {barren} of {len(treatments)} treatments\n")
+        of_all = f"{barren} of {counted(len(treatments), 'treatment')}"
+        reason = "" if errors_shown else _first_error(source.document)
+        sys.stderr.write(f"bench-master: no job was done in {of_all}{reason}\n")
         return int(ExitCode.INFRASTRUCTURE)
     if noop:
         return int(ExitCode.OK)
     for verdict in source.failed_thresholds:
         sys.stderr.write(f"bench-master: threshold failed: {verdict['message']}\n")
     return int(ExitCode.THRESHOLD if source.failed_thresholds else ExitCode.OK)
+
+
+def _first_error(document: Mapping[str, Any]) -> str:
+    """Return what the most frequent error in treatments without a result said, on one line; nothing if none did."""
+    barren = {row["title"] for row in document["treatments"] if not row["jobs"]["done"]}
+    for group in document["errors"]:
+        if barren.intersection(group["treatments"]):
+            return f"; {group['operation']}: {one_line(group['message'])}"
+    return ""

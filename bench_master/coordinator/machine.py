@@ -279,7 +279,7 @@ class Coordinator:
         present = [member for member in self.roster if member.present]
         missing = []
         if len(present) < self._policy.expected:
-            missing.append(f"{len(present)} of {self._policy.expected} workers have joined")
+            missing.append(f"not enough workers: {len(present)} of {self._policy.expected} joined")
         needed = {treatment.environment for treatment in self._treatments}
         there = {member.environment for member in present} | {None}
         missing += [f"no worker of environment {name!r}" for name in sorted(needed - there, key=str)]

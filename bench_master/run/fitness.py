@@ -11,6 +11,7 @@ from typing import Any
 
 from bench_common.capability import inapplicable, refusals
 from bench_common.spec import Treatment
+from bench_master.table import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ def assess(
         if treatment.environment not in (None, environment):
             continue
         if treatment.concurrency > slots:
-            reasons[f"{treatment.concurrency} jobs in flight are asked for and it has {slots} slots (-c)"] = None
+            asked, there = counted(treatment.concurrency, "job"), counted(slots, "slot")
+            reasons[f"{asked} in flight asked for, and it has {there} (-c)"] = None
         if noop:
             continue
         status = engines.get(treatment.engine)

@@ -14,6 +14,7 @@ from bench_master.progress.view import View
 from bench_master.run.hosts import Hosts
 from bench_master.run.journal import Journal
 from bench_master.run.results import Batch
+from bench_master.table import counted
 from bench_master.tally import Tally
 
 
@@ -101,14 +102,14 @@ class Recorder:
                 self.tally.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
             case "worker-lost":
                 worker = self._hosts[fields["worker"]].worker_id
-                text = f"worker {worker} was lost ({fields['reason']}) with {fields['held']} jobs"
+                text = f"worker {worker} was lost ({fields['reason']}) with {counted(fields['held'], 'job')}"
                 self.warn(text)
                 self.view.say(text)
             case "worker-given-up":
                 worker = self._hosts[fields["worker"]].worker_id
                 self.view.say(f"worker {worker} did not come back; its jobs are lost")
             case "results-refused" | "stale-results":
-                self.warn(f"{fields['jobs']} results came too late or twice and were refused")
+                self.warn(f"{counted(fields['jobs'], 'result')} refused: too late, or there already")
         if self.journal is None:
             self._early.append((note.kind, now, fields))
         else:

@@ -44,6 +44,8 @@ def read_source(reference: str) -> Source:
 
     Raises `UsageError` where there is no such thing, and `ScenarioError` where it is no text.
     """
+    if not reference:
+        raise UsageError("'': expected a scenario's file or a ready-made one's name, and it is empty")
     path = Path(reference)
     shipped = shipped_scenarios()
     if path.exists() and not path.is_dir():

@@ -168,7 +168,7 @@ def test_a_missing_image_fails_every_job_with_the_engines_words(weighing):
         assert job["error"]["operation"] == "run"
         assert name in json.dumps(job["error"])
     assert name in run.out
-    assert run.complaints == ["no job was done in 1 of 1 treatments"]
+    assert run.complaints == ["no job was done in 1 of 1 treatment"]
 
 
 def test_debug_shows_the_traceback(weighing):

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -233,3 +234,55 @@ def test_an_interrupt_in_the_event_loop_prints_no_traceback():
     """Ctrl-C while a command waits gives the exit code of an interrupt and not a word of the event loop."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (130, b"bench-master: interrupted\n")
+
+
+def test_a_full_output_device_is_named():
+    """What cannot be written to stdout is told as stdout's fault, once, with exit code 3."""
+    command = [sys.executable, "-m", "bench_master", "validate-scenario", "--schema"]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (3, "bench-master: stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["run-scenario", "quickstart"], "(did you mean '-f quickstart'?)"),
+        (["run-scenario", "--noop", "--workers", "1", "quickstart"], "(did you mean '-f quickstart'?)"),
+        (["report-scenario", "a.stats.gz", "--csv"], "(did you mean '-s a.stats.gz'?)"),
+    ],
+)
+def test_a_word_without_its_flag_is_told_with_the_flag(capsys, argv, hint):
+    """A scenario or stats file that is named without its flag gives a usage error that shows the right way."""
+    with pytest.raises(SystemExit) as ended:
+        cli.run_command_line(argv)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.rstrip().endswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["-f", ""], "'': expected a scenario's file"),
+        (["-f", "noop", "-s", ""], "expected a file's name, and it is empty"),
+        (["-f", "noop", "--dry-run", "--csv", "--format", "json"], "not allowed with argument --csv"),
+        (["-f", "noop", "--dry-run", "--pctile", "100"], "argument --pctile: '100'"),
+        (["-f", "noop", "--dry-run", "--worker-timeout", "soon"], "--worker-timeout soon: "),
+        (["-f", "noop", "--noop", "--zmq-bind-ip", "foo"], "--zmq-bind-ip foo: expected an IP address"),
+        (["-f", "noop", "--noop", "--zmq-bind-ip", "300.1.1.1"], "--zmq-bind-ip 300.1.1.1: expected an IP address"),
+        (
+            ["-f", "noop", "--noop", "--zmq-control-port", "7001", "--zmq-results-port", "7001"],
+            "--zmq-control-port and --zmq-results-port are both 7001",
+        ),
+    ],
+)
+def test_what_a_run_cannot_use_is_refused_before_it(capsys, monkeypatch, tmp_path, flags, said):
+    """A wrong argument is a usage error at once, with a dry run too, and leaves nothing behind."""
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = cli.run_command_line(["run-scenario", *flags])
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.rglob("*.gz")) == []

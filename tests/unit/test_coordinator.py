@@ -94,7 +94,7 @@ def test_workers_that_never_come_end_the_run():
     run = Run(treatment(environment="control"), gather_s=30.0)
     over = only(run.feed(ev.Tick(), after=31), act.RunOver)[0]
     assert over.status == "incomplete"
-    assert over.reasons == ("0 of 1 workers have joined", "no worker of environment 'control'")
+    assert over.reasons == ("not enough workers: 0 of 1 joined", "no worker of environment 'control'")
 
 
 def test_a_worker_never_holds_more_than_the_concurrency():

@@ -68,14 +68,14 @@ def test_a_damaged_file_is_reported_and_no_failure(path, capsys):
     assert "*** INCOMPLETE" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", [b"", b"not a stats file", None])
-def test_an_unreadable_file_is_exit_code_three(path, tmp_path, capsys, content):
-    """Nothing, something else or no file at all: one message on stderr, and an existing report is left alone."""
+@pytest.mark.parametrize(("content", "status"), [(b"", 3), (b"not a stats file", 2), (None, 2)])
+def test_what_is_no_stats_file_is_bad_input(path, tmp_path, capsys, content, status):
+    """A wrong name is the caller's mistake, a lost beginning is not; an existing report is left alone by both."""
     report = tmp_path / "report.txt"
     report.write_text("the last one")
     if content is not None:
         path.write_bytes(content)
-    assert run_command_line(["report-scenario", "-s", str(path), "-f", str(report)]) == 3
+    assert run_command_line(["report-scenario", "-s", str(path), "-f", str(report)]) == status
     assert capsys.readouterr().err.startswith(f"bench-master: {path}: ")
     assert report.read_text() == "the last one"
 
@@ -96,3 +96,29 @@ def test_a_percentile_that_is_none_is_a_usage_error(path, capsys, pctile):
         run_command_line(["report-scenario", "-s", str(path), "--pctile", pctile])
     assert ended.value.code == 2
     assert "a number above 0 and below 100 expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", ["rum.stats.gz", "run"])
+def test_a_missing_stats_file_names_its_neighbour(path, capsys, asked):
+    """The nearest name in the directory is named, be it misspelt or cut short."""
+    lifecycle_run(path)
+    assert run_command_line(["report-scenario", "-s", str(path.with_name(asked))]) == 2
+    assert "(did you mean 'run.stats.gz'?)" in capsys.readouterr().err
+
+
+def test_damage_in_the_middle_is_reported_as_far_as_it_goes(path, capsys):
+    """A bad byte within the file costs what follows, never the report."""
+    whole = bytearray(lifecycle_run(path).read_bytes())
+    whole[len(whole) * 2 // 3] ^= 0xFF
+    path.write_bytes(whole)
+    assert run_command_line(["report-scenario", "-s", str(path)]) == 0
+    assert "*** INCOMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["-s", "-f", "-r"])
+def test_an_empty_name_is_a_usage_error(path, capsys, flag):
+    """Nothing at all is no file's name, and is not taken for the working directory."""
+    with pytest.raises(SystemExit) as ended:
+        run_command_line(["report-scenario", "-s", str(path), flag, ""])
+    assert ended.value.code == 2
+    assert "expected a file's name, and it is empty" in capsys.readouterr().err

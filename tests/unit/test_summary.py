@@ -295,7 +295,7 @@ def test_counts_that_do_not_agree_are_told(path):
     report = report_of(builder.close(footer(counts={"done": 5, "failed": 0}, warnings=["the host swapped"])))
     assert report["warnings"] == [
         "the host swapped",
-        "1 jobs are of treatments that the header does not know; they are left out",
+        "left out: 1 job of treatments that the header does not know",
         "the run counted 5 jobs done, the file holds 2",
     ]
 
