@@ -16,6 +16,7 @@ from gevent.hub import Hub
 from gevent.monkey import get_original
 
 from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_mean
+from bench_common.loading import loaded
 
 if TYPE_CHECKING:
     import argparse
@@ -69,6 +70,7 @@ def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
     With `debug` an error also prints its traceback. Ctrl-C gives 130, a closed output pipe ends in silence.
     """
     try:
+        loaded()
         status = command()
         sys.stdout.flush()
     except KeyboardInterrupt:

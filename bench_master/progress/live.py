@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import textwrap
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
@@ -60,7 +61,8 @@ class LiveView(NoticesView):
         if self._live is not None:
             self._live.transient = True
         self.close()
-        self.outlet.write(f"{closing_line(snapshot)}\n")
+        # Broken between words here: a terminal would break within one.
+        self.outlet.write(f"{textwrap.fill(closing_line(snapshot), self._console.width)}\n")
         self.outlet.close()
 
     def close(self) -> None:

@@ -92,4 +92,5 @@ def closing_line(snapshot: Snapshot) -> str:
     """Return how a run ended, in one line."""
     outcomes = ", ".join([f"{snapshot.done:,} done", *mishaps(snapshot)])
     rate = f"{three_digits(snapshot.rate_mean)} jobs/s"
-    return f"{snapshot.finished:,} jobs in {clock(snapshot.elapsed_s)} ({rate}): {outcomes}"
+    noun = "job" if snapshot.finished == 1 else "jobs"
+    return f"{snapshot.finished:,} {noun} in {clock(snapshot.elapsed_s)} ({rate}): {outcomes}"

@@ -88,7 +88,6 @@ def test_scenario_errors_end_with_2_all_at_once(weighing):
         (("-r", "soon"), "--run-seconds soon: "),
         (("-r", "0"), "--run-seconds 0: "),
         (("--worker-timeout", "-1"), "--worker-timeout -1: "),
-        (("--pctile", "100"), "--pctile 100"),
         (("--zmq-bind-ip", "0.0.0.0"), "bench-master keygen --worker NAME"),
     ],
 )
@@ -139,7 +138,7 @@ def test_no_worker_ends_with_3(weighing):
     began = time.monotonic()
     ended = weighing.master(*run_words(weighing, weighing.scenario(), "--worker-timeout", "1s", *ports))
     assert time.monotonic() - began < 15
-    assert "0 of 1 worker" in complaint(ended, 3)
+    assert "0 of 1 joined" in complaint(ended, 3)
     assert not (weighing.folder / "x.stats.gz").exists()
 
 
@@ -169,6 +168,15 @@ def test_a_missing_image_fails_every_job_with_the_engines_words(weighing):
         assert name in json.dumps(job["error"])
     assert name in run.out
     assert run.complaints == ["no job was done in 1 of 1 treatment"]
+
+
+def test_without_a_report_the_reason_stands_beside_the_verdict(weighing):
+    """With -R nothing else shows why no job was done, so the first error's own words stand in the message."""
+    job = {"operations": ["run", "wait", "remove"], "container": {"command": ["no-such-command-here"]}}
+    run = weighing.run(weighing.scenario(job=job), "-R", status=3)
+    (said,) = run.complaints
+    assert said.startswith("no job was done in 1 of 1 treatment; run: ")
+    assert "no-such-command-here" in said
 
 
 def test_debug_shows_the_traceback(weighing):

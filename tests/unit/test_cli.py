@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench_common import terminal
 from bench_common.errors import (
     EngineUnavailable,
     ExitCode,
@@ -286,3 +287,28 @@ def test_what_a_run_cannot_use_is_refused_before_it(capsys, monkeypatch, tmp_pat
     assert status == 2
     assert said in capsys.readouterr().err
     assert list(tmp_path.rglob("*.gz")) == []
+
+
+@pytest.mark.parametrize("program", ["bench_master", "bench_worker"])
+def test_an_interrupt_while_loading_ends_at_once(program):
+    """Ctrl-C before the program is there ends it with 130, in silence, wherever in an import it comes."""
+    code = (
+        "import os, runpy, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'gevent.monkey' or name.endswith('.cli'):\n"
+        "            try: os.kill(os.getpid(), signal.SIGINT); sum(range(100))\n"
+        "            except BaseException: pass\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        f"sys.argv = ['x', '--version']; runpy.run_module('{program}', run_name='__main__')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_the_command_itself_is_interrupted_as_usual(call, monkeypatch):
+    """Once it is loaded, Ctrl-C raises in the command, which can clean up."""
+    monkeypatch.setattr(terminal, "loaded", lambda: called.append("loaded"))
+    called = []
+    assert call("weigh-things", run=lambda arguments: called.append("run") or 0) == 0
+    assert called == ["loaded", "run"]

@@ -144,6 +144,17 @@ def test_the_live_view_draws_when_it_is_told_to():
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
 
 
+def test_the_last_line_of_the_live_view_fits_the_terminal(monkeypatch):
+    """On 60 columns the line that sums up is broken between words."""
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Terminal()
+    view = LiveView(stream)
+    view.end(Snapshot("s", done=123_456, failed=7_890, lost=123, aborted=45))
+    last = stream.getvalue().splitlines()[-2:]
+    assert max(map(len, last)) <= 60
+    assert " ".join(last).endswith("123,456 done, 7,890 failed, 123 lost, 45 aborted")
+
+
 def test_the_terminal_comes_back_after_an_exception():
     """Whatever ends the run, the cursor is shown and stdout and stderr are as they were."""
     terminal = Terminal()
