@@ -37,6 +37,7 @@ from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.recorder import Recorder
 from bench_master.run.results import unpack
 from bench_master.run.switchboard import Switchboard
+from bench_master.table import counted
 from bench_master.tally import Tally
 from workloads.script import job_limit_s
 
@@ -147,8 +148,8 @@ class Session:
         self._handle(ev.Interrupt())
         coordinator = self._coordinator
         if not self._over.is_set() and coordinator.interrupts == 1:
-            running = coordinator.in_flight
-            self._view.say(f"interrupted: {running} running jobs are being finished; Ctrl-C again aborts them")
+            running = counted(coordinator.in_flight, "running job")
+            self._view.say(f"interrupted: {running} to be finished; Ctrl-C again aborts")
         elif coordinator.interrupts == 2:  # noqa: PLR2004  the second Ctrl-C
             self._view.say("interrupted again: running jobs are aborted and cleaned up")
 

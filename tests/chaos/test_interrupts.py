@@ -134,7 +134,7 @@ def test_ctrl_c_once_finishes_what_runs(console):
     assert console.end(20) == 130
     assert set(console.run.outcomes()) == {"done"}
     assert len(console.run.jobs) < 24
-    assert "running jobs are being finished" in console.said
+    assert "to be finished; Ctrl-C again aborts" in console.said
     assert "INCOMPLETE" in console.said
     console.put_back()
     console.nothing_left()

@@ -53,9 +53,7 @@ def test_one_worker_by_hand_serves_run_after_run(weighing, wire):
         assert joined(run) == ["by-hand"]
         assert {job["worker"] for job in run.jobs} == {"by-hand"}
         assert run.document["treatments"][0]["treatment"]["environment"] == "control"
-        assert (
-            f"waiting for 1 worker: bench-worker --zmq-host 127.0.0.1 --zmq-control-port {wire.control}" in run.err
-        )
+        assert f"waiting for 1 worker: bench-worker --zmq-host 127.0.0.1 --zmq-control-port {wire.control}" in run.err
     listed = weighing.master("list-workers", *wire.muster, "--wait", 1.5, "--format", "json")
     (row,) = json.loads(listed.out)
     assert (row["worker"], row["environment"], row["slots"]) == ("by-hand", "control", "3")
