@@ -98,6 +98,8 @@ class SysbenchCpu(Workload):
             raise ParseError("no limit of prime numbers is stated: this is another test of sysbench, not cpu")
         if run.version.startswith("1.") and not ("rate" in facts and "heading" in facts):
             raise ParseError("the events per second are missing, which sysbench cpu prints since early in 1.0")
+        if "rate" not in facts and not run.total_time_s:
+            raise ParseError("the run was too short for the total time that is printed, so it has no rate")
         rate = number(facts["rate"][1]) if "rate" in facts else run.total_events / run.total_time_s
         return {
             "events_per_second": rate,

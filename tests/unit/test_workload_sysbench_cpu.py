@@ -293,3 +293,17 @@ def test_the_time_that_a_job_will_take_is_known_only_with_a_time_limit():
     """Events take as long as they take."""
     assert SysbenchCpu().expected_seconds(params(time=2.0)) == 2.0
     assert SysbenchCpu().expected_seconds(params(time=0.0, events=100)) is None
+
+
+def test_a_run_shorter_than_its_clock_shows_is_a_run():
+    """Ten short events take 0.0000s as it is printed; sysbench 1.0 gives their rate all the same."""
+    metrics = SysbenchCpu().parse(sample("cpu-instant"))
+    assert (metrics["total_events"], metrics["total_time_s"]) == (10, 0.0)
+    assert metrics["events_per_second"] > 1000
+
+
+def test_a_run_without_rate_and_without_time_is_refused():
+    """Before 1.0 the rate is events over time, which a time of nothing does not give."""
+    text = re.sub(r"total time: +\S+s", "total time:                          0.0000s", sample("cpu-0.4.12"), count=1)
+    with pytest.raises(ParseError, match="too short"):
+        SysbenchCpu().parse(text)
