@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import gevent
+
+FIRST: Final = 2
+LAST: Final = -2
+"""Priorities of a watcher, as libev counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,10 @@ class LoopMeter:
 
     def __init__(self) -> None:
         loop: Any = gevent.get_hub().loop
-        self._prepare = loop.prepare(ref=False)
-        self._check = loop.check(ref=False)
+        # The loop runs its callbacks (every greenlet that is woken or spawned) in a prepare watcher of its own. Ours
+        # must come after it, or all that work would pass for sleep; of the check watchers ours must be the first.
+        self._prepare = loop.prepare(ref=False, priority=LAST)
+        self._check = loop.check(ref=False, priority=FIRST)
         now = time.monotonic_ns()
         self._began_ns = now
         self._awake_ns = now
