@@ -54,7 +54,7 @@ class Channel:
     """A socket that receives by callback and sends without blocking.
 
     `receiver` gets lists of multipart messages (lists of `zmq.Frame`); what it raises is logged and does not end the
-    channel. `send` queues what the socket cannot take now, up to `max_queued` messages.
+    channel. `send` queues what the socket cannot take now, up to `max_queued` messages; a ROUTER queues nothing.
     """
 
     def __init__(
@@ -64,6 +64,8 @@ class Channel:
         self._receiver = receiver
         self._queue: deque[list[bytes]] = deque()
         self._max_queued = max_queued
+        # A socket of many peers cannot take a message where that one peer reads nothing: the others must not wait.
+        self._many_peers = socket.type == zmq.ROUTER
         self._closed = False
         self._draining = False
         self._again: Any = None
@@ -74,7 +76,7 @@ class Channel:
         self._schedule()
 
     def send(self, *frames: bytes) -> bool:
-        """Send one message; False where its peer is unknown or the queue is full, and it is dropped."""
+        """Send one message; False where its peer is unknown or takes no more, or the queue is full: it is dropped."""
         if self._closed:
             return False
         if self._queue:
@@ -82,18 +84,22 @@ class Channel:
                 return False
             self._queue.append(list(frames))
             return True
+        sent = True
         try:
             if len(frames) == 1:
                 self._socket.send(frames[0], NOBLOCK, copy=True)
             else:
                 self._socket.send_multipart(frames, NOBLOCK)
         except zmq.Again:
-            self._queue.append(list(frames))
+            sent = not self._many_peers
+            if sent:
+                self._queue.append(list(frames))
         except zmq.ZMQError as error:
             log.debug("a message could not be sent: %s", error)
-            return False
+            sent = False
+        # Also after a send that failed: the attempt itself may have taken the edge of what came in.
         self._look()
-        return True
+        return sent
 
     def close(self, *, linger_ms: int = 0) -> None:
         """Stop watching and close the socket; what is still queued in zmq gets `linger_ms` to leave."""

@@ -106,3 +106,31 @@ def test_a_message_to_nobody_is_dropped_and_said_so(context, tmp_path):
     channel = Channel(router, lambda _: None)
     assert not channel.send(b"nobody", b"hello")
     channel.close()
+
+
+def test_a_peer_that_reads_nothing_does_not_keep_the_others_waiting(context, tmp_path):
+    """A ROUTER drops what one peer does not take, and goes on to serve everybody else."""
+    endpoint = f"ipc://{tmp_path}/control"
+    router = socket(context, zmq.ROUTER)
+    router.setsockopt(zmq.SNDHWM, 10)
+    router.setsockopt(zmq.SNDBUF, 4096)
+    router.bind(endpoint)
+    came = []
+    control = Channel(router, lambda batch: came.extend(frames[0].bytes for frames in batch))
+    peers = {name: context.socket(zmq.DEALER) for name in (b"deaf", b"good")}
+    for name, peer in peers.items():
+        peer.setsockopt(zmq.IDENTITY, name)
+        peer.setsockopt(zmq.RCVHWM, 10)
+        peer.setsockopt(zmq.RCVBUF, 4096)
+        peer.connect(endpoint)
+        peer.send(b"here")
+    wait_until(lambda: len(came) == 2)
+    with gevent.Timeout(20):
+        while control.send(b"deaf", b"x" * 10_000):
+            gevent.sleep(0)
+    assert control.send(b"good", b"news")
+    wait_until(lambda: peers[b"good"].poll(0))
+    assert peers[b"good"].recv() == b"news"
+    for peer in peers.values():
+        peer.close(linger=0)
+    control.close()
