@@ -63,14 +63,17 @@ def usable_engines() -> list[Engine]:
     """Return every registered engine that can be opened here, opened; the caller closes them."""
     options = EngineOptions(run_id="", worker_id="", slots=AT_ONCE, timeout_s=TIMEOUT_S)
     opened = []
-    for engine in engine_classes().values():
+    for name, engine in engine_classes().items():
         if isinstance(engine, BrokenEngine):
             continue
-        candidate = engine(options)
         try:
+            candidate = engine(options)
             candidate.open()
         except WeighbridgeError as error:
-            log.debug("engine %s is left out of the clean-up: %s", candidate.name, error)
+            log.debug("engine %s is left out of the clean-up: %s", name, error)
+            continue
+        except Exception:  # an engine may be anybody's; its faults must not keep the others from being cleaned up
+            log.exception("engine %s is left out of the clean-up", name)
             continue
         opened.append(candidate)
     return opened
@@ -87,6 +90,9 @@ def leftovers(
             found += engine.leftovers(run_id, worker_id)
         except WeighbridgeError as error:
             failed.append(Failure(engine.name, None, str(error)))
+        except Exception as error:  # as above
+            log.exception("engine %s cannot say what is left", engine.name)
+            failed.append(Failure(engine.name, None, f"{type(error).__name__}: {error}"))
     return found, failed
 
 
@@ -166,4 +172,7 @@ def _discard(engine: Engine, leftover: Leftover) -> str:
         engine.discard(leftover)
     except WeighbridgeError as error:
         return str(error)
+    except Exception as error:  # as above
+        log.exception("%s %s could not be removed", leftover.what, leftover.name)
+        return f"{type(error).__name__}: {error}"
     return ""

@@ -110,3 +110,30 @@ def test_each_leftover_is_told_as_it_is_dealt_with(alive):
     assert heard["c1"] == ("removed", "")
     assert heard["c2"] == ("kept", "run r2 is alive on this host")
     assert heard["c3"] == ("failed", "it is stuck")
+
+
+@pytest.mark.parametrize("verb", ["leftovers", "discard"])
+def test_an_engine_with_a_fault_of_its_own_does_not_keep_the_others_from_being_cleaned_up(alive, monkeypatch, verb):
+    """An engine may be anybody's: what it raises is told as a failure, and the sweep goes on."""
+    faulty = Remembering(("container", "c1", "r1"), name="faulty")
+    sound = Remembering(("container", "c2", "r1"))
+
+    def broken(*_arguments):
+        raise KeyError("a bug of its own")
+
+    monkeypatch.setattr(faulty, verb, broken)
+    sweep = discard_all([faulty, sound])
+    assert identities(sweep.removed) == {"c2"}
+    assert [failure.engine for failure in sweep.failed] == ["faulty"]
+    assert "a bug of its own" in str(sweep.failed[0])
+
+
+def test_an_engine_that_cannot_even_be_made_is_left_out(monkeypatch):
+    """A faulty engine does not end a worker that cleans up before it begins."""
+
+    class Faulty(NoopEngine):
+        def open(self):
+            raise RuntimeError("a bug of its own")
+
+    monkeypatch.setattr(reaper, "engine_classes", lambda: {"faulty": Faulty, "noop": NoopEngine})
+    assert [type(engine) for engine in reaper.usable_engines()] == [NoopEngine]
