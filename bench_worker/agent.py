@@ -20,7 +20,7 @@ from gevent.event import Event
 
 from bench_common.channel import Channel, Frames, tune
 from bench_common.clock import ClockComparison
-from bench_common.errors import ExitCode, ProtocolError
+from bench_common.errors import ExitCode, InfrastructureError, ProtocolError
 from bench_common.keys import WorkerKey
 from bench_common.messages import Message, decode, encode
 from bench_common.security import secure_client
@@ -227,9 +227,10 @@ class Agent:
                 self._end(ExitCode.OK)
 
     def _welcome(self, message: Message) -> None:
-        if self._run is not None or self._child is None or not self._child.ready:
+        child = self._child
+        if self._run is not None or child is None or not child.ready:
             return
-        self._run = Run(
+        self._run = run = Run(
             run_id=message["run_id"],
             number=message["number"],
             epoch=message.epoch,
@@ -240,12 +241,24 @@ class Agent:
             lease=RunLease(message["run_id"]),
             keep=message["keep"],
         )
-        self._run.lease.acquire()
-        if not self._run.keep:
-            # What an earlier life of this worker left in the same run would go on using the host.
-            discard_all(run_id=self._run.run_id, worker_id=self._options.worker_id)
+        try:
+            run.lease.acquire()
+            if not run.keep:
+                # What an earlier life of this worker left in the same run would go on using the host.
+                discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
+        except Exception as error:
+            # Without a lease the clean-up of others would take our containers for leftovers.
+            log.exception("this worker cannot work for a run")
+            self._send(
+                "gone", run.epoch, worker_id=self._options.worker_id, reason=f"it cannot begin: {error}"[:1000]
+            )
+            self._leave_run()
+            self._end(ExitCode.INFRASTRUCTURE)
+            return
+        if self._run is not run or self._child is not child:
+            return  # given up meanwhile: the clean-up takes its time
         key = self._options.key
-        self._child.start(
+        child.start(
             {
                 "run_id": message["run_id"],
                 "worker_id": self._options.worker_id,
@@ -303,9 +316,11 @@ class Agent:
             child.end()
         if run is None:
             return
-        if sweep and not run.keep:
-            discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
-        run.lease.release()
+        try:
+            if sweep and not run.keep:
+                discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
+        finally:
+            run.lease.release()
 
     def _sweep(self, run: Run) -> None:
         """Remove what the run left on this host. Results that are still on their way are not disturbed."""
@@ -342,6 +357,8 @@ class Agent:
         if status is not None:
             self._child_failures = 0
             self._running = status["running"]
+            if self._run is None:
+                return  # waiting for a master, for days perhaps: nobody wants to know
             for name, values in self._loop_rows.items():
                 values.append(status[name])
 
@@ -354,18 +371,28 @@ class Agent:
             if run is None:
                 gevent.sleep(0.05)
                 continue
-            sampler = HostSampler()
-            rows: list[dict[str, float]] = []
-            begun = sent_at = monotonic()
-            count = 0
-            while self._run is run:
-                count += 1
-                gevent.sleep(max(0.0, begun + count * run.sampling_s - monotonic()))
-                count = max(count, int((monotonic() - begun) / run.sampling_s))
-                rows.append(sampler.sample())
-                if monotonic() - sent_at >= min(SAMPLES_EVERY_S, run.sampling_s):
-                    self._send_samples(run, rows)
-                    rows, sent_at = [], monotonic()
+            try:
+                self._sample_run(run)
+            except InfrastructureError as error:
+                log.error("this host cannot be sampled any more: %s", error)  # noqa: TRY400  it says where
+                while self._run is run:
+                    gevent.sleep(0.05)
+
+    def _sample_run(self, run: Run) -> None:
+        """Sample until the run is over. Raises `InfrastructureError` where the host's /proc is not readable."""
+        sampler = HostSampler()
+        self._loop_rows = {name: [] for name in self._loop_rows}
+        rows: list[dict[str, float]] = []
+        begun = sent_at = monotonic()
+        count = 0
+        while self._run is run:
+            count += 1
+            gevent.sleep(max(0.0, begun + count * run.sampling_s - monotonic()))
+            count = max(count, int((monotonic() - begun) / run.sampling_s))
+            rows.append(sampler.sample())
+            if monotonic() - sent_at >= min(SAMPLES_EVERY_S, run.sampling_s):
+                self._send_samples(run, rows)
+                rows, sent_at = [], monotonic()
 
     def _send_samples(self, run: Run, rows: list[dict[str, float]]) -> None:
         if self._run is not run or not rows:

@@ -162,15 +162,19 @@ class Coordinator:
         if known.environment != event.environment:
             reason = f"worker {event.worker_id!r} was in environment {known.environment!r}, not {event.environment!r}"
             return [act.Dismiss(event.peer, reason, final=True)]
-        if known.present:
-            if known.peer == event.peer:
-                known.heard_at = now
-                return [act.Welcome(event.peer, known.worker_id, known.number, known.epoch)]
+        actions: list[act.Action] = []
+        if known.present and known.peer != event.peer:
             return [act.Dismiss(event.peer, f"worker id {event.worker_id!r} is in use")]
+        if known.present and not known.beating:
+            known.heard_at = now
+            return [act.Welcome(event.peer, known.worker_id, known.number, known.epoch)]
+        if known.present:
+            # It knew that it was admitted, and asks again: it has given us up and dropped what it held.
+            actions += self._miss(known, "it had given up this master", now)
         if self.phase is Phase.SWEEPING:
-            return [act.Dismiss(event.peer, "the run is ending")]
+            return [*actions, act.Dismiss(event.peer, "the run is ending")]
         self.roster.readmit(known, event.peer, event.slots, now)
-        actions = self._admit(known, "worker-back", event)
+        actions += self._admit(known, "worker-back", event)
         share = self.shares.get(known.number)
         if share is not None:
             share.progressed_at = now
@@ -186,6 +190,7 @@ class Coordinator:
         if member is None or member.peer != event.peer:
             return [act.Dismiss(event.peer, "this epoch is over")]
         member.heard_at = now
+        member.beating = True
         return []
 
     def _gone(self, event: ev.Gone, now: float) -> list[act.Action]:

@@ -50,6 +50,8 @@ class Member:
     defined: set[int] = field(default_factory=set)
     sequences: SequenceLog = field(default_factory=SequenceLog)
     swept: bool = False
+    beating: bool = False
+    """Whether it was heard of in this epoch, so that it knows that it was admitted."""
 
     @property
     def present(self) -> bool:
@@ -107,6 +109,7 @@ class Roster:
         member.defined = set()
         member.sequences = SequenceLog()
         member.swept = False
+        member.beating = False
 
     def miss(self, member: Member, now: float) -> None:
         """Note that a member has fallen silent; its epoch no longer counts."""

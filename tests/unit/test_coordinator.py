@@ -364,6 +364,22 @@ def test_a_worker_does_not_change_its_environment():
     assert only(run.join("a", "control"), act.Dismiss)[0].final
 
 
+def test_a_worker_that_had_given_up_this_master_is_admitted_anew():
+    """One that knew its welcome and asks again has dropped its jobs: they are tried anew, under a new epoch."""
+    run = Run(treatment(concurrency=2, iterations=1))
+    run.join()
+    run.beat()
+    before = run.member().epoch
+    actions = run.join()
+    assert [welcome.epoch for welcome in only(actions, act.Welcome)] == [run.member().epoch]
+    assert run.member().epoch != before
+    assert [(job_id_of(ticket), attempt_of(ticket)) for ticket in issued(actions)] == [(0, 1), (1, 1)]
+    assert run.notes("worker-lost")[0]["held"] == 2
+    run.finish(*issued(actions))
+    run.swept()
+    assert run.log[-1].status == "complete"
+
+
 def test_a_repeated_hello_gets_the_same_welcome():
     """A worker whose welcome was late asks again, and is still the same member."""
     run = Run(expected=2)
