@@ -382,6 +382,12 @@ class Coordinator:
             left = treatment.operation_count or treatment.concurrency * (treatment.iterations or 0)
         outcome = Outcome.ABORTED if self.interrupts else Outcome.LOST
         self.not_started += left
+        for share in self.shares.values():
+            # A trial that runs by time has no number of jobs that could be missing: its missing worker is told of.
+            member = self.roster[share.number]
+            if share.quota is None and not member.present and not self.interrupts:
+                reason = f"worker {member.worker_id} was missing from a trial that runs by time"
+                self._reasons += [reason] if reason not in self._reasons else []
         fields = {"trial": self.trial.index, "not_started": left, "not_started_outcome": outcome.name.lower()}
         self.shares = {}
         return [act.Note("trial-end", fields)]

@@ -364,6 +364,30 @@ def test_a_worker_does_not_change_its_environment():
     assert only(run.join("a", "control"), act.Dismiss)[0].final
 
 
+def test_a_trial_by_time_that_lacks_a_worker_is_incomplete():
+    """Half of the load was missing: that is no complete run, though no job was lost."""
+    run = Run(treatment(concurrency=1, run_seconds=5.0), treatment(1, concurrency=1, run_seconds=5.0), expected=2)
+    run.join("a")
+    run.join("b")
+    run.now = 4.0
+    run.beat(0)
+    run.beat(1)
+    run.now = 6.0
+    run.finish(1, number=1)
+    run.feed(ev.Gone("b", "its process ended"))
+    for _ in range(6):
+        run.beat(0, after=2.0)
+        run.feed(ev.Tick())
+    run.finish(0)
+    (ticket,) = run.coordinator.shares[0].outstanding
+    run.now += 6.0
+    run.finish(ticket)
+    run.swept()
+    assert run.coordinator.lost == 0
+    assert run.log[-1].status == "incomplete"
+    assert run.log[-1].reasons == ("worker b was missing from a trial that runs by time",)
+
+
 def test_a_worker_that_had_given_up_this_master_is_admitted_anew():
     """One that knew its welcome and asks again has dropped its jobs: they are tried anew, under a new epoch."""
     run = Run(treatment(concurrency=2, iterations=1))
