@@ -59,9 +59,9 @@ class Performer:
         """For each position: whether it only waits, so that it can be interrupted and leaves nothing half made."""
         self._told_to_end = {"stop", "kill"} & set(kinds)
         verbs: dict[str, Callable[[Container, Operation, float], Done]] = {
-            "create": lambda c, _, t: engine.create(c, timeout_s=t),
+            "create": lambda c, o, t: engine.create(self._commanded(c, o), timeout_s=t),
             "start": lambda c, _, t: engine.start(c, timeout_s=t),
-            "run": lambda c, _, t: engine.run(c, timeout_s=t),
+            "run": lambda c, o, t: engine.run(self._commanded(c, o), timeout_s=t),
             "exec": lambda c, o, t: engine.exec(c, o.argv, timeout_s=t),
             "wait": lambda c, _, t: engine.wait(c, timeout_s=t),
             "pause": lambda c, _, t: engine.pause(c, timeout_s=t),
@@ -110,6 +110,14 @@ class Performer:
             return settings
         own = [step.argv for step in self.script.operations if step.kind == "wait" and step.argv]
         return replace(settings, command=own[0] if own else IDLE_COMMAND)
+
+    def _commanded(self, container: Container, operation: Operation) -> Container:
+        """Give the container the command that its making names, or its own where that names none."""
+        if operation.argv:
+            container.settings = replace(self.settings, command=operation.argv)
+        elif container.settings is not self.settings:
+            container.settings = self.settings
+        return container
 
     def _sleep(self, _container: Container, operation: Operation, _timeout_s: float) -> Done:
         start = monotonic_ns()

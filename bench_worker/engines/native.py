@@ -119,9 +119,10 @@ class NativeEngine(Engine):
             if stock.directory.parent != self._home:
                 fail("refused", f"{container.name!r} is no name for a container", start_ns)
             stock.directory.mkdir(mode=0o700)
+            # From here on there is something to remove, also where the disk is too full for the labels.
+            container.handle = stock
             native_labels.write_labels(stock.directory, container.labels)
             stock.work.mkdir()
-        container.handle = stock
         return Done(start_ns, time.monotonic_ns())
 
     def start(self, container: Container, *, timeout_s: float) -> Done:

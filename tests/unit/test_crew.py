@@ -22,11 +22,16 @@ class FakeEngine(NoopEngine):
         self.behave = behave or {}
         self.there = set()
         self.most_at_once = 0
+        self.commands = []
 
     def create(self, container, *, timeout_s):
         self.there.add(container.name)
+        self.commands.append(container.settings.command)
         self.most_at_once = max(self.most_at_once, len(self.there))
         return self.acted("create", container)
+
+    def run(self, container, *, timeout_s):
+        return self.create(container, timeout_s=timeout_s)
 
     def exec(self, container, argv, *, timeout_s):
         return self.acted("exec", container)
@@ -219,3 +224,22 @@ def test_abort_does_not_interrupt_what_changes_something():
     assert scene.outcomes() == dict.fromkeys(range(2), Outcome.ABORTED)
     assert sum(len(batch.operations) for batch in scene.batches()) == 2
     assert not scene.engine.there
+
+
+def test_the_command_of_create_and_run_goes_before_the_containers_own():
+    """What a scenario says to run is what is run; a making that names no command has the container's."""
+    operations = (
+        Operation("create", "create", argv=("first",)),
+        Operation("remove", "remove"),
+        Operation("run", "run", argv=("second",)),
+        Operation("remove", "remove-2"),
+        Operation("create", "create-2"),
+        Operation("remove", "remove-3"),
+    )
+    scene = Scene("create", slots=1)
+    settings = ContainerSettings(image="i", command=("own",))
+    scene.crew.define(Treatment(0, {}, None, "fake", Lifecycle(operations), settings))
+    scene.order(1)
+    scene.settle()
+    assert scene.outcomes() == {0: Outcome.DONE}
+    assert scene.engine.commands == [("first",), ("second",), ("own",)]
