@@ -28,9 +28,10 @@ from bench_common.records import ORDER_ROW
 from bench_common.security import secure_client
 from bench_common.spec import Treatment
 from bench_worker.crew import Assignment, Crew
-from bench_worker.engines.registry import open_engine
+from bench_worker.engines.registry import engine_classes, open_engine
 from bench_worker.link import Link
 from bench_worker.outbox import Outbox
+from workloads.registry import workload_classes
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,9 @@ class LoadProcess:
     def serve(self) -> int:
         """Work until the agent says that it is over, or is no more; return the exit code."""
         self._meter.start()
+        # Loaded now, or the first trial would pay for it: a tenth of a second in which the loop stands still.
+        engine_classes()
+        workload_classes()
         self._link.send(ready=True)
         while not self._over.wait(STATUS_S):
             self._report()
