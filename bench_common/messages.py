@@ -122,20 +122,28 @@ _ALL = (
     MessageType("swept", "worker", "control", {"removed": _whole(), "failed": _list}, 256 * KIB),
     # The run is over; with `exit` the worker's program ends too.
     MessageType("stop", "master", "control", {"exit": _flag}),
-    # On the lane, so that order is kept: a treatment before its jobs, jobs as packed ORDER_ROWs.
+    # On the lane, so that order is kept: a treatment before its jobs. Jobs are rows of `records.ORDER`, of one trial;
+    # at most `width` of them run at once, and results leave when `batch` of them are there or nothing else is to do.
     MessageType("define", "master", "work", {"treatment": _map}, 1 * MIB),
-    MessageType("jobs", "master", "work", {"rows": _raw}, 4 * MIB),
+    MessageType(
+        "jobs",
+        "master",
+        "work",
+        {"treatment": _whole(), "trial": _whole(), "width": _whole(1), "batch": _whole(1), "rows": _raw},
+        4 * MIB,
+    ),
     MessageType("ack", "master", "work", {"sequences": _list}),
     MessageType("cancel", "master", "work", {}),
-    # Results as packed JOB_ROWs and OPERATION_ROWs; what is rare, as lists in its record's order.
+    # Results are rows of `records.RESULT`, of one trial; what is rare is lists in its record's order.
     MessageType(
         "results",
         "worker",
         "results",
         {
             "sequence": _whole(),
-            "jobs": _raw,
-            "operations": _raw,
+            "treatment": _whole(),
+            "trial": _whole(),
+            "rows": _raw,
             "metrics": _list,
             "errors": _list,
             "outputs": _list,

@@ -47,10 +47,27 @@ def attempt_of(ticket: int) -> int:
     return ticket >> ATTEMPT_SHIFT
 
 
-ORDER_ROW: Final = np.dtype(
-    [("ticket", "<u8"), ("treatment", "<u4"), ("trial", "<u4"), ("seed", "<u8"), ("intended_ns", "<i8")]
-)
-"""A job as it is handed out: `seed` is the job's own random parameter, `intended_ns` 0 in the closed model."""
+ORDER: Final = ("ticket", "seed", "intended_ns")
+"""A job as it is handed out: a row of signed 64-bit words, little end first.
+
+`seed` is the job's own random parameter (0 to 2**63 - 1), `intended_ns` 0 in the closed model.
+"""
+
+RESULT: Final = ("ticket", "outcome", "failed_at", "bound_ns", "start_ns", "end_ns")
+"""How a row of results begins on the wire; a start and a duration (ns) for each operation of the treatment follow.
+
+All are signed 64-bit words, little end first. `failed_at` is the position of the operation that failed, -1 where none
+did; `bound_ns` how much too late a stamp may be. An operation that was not tried has a duration of -1.
+"""
+
+WORD: Final = 8
+"""Bytes of a word of such rows."""
+
+
+def result_words(operations: int) -> int:
+    """Return how many words a row of results has in a treatment of so many operations."""
+    return len(RESULT) + 2 * operations
+
 
 JOB_ROW: Final = np.dtype(
     [
@@ -138,17 +155,25 @@ class OutputRecord:
     truncated: bool = False
 
 
+NOT_TRIED: Final = (0, -1)
+"""The stamps of an operation that was not reached."""
+
+
 @dataclass(slots=True)
 class JobReport:
     """Everything one job gave; what a slot hands to the outbox."""
 
-    outcome: Outcome
-    start_ns: int
-    end_ns: int
-    operations: list[tuple[int, bool, int, int]] = field(default_factory=list)
-    """(position, ok, start_ns, duration_ns) of each operation that was tried."""
-    metrics: dict[str, float] = field(default_factory=dict)
+    outcome: int = Outcome.DONE
+    start_ns: int = 0
+    end_ns: int = 0
+    stamps: list[int] = field(default_factory=list)
+    """Start and duration (ns) of each operation that was tried, in turn."""
+    failed_at: int = -1
+    """The position of the operation that failed; -1 where none did, even if its job has."""
+    bound_ns: int = 0
+    """By how much a stamp of the job may be too late, at most."""
     error: tuple[str, str, str] | None = None
     """(operation, kind, message) of the failure."""
-    outputs: list[tuple[str, bytes, bytes, int, bool]] = field(default_factory=list)
+    metrics: dict[str, float] | None = None
+    outputs: list[tuple[str, bytes, bytes, int, bool]] | None = None
     """(step, stdout, stderr, exit code, truncated)."""

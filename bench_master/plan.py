@@ -11,13 +11,13 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench_common.spec import Guest, Operation, Treatment
+from bench_common.spec import Guest, Lifecycle, Operation, Treatment
 from bench_common.units import format_duration
 from workloads.registry import workload
 from workloads.script import script_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from bench_master.scenario.model import Order, Scenario
 
@@ -52,6 +52,23 @@ class Plan:
         if treatment.iterations is not None:
             return treatment.iterations * treatment.concurrency * workers
         return treatment.operation_count
+
+
+def independent(treatment: Treatment) -> bool:
+    """Whether jobs of a treatment may wait at a worker while those in front of them run.
+
+    A guest benchmark is a measurement by itself, and a trial by time hands out only as long as there is time.
+    """
+    return isinstance(treatment.job, Lifecycle) and treatment.run_seconds is None
+
+
+def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
+    """Return where there is no look-ahead, and why; None where there is everywhere."""
+    without = sum(not independent(treatment) for treatment in treatments)
+    if not without:
+        return None
+    where = "" if without == len(treatments) else f" for {without} of {len(treatments)} treatments"
+    return f"look-ahead is off{where}: guest benchmarks and trials by time are handed out one by one"
 
 
 def make_plan(scenario: Scenario, seed: int) -> Plan:

@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from bench_common.units import format_duration
-from bench_master.plan import estimate_seconds
+from bench_master.plan import estimate_seconds, look_ahead_note
 from bench_master.table import WIDTH, counted, table
 
 if TYPE_CHECKING:
@@ -22,15 +22,16 @@ MAX_TREATMENTS_SHOWN: Final = 40
 MAX_ROUNDS_SHOWN: Final = 8
 
 
-def render_plan(scenario: Scenario, plan: Plan, workers: int) -> str:
+def render_plan(scenario: Scenario, plan: Plan, workers: int, *, look_ahead: bool = True) -> str:
     """Return the plan as text of at most 80 columns, ending in a newline."""
-    lines = [*_head(scenario, plan, workers), "", *_treatments(scenario, plan, workers), "", *_order(plan)]
+    head = _head(scenario, plan, workers, look_ahead=look_ahead)
+    lines = [*head, "", *_treatments(scenario, plan, workers), "", *_order(plan)]
     if scenario.notes:
         lines += ["", "Notes", *(line for note in scenario.notes for line in _wrapped("  - ", note))]
     return "\n".join(lines) + "\n"
 
 
-def _head(scenario: Scenario, plan: Plan, workers: int) -> Iterator[str]:
+def _head(scenario: Scenario, plan: Plan, workers: int, *, look_ahead: bool) -> Iterator[str]:
     yield from _field("Scenario", scenario.name)
     yield from _field("", scenario.path)
     if scenario.description:
@@ -44,6 +45,7 @@ def _head(scenario: Scenario, plan: Plan, workers: int) -> Iterator[str]:
     yield from _field("Size", f"{counted(len(plan.treatments), 'treatment')}, {trials}, {_jobs(jobs, timed)}")
     yield from _field("Workers", f"{workers}" if workers != 1 else "1, so jobs and time are those of one worker")
     yield from _field("Order", f"{plan.order}, seed {plan.seed}")
+    yield from _field("Look-ahead", _look_ahead(plan, allowed=look_ahead))
     seconds, assumptions = estimate_seconds(plan, workers)
     about = format_duration(round(seconds) if seconds >= 1 else round(seconds, 3))
     yield from _field("Time", f"about {about}{', if:' if assumptions else ''}")
@@ -51,6 +53,13 @@ def _head(scenario: Scenario, plan: Plan, workers: int) -> Iterator[str]:
         yield from _wrapped(" " * _HEAD + "- ", assumption)
     for threshold in scenario.thresholds:
         yield from _field("Threshold", threshold)
+
+
+def _look_ahead(plan: Plan, *, allowed: bool) -> str:
+    if not allowed:
+        return "off, as asked for: a worker never holds more jobs than it runs"
+    note = look_ahead_note(plan.treatments)
+    return note.removeprefix("look-ahead is ") if note else "on: where jobs are fast, some more wait at each worker"
 
 
 def _jobs(jobs: int, timed: int) -> str:

@@ -1,4 +1,4 @@
-"""Runs the jobs of one run on this worker: treatments as they are defined, each order through a job machine.
+"""Runs the jobs of one run on this worker: treatments as they are defined, each order through its script.
 
 It knows slots, engines and the outbox, and nothing of sockets or of who sent the orders.
 """
@@ -6,7 +6,7 @@ It knows slots, engines and the outbox, and nothing of sockets or of who sent th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Final, TypeAlias
@@ -18,18 +18,20 @@ from greenlet import greenlet
 from bench_common.errors import WeighbridgeError
 from bench_common.records import JobReport, Outcome, attempt_of, job_id_of
 from bench_common.spec import Guest, Treatment
-from bench_worker.engines.base import Container, Engine, EngineOptions
+from bench_worker import job
+from bench_worker.engines.base import Container, Done, Engine, EngineOptions
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.job import TIDY, JobMachine, Trouble
+from bench_worker.job import Trouble
 from bench_worker.outbox import Outbox
 from bench_worker.performer import Performer
 from bench_worker.slots import JobAborted, Slots
 from workloads.registry import workload
+from workloads.script import script_of
 
 log = logging.getLogger(__name__)
 
-Order: TypeAlias = tuple[int, int, int, int, int]
-"""An ORDER_ROW as plain ints: ticket, treatment, trial, seed, intended_ns."""
+Order: TypeAlias = Sequence[int]
+"""The words of a `records.ORDER`: ticket, seed, intended_ns."""
 
 ROOM_POLL_S: Final = 0.02
 """How often a slot looks whether the master has caught up with the spool."""
@@ -64,7 +66,9 @@ class Crew:
         self._waiting: set[greenlet] = set()
         self._loop = gevent.get_hub().loop
         self._flush_scheduled = False
-        self._half = 0
+        self._treatment, self._operations = -1, 0
+        self._performer: Performer | None = None
+        self._batch = 1
         self._aborts = 0
         self._prefix = f"wb-{assignment.run_id}-"
 
@@ -81,10 +85,18 @@ class Crew:
     def define(self, treatment: Treatment) -> None:
         """Learn a treatment, before the first order that names it."""
         self._treatments[treatment.index] = treatment
-        self._half = treatment.concurrency // 2
 
-    def take(self, orders: list[Order]) -> None:
-        """Take orders in."""
+    def take(self, treatment: int, trial: int, orders: Sequence[Order], *, width: int, batch: int) -> None:
+        """Take orders of a trial in, of which `width` may run at once; results leave when `batch` have come together.
+
+        A trial begins when every job of the one before is over. Raises `KeyError` for a treatment that is not known.
+        """
+        if treatment != self._treatment:
+            operations = script_of(self._treatments[treatment])
+            self._treatment, self._operations = treatment, len(operations)
+            self._performer = self._performers.get(treatment)
+        self._outbox.turn_to(treatment, trial, self._operations)
+        self._slots.limit, self._batch = width, batch
         self._slots.put(orders)
 
     def abort(self) -> None:
@@ -95,8 +107,8 @@ class Crew:
         """
         self._aborts += 1
         now = monotonic_ns()
-        for ticket, treatment, trial, _, _ in self._slots.withdraw():
-            self._outbox.add(ticket, treatment, trial, JobReport(Outcome.ABORTED, now, now))
+        for ticket, _, _ in self._slots.withdraw():
+            self._outbox.add(ticket, JobReport(Outcome.ABORTED, now, now))
         self._outbox.flush()
         for slot in list(self._waiting):
             self._loop.run_callback(self._interrupt, slot)
@@ -112,47 +124,67 @@ class Crew:
             slot.throw(JobAborted)
 
     def _execute(self, order: Order) -> None:
-        ticket, treatment, trial, _seed, _intended_ns = order
+        ticket, _seed, _intended_ns = order
         while self._outbox.full:
             gevent.sleep(ROOM_POLL_S)
+        performer = self._performer
         try:
-            performer = self._performers.get(treatment) or self._prepare(treatment)
-            report = self._run(performer, ticket)
+            report = self._run(performer or self._prepare(), ticket)
         except WeighbridgeError as error:
             report = _never_begun("unreachable", str(error))
         except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
             log.exception("job %d failed inside the worker", job_id_of(ticket))
             report = _never_begun("internal", f"{type(error).__name__}: {error}")
-        self._outbox.add(ticket, treatment, trial, report)
-        self._deliver()
+        outbox = self._outbox
+        outbox.add(ticket, report)
+        # Results leave when there are enough of them, else once per pass of the loop.
+        if outbox.waiting >= self._batch:
+            outbox.flush()
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.run_callback(self._flush)
 
     def _run(self, performer: Performer, ticket: int) -> JobReport:
-        machine = JobMachine(performer.script, monotonic_ns())
-        report = machine.report
-        container = Container(self._name(ticket), ticket, performer.settings)
-        perform, me = performer.perform, gevent.getcurrent()
-        step, aborts = machine.begin(), self._aborts
-        while step >= 0:
-            if self._aborts != aborts:
-                step = machine.aborted(monotonic_ns())
-                break
-            if performer.waits[step]:
-                self._waiting.add(me)
-            try:
-                done = perform(container, step, report)
-            except JobAborted:
-                step = machine.aborted(monotonic_ns())
-            except Exception as error:  # an engine's own fault is a failed operation, not a dead slot
-                log.exception("operation %d of job %d broke its engine", step, job_id_of(ticket))
-                text = f"{type(error).__name__}: {error}"
-                step = machine.failed(Trouble("internal", text, report.end_ns, monotonic_ns()))
+        report = JobReport()
+        name = f"{self._prefix}{job_id_of(ticket)}-{attempt_of(ticket)}"
+        container = Container(name, ticket, performer.settings)
+        script, perform, stamps, aborts = performer.script, performer.perform, report.stamps, self._aborts
+        try:
+            for position, waits in enumerate(performer.waits):
+                if self._aborts != aborts:
+                    raise JobAborted
+                result = (
+                    self._await(perform, container, position, report)
+                    if waits
+                    else perform(container, position, report)
+                )
+                if isinstance(result, Trouble):
+                    job.failed(report, script, result)
+                    break
+                stamps += (result.start_ns, result.end_ns - result.start_ns)
             else:
-                step = machine.failed(done) if isinstance(done, Trouble) else machine.succeeded(done)
-            finally:
-                self._waiting.discard(me)
-        if step == TIDY:
-            machine.tidied(self._tidy(performer, container))
+                if not job.done(report, script):
+                    return report
+        except JobAborted:
+            job.aborted(report, monotonic_ns())
+        except Exception as error:  # an engine's own fault is a failed operation, not a dead slot
+            position = len(stamps) // 2
+            log.exception("operation %d of job %d broke its engine", position, job_id_of(ticket))
+            now = monotonic_ns()
+            job.failed(report, script, Trouble("internal", f"{type(error).__name__}: {error}", now, now))
+        job.tidied(report, self._tidy(performer, container))
         return report
+
+    def _await(
+        self, perform: Callable[..., Done | Trouble], container: Container, position: int, report: JobReport
+    ) -> Done | Trouble:
+        """Perform an operation that only waits, so that it can be interrupted."""
+        me = gevent.getcurrent()
+        self._waiting.add(me)
+        try:
+            return perform(container, position, report)
+        finally:
+            self._waiting.discard(me)
 
     def _tidy(self, performer: Performer, container: Container) -> str | None:
         if self._assignment.keep:
@@ -163,18 +195,18 @@ class Crew:
             log.exception("container %s could not be removed", container.name)
             return f"{type(error).__name__}: {error}"
 
-    def _name(self, ticket: int) -> str:
-        return f"{self._prefix}{job_id_of(ticket)}-{attempt_of(ticket)}"
-
-    def _prepare(self, index: int) -> Performer:
+    def _prepare(self) -> Performer:
+        """Get ready for the present treatment: by the first of its jobs, while the others wait."""
         with self._opening:
+            index = self._treatment
             if index not in self._performers:
                 treatment = self._treatments[index]
-                job = treatment.job
-                guest = workload(job.workload) if isinstance(job, Guest) else None
+                work = treatment.job
+                guest = workload(work.workload) if isinstance(work, Guest) else None
                 engine = self._engine(treatment)
                 self._performers[index] = Performer(engine, treatment, guest, free=self._assignment.noop)
-            return self._performers[index]
+            self._performer = self._performers[index]
+            return self._performer
 
     def _engine(self, treatment: Treatment) -> Engine:
         name = NoopEngine.name if self._assignment.noop else treatment.engine
@@ -188,14 +220,6 @@ class Crew:
             )
             self._engines[name] = NoopEngine(options) if self._assignment.noop else self._open_engine(name, options)
         return self._engines[name]
-
-    def _deliver(self) -> None:
-        """Send results at once when half of the credit waits to be sent, else once per pass of the loop."""
-        if self._outbox.waiting >= self._half:
-            self._outbox.flush()
-        elif not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.run_callback(self._flush)
 
     def _flush(self) -> None:
         self._flush_scheduled = False

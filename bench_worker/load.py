@@ -24,7 +24,7 @@ from bench_common.errors import ProtocolError
 from bench_common.keys import KeyPair
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message, decode
-from bench_common.records import ORDER_ROW
+from bench_common.records import ORDER, WORD
 from bench_common.security import secure_client
 from bench_common.spec import Treatment
 from bench_worker.crew import Assignment, Crew
@@ -129,9 +129,15 @@ class LoadProcess:
     def _obey(self, message: Message, crew: Crew) -> None:
         if message.type == "jobs":
             rows = message["rows"]
-            if len(rows) % ORDER_ROW.itemsize:
+            words = len(ORDER)
+            if len(rows) % (WORD * words):
                 raise ProtocolError(f"{len(rows)} bytes are no whole number of orders")
-            crew.take(np.frombuffer(rows, ORDER_ROW).tolist())
+            orders = np.frombuffer(rows, "<i8").reshape(-1, words).tolist()
+            try:
+                place = (message["treatment"], message["trial"])
+                crew.take(*place, orders, width=message["width"], batch=message["batch"])
+            except KeyError as error:
+                raise ProtocolError(f"jobs of treatment {error}, which was not defined") from error
         elif message.type == "ack":
             self._acknowledged_at = monotonic()
             if self._outbox is not None:

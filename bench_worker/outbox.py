@@ -7,11 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bench_common.messages import MAX_FRAME, encode
-from bench_common.records import JOB_ROW, OPERATION_ROW, JobReport
-
-PACK_JOB: Final = struct.Struct("<QIIHBqq").pack
-PACK_OPERATION: Final = struct.Struct("<QIIHBqq").pack
-assert JOB_ROW.itemsize == struct.calcsize("<QIIHBqq") == OPERATION_ROW.itemsize
+from bench_common.records import NOT_TRIED, JobReport, result_words
 
 BATCH_BYTES: Final = 4 << 20
 """A batch is sent as soon as it holds about this much."""
@@ -26,8 +22,10 @@ class Outbox:
         self._epoch = epoch
         self._send = send
         self._sequence = 0
-        self._jobs: list[bytes] = []
-        self._operations: list[bytes] = []
+        self._trial = (-1, -1)
+        self._operations = 0
+        self._pack: Callable[..., bytes] = struct.Struct("").pack
+        self._rows: list[bytes] = []
         self._metrics: list[list[Any]] = []
         self._errors: list[list[Any]] = []
         self._outputs: list[list[Any]] = []
@@ -38,7 +36,7 @@ class Outbox:
     @property
     def waiting(self) -> int:
         """How many reports have not been sent yet."""
-        return len(self._jobs)
+        return len(self._rows)
 
     @property
     def unacknowledged(self) -> int:
@@ -50,17 +48,33 @@ class Outbox:
         """Whether so much is unacknowledged that no further job should begin."""
         return self.spooled_bytes > SPOOL_BYTES
 
-    def add(self, ticket: int, treatment: int, trial: int, report: JobReport) -> None:
-        """Take in the report of a job that is over."""
+    def turn_to(self, treatment: int, trial: int, operations: int) -> None:
+        """Take reports of jobs of another trial from here on, whose treatment has so many operations."""
+        if (treatment, trial) != self._trial:
+            self.flush()
+            self._trial = (treatment, trial)
+            self._operations = operations
+            self._pack = struct.Struct(f"<{result_words(operations)}q").pack
+
+    def add(self, ticket: int, report: JobReport) -> None:
+        """Take in the report of a job of the present trial that is over."""
+        stamps = report.stamps
+        missing = self._operations - len(stamps) // 2
+        if missing:
+            stamps = [*stamps, *NOT_TRIED * missing]
+        head = (ticket, report.outcome, report.failed_at, report.bound_ns, report.start_ns, report.end_ns)
+        if report.outputs or report.metrics or report.error:
+            self._add_rest(ticket, report)
+        self._rows.append(self._pack(*head, *stamps))
+
+    def _add_rest(self, ticket: int, report: JobReport) -> None:
+        treatment, trial = self._trial
         if report.outputs:
             size = sum(len(stdout) + len(stderr) for _, stdout, stderr, _, _ in report.outputs)
             if self._bytes + size > BATCH_BYTES:
                 self.flush()
             self._bytes += size
             self._outputs += [[ticket, treatment, trial, *output] for output in report.outputs]
-        self._jobs.append(PACK_JOB(ticket, treatment, trial, 0, report.outcome, report.start_ns, report.end_ns))
-        for position, ok, start_ns, duration_ns in report.operations:
-            self._operations.append(PACK_OPERATION(ticket, treatment, trial, position, ok, start_ns, duration_ns))
         if report.metrics:
             self._metrics += [[ticket, treatment, trial, name, value] for name, value in report.metrics.items()]
         if report.error is not None:
@@ -68,14 +82,16 @@ class Outbox:
 
     def flush(self) -> None:
         """Send what has come together since the last time."""
-        if not self._jobs and not self._outputs:
+        if not self._rows:
             return
+        treatment, trial = self._trial
         frame = encode(
             "results",
             self._epoch,
             sequence=self._sequence,
-            jobs=b"".join(self._jobs),
-            operations=b"".join(self._operations),
+            treatment=treatment,
+            trial=trial,
+            rows=b"".join(self._rows),
             metrics=self._metrics,
             errors=self._errors,
             outputs=self._outputs,
@@ -84,7 +100,7 @@ class Outbox:
         self._spool[self._sequence] = frame
         self.spooled_bytes += len(frame)
         self._sequence += 1
-        self._jobs, self._operations, self._metrics, self._errors, self._outputs = [], [], [], [], []
+        self._rows, self._metrics, self._errors, self._outputs = [], [], [], []
         self._bytes = 0
         self._send(frame)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from time import monotonic_ns
 from typing import Final
 
@@ -50,7 +51,6 @@ class Performer:
         self._free = free
         self._workload = workload
         self.settings = self._settings()
-        self._limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
         job = treatment.job
         steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
         self._parsed = frozenset(step.name for step in steps if step.parse)
@@ -58,35 +58,28 @@ class Performer:
         self.waits = [kind in WAITING for kind in kinds]
         """For each position: whether it only waits, so that it can be interrupted and leaves nothing half made."""
         self._told_to_end = {"stop", "kill"} & set(kinds)
-        verbs: dict[str, Callable[[Container, Operation, float], Done]] = {
-            "create": lambda c, o, t: engine.create(self._commanded(c, o), timeout_s=t),
-            "start": lambda c, _, t: engine.start(c, timeout_s=t),
-            "run": lambda c, o, t: engine.run(self._commanded(c, o), timeout_s=t),
-            "exec": lambda c, o, t: engine.exec(c, o.argv, timeout_s=t),
-            "wait": lambda c, _, t: engine.wait(c, timeout_s=t),
-            "pause": lambda c, _, t: engine.pause(c, timeout_s=t),
-            "unpause": lambda c, _, t: engine.unpause(c, timeout_s=t),
-            "stop": lambda c, o, t: engine.stop(c, grace_s=10.0 if o.seconds is None else o.seconds, timeout_s=t),
-            "kill": lambda c, o, t: engine.kill(c, o.signal or "SIGKILL", timeout_s=t),
-            "commit": lambda c, _, t: engine.commit(c, timeout_s=t),
-            "remove": lambda c, _, t: engine.remove(c, timeout_s=t),
-            "sleep": self._sleep,
-        }
-        self._verbs = [verbs[kind] for kind in kinds]
-        self._guest_step = [bool(operation.argv) and workload is not None for operation in self.script.operations]
+        limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
+        self._calls = [self._call(*pair) for pair in zip(self.script.operations, limits, strict=True)]
+        self._guest_step = [
+            bool(operation.argv) and workload is not None and not free for operation in self.script.operations
+        ]
 
     def perform(self, container: Container, position: int, report: JobReport) -> Done | Trouble:
         """Do the operation at `position` of the script; never raises for what an engine or a tool does.
 
         Metrics and raw output of a guest's step that succeeded go into `report`.
         """
-        operation = self.script.operations[position]
         try:
-            done = self._verbs[position](container, operation, self._limits[position])
+            done = self._calls[position](container)
         except OperationFailed as failure:
             return Trouble(failure.kind, str(failure)[:MESSAGE_LIMIT], failure.start_ns, failure.end_ns)
-        if self._free:
-            return done
+        if done.exit_code or done.oom_killed or self._guest_step[position]:
+            return self._judge(container, position, done, report)
+        return done
+
+    def _judge(self, container: Container, position: int, done: Done, report: JobReport) -> Done | Trouble:
+        """Decide whether what an operation gave is a success."""
+        operation = self.script.operations[position]
         if self._guest_step[position]:
             return self._judge_guest(container, operation, done, report)
         told_to_end = self._told_to_end and done.exit_code in ENDED_BY_SIGNAL
@@ -113,16 +106,34 @@ class Performer:
 
     def _commanded(self, container: Container, operation: Operation) -> Container:
         """Give the container the command that its making names, or its own where that names none."""
-        if operation.argv:
-            container.settings = replace(self.settings, command=operation.argv)
-        elif container.settings is not self.settings:
-            container.settings = self.settings
+        container.settings = replace(self.settings, command=operation.argv) if operation.argv else self.settings
         return container
 
-    def _sleep(self, _container: Container, operation: Operation, _timeout_s: float) -> Done:
+    def _call(self, operation: Operation, limit_s: float) -> Callable[[Container], Done]:
+        """Return what does an operation to a container, with all that is known of it beforehand filled in."""
+        engine, kind = self.engine, operation.kind
+        match kind:
+            case "create" | "run":
+                make = partial(getattr(engine, kind), timeout_s=limit_s)
+                if any(other.argv for other in self.script.operations if other.kind in ("create", "run")):
+                    return lambda container: make(self._commanded(container, operation))
+                return make
+            case "exec":
+                return lambda container: engine.exec(container, operation.argv, timeout_s=limit_s)
+            case "kill":
+                signal = operation.signal or "SIGKILL"
+                return lambda container: engine.kill(container, signal, timeout_s=limit_s)
+            case "stop":
+                grace_s = 10.0 if operation.seconds is None else operation.seconds
+                return partial(engine.stop, grace_s=grace_s, timeout_s=limit_s)
+            case "sleep":
+                return partial(self._sleep, 0.0 if self._free else operation.seconds or 0.0)
+        return partial(getattr(engine, kind), timeout_s=limit_s)
+
+    def _sleep(self, seconds: float, _container: Container) -> Done:
         start = monotonic_ns()
         if not self._free:
-            gevent_sleep(operation.seconds or 0.0)
+            gevent_sleep(seconds)
         return Done(start, monotonic_ns())
 
     def _judge_guest(
@@ -144,7 +155,7 @@ class Performer:
             kind, text = _exit_problem(operation, done, printed)
             return Trouble(kind, text, *stamps, outputs=(output,))
         if operation.name not in self._parsed or self._workload is None:
-            report.outputs.append(output)
+            report.outputs = [*(report.outputs or ()), output]
             return done
         if printed.truncated:
             text = f"its output is larger than {OUTPUT_LIMIT} bytes, and was cut"
@@ -155,8 +166,8 @@ class Performer:
             said = _last_words(printed)
             text = f"{error} (the tool said: {said})" if said else str(error)
             return Trouble("parse-error", text[:MESSAGE_LIMIT], *stamps, operation_ok=True, outputs=(output,))
-        report.outputs.append(output)
-        report.metrics.update(metrics)
+        report.outputs = [*(report.outputs or ()), output]
+        report.metrics = {**(report.metrics or {}), **metrics}
         return done
 
 

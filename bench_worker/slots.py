@@ -7,7 +7,7 @@ more to do, so that a batch of orders costs one call from the receiver.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import gevent
@@ -21,15 +21,17 @@ class JobAborted(gevent.GreenletExit):
 
 
 class Slots(Generic[Order]):
-    """Runs `execute(order)` for each order put in, at most `limit` at once, in order of arrival."""
+    """Runs `execute(order)` for each order put in, in order of arrival, at most `limit` (of `most`) at once."""
 
-    def __init__(self, limit: int, execute: Callable[[Order], None]) -> None:
-        self.limit = limit
+    def __init__(self, most: int, execute: Callable[[Order], None]) -> None:
+        self.limit = most
+        self._most = most
         self._execute = execute
         self._orders: deque[Order] = deque()
         self._idle: list[greenlet] = []
         self._greenlets: list[greenlet] = []
         self._loop = gevent.get_hub().loop
+        self._waking = False
         self.running = 0
 
     @property
@@ -37,10 +39,11 @@ class Slots(Generic[Order]):
         """How many orders no slot has taken yet."""
         return len(self._orders)
 
-    def put(self, orders: list[Order]) -> None:
+    def put(self, orders: Sequence[Order]) -> None:
         """Queue orders and see to it that a slot takes them."""
         self._orders.extend(orders)
-        self._wake()
+        if not self._waking:
+            self._wake()
 
     def withdraw(self) -> list[Order]:
         """Take back all orders that no slot has taken yet."""
@@ -49,19 +52,24 @@ class Slots(Generic[Order]):
         return orders
 
     def _wake(self) -> None:
+        """See to it that one more slot looks for orders; it wakes the next one where there are more."""
         if self._idle:
+            self._waking = True
             self._loop.run_callback(self._idle.pop().switch)
-        elif len(self._greenlets) < self.limit:
+        elif len(self._greenlets) < self._most:
+            self._waking = True
             self._greenlets.append(gevent.spawn(self._serve))
 
     def _serve(self) -> None:
         orders, hub, me = self._orders, gevent.get_hub(), gevent.getcurrent()
         while True:
-            while not orders:
+            self._waking = False
+            while not orders or self.running >= self.limit:
                 self._idle.append(me)
                 hub.switch()
+                self._waking = False
             order = orders.popleft()
-            if orders:
+            if orders and not self._waking:
                 self._wake()
             self.running += 1
             try:

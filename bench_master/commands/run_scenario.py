@@ -26,7 +26,8 @@ from bench_common.statsfile import StatsFile
 from bench_common.units import parse_duration
 from bench_master.commands.report_options import add_report_options
 from bench_master.coordinator import Policy
-from bench_master.plan import Plan, make_plan
+from bench_master.coordinator.shares import MAX_AHEAD
+from bench_master.plan import Plan, look_ahead_note, make_plan
 from bench_master.plan_text import render_plan
 from bench_master.progress.choice import MODES, choose_view
 from bench_master.progress.quantities import one_line
@@ -105,6 +106,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     size.add_argument("-o", "--operation-count", type=whole_number(1), metavar="N", help="jobs in each trial")
     size.add_argument("-r", "--run-seconds", metavar="TIME", help="length of each trial, such as 90 or 15m")
 
+    flow = parser.add_argument_group("hand-out")
+    flow.add_argument(
+        "--look-ahead",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="let some jobs wait at a worker beyond those that it runs, where they are fast and independent "
+        "(default: yes)",
+    )
+    flow.add_argument(
+        "--batch-size",
+        type=whole_number(1, MAX_AHEAD),
+        metavar="N",
+        help="jobs and results that travel together (default: tuned to the pace; 1 for slow jobs)",
+    )
+
     out = parser.add_argument_group("results")
     out.add_argument(
         "-s",
@@ -163,7 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
     policy, slots = _policy(plan, arguments)
     if arguments.dry_run:
         workers = max(1, arguments.workers + (arguments.expect or 0))
-        sys.stdout.write(render_plan(scenario, plan, workers))
+        sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
         return int(ExitCode.OK)
     stats = arguments.stats_file or _default_path(scenario, noop=arguments.noop)
     if stats.exists():
@@ -250,6 +266,8 @@ def _policy(plan: Plan, arguments: argparse.Namespace) -> tuple[Policy, int]:
         expected=expected,
         gather_s=_duration(arguments.worker_timeout, "--worker-timeout"),
         user_count=arguments.user_count,
+        look_ahead=arguments.look_ahead,
+        batch_size=arguments.batch_size,
     )
     slots = max(treatment.concurrency for treatment in plan.treatments)
     if arguments.user_count is not None:
@@ -277,6 +295,7 @@ def _run_plan(
         # What is in flight per worker follows from -u; the plan's own concurrency would be refused or misreported.
         treatments = tuple(replace(treatment, concurrency=slots) for treatment in plan.treatments)
         plan = replace(plan, treatments=treatments)
+    note = look_ahead_note(plan.treatments) if policy.look_ahead else "look-ahead is off, as asked for"
     titles = [treatment.title for treatment in plan.treatments]
     names = [operation_names(treatment) for treatment in plan.treatments]
 
@@ -300,6 +319,7 @@ def _run_plan(
             keep=arguments.keep,
             sampling_s=scenario.sampling_interval_s,
             first_epoch=secrets.randbits(31) << 16,
+            notes=(note,) if note else (),
         )
         session = Session(
             plan,

@@ -38,17 +38,22 @@ class Define:
     treatment: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Issue:
-    """Hand jobs to a member: a range of fresh tickets, or single ones that are tried anew."""
+    """Hand jobs to a member: a range of fresh tickets, or single ones that are tried anew.
+
+    At most `width` jobs run there at once; results come back when `batch` of them are there.
+    """
 
     number: int
     trial: int
     treatment: int
     tickets: range | tuple[int, ...]
+    width: int
+    batch: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Journal:
     """Write a batch of results; `keep` are the rows of it that count (None: all of them)."""
 

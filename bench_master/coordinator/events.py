@@ -40,7 +40,7 @@ class Gone:
     """The epoch that ended; None where whatever it is at now has ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finished:
     """A batch of results. `tickets` are plain ints; `batch` is the shell's own, handed back to be journalled.
 

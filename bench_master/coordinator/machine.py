@@ -16,8 +16,8 @@ from bench_common.spec import Treatment
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
 from bench_master.coordinator.roster import Member, Presence, Roster
-from bench_master.coordinator.shares import Share, divide
-from bench_master.plan import Trial
+from bench_master.coordinator.shares import MAX_AHEAD, Share, divide
+from bench_master.plan import Trial, independent
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Policy:
     `expected` workers are gathered for at most `gather_s`; one that is silent for `silence_s` is missed and awaited
     for `rejoin_s`; a job is tried `max_attempts` times; a second Ctrl-C waits `abort_s`, the clean-up `sweep_s`.
     `user_count` is how many jobs are in flight over all workers, in place of each treatment's own concurrency.
+    `look_ahead` lets jobs wait at a worker beyond those that run there, where jobs are independent; `batch_size`
+    fixes how many jobs and results travel together.
     """
 
     expected: int = 1
@@ -37,6 +39,8 @@ class Policy:
     abort_s: float = 15.0
     sweep_s: float = 60.0
     user_count: int | None = None
+    look_ahead: bool = True
+    batch_size: int | None = None
 
 
 class Phase(Enum):
@@ -134,7 +138,8 @@ class Coordinator:
         for share in self.shares.values():
             held = share.outstanding | set(share.retries)
             assert len(held) == len(share.outstanding) + len(share.retries), "a ticket is out and to be tried anew"
-            assert len(share.outstanding) <= share.width, "more jobs out than the member's width"
+            most = share.width + (MAX_AHEAD if share.look_ahead else 0)
+            assert len(share.outstanding) <= most, "more jobs out than the member may hold"
             jobs = {job_id_of(ticket) for ticket in held}
             assert len(jobs) == len(held), "two attempts of one job at once"
             assert not jobs & seen, "a job is held twice"
@@ -259,7 +264,7 @@ class Coordinator:
                 share.outstanding.difference_update(event.tickets)
                 self.accepted += before - len(share.outstanding)
                 self._called_off += event.aborted
-                share.progressed_at = now
+                share.progress(len(event.tickets), now)
         answers: list[act.Action] = []
         if refused:
             answers.append(act.Note("results-refused", {"worker": member.number, "jobs": refused}))
@@ -315,7 +320,11 @@ class Coordinator:
         self.trial = trial = self._trials[self._position]
         self._position += 1
         treatment = self._treatments[trial.treatment]
-        self.shares = {number: Share(number, width, quota) for number, width, quota in self._quotas(treatment)}
+        look_ahead = self._policy.look_ahead and independent(treatment)
+        self.shares = {
+            number: Share(number, width, quota, look_ahead=look_ahead, fixed_batch=self._policy.batch_size)
+            for number, width, quota in self._quotas(treatment)
+        }
         for share in self.shares.values():
             share.progressed_at = now
         self._trial_ends_at = None if treatment.run_seconds is None else now + treatment.run_seconds
@@ -337,22 +346,23 @@ class Coordinator:
         if not fresh and not share.retries:
             return []
         actions: list[act.Action] = []
+        place = (member.number, trial.index, trial.treatment)
         if trial.treatment not in member.defined:
             member.defined.add(trial.treatment)
             actions.append(act.Define(member.number, trial.treatment))
         if share.retries:
-            anew = tuple(share.retries[: share.width - len(share.outstanding)])
+            anew = tuple(share.retries[: max(0, share.width - len(share.outstanding))])
             del share.retries[: len(anew)]
             share.outstanding.update(anew)
             if anew:
-                actions.append(act.Issue(member.number, trial.index, trial.treatment, anew))
+                actions.append(act.Issue(*place, anew, share.width, share.batch))
             fresh = 0 if share.retries else share.room(open_ended=self._time_left(now))
         if fresh:
             tickets = range(self._next_id, self._next_id + fresh)
             self._next_id += fresh
             share.issued += fresh
             share.outstanding.update(tickets)
-            actions.append(act.Issue(member.number, trial.index, trial.treatment, tickets))
+            actions.append(act.Issue(*place, tickets, share.width, share.batch))
         return actions
 
     def _time_left(self, now: float) -> bool:

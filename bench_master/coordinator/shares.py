@@ -7,13 +7,22 @@ member's part waits for that member; it is never given to another one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+AHEAD_S: Final = 0.004
+"""About how long the jobs last that wait at a member beyond those that run there: a few round trips."""
+MAX_AHEAD: Final = 2048
+"""The most jobs that may wait there, and the largest batch."""
+PACE_S: Final = 0.01
+"""Over how long a member's pace is measured."""
 
 
 @dataclass(slots=True)
 class Share:
     """One member's part of a trial.
 
-    `quota` is how many jobs it gets (None: as many as the time allows), `width` how many may be out at once.
+    `quota` is how many jobs it gets (None: as many as the time allows), `width` how many may run at once. With
+    `look_ahead` some more may be out, that wait for their turn: `fixed_batch` of them, or as many as `AHEAD_S` needs.
     """
 
     number: int
@@ -23,6 +32,31 @@ class Share:
     outstanding: set[int] = field(default_factory=set)
     retries: list[int] = field(default_factory=list)
     progressed_at: float = 0.0
+    look_ahead: bool = False
+    fixed_batch: int | None = None
+    ahead: int = 0
+    _paced_at: float = 0.0
+    _since: int = 0
+
+    def __post_init__(self) -> None:
+        if self.look_ahead and self.fixed_batch is not None:
+            self.ahead = self.fixed_batch
+
+    @property
+    def batch(self) -> int:
+        """How many results should leave the member together: half of what it holds, so that it never runs dry."""
+        return self.fixed_batch or max(1, (self.width + self.ahead) // 2)
+
+    def progress(self, jobs: int, now: float) -> None:
+        """Note that so many jobs have ended, and tune how far to look ahead to the pace."""
+        self.progressed_at = now
+        if not self.look_ahead or self.fixed_batch is not None:
+            return
+        self._since += jobs
+        passed = now - self._paced_at
+        if passed >= PACE_S:
+            self.ahead = min(MAX_AHEAD, int(self._since / passed * AHEAD_S))
+            self._paced_at, self._since = now, 0
 
     @property
     def unissued(self) -> int:
@@ -41,7 +75,7 @@ class Share:
 
     def room(self, *, open_ended: bool) -> int:
         """Return how many fresh jobs may be handed out now; `open_ended` says that time allows more."""
-        free = self.width - len(self.outstanding)
+        free = self.width + self.ahead - len(self.outstanding)
         if self.quota is None:
             return max(0, free) if open_ended else 0
         return max(0, min(free, self.quota - self.issued))

@@ -35,6 +35,8 @@ class Journal:
         failed: Callable[[StatsFileError], None],
     ) -> None:
         self.path = path
+        self.gather: Callable[[], None] | None = None
+        """Called before each round: to hand over what should go with it."""
         self._writer = StatsWriter(path)
         self._writer.put("header", header)
         self._acknowledge = acknowledge
@@ -94,6 +96,8 @@ class Journal:
         self._write()
 
     def _write(self) -> None:
+        if self.gather is not None:
+            self.gather()
         arrived, self._arrived = self._arrived, []
         if self._broken:
             return

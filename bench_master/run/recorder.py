@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,9 +13,12 @@ from bench_master.coordinator import actions as act
 from bench_master.progress.view import View
 from bench_master.run.hosts import Hosts
 from bench_master.run.journal import Journal
-from bench_master.run.results import Batch
+from bench_master.run.results import Batch, settle
 from bench_master.table import counted
 from bench_master.tally import Tally
+
+SETTLE_ROWS: Final = 65_536
+"""How many jobs may be gathered before they are worked out."""
 
 
 class Recorder:
@@ -29,10 +32,14 @@ class Recorder:
         self.journal: Journal | None = None
         self._hosts = hosts
         self._early: list[tuple[str, int, Mapping[str, Any]]] = []
+        self._gathered: dict[tuple[int, int, int, int], list[Batch]] = {}
+        self._waiting = 0
+        self._promised: list[tuple[int, int, int]] = []
 
     def begin(self, journal: Journal, tally: Tally, engines: frozenset[str]) -> None:
         """Go on with a journal, and a tally that knows how many jobs there will be."""
         self.journal, self.tally = journal, tally
+        journal.gather = self.settle
         for number, host in self._hosts:
             journal.host(host.block(number, engines))
         for kind, at_ns, fields in self._early:
@@ -41,6 +48,7 @@ class Recorder:
 
     def end(self, engines: frozenset[str]) -> None:
         """Write what is better known at the end: how far the clocks were apart."""
+        self.settle()
         if self.journal is not None:
             for number, host in self._hosts:
                 if not host.same_clock:
@@ -59,21 +67,42 @@ class Recorder:
         """Write a batch of results, and acknowledge it once it is in the file."""
         assert isinstance(action.batch, Batch)
         assert self.journal is not None
-        batch = action.batch.settle(action.number, self._hosts[action.number].offset_ns, action.keep)
-        if len(batch.jobs):
-            self.journal.rows(batch.jobs, batch.operations)
-            self.tally.jobs(batch.jobs)
-            self.view.jobs(batch.jobs)
-        if len(batch.operations):
-            self.tally.operations(batch.operations)
-        self.journal.records(batch.metrics, batch.errors, batch.outputs)
-        if batch.errors:
+        batch = action.batch if action.keep is None else action.batch.only(action.keep)
+        if batch.tickets:
+            # Gathered only: to work a batch out costs the same whether it holds one job or ten thousand.
+            key = (action.number, batch.treatment, batch.trial, self._hosts[action.number].offset_ns)
+            self._gathered.setdefault(key, []).append(batch)
+            self._waiting += len(batch.tickets)
+        if batch.metrics or batch.errors or batch.outputs:
+            self.journal.records(batch.metrics, batch.errors, batch.outputs)
             self.tally.errors(batch.errors)
-        self.journal.promise(action.number, epoch, action.sequence)
+        self.promise(action.number, epoch, action.sequence)
+        if self._waiting >= SETTLE_ROWS:
+            self.settle()
+
+    def promise(self, number: int, epoch: int, sequence: int) -> None:
+        """Acknowledge a batch once all that came until now is in the file."""
+        self._promised.append((number, epoch, sequence))
+
+    def settle(self) -> None:
+        """Hand what was gathered on: to the journal, which keeps it, and to those who show it."""
+        if self.journal is None:
+            return
+        gathered, self._gathered, self._waiting = self._gathered, {}, 0
+        for (number, *_, offset_ns), batches in gathered.items():
+            jobs, operations = settle([batch.rows for batch in batches], batches[0], number, offset_ns)
+            self.journal.rows(jobs, operations)
+            self.tally.jobs(jobs)
+            self.tally.operations(operations)
+            self.view.jobs(jobs)
+        for promise in self._promised:
+            self.journal.promise(*promise)
+        self._promised.clear()
 
     def conclude(self, action: act.Conclude) -> None:
         """Write the end of jobs that no worker will report."""
         assert self.journal is not None
+        self.settle()
         now = monotonic_ns()
         rows = np.zeros(len(action.tickets), JOB_ROW)
         rows["ticket"], rows["treatment"], rows["trial"] = action.tickets, action.treatment, action.trial
@@ -89,6 +118,7 @@ class Recorder:
 
     def note(self, note: act.Note) -> None:
         """Write an event, and tell whoever watches what must be seen."""
+        self.settle()  # an event in the file vouches for what came before it
         now, fields = monotonic_ns(), note.fields
         match note.kind:
             case "worker-joined" | "worker-back":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -13,104 +13,125 @@ from bench_common.messages import Message
 from bench_common.records import (
     JOB_ROW,
     OPERATION_DONE,
+    OPERATION_FAILED,
     OPERATION_ROW,
     OPERATION_SPOILED,
+    RESULT,
+    WORD,
     ErrorRecord,
     MetricRecord,
     Outcome,
     OutputRecord,
+    result_words,
 )
 
+Rows: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+TICKET: Final = RESULT.index("ticket")
+OUTCOME: Final = RESULT.index("outcome")
+WORKERS_OUTCOMES: Final = frozenset({Outcome.DONE, Outcome.FAILED, Outcome.ABORTED})
 TEXT_LIMIT = 4000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
-    """The content of one results message. Arrays are our own copies and may be changed."""
+    """The content of one results message: rows as they came, of one trial, and what is rare as records."""
 
-    jobs: np.ndarray[Any, np.dtype[Any]]
-    operations: np.ndarray[Any, np.dtype[Any]]
+    treatment: int
+    trial: int
+    words: int
+    """How many words a row has."""
+    rows: bytes
+    tickets: list[int]
     metrics: list[MetricRecord]
     errors: list[ErrorRecord]
     outputs: list[OutputRecord]
     aborted: int = 0
     """How many of the jobs were called off."""
-    all_done: bool = True
 
-    def settle(self, number: int, offset_ns: int, keep: Sequence[int] | None) -> Batch:
-        """Return the batch with the member's number, on the master's clock, without the jobs that do not count."""
-        batch = self if keep is None else self._only(keep)
-        batch.jobs["worker"] = number
-        if not self.all_done:
-            batch._spoil()  # noqa: SLF001  our own kind
-        if offset_ns:
-            batch.jobs["start_ns"] -= offset_ns
-            batch.jobs["end_ns"] -= offset_ns
-            batch.operations["start_ns"] -= offset_ns
-        return batch
-
-    def _spoil(self) -> None:
-        """Mark what was done for jobs that were not: a failed job never enters a latency, nor does a part of it."""
-        undone = self.jobs["ticket"][self.jobs["outcome"] != Outcome.DONE]
-        theirs = np.isin(self.operations["ticket"], undone) & (self.operations["ok"] == OPERATION_DONE)
-        self.operations["ok"][theirs] = OPERATION_SPOILED
-
-    def _only(self, keep: Sequence[int]) -> Batch:
-        jobs = self.jobs[list(keep)]
-        tickets = set(jobs["ticket"].tolist())
-        return Batch(
-            jobs,
-            self.operations[np.isin(self.operations["ticket"], jobs["ticket"])],
-            [record for record in self.metrics if record.ticket in tickets],
-            [record for record in self.errors if record.ticket in tickets],
-            [record for record in self.outputs if record.ticket in tickets],
-            all_done=self.all_done,
+    def only(self, keep: Sequence[int]) -> Batch:
+        """Return the batch without the jobs that do not count, and without what belongs to them."""
+        size = self.words * WORD
+        tickets = [self.tickets[row] for row in keep]
+        theirs = set(tickets)
+        return replace(
+            self,
+            rows=b"".join(self.rows[row * size : (row + 1) * size] for row in keep),
+            tickets=tickets,
+            metrics=[record for record in self.metrics if record.ticket in theirs],
+            errors=[record for record in self.errors if record.ticket in theirs],
+            outputs=[record for record in self.outputs if record.ticket in theirs],
         )
 
 
-def unpack(message: Message, operation_counts: np.ndarray[Any, np.dtype[np.int64]], trials: int) -> Batch:
+def unpack(message: Message, operation_counts: Sequence[int], trials: Sequence[int]) -> Batch:
     """Return the batch in a results message.
 
-    `operation_counts` are the operations of each treatment, `trials` how many trials the plan has: rows that name
-    others are not of this run. Raises `ProtocolError`.
+    `operation_counts` are the operations of each treatment, `trials` the treatment of each trial: what names
+    others is not of this run. What can wait until many batches are there is not worked out here. Raises
+    `ProtocolError`.
     """
-    jobs, operations = _rows(message["jobs"], JOB_ROW), _rows(message["operations"], OPERATION_ROW)
-    treatments = len(operation_counts)
-    for rows in (jobs, operations):
-        if len(rows) and (highest(rows["treatment"]) >= treatments or highest(rows["trial"]) >= trials):
-            raise ProtocolError("results of a treatment or trial that is not in the plan")
-    if len(operations) and (operations["operation"] >= operation_counts[operations["treatment"]]).any():
-        raise ProtocolError("results of an operation that its treatment does not have")
-    # Nearly every batch is of jobs that were done; what else there is to look at is looked at only where there is.
-    all_done = not len(jobs) or highest(jobs["outcome"]) == Outcome.DONE
-    aborted = 0 if all_done else _aborted(jobs["outcome"])
+    treatment, trial, rows = message["treatment"], message["trial"], message["rows"]
+    if trial >= len(trials) or treatment != trials[trial]:
+        raise ProtocolError("results of a treatment or trial that is not in the plan")
+    words = result_words(operation_counts[treatment])
+    if not rows or len(rows) % (words * WORD):
+        raise ProtocolError(f"{len(rows)} bytes are no whole number of rows")
+    table = memoryview(rows).cast("q")
+    outcomes = table[OUTCOME::words].tolist()
+    aborted = _aborted(outcomes) if any(outcomes) else 0
+    tickets = table[TICKET::words].tolist()
+    batch = Batch(treatment, trial, words, rows, tickets, [], [], [], aborted)
+    if message["metrics"] or message["errors"] or message["outputs"]:
+        _unpack_records(batch, message)
+    return batch
+
+
+def _unpack_records(batch: Batch, message: Message) -> None:
     try:
-        metrics = [_metric(*item) for item in message["metrics"]]
-        errors = [_error(*item) for item in message["errors"]]
-        outputs = [_output(*item) for item in message["outputs"]]
+        batch.metrics += [_metric(*item) for item in message["metrics"]]
+        batch.errors += [_error(*item) for item in message["errors"]]
+        batch.outputs += [_output(*item) for item in message["outputs"]]
     except (TypeError, ValueError) as error:
         raise ProtocolError(f"results with a malformed record: {error}") from error
-    told = {record.ticket for records in (metrics, errors, outputs) for record in records}
-    if told and not told.issubset(jobs["ticket"].tolist()):
+    told = {record.ticket for records in (batch.metrics, batch.errors, batch.outputs) for record in records}
+    if not told.issubset(batch.tickets):
         raise ProtocolError("results with a record of a job that is not in the batch")
-    return Batch(jobs, operations, metrics, errors, outputs, aborted, all_done)
 
 
-highest = np.maximum.reduce
-"""The largest of a column; `numpy.max` says the same at twice the price."""
-
-
-def _aborted(outcomes: np.ndarray[Any, np.dtype[Any]]) -> int:
-    known = np.bincount(outcomes, minlength=len(Outcome))
-    if len(known) > len(Outcome) or known[Outcome.LOST]:
+def _aborted(outcomes: list[int]) -> int:
+    if not WORKERS_OUTCOMES.issuperset(outcomes):
         raise ProtocolError("results with an outcome that no worker can know")
-    return int(known[Outcome.ABORTED])
+    return outcomes.count(Outcome.ABORTED)
 
 
-def _rows(packed: bytes, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
-    if len(packed) % dtype.itemsize:
-        raise ProtocolError(f"{len(packed)} bytes are no whole number of rows")
-    return np.frombuffer(packed, dtype).copy()
+def settle(rows: Sequence[bytes], batch: Batch, number: int, offset_ns: int) -> tuple[Rows, Rows]:
+    """Return the `JOB_ROW` and `OPERATION_ROW` of the rows of any number of batches like `batch`.
+
+    They get the number of the member that they came from, and move from its clock, `offset_ns` ahead of it, to
+    the master's.
+    """
+    table = np.frombuffer(b"".join(rows), "<i8").reshape(-1, batch.words)
+    head = dict(zip(RESULT, table.T, strict=False))
+    jobs = np.zeros(len(table), JOB_ROW)
+    for name in ("ticket", "outcome"):
+        jobs[name] = head[name]
+    jobs["treatment"], jobs["trial"], jobs["worker"] = batch.treatment, batch.trial, number
+    jobs["start_ns"], jobs["end_ns"] = head["start_ns"] - offset_ns, head["end_ns"] - offset_ns
+    starts, durations = table[:, len(RESULT) :: 2], table[:, len(RESULT) + 1 :: 2]
+    operations = np.zeros(starts.shape, OPERATION_ROW)
+    operations["ticket"] = head["ticket"][:, None]
+    operations["treatment"], operations["trial"] = batch.treatment, batch.trial
+    operations["operation"] = positions = np.arange(starts.shape[1])
+    operations["start_ns"], operations["duration_ns"] = starts - offset_ns, durations
+    operations["ok"] = OPERATION_DONE
+    undone = head["outcome"] != Outcome.DONE
+    if undone.any():
+        # A failed job never enters a latency, nor does a part of it: that is told from what failed itself.
+        operations["ok"][undone] = OPERATION_SPOILED
+        operations["ok"][head["failed_at"][:, None] == positions] = OPERATION_FAILED
+        return jobs, operations[durations >= 0]
+    return jobs, operations.reshape(-1)
 
 
 def _place(ticket: Any, treatment: Any, trial: Any) -> tuple[int, int, int]:

@@ -15,13 +15,11 @@ from time import monotonic, monotonic_ns
 from typing import Any, Final
 
 import gevent
-import numpy as np
 from gevent.event import Event
 
 from bench_common.errors import ProtocolError, StatsFileError, WeighbridgeError
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message
-from bench_common.records import ORDER_ROW
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
@@ -34,6 +32,7 @@ from bench_master.run.header import operation_names
 from bench_master.run.hosts import Host, Hosts
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
+from bench_master.run.orders import OrderBook
 from bench_master.run.recorder import Recorder
 from bench_master.run.results import unpack
 from bench_master.run.switchboard import Switchboard
@@ -46,6 +45,8 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 0.1
 REFRESH_S: Final = 0.25
 HEARTBEAT_S: Final = 0.5
+ACK_SEQUENCES: Final = 4096
+"""How many batches one message acknowledges, so that it never grows too large to be sent."""
 LEASE_S: Final = 15.0
 """How long a worker goes on without a word of its master."""
 
@@ -111,11 +112,12 @@ class Session:
             now=monotonic(),
         )
         names = [operation_names(treatment) for treatment in plan.treatments]
-        self._operation_counts = np.array([len(row) for row in names], np.int64)
+        self._operation_counts = [len(row) for row in names]
+        self._treatment_of = [trial.treatment for trial in plan.trials]
         self._lanes: dict[int, tuple[int, str]] = {}
         self._over = Event()
         self._result = Result("incomplete")
-        self._seeds = np.random.Generator(np.random.PCG64(plan.seed))
+        self._orders = OrderBook(plan.seed)
         self._meter = LoopMeter()
         self.board: Switchboard | None = None
         self.locals: LocalWorkers | None = None
@@ -189,6 +191,7 @@ class Session:
                 self._recorder.samples(-1, "loop", columns, LoopMeter.UNITS)
 
     def _snapshot(self) -> Snapshot:
+        self._recorder.settle()
         tally = self._recorder.tally
         for number, host in self._hosts:
             share = self._coordinator.shares.get(number)
@@ -259,9 +262,8 @@ class Session:
         member = self._coordinator.roster.at_epoch(message.epoch)
         if member is not None and member.identity != identity:
             raise ProtocolError("results in the epoch of another worker")
-        batch = unpack(message, self._operation_counts, len(self._plan.trials))
-        tickets = batch.jobs["ticket"].tolist()
-        self._handle(ev.Finished(message.epoch, message["sequence"], tickets, batch, batch.aborted))
+        batch = unpack(message, self._operation_counts, self._treatment_of)
+        self._handle(ev.Finished(message.epoch, message["sequence"], batch.tickets, batch, batch.aborted))
 
     def _admitted(self, identity: str | None) -> bool:
         return self.board is None or self.board.admits(identity)
@@ -326,7 +328,7 @@ class Session:
                 treatment = self._plan.treatments[action.treatment]
                 self._lane(action.number, "define", treatment=treatment.to_wire())
             case act.Acknowledge():
-                self._acknowledge(action.number, self._epoch(action.number), [action.sequence])
+                self._recorder.promise(action.number, self._epoch(action.number), action.sequence)
             case act.Cancel():
                 self._lane(action.number, "cancel")
             case act.Welcome():
@@ -382,16 +384,14 @@ class Session:
 
     def _issue(self, action: act.Issue) -> None:
         tickets = action.tickets
-        rows = np.zeros(len(tickets), ORDER_ROW)
-        rows["ticket"] = np.arange(tickets.start, tickets.stop) if isinstance(tickets, range) else tickets
-        rows["treatment"] = action.treatment
-        rows["trial"] = action.trial
-        rows["seed"] = self._seeds.integers(0, 1 << 63, len(rows), np.uint64)
-        self._lane(action.number, "jobs", rows=rows.tobytes())
+        rows = self._orders.fresh(tickets) if isinstance(tickets, range) else self._orders.anew(tickets)
+        place = {"treatment": action.treatment, "trial": action.trial}
+        self._lane(action.number, "jobs", **place, width=action.width, batch=action.batch, rows=rows)
 
     def _acknowledge(self, number: int, epoch: int, sequences: list[int]) -> None:
         if self._epoch(number) == epoch:
-            self._lane(number, "ack", sequences=sequences)
+            for first in range(0, len(sequences), ACK_SEQUENCES):
+                self._lane(number, "ack", sequences=sequences[first : first + ACK_SEQUENCES])
 
     def _note(self, note: act.Note) -> None:
         if note.kind in ("worker-joined", "worker-back"):

@@ -28,7 +28,7 @@ REAL = [
     encode("gone", 3, worker_id="solo", reason="so it says"),
     encode("samples", 3, source="host", columns={"time_ns": [1], "x": [2.0]}, units={"x": "1"}),
     encode("swept", 3, removed=0, failed=[]),
-    encode("results", 3, sequence=0, jobs=bytes(64), operations=b"", metrics=[], errors=[], outputs=[]),
+    encode("results", 3, sequence=0, treatment=0, trial=0, rows=bytes(64), metrics=[], errors=[], outputs=[]),
 ]
 
 

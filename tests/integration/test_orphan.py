@@ -11,12 +11,11 @@ import time
 from pathlib import Path
 
 import msgpack
-import numpy as np
 import pytest
 import zmq
 
 from bench_common.messages import encode
-from bench_common.records import ORDER_ROW
+from bench_master.run.orders import OrderBook
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
 
@@ -107,10 +106,9 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process):
         },
     )
     treatment = scenario_from(Source("s.yaml", SLEEPER)).treatments[0]
-    orders = np.zeros(2, ORDER_ROW)
-    orders["ticket"] = [0, 1]
+    orders = OrderBook(1).fresh(range(2))
     lane.send(encode("define", EPOCH, treatment=treatment.to_wire()))
-    lane.send(encode("jobs", EPOCH, rows=orders.tobytes()))
+    lane.send(encode("jobs", EPOCH, treatment=0, trial=0, width=2, batch=1, rows=orders))
     until(line, lambda message: message.get("status", {}).get("running") == 2)
     deadline = time.monotonic() + 20
     while len(sleeping(run_id)) < 2:

@@ -1,9 +1,11 @@
 """The coordinator: who gets which job, what a loss means, how a run ends. No socket, no sleep."""
 
+from dataclasses import replace
+
 import pytest
 
 from bench_common.records import Outcome, attempt_of, job_id_of
-from bench_common.spec import Lifecycle, Operation, Treatment
+from bench_common.spec import Guest, Lifecycle, Operation, Treatment
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
@@ -474,3 +476,53 @@ def test_planned_jobs_follow_from_the_roster():
     timed = Run(treatment(run_seconds=1.0))
     timed.join()
     assert timed.coordinator.planned_jobs() is None
+
+
+def outstanding(run):
+    return len(run.coordinator.shares[0].outstanding)
+
+
+def test_fast_jobs_are_looked_ahead_of():
+    """At a hundred thousand jobs a second some hundreds wait at the worker; it still runs no more than it may."""
+    run = Run(treatment(iterations=None, operation_count=100_000, concurrency=24))
+    actions = run.join()
+    assert [(issue.width, issue.batch) for issue in only(actions, act.Issue)] == [(24, 12)]
+    for _ in range(400):
+        actions = run.finish(*list(run.coordinator.shares[0].outstanding)[:12], number=0)
+        run.now += 12 / 100_000
+    assert 300 < outstanding(run) < 500
+    issue = only(actions, act.Issue)[-1]
+    assert (issue.width, issue.batch) == (24, (24 + run.coordinator.shares[0].ahead) // 2)
+
+
+def test_slow_jobs_are_handed_out_one_for_one():
+    """At ten jobs a second nothing waits at the worker."""
+    run = Run(treatment(iterations=None, operation_count=100, concurrency=4))
+    run.join()
+    for _ in range(30):
+        run.now += 0.1
+        run.finish(min(run.coordinator.shares[0].outstanding))
+        assert outstanding(run) == 4
+
+
+@pytest.mark.parametrize("why", ["asked", "guest", "timed"])
+def test_without_look_ahead_a_worker_holds_what_it_runs(why):
+    """Where it was asked for, for guest benchmarks and for trials by time, however fast the jobs are."""
+    sizes = {"run_seconds": 100.0} if why == "timed" else {"operation_count": 10_000}
+    one = treatment(concurrency=24, **sizes)
+    if why == "guest":
+        one = replace(one, job=Guest("sysbench-cpu"))
+    run = Run(one, look_ahead=why != "asked")
+    run.join()
+    for _ in range(400):
+        run.finish(*list(run.coordinator.shares[0].outstanding)[:12])
+        run.now += 12 / 100_000
+        assert outstanding(run) == 24
+
+
+def test_a_batch_size_that_is_given_is_kept_to():
+    """So many results travel together, and so many jobs wait beyond those that run, whatever the pace."""
+    run = Run(treatment(iterations=None, operation_count=1000, concurrency=4), batch_size=10)
+    assert [(len(issue.tickets), issue.batch) for issue in only(run.join(), act.Issue)] == [(14, 10)]
+    strict = Run(treatment(iterations=None, operation_count=1000, concurrency=4), batch_size=2, look_ahead=False)
+    assert [(len(issue.tickets), issue.batch) for issue in only(strict.join(), act.Issue)] == [(4, 2)]

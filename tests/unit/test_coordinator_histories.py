@@ -42,8 +42,10 @@ class Histories(RuleBasedStateMachine):
     @initialize(
         shapes=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.booleans()), min_size=1, max_size=3),
         expected=st.integers(1, 3),
+        look_ahead=st.booleans(),
+        batch=st.sampled_from([None, 1, 2]),
     )
-    def begin(self, shapes, expected):
+    def begin(self, shapes, expected, look_ahead, batch):
         """A plan of one to three treatments, some by time, for one to three workers."""
         treatments = [
             Treatment(
@@ -65,9 +67,8 @@ class Histories(RuleBasedStateMachine):
         self.defined = {}
         self.over = None
         self.workers = {name: FakeWorker(name) for name in WORKERS}
-        self.coordinator = Coordinator(
-            treatments, trials, Policy(expected=expected), job_limit_s=lambda _: 50.0, first_epoch=7
-        )
+        policy = Policy(expected=expected, look_ahead=look_ahead, batch_size=batch)
+        self.coordinator = Coordinator(treatments, trials, policy, job_limit_s=lambda _: 50.0, first_epoch=7)
 
     def feed(self, event):
         """Feed an event and obey the actions as shell and workers would."""

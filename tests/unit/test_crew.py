@@ -7,7 +7,7 @@ from bench_common.errors import EngineUnavailable
 from bench_common.messages import decode
 from bench_common.records import Outcome
 from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
-from bench_master.run.results import unpack
+from bench_master.run.results import settle, unpack
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.base import Done, OperationFailed
 from bench_worker.engines.noop import NoopEngine
@@ -56,6 +56,7 @@ class Scene:
         self.frames = []
         self.outbox = Outbox(1, lambda frame: self.frames.append(frame) or True)
         self.engine = None
+        self.slots = slots
 
         def open_engine(_name, options):
             if unavailable:
@@ -66,10 +67,18 @@ class Scene:
         assignment = Assignment("run", "w", slots, noop=False, keep=keep, allow_host_mounts=False)
         self.crew = Crew(assignment, self.outbox, open_engine)
         operations = tuple(Operation(kind, kind, argv=("x",) if kind == "exec" else ()) for kind in kinds)
-        self.crew.define(Treatment(0, {}, None, "fake", Lifecycle(operations), ContainerSettings(image="i")))
+        self.define(operations, ContainerSettings(image="i"))
+
+    def define(self, operations, settings):
+        self.operations = len(operations)
+        self.crew.define(Treatment(0, {}, None, "fake", Lifecycle(operations), settings))
 
     def order(self, count):
-        self.crew.take([(ticket, 0, 0, 0, 0) for ticket in range(count)])
+        self.take(range(count))
+
+    def take(self, tickets, width=None, batch=1):
+        orders = [(ticket, 0, 0) for ticket in tickets]
+        self.crew.take(0, 0, orders, width=width or self.slots, batch=batch)
 
     def settle(self, seconds=5.0):
         with gevent.Timeout(seconds):
@@ -78,14 +87,14 @@ class Scene:
             gevent.sleep(0)
 
     def batches(self):
-        import numpy as np
-
-        counts = np.array([99], np.int64)
         messages = [decode(frame, sender="worker", lane="results") for frame in self.frames]
-        return [unpack(message, counts, 1) for message in messages]
+        return [unpack(message, [self.operations], [0]) for message in messages]
+
+    def rows(self):
+        return [settle([batch.rows], batch, 0, 0) for batch in self.batches()]
 
     def outcomes(self):
-        rows = [row for batch in self.batches() for row in batch.jobs[["ticket", "outcome"]].tolist()]
+        rows = [row for jobs, _ in self.rows() for row in jobs[["ticket", "outcome"]].tolist()]
         return {ticket: Outcome(outcome) for ticket, outcome in rows}
 
     def errors(self):
@@ -203,7 +212,7 @@ def test_the_slots_go_on_after_an_abort():
     scene.crew.abort()
     scene.settle()
     scene.engine.behave = {}
-    scene.crew.take([(7, 0, 0, 0, 0)])
+    scene.take([7])
     scene.settle()
     assert scene.outcomes()[7] is Outcome.DONE
 
@@ -222,7 +231,7 @@ def test_abort_does_not_interrupt_what_changes_something():
     scene.settle()
     assert began == 2
     assert scene.outcomes() == dict.fromkeys(range(2), Outcome.ABORTED)
-    assert sum(len(batch.operations) for batch in scene.batches()) == 2
+    assert sum(len(operations) for _, operations in scene.rows()) == 2
     assert not scene.engine.there
 
 
@@ -238,8 +247,28 @@ def test_the_command_of_create_and_run_goes_before_the_containers_own():
     )
     scene = Scene("create", slots=1)
     settings = ContainerSettings(image="i", command=("own",))
-    scene.crew.define(Treatment(0, {}, None, "fake", Lifecycle(operations), settings))
+    scene.define(operations, settings)
     scene.order(1)
     scene.settle()
     assert scene.outcomes() == {0: Outcome.DONE}
     assert scene.engine.commands == [("first",), ("second",), ("own",)]
+
+
+def test_no_more_jobs_run_at_once_than_the_trial_is_wide():
+    """Jobs that wait here beyond those that run keep waiting, however many slots there are."""
+    scene = Scene("create", "exec", "remove", slots=8, behave={"exec": lambda _: gevent.sleep(0.001)})
+    scene.take(range(30), width=3, batch=4)
+    scene.settle()
+    assert scene.outcomes() == dict.fromkeys(range(30), Outcome.DONE)
+    assert scene.engine.most_at_once == 3
+    scene.take(range(30, 60), width=8, batch=4)
+    scene.settle()
+    assert scene.engine.most_at_once == 8
+
+
+def test_results_leave_in_batches_and_never_wait_for_a_batch_to_fill():
+    """Ten free jobs in batches of four: two whole ones, and the rest once there is nothing else to do."""
+    scene = Scene("create", "remove", slots=1)
+    scene.take(range(10), batch=4)
+    scene.settle()
+    assert [len(batch.tickets) for batch in scene.batches()] == [4, 4, 2]

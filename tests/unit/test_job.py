@@ -1,0 +1,107 @@
+"""The life of one job: what its report says after each event, and when a container is left."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_common.errors import ProtocolError
+from bench_common.records import JobReport, Outcome
+from bench_common.spec import Operation
+from bench_worker import job
+from bench_worker.job import Script, Trouble
+
+
+def script(*kinds):
+    return Script([Operation(kind, kind) for kind in kinds])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "leaves"),
+    [
+        (["create", "start", "remove"], False),
+        (["run"], True),
+        (["run", "remove", "create"], True),
+        (["sleep"], False),
+        ([], False),
+    ],
+)
+def test_a_script_knows_whether_it_leaves_a_container(kinds, leaves):
+    """A container that the script leaves is tidied away; one that it removes is not looked for again."""
+    report = JobReport()
+    assert job.done(report, script(*kinds)) is leaves
+    assert report.outcome == Outcome.DONE
+
+
+def test_a_job_lasts_from_its_first_operation_to_its_last():
+    """What lies between operations is part of the job."""
+    report = JobReport(stamps=[10, 10, 20, 5, 30, 11])
+    job.done(report, script("create", "start", "remove"))
+    assert (report.start_ns, report.end_ns, report.failed_at) == (10, 41, -1)
+
+
+def test_a_failed_operation_keeps_its_time_apart():
+    """It is marked, and the job has failed for its reason."""
+    report = JobReport(stamps=[10, 10])
+    job.failed(report, script("create", "start", "remove"), Trouble("engine", "no such thing", 20, 30))
+    assert (report.outcome, report.stamps, report.failed_at) == (Outcome.FAILED, [10, 10, 20, 10], 1)
+    assert (report.start_ns, report.end_ns) == (10, 30)
+    assert report.error == ("start", "engine", "no such thing")
+
+
+def test_an_operation_can_be_done_and_its_job_failed():
+    """A guest that ran, but whose output is no result, has a good operation and a failed job."""
+    report, output = JobReport(), ("run", b"out", b"", 0, False)
+    trouble = Trouble("parse-error", "line 3", 10, 20, operation_ok=True, outputs=(output,))
+    job.failed(report, script("create"), trouble)
+    assert (report.outcome, report.stamps, report.failed_at) == (Outcome.FAILED, [10, 10], -1)
+    assert report.outputs == [output]
+
+
+def test_a_job_that_is_called_off_ends_then():
+    """With its operations so far; and where there are none, it lasts no time."""
+    report, early = JobReport(stamps=[10, 10]), JobReport()
+    job.aborted(report, 50)
+    job.aborted(early, 50)
+    assert (report.outcome, report.start_ns, report.end_ns) == (Outcome.ABORTED, 10, 50)
+    assert (early.outcome, early.start_ns, early.end_ns) == (Outcome.ABORTED, 50, 50)
+
+
+def test_a_container_that_cannot_be_removed_fails_its_job():
+    """A job that leaves something behind is no clean measurement."""
+    report = JobReport(stamps=[10, 10])
+    job.done(report, script("run"))
+    job.tidied(report, "device busy")
+    assert (report.outcome, report.error) == (Outcome.FAILED, ("clean-up", "engine", "device busy"))
+
+
+def test_the_first_failure_is_the_one_that_is_told():
+    """A failing clean-up does not hide why the job failed."""
+    report = JobReport()
+    job.failed(report, script("run"), Trouble("image-missing", "no image", 10, 20))
+    job.tidied(report, "device busy")
+    assert report.error == ("run", "image-missing", "no image")
+
+
+def test_no_operation_fails_that_the_script_does_not_have():
+    """A shell that gets the order wrong is told so."""
+    with pytest.raises(ProtocolError, match="failure of operation 1 of 1"):
+        job.failed(JobReport(stamps=[1, 2]), script("run"), Trouble("engine", "x", 1, 2))
+
+
+@given(st.integers(0, 5), st.sampled_from(["done", "failed", "aborted"]), st.booleans())
+def test_every_history_has_one_outcome_and_a_span_that_holds_its_operations(position, ending, leftover):
+    """However far a job came and however it ended, its stamps lie within it."""
+    plan = script("create", *["exec"] * 6)
+    report = JobReport(stamps=[word for step in range(position) for word in (100 + 10 * step, 7)])
+    if ending == "done":
+        job.done(report, plan)
+    elif ending == "failed":
+        job.failed(report, plan, Trouble("engine", "x", 100 + 10 * position, 109 + 10 * position))
+    else:
+        job.aborted(report, 100 + 10 * position)
+    job.tidied(report, "left" if leftover else None)
+    assert report.outcome in (Outcome.DONE, Outcome.FAILED, Outcome.ABORTED)
+    assert (report.outcome == Outcome.DONE) == (ending == "done" and not leftover)
+    ends = [start + duration for start, duration in zip(report.stamps[::2], report.stamps[1::2], strict=True)]
+    assert all(report.start_ns <= start for start in report.stamps[::2])
+    assert all(end <= report.end_ns for end in ends)

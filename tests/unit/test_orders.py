@@ -1,0 +1,35 @@
+"""Orders as rows: each job has a seed of its own, that follows from its id and the run's seed alone."""
+
+import numpy as np
+
+from bench_common.records import ticket_of
+from bench_master.run import orders
+from bench_master.run.orders import OrderBook
+
+
+def rows(packed):
+    return np.frombuffer(packed, "<i8").reshape(-1, 3).tolist()
+
+
+def test_orders_do_not_depend_on_how_they_are_handed_out(monkeypatch):
+    """In one go, one by one, or over the edge of a block: the same rows."""
+    monkeypatch.setattr(orders, "BLOCK_JOBS", 8)
+    together = rows(OrderBook(5).fresh(range(20)))
+    book = OrderBook(5)
+    assert [row for first in range(20) for row in rows(book.fresh(range(first, first + 1)))] == together
+    assert [row[0] for row in together] == list(range(20))
+    seeds = [row[1] for row in together]
+    assert len(set(seeds)) == 20
+    assert all(0 <= seed < 1 << 63 for seed in seeds)
+
+
+def test_a_job_that_is_tried_anew_keeps_its_seed():
+    """Its ticket tells the attempt, its parameters stay."""
+    first = rows(OrderBook(5).fresh(range(10)))
+    again = rows(OrderBook(5).anew((ticket_of(7, 1), ticket_of(2, 2))))
+    assert again == [[ticket_of(7, 1), first[7][1], 0], [ticket_of(2, 2), first[2][1], 0]]
+
+
+def test_another_seed_gives_other_parameters():
+    """The run's seed decides."""
+    assert rows(OrderBook(1).fresh(range(3))) != rows(OrderBook(2).fresh(range(3)))
