@@ -28,6 +28,10 @@ ATTEMPT_SHIFT: Final = 48
 """A ticket is ``attempt << 48 | job id``: what a worker is handed and quotes back, unique within a run."""
 
 
+JOB_ID: Final = (1 << ATTEMPT_SHIFT) - 1
+"""The bits of a ticket that are the job's id."""
+
+
 KEPT_PREFIX: Final = "kept-"
 """What the id of a run begins with that was told to leave its containers (``--keep``)."""
 
@@ -39,7 +43,7 @@ def ticket_of(job_id: int, attempt: int = 0) -> int:
 
 def job_id_of(ticket: int) -> int:
     """Return the job id within a ticket."""
-    return ticket & (1 << ATTEMPT_SHIFT) - 1
+    return ticket & JOB_ID
 
 
 def attempt_of(ticket: int) -> int:

@@ -16,7 +16,7 @@ from gevent.lock import RLock
 from greenlet import greenlet
 
 from bench_common.errors import WeighbridgeError
-from bench_common.records import JobReport, Outcome, attempt_of, job_id_of
+from bench_common.records import ATTEMPT_SHIFT, JOB_ID, JobReport, Outcome, job_id_of
 from bench_common.spec import Guest, Treatment
 from bench_worker import job
 from bench_worker.engines.base import Container, Done, Engine, EngineOptions
@@ -135,18 +135,16 @@ class Crew:
         except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
             log.exception("job %d failed inside the worker", job_id_of(ticket))
             report = _never_begun("internal", f"{type(error).__name__}: {error}")
-        outbox = self._outbox
-        outbox.add(ticket, report)
         # Results leave when there are enough of them, else once per pass of the loop.
-        if outbox.waiting >= self._batch:
-            outbox.flush()
+        if self._outbox.add(ticket, report) >= self._batch:
+            self._outbox.flush()
         elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.run_callback(self._flush)
 
     def _run(self, performer: Performer, ticket: int) -> JobReport:
         report = JobReport()
-        name = f"{self._prefix}{job_id_of(ticket)}-{attempt_of(ticket)}"
+        name = f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
         container = Container(name, ticket, performer.settings)
         script, perform, stamps, aborts = performer.script, performer.perform, report.stamps, self._aborts
         try:

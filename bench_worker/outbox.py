@@ -34,11 +34,6 @@ class Outbox:
         self.spooled_bytes = 0
 
     @property
-    def waiting(self) -> int:
-        """How many reports have not been sent yet."""
-        return len(self._rows)
-
-    @property
     def unacknowledged(self) -> int:
         """How many batches the master has not acknowledged."""
         return len(self._spool)
@@ -56,8 +51,8 @@ class Outbox:
             self._operations = operations
             self._pack = struct.Struct(f"<{result_words(operations)}q").pack
 
-    def add(self, ticket: int, report: JobReport) -> None:
-        """Take in the report of a job of the present trial that is over."""
+    def add(self, ticket: int, report: JobReport) -> int:
+        """Take in the report of a job of the present trial that is over; return how many wait to be sent."""
         stamps = report.stamps
         missing = self._operations - len(stamps) // 2
         if missing:
@@ -65,7 +60,9 @@ class Outbox:
         head = (ticket, report.outcome, report.failed_at, report.bound_ns, report.start_ns, report.end_ns)
         if report.outputs or report.metrics or report.error:
             self._add_rest(ticket, report)
-        self._rows.append(self._pack(*head, *stamps))
+        rows = self._rows
+        rows.append(self._pack(*head, *stamps))
+        return len(rows)
 
     def _add_rest(self, ticket: int, report: JobReport) -> None:
         treatment, trial = self._trial

@@ -55,7 +55,7 @@ class Performer:
         steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
         self._parsed = frozenset(step.name for step in steps if step.parse)
         kinds = [operation.kind for operation in self.script.operations]
-        self.waits = [kind in WAITING for kind in kinds]
+        self.waits = [kind in WAITING and not free for kind in kinds]
         """For each position: whether it only waits, so that it can be interrupted and leaves nothing half made."""
         self._told_to_end = {"stop", "kill"} & set(kinds)
         limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
