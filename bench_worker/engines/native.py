@@ -139,7 +139,7 @@ class NativeEngine(Engine):
         deadline = time.monotonic() + timeout_s
         stock = stock_of(container)
         main = running(container)
-        if is_frozen(main):
+        if stock.paused or is_frozen(main):
             fail("conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns())
         prefix = f"exec-{len(stock.beside) + 1}."
         process = self._spawn(container, argv, prefix)
@@ -160,11 +160,15 @@ class NativeEngine(Engine):
 
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """SIGSTOP to the group; done when the kernel shows the main process as stopped."""
-        return signal_and_see(container, signal.SIGSTOP, timeout_s, stopped=True)
+        done = signal_and_see(container, signal.SIGSTOP, timeout_s, stopped=True)
+        stock_of(container).paused = True
+        return done
 
     def unpause(self, container: Container, *, timeout_s: float) -> Done:
         """SIGCONT to the group; done when the main process is no longer stopped."""
-        return signal_and_see(container, signal.SIGCONT, timeout_s, stopped=False)
+        done = signal_and_see(container, signal.SIGCONT, timeout_s, stopped=False)
+        stock_of(container).paused = False
+        return done
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
         """SIGTERM to the group and, after `grace_s`, SIGKILL; done when the main process is reaped."""

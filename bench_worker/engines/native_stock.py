@@ -44,6 +44,8 @@ class Stock:
     directory: Path
     main: Process | None = None
     beside: list[Process] = field(default_factory=list)
+    paused: bool = False
+    """Whether it was paused by us: seen from outside, a process on its way out of vfork is not stopped for a moment."""
 
     @property
     def work(self) -> Path:
