@@ -23,6 +23,7 @@ from typing import Any
 import docker
 import requests
 from common import in_turn, numbers, parser_of, print_ratio, treatment_of
+from docker.utils import kwargs_from_env
 
 LABEL = "weighbridge.benchmark"
 COMMAND = ["sleep", "600"]
@@ -58,7 +59,7 @@ def through_docker_py(options: argparse.Namespace, in_flight: int) -> float:
     errors: list[Exception] = []
 
     def loop() -> None:
-        client = docker.APIClient(version="auto", timeout=60)
+        client = docker.APIClient(version="auto", timeout=60, **kwargs_from_env())
         settings = client.create_host_config(network_mode="none", init=True)
         try:
             for _ in range(each):
@@ -97,7 +98,7 @@ def through_the_shell(options: argparse.Namespace, in_flight: int) -> float:
 def client_or_reason(image: str) -> Any:
     """Return a client of an engine that has the image, or say why there is none."""
     try:
-        client = docker.APIClient(version="auto", timeout=30)
+        client = docker.APIClient(version="auto", timeout=60, **kwargs_from_env())
     except (docker.errors.DockerException, requests.RequestException) as error:
         return f"no Docker Engine answers ({error}); script/docker-engine start --yes"
     try:
@@ -132,9 +133,9 @@ def main() -> None:
             print(f"life cycles with {in_flight} in flight, ended by {options.end}:")
             measures = {name: lambda way=way, n=in_flight: 100 * way(options, n) for name, way in ways.items()}
             figures = {name: median(each) for name, each in in_turn(options.repeats, measures, "in 100 s").items()}
-            for name in figures:
-                if name != "weighbridge":
-                    print_ratio(f"to {name}, {in_flight} in flight", figures["weighbridge"], figures[name])
+            ours = figures.pop("weighbridge")
+            for name, baseline in figures.items():
+                print_ratio(f"to {name}, {in_flight} in flight", ours, baseline)
     finally:
         for left in client.containers(all=True, filters={"label": LABEL}):
             client.remove_container(left["Id"], v=True, force=True)
