@@ -73,4 +73,4 @@ def in_turn(repeats: int, measures: Mapping[str, Callable[[], float]], unit: str
 
 def print_ratio(what: str, ours: float, baseline: float) -> None:
     """Print the line that counts."""
-    print(f"ratio {what}: {ours / baseline:.3g}", flush=True)
+    print(f"ratio {what}: {ours / baseline:.4g}", flush=True)

@@ -101,8 +101,8 @@ def native(jobs: int, concurrency: int, nap_ms: int) -> None:
     print_ratio("of the recorded median to the programs' own", ours, real)
 
 
-def calls_of_the_engine(path: str, calls: int, at_once: int) -> list[float]:
-    """Return, for each call, by how many microseconds the engine module's stamps exceed the stub's own time."""
+def calls_of_the_engine(path: str, calls: int, at_once: int) -> list[tuple[int, int]]:
+    """Return of each call what the engine module's stamps say and what the stub says, in nanoseconds."""
     from gevent import monkey
 
     monkey.patch_all()
@@ -114,38 +114,38 @@ def calls_of_the_engine(path: str, calls: int, at_once: int) -> list[float]:
     sys.setswitchinterval(0.0005)  # as in a worker's load process
     os.environ["DOCKER_HOST"] = f"unix://{path}"
     client = docker_transport.connect(at_once, 10.0)
-    excess: list[float] = []
+    pairs: list[tuple[int, int]] = []
 
     def call_on() -> None:
         first = True
-        while len(excess) < calls:
+        while len(pairs) < calls:
             with operation(10.0) as made:
                 answer = client.post(docker_transport.url(client, "containers", "x", "start"))
             if not first:  # the stub had to accept the connection
-                excess.append((made.end_ns - made.start_ns - int(answer.text)) / 1e3)
+                pairs.append((made.end_ns - made.start_ns, int(answer.text)))
             first = False
 
     gevent.joinall([gevent.spawn(call_on) for _ in range(at_once)], raise_error=True)
-    return excess
+    return pairs
 
 
-def calls_of_threads(path: str, calls: int, at_once: int) -> list[float]:
+def calls_of_threads(path: str, calls: int, at_once: int) -> list[tuple[int, int]]:
     """Return the same of threads that block."""
     import socket
 
-    excess: list[float] = []
+    pairs: list[tuple[int, int]] = []
 
     def call_on() -> None:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(path)
             first = True
-            while len(excess) < calls:
+            while len(pairs) < calls:
                 start_ns = time.monotonic_ns()
                 connection.sendall(b"POST /v1.41/containers/x/start HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
                 answer = connection.recv(65536)
                 end_ns = time.monotonic_ns()
                 if not first:
-                    excess.append((end_ns - start_ns - int(answer.split()[-1])) / 1e3)
+                    pairs.append((end_ns - start_ns, int(answer.split()[-1])))
                 first = False
 
     threads = [threading.Thread(target=call_on) for _ in range(at_once)]
@@ -153,7 +153,7 @@ def calls_of_threads(path: str, calls: int, at_once: int) -> list[float]:
         thread.start()
     for thread in threads:
         thread.join()
-    return excess
+    return pairs
 
 
 CLIENTS = {"weighbridge": calls_of_the_engine, "threads": calls_of_threads}
@@ -176,17 +176,19 @@ def docker(calls: int) -> None:
 
 
 def compare(path: str, calls: int, at_once: int, service_ms: int) -> None:
-    """Print by how much each client exceeds the truth, and the ratio of the recorded times."""
-    medians = {}
+    """Print by how much each client exceeds the truth, and the ratios of the medians."""
+    recorded, truth = {}, {}
+    what = f"docker API, {service_ms} ms, {at_once} at once"
     for name in CLIENTS:
         words = ("--client", name, path, calls, at_once)
-        excess = script_figures("timing_truth.py", *map(str, words))
-        medians[name] = service_ms + median(excess) / 1e3
-        worst = sorted(excess)[int(len(excess) * 0.95)]
-        what = f"docker API, {service_ms} ms, {at_once} at once, {name}:"
-        print(f"{what} {median(excess):+.0f} us in the median, {worst:+.0f} us at p95")
-    what = f"of the recorded median to threads, {service_ms} ms, {at_once} at once"
-    print_ratio(what, medians["weighbridge"], medians["threads"])
+        pairs = script_figures("timing_truth.py", *map(str, words))
+        excess = sorted((ours - real) / 1e3 for ours, real in pairs)
+        recorded[name], truth[name] = median(ours for ours, _ in pairs), median(real for _, real in pairs)
+        p95 = excess[int(len(excess) * 0.95)]
+        print(f"{what}, {name}: {median(excess):+.0f} us in the median, {p95:+.0f} us at p95")
+    ours = recorded["weighbridge"]
+    print_ratio(f"of the recorded median to the stub's own, {what}", ours, truth["weighbridge"])
+    print_ratio(f"of the recorded median to threads, {what}", ours, recorded["threads"])
 
 
 def main() -> None:
