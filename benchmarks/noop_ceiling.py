@@ -1,112 +1,190 @@
-"""The no-op ceiling against raw pyzmq: jobs per second with the execution free, and the same bytes with nothing else.
+"""The no-op ceiling: jobs per second with the execution free, against raw pyzmq and against a plain harness.
 
-Both run here in turn, and the ratio is what counts: it says how much of the wire's own speed is left when every job
-has an id, a seed, stamps for each operation, an outcome, a place in a histogram and a row in the stats file.
+All run here in turn, and the ratios are what counts. Raw pyzmq carries the same bytes and does nothing else: the
+ratio says how much of the wire's own speed is left when every job has an id, a seed, stamps for each operation, an
+outcome, a place in a histogram and a row in the stats file. The plain harness is `reference.py`.
 
-    python benchmarks/noop_ceiling.py [--jobs N] [--concurrency N] [--repeats N]
+    python benchmarks/noop_ceiling.py [--jobs N] [--concurrency N] [--workers N] [--operations 1|2] [--repeats N]
+                                      [--batch-size N] [--look-ahead | --no-look-ahead] [--round-trip] [--mixed]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
+from statistics import median
 
 import zmq
+from common import (
+    ONE_OPERATION,
+    TWO_OPERATIONS,
+    in_turn,
+    noop_scenario,
+    parser_of,
+    print_ratio,
+    script_figures,
+    treatment_of,
+)
 
 from bench_common.messages import encode
 from bench_common.records import JOB_ROW, OPERATION_ROW, ORDER_ROW
 
-OPERATIONS = ("run", "remove")
-SCENARIO = """\
-name: ceiling
-engines: [docker]
-container: {image: none}
-job: {operations: [run, remove]}
-"""
+MIXED = [
+    {"create": ["sleep", "600"]},
+    "start",
+    {"exec": ["date", "-u"]},
+    {"kill": "SIGUSR1"},
+    "pause",
+    "unpause",
+    {"sleep": "1ns"},
+    {"stop": "5s"},
+    "wait",
+    "remove",
+]
+"""Ten operations, each of another kind."""
+ALIKE = [{"sleep": "1ns"}] * 10
+EXECS = ["run", *[{"exec": ["true"]}] * 8, "remove"]
 
 
-def weigh(jobs: int, concurrency: int) -> float:
-    """Return jobs per second of a no-op run with one local worker."""
-    with tempfile.TemporaryDirectory() as directory:
-        scenario = Path(directory, "ceiling.yaml")
-        scenario.write_text(SCENARIO)
-        command = [sys.executable, "-m", "bench_master", "-q", "run-scenario", "-f", str(scenario), "--noop"]
-        command += ["--workers", "1", "-u", str(concurrency), "-o", str(jobs), "--format", "json"]
-        command += ["-s", str(Path(directory, "ceiling.stats.gz"))]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    return float(json.loads(done.stdout)["treatments"][0]["jobs_per_s"])
+def weigh(options: argparse.Namespace, operations: list[object], jobs: int, concurrency: int) -> float:
+    """Return jobs per second of a no-op run with local workers."""
+    words = ["--noop", "--workers", str(options.workers), "-u", str(concurrency), "-o", str(jobs)]
+    if options.batch_size is not None:
+        words += ["--batch-size", str(options.batch_size)]
+    if options.look_ahead is not None:
+        words += ["--look-ahead" if options.look_ahead else "--no-look-ahead"]
+    return float(treatment_of(noop_scenario(operations), *words)["jobs_per_s"])
 
 
-def frames(batch: int) -> tuple[bytes, bytes]:
+def reference(options: argparse.Namespace, jobs: int, concurrency: int) -> float:
+    """Return jobs per second of the plain harness."""
+    sizes = ("--jobs", jobs, "--concurrency", concurrency, "--workers", options.workers)
+    words = (*sizes, "--operations", options.operations, "--json")
+    return float(script_figures("reference.py", *map(str, words)))
+
+
+def frames(batch: int, operations: int) -> tuple[bytes, bytes]:
     """Return an order and a result message as large as those of `batch` jobs."""
     order = encode("jobs", 1, rows=bytes(ORDER_ROW.itemsize * batch))
-    operations = bytes(OPERATION_ROW.itemsize * len(OPERATIONS) * batch)
-    rest = {"operations": operations, "metrics": [], "errors": [], "outputs": []}
-    return order, encode("results", 1, sequence=1, jobs=bytes(JOB_ROW.itemsize * batch), **rest)
+    rest = {"operations": bytes(OPERATION_ROW.itemsize * operations * batch), "metrics": [], "errors": []}
+    jobs = bytes(JOB_ROW.itemsize * batch)
+    return order, encode("results", 1, sequence=1, jobs=jobs, outputs=[], **rest)
 
 
-def echo(directory: str, result: bytes, messages: int) -> None:
-    """Answer each order message with a result message: the other process of the raw measurement."""
+def echo(directory: str, lane: int, result: bytes) -> None:
+    """Answer each order message with a result message until an empty one comes: a worker of the raw measurement."""
     context = zmq.Context()
     pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
-    pull.connect(f"ipc://{directory}/lane")
+    pull.connect(f"ipc://{directory}/lane-{lane}")
     push.connect(f"ipc://{directory}/results")
-    for _ in range(messages):
-        pull.recv()
+    while pull.recv():
         push.send(result)
-    push.close(linger=5000)
-    context.term()
+    context.destroy(linger=2000)
 
 
-def raw(jobs: int, concurrency: int) -> float:
-    """Return jobs per second of plain pyzmq: two messages of half the credit each are always under way."""
-    batch = max(1, concurrency // 2)
-    messages = jobs // batch
-    order, result = frames(batch)
+def raw(jobs: int, batch: int, workers: int, operations: int, under_way: int = 2) -> float:
+    """Return jobs per second of plain pyzmq with so many messages of `batch` jobs under way to each worker."""
+    order, result = frames(batch, operations)
     with tempfile.TemporaryDirectory() as directory:
         context = zmq.Context()
-        push, pull = context.socket(zmq.PUSH), context.socket(zmq.PULL)
-        push.bind(f"ipc://{directory}/lane")
+        lanes = [context.socket(zmq.PUSH) for _ in range(workers)]
+        pull = context.socket(zmq.PULL)
         pull.bind(f"ipc://{directory}/results")
-        other = multiprocessing.get_context("spawn").Process(target=echo, args=(directory, result, messages))
-        other.start()
-        push.send(order)
-        pull.recv()  # it has started
+        others = []
+        for index, lane in enumerate(lanes):
+            lane.bind(f"ipc://{directory}/lane-{index}")
+            spawn = multiprocessing.get_context("spawn").Process
+            others.append(spawn(target=echo, args=(directory, index, result), daemon=True))
+            others[-1].start()
+            lane.send(order)
+        for _ in lanes:
+            pull.recv()  # it has started
+        messages = max(jobs // batch, under_way * workers)
         began = time.perf_counter()
-        push.send(order)
-        push.send(order)
-        for left in range(messages - 1, 0, -1):
-            pull.recv()
-            if left > 2:
-                push.send(order)
+        for number in range(messages + under_way * workers):
+            if number >= under_way * workers:
+                pull.recv()
+            if number < messages:
+                lanes[number % workers].send(order)
         seconds = time.perf_counter() - began
-        other.join(10)
+        for lane in lanes:
+            lane.send(b"")
+        for other in others:
+            other.join(10)
         context.destroy(linger=0)
-    return (messages - 1) * batch / seconds
+    return messages * batch / seconds
+
+
+def ceiling(options: argparse.Namespace, operations: list[object]) -> None:
+    """Measure jobs per second at the full concurrency."""
+    jobs, concurrency, workers = options.jobs, options.concurrency, options.workers
+    # Half of a worker's credit is a message, as with Weighbridge, unless a size is given.
+    batch = options.batch_size or max(1, concurrency // workers // 2)
+    measures = {
+        "raw pyzmq": lambda: raw(jobs, batch, workers, len(operations)),
+        "reference": lambda: reference(options, max(1, jobs // 4), concurrency),
+        "no-op": lambda: weigh(options, operations, jobs, concurrency),
+    }
+    figures = {name: median(each) for name, each in in_turn(options.repeats, measures, "jobs/s").items()}
+    sizes = f"{concurrency} in flight, {workers} worker(s), {len(operations)} operation(s) a job"
+    print(f"no-op ceiling, {sizes}: {figures['no-op']:,.0f} jobs/s (median)")
+    print_ratio("to raw pyzmq with the same bytes", figures["no-op"], figures["raw pyzmq"])
+    print_ratio("to the plain reference", figures["no-op"], figures["reference"])
+
+
+def round_trip(options: argparse.Namespace, operations: list[object]) -> None:
+    """Measure microseconds from one job to the next with a single one in flight."""
+    jobs = max(1, options.jobs // 10)
+    measures = {
+        "raw pyzmq": lambda: 1e6 / raw(jobs, 1, 1, len(operations), under_way=1),
+        "reference": lambda: 1e6 / reference(options, jobs, 1),
+        "no-op": lambda: 1e6 / weigh(options, operations, jobs, 1),
+    }
+    figures = {name: median(each) for name, each in in_turn(options.repeats, measures, "us").items()}
+    print(f"round trip, 1 in flight: {figures['no-op']:,.0f} us a job (median)")
+    print_ratio("of the round trip to a raw pyzmq ping-pong", figures["no-op"], figures["raw pyzmq"])
+    print_ratio("of the round trip to the plain reference", figures["no-op"], figures["reference"])
+
+
+def mixed(options: argparse.Namespace) -> None:
+    """Measure whether operations of many kinds cost more than as many of one kind."""
+    jobs = max(1, options.jobs // 4)
+    kinds = {"10 kinds": MIXED, "10 of one kind": ALIKE, "run, 8 exec, remove": EXECS}
+    measures = {
+        name: lambda operations=operations: weigh(options, operations, jobs, options.concurrency)
+        for name, operations in kinds.items()
+    }
+    figures = {name: median(each) for name, each in in_turn(options.repeats, measures, "jobs/s").items()}
+    print_ratio("of jobs of 10 kinds to jobs of 10 sleeps", figures["10 kinds"], figures["10 of one kind"])
+    print_ratio("of jobs of 10 kinds to run, 8 exec, remove", figures["10 kinds"], figures["run, 8 exec, remove"])
 
 
 def main() -> None:
-    """Measure in turn, and print each figure and the ratio of the medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure in turn, and print each figure and the ratios of the medians."""
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=200_000)
-    parser.add_argument("--concurrency", type=int, default=24)
+    parser.add_argument("--concurrency", type=int, default=24, help="jobs in flight over all workers together")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--operations", type=int, choices=(1, 2), default=1, help="2: run, remove; 1: a sleep")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, help="handed on to run-scenario")
+    parser.add_argument("--look-ahead", action=argparse.BooleanOptionalAction, help="handed on to run-scenario")
+    parser.add_argument("--round-trip", action="store_true", help="one job in flight instead: time for a job")
+    parser.add_argument(
+        "--mixed", action="store_true", help="jobs of ten kinds of operations against ten of one kind"
+    )
     options = parser.parse_args()
-    ours, plain = [], []
-    for turn in range(1, options.repeats + 1):
-        plain.append(raw(options.jobs, options.concurrency))
-        ours.append(weigh(options.jobs, options.concurrency))
-        print(f"turn {turn}: no-op {ours[-1]:>10,.0f} jobs/s   raw pyzmq {plain[-1]:>10,.0f} jobs/s")
-    ratio = statistics.median(ours) / statistics.median(plain)
-    print(f"no-op ceiling, {options.concurrency} in flight: {statistics.median(ours):,.0f} jobs/s (median)")
-    print(f"ratio to raw pyzmq with the same bytes: {ratio:.2f}")
+    if options.round_trip:
+        options.workers = 1
+    operations = list(ONE_OPERATION if options.operations == 1 else TWO_OPERATIONS)
+    if options.mixed:
+        mixed(options)
+    elif options.round_trip:
+        round_trip(options, operations)
+    else:
+        ceiling(options, operations)
 
 
 if __name__ == "__main__":

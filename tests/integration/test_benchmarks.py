@@ -1,0 +1,74 @@
+"""The benchmarks: each runs to its end and prints its ratio. The sizes are tiny, and no figure is judged."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from weighing import require_images
+
+ROOT = Path(__file__).parent.parent.parent
+
+SMALL = [
+    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1"),
+    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--workers", "2", "--operations", "2"),
+    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--round-trip"),
+    ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--mixed"),
+    ("memory.py", "--jobs", "100,200"),
+    ("report_time.py", "--jobs", "1k", "--repeats", "1"),
+    ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
+]
+
+
+def run(script, *words, **environment):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / script), *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def ratios(told):
+    assert told.returncode == 0, told.stderr
+    lines = [line for line in told.stdout.splitlines() if line.startswith("ratio ")]
+    return [float(line.rpartition(": ")[2]) for line in lines]
+
+
+@pytest.mark.parametrize("command", SMALL, ids=" ".join)
+def test_a_benchmark_prints_its_ratio(command):
+    """Against a baseline of the same run, and more than nothing."""
+    found = ratios(run(*command))
+    assert found
+    assert all(ratio > 0 for ratio in found)
+
+
+def test_the_plain_reference_runs_alone():
+    """It prints jobs per second."""
+    told = run("reference.py", "--jobs", "200", "--concurrency", "4", "--workers", "2")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.endswith(" jobs/s\n")
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_life_cycles_are_compared_with_docker_itself(end):
+    """A ratio for each number in flight and each baseline, and no container is left."""
+    client = require_images("weighbridge/base")
+    found = ratios(run("docker_lifecycle.py", "--jobs", "2", "--repeats", "1", "--in-flight", "1,2", "--end", end))
+    left = client.containers(all=True, filters={"label": "weighbridge.benchmark"})
+    client.close()
+    assert len(found) >= 2
+    assert left == []
+
+
+def test_life_cycles_need_an_engine(tmp_path):
+    """Without one the exit code is 3 and the message says how to get one."""
+    told = run("docker_lifecycle.py", DOCKER_HOST=f"unix://{tmp_path}/none")
+    assert told.returncode == 3
+    assert "script/docker-engine start" in told.stderr
