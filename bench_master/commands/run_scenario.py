@@ -37,6 +37,7 @@ from bench_master.run.endpoints import Endpoints, Ports
 from bench_master.run.header import build_header, operation_names
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
+from bench_master.run.profiles import Profiles
 from bench_master.run.session import Result, Session, SessionOptions
 from bench_master.run.switchboard import Switchboard
 from bench_master.scenario import Scenario, load_scenario
@@ -142,6 +143,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--keep",
         action="store_true",
         help="leave containers as the jobs left them; cleanup-containers removes them",
+    )
+    out.add_argument(
+        "--profile",
+        action="store_true",
+        help="save where the master and the workers' load processes spend their time, beside the stats file",
     )
 
     net = parser.add_argument_group("network, for workers on other hosts")
@@ -355,9 +361,19 @@ def _run_plan(
             if policy.expected > arguments.workers and not arguments.quiet:
                 _invite(endpoints, policy.expected - arguments.workers, alone=not arguments.workers)
             _take_signals(session)
-            return session.run()
+            return _profiled(session, Profiles(stats)) if arguments.profile else session.run()
         finally:
             board.close()
+
+
+def _profiled(session: Session, profiles: Profiles) -> Result:
+    """Run the session, and write its profiles if anything was begun."""
+    session.profiles = profiles
+    profiles.start()
+    result = session.run()
+    if result.stats is not None:
+        result.profiles = profiles.finish()
+    return result
 
 
 def _invite(endpoints: Endpoints, count: int, *, alone: bool) -> None:
@@ -390,6 +406,7 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
     if not arguments.quiet:
         sys.stderr.write(f"stats file: {result.stats}\n")
+        sys.stderr.writelines(f"profile: {path}\n" for path in result.profiles)
         if not arguments.no_report:
             sys.stderr.write(f"report again: bench-master report-scenario -s {shlex.quote(str(result.stats))}\n")
     for reason in result.reasons:

@@ -45,7 +45,7 @@ class Stock:
     main: Process | None = None
     beside: list[Process] = field(default_factory=list)
     paused: bool = False
-    """Whether it was paused by us: seen from outside, a process on its way out of vfork is not stopped for a moment."""
+    """Whether it was paused by us: seen from outside, a process on its way out of vfork may not show it."""
 
     @property
     def work(self) -> Path:
