@@ -2,13 +2,15 @@
 
 One native thread waits for the ends of all processes with epoll on their pidfds, stamps each, and only then wakes
 the greenlet that waits. So a busy event loop delays the greenlet but not the stamp (by more than the interpreter's
-switch interval, 5 ms at most, while Python code runs elsewhere). SIGCHLD is not used: libev's handler for it reaps
-every child of the process and drops exit codes. The same code works with and without gevent's patches.
+switch interval, 5 ms at most, while Python code runs elsewhere); how late it may be all the same goes with it (see
+`bench_worker.stamps`). SIGCHLD is not used: libev's handler for it reaps every child of the process and drops exit
+codes. The same code works with and without gevent's patches.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import time
@@ -21,6 +23,7 @@ from gevent.monkey import get_original
 
 from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_worker import posix_spawn
+from bench_worker.stamps import Rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,13 +62,14 @@ class Exit:
     """How a process ended: `code` is its exit code, or minus the signal that ended it.
 
     `end_ns` is CLOCK_MONOTONIC at the reaping; `user_s` and `system_s` the CPU time that it and the children that
-    it waited for have used, in seconds.
+    it waited for have used, in seconds. It ended no more than `end_bound_ns` before that.
     """
 
     code: int
     end_ns: int
     user_s: float
     system_s: float
+    end_bound_ns: int = 0
 
 
 class Process:
@@ -78,6 +82,7 @@ class Process:
         self.pid = pid
         self.start_ns = start_ns
         self.running_ns = running_ns
+        self._watched_ns: float = math.inf
         self._lock = _native_lock()
         self._exit: Exit | None = None
         self._watchers: list[Any] = []
@@ -120,8 +125,17 @@ class Process:
             os.killpg(self.pid, number)
             return True
 
-    def reap(self, end_ns: int) -> None:
-        """Collect the exit status of the process, which ended by `end_ns`, and wake who waits. For the reaper."""
+    def watched(self) -> None:
+        """Note that its end is waited for from now on. For the reaper."""
+        self._watched_ns = time.monotonic_ns()
+
+    def reap(self, end_ns: int, earliest_ns: int) -> None:
+        """Collect the exit status of the process, which ended by `end_ns`, and wake who waits. For the reaper.
+
+        It did not end before `earliest_ns`, or before it began if it was not watched by then.
+        """
+        if earliest_ns <= self._watched_ns:
+            earliest_ns = self.start_ns
         with self._lock:
             try:
                 _, status, usage = os.wait4(self.pid, 0)
@@ -129,7 +143,7 @@ class Process:
             except ChildProcessError:
                 # Somebody else in this process reaped it (a SIGCHLD handler): the true status is lost.
                 code, user_s, system_s = STATUS_LOST, 0.0, 0.0
-            self._exit = Exit(code, end_ns, user_s, system_s)
+            self._exit = Exit(code, end_ns, user_s, system_s, end_ns - earliest_ns)
             for watcher in self._watchers:
                 watcher.send()
 
@@ -160,15 +174,20 @@ class _Reaper:
         self._processes[pidfd] = process
         # EPOLLIN, by value: gevent takes the names out of the select module with the class.
         self._epoll.register(pidfd, 1)
+        process.watched()
 
     def _reap_all(self) -> None:
+        rounds = Rounds()
         while True:
-            for pidfd, _ in self._epoll.poll():
-                end_ns = time.monotonic_ns()
+            rounds.enter()
+            ended = self._epoll.poll()
+            # One stamp for all: each had ended when the wait was over, and reaping takes time.
+            end_ns, earliest_ns = rounds.stamp()
+            for pidfd, _ in ended:
                 process = self._processes.pop(pidfd)
                 self._epoll.unregister(pidfd)
                 os.close(pidfd)
-                process.reap(end_ns)
+                process.reap(end_ns, earliest_ns)
 
 
 _reaper = _Reaper()
