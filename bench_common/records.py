@@ -61,9 +61,16 @@ JOB_ROW: Final = np.dtype(
         ("outcome", "u1"),
         ("start_ns", "<i8"),
         ("end_ns", "<i8"),
+        ("bound_ns", "<u4"),
     ]
 )
-"""A job that is over. `worker` is the roster number that the master gave (a worker itself sends 0)."""
+"""A job that is over. `worker` is the roster number that the master gave (a worker itself sends 0).
+
+`end_ns` is the latest instant at which it can have ended. No end of its operations was stamped more than `bound_ns`
+too late; `MAX_BOUND_NS` stands for more than that.
+"""
+
+MAX_BOUND_NS: Final = (1 << 32) - 1
 
 OPERATION_ROW: Final = np.dtype(
     [
@@ -152,3 +159,5 @@ class JobReport:
     """(operation, kind, message) of the failure."""
     outputs: list[tuple[str, bytes, bytes, int, bool]] = field(default_factory=list)
     """(step, stdout, stderr, exit code, truncated)."""
+    bound_ns: int = 0
+    """The largest of its operations' `Done.end_bound_ns`, `MAX_BOUND_NS` at most."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from bench_common.errors import ProtocolError
-from bench_common.records import JobReport, Outcome
+from bench_common.records import MAX_BOUND_NS, JobReport, Outcome
 from bench_common.spec import Operation
 
 TIDY: Final = -1
@@ -35,10 +35,11 @@ Outputs: TypeAlias = tuple[tuple[str, bytes, bytes, int, bool], ...]
 
 
 class Stamped(Protocol):
-    """What has a start and an end, in ns of CLOCK_MONOTONIC."""
+    """What has a start and an end, in ns of CLOCK_MONOTONIC, and a bound on how late the end was stamped."""
 
     start_ns: int
     end_ns: int
+    end_bound_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,8 @@ class JobMachine:
         if not position:
             report.start_ns = start_ns
         report.end_ns = end_ns
+        if done.end_bound_ns > report.bound_ns:
+            report.bound_ns = min(done.end_bound_ns, MAX_BOUND_NS)
         report.operations.append((position, True, start_ns, end_ns - start_ns))
         effect = self._script.effects[position]
         if effect is not None:

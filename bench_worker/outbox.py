@@ -9,9 +9,10 @@ from typing import Any, Final
 from bench_common.messages import MAX_FRAME, encode
 from bench_common.records import JOB_ROW, OPERATION_ROW, JobReport
 
-PACK_JOB: Final = struct.Struct("<QIIHBqq").pack
+PACK_JOB: Final = struct.Struct("<QIIHBqqI").pack
 PACK_OPERATION: Final = struct.Struct("<QIIHBqq").pack
-assert JOB_ROW.itemsize == struct.calcsize("<QIIHBqq") == OPERATION_ROW.itemsize
+assert JOB_ROW.itemsize == struct.calcsize("<QIIHBqqI")
+assert OPERATION_ROW.itemsize == struct.calcsize("<QIIHBqq")
 
 BATCH_BYTES: Final = 4 << 20
 """A batch is sent as soon as it holds about this much."""
@@ -58,7 +59,8 @@ class Outbox:
                 self.flush()
             self._bytes += size
             self._outputs += [[ticket, treatment, trial, *output] for output in report.outputs]
-        self._jobs.append(PACK_JOB(ticket, treatment, trial, 0, report.outcome, report.start_ns, report.end_ns))
+        stamps = (report.start_ns, report.end_ns, report.bound_ns)
+        self._jobs.append(PACK_JOB(ticket, treatment, trial, 0, report.outcome, *stamps))
         for position, ok, start_ns, duration_ns in report.operations:
             self._operations.append(PACK_OPERATION(ticket, treatment, trial, position, ok, start_ns, duration_ns))
         if report.metrics:

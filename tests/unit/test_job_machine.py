@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ProtocolError
-from bench_common.records import Outcome
+from bench_common.records import MAX_BOUND_NS, Outcome
 from bench_common.spec import Operation
 from bench_worker.engines.base import Done
 from bench_worker.job import OVER, TIDY, JobMachine, Script, Trouble
@@ -25,6 +25,17 @@ def test_a_job_that_removes_its_container_is_done_without_tidying():
     report = job.report
     assert (report.outcome, report.start_ns, report.end_ns) == (Outcome.DONE, 10, 41)
     assert report.operations == [(0, True, 10, 10), (1, True, 20, 5), (2, True, 30, 11)]
+
+
+def test_a_jobs_bound_is_the_largest_of_its_operations():
+    """An end that may be stamped late counts for its job; beyond 4 s it is cut to what a row holds."""
+    job = machine("create", "start", "remove")
+    for bound_ns, known_ns in ((5, 5), (7, 7), (3, 7)):
+        job.succeeded(Done(10, 20, end_bound_ns=bound_ns))
+        assert job.report.bound_ns == known_ns
+    job = machine("create", "remove")
+    job.succeeded(Done(10, 20, end_bound_ns=1 << 40))
+    assert job.report.bound_ns == MAX_BOUND_NS
 
 
 def test_a_container_that_the_script_leaves_is_tidied_and_not_timed():
