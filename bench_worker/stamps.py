@@ -15,7 +15,7 @@ from typing import Final
 
 from bench_common import loopmeter
 
-WAKE_NS: Final = 50_000
+WAKE_NS: Final = 100_000
 """What waking up and stamping take by themselves, on an idle machine too; every bound includes it."""
 
 
