@@ -71,6 +71,8 @@ too late; `MAX_BOUND_NS` stands for more than that.
 """
 
 MAX_BOUND_NS: Final = (1 << 32) - 1
+BOUND_GRAIN_NS: Final = (1 << 10) - 1
+"""These bits of a job's bound are set: it is rounded up to about a microsecond, and takes a byte less in the file."""
 
 OPERATION_ROW: Final = np.dtype(
     [

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from bench_common.errors import ProtocolError
-from bench_common.records import MAX_BOUND_NS, JobReport, Outcome
+from bench_common.records import BOUND_GRAIN_NS, MAX_BOUND_NS, JobReport, Outcome
 from bench_common.spec import Operation
 
 TIDY: Final = -1
@@ -94,7 +94,7 @@ class JobMachine:
             report.start_ns = start_ns
         report.end_ns = end_ns
         if done.end_bound_ns > report.bound_ns:
-            report.bound_ns = min(done.end_bound_ns, MAX_BOUND_NS)
+            report.bound_ns = min(done.end_bound_ns | BOUND_GRAIN_NS, MAX_BOUND_NS)
         report.operations.append((position, True, start_ns, end_ns - start_ns))
         effect = self._script.effects[position]
         if effect is not None:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 _native_lock = get_original("_thread", "allocate_lock")
 _native_thread = get_original("_thread", "start_new_thread")
 _native_epoll = get_original("select", "epoll")
+_native_poll = get_original("select", "poll")
+
+# EPOLLIN and POLLIN, by value: gevent takes the names out of the select module with the classes.
+_IN = 0x001
 
 _NOT_EXECUTABLE = frozenset({errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR, errno.ETXTBSY, errno.ELIBBAD})
 _NOT_FOUND = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -82,6 +86,7 @@ class Process:
         self.pid = pid
         self.start_ns = start_ns
         self.running_ns = running_ns
+        self._alive_ns = start_ns
         self._watched_ns: float = math.inf
         self._lock = _native_lock()
         self._exit: Exit | None = None
@@ -125,17 +130,18 @@ class Process:
             os.killpg(self.pid, number)
             return True
 
-    def watched(self) -> None:
-        """Note that its end is waited for from now on. For the reaper."""
+    def watched(self, alive_ns: int) -> None:
+        """Note that its end is waited for from now on, and that it was alive at `alive_ns`. For the reaper."""
+        self._alive_ns = alive_ns
         self._watched_ns = time.monotonic_ns()
 
     def reap(self, end_ns: int, earliest_ns: int) -> None:
         """Collect the exit status of the process, which ended by `end_ns`, and wake who waits. For the reaper.
 
-        It did not end before `earliest_ns`, or before it began if it was not watched by then.
+        It did not end before `earliest_ns`; if it was not watched by then, not before it was known to be alive.
         """
         if earliest_ns <= self._watched_ns:
-            earliest_ns = self.start_ns
+            earliest_ns = self._alive_ns
         with self._lock:
             try:
                 _, status, usage = os.wait4(self.pid, 0)
@@ -172,9 +178,12 @@ class _Reaper:
                 self._running = True
                 _native_thread(self._reap_all, ())
         self._processes[pidfd] = process
-        # EPOLLIN, by value: gevent takes the names out of the select module with the class.
-        self._epoll.register(pidfd, 1)
-        process.watched()
+        looked_ns = time.monotonic_ns()
+        look = _native_poll()
+        look.register(pidfd, _IN)
+        alive_ns = process.start_ns if look.poll(0) else looked_ns
+        self._epoll.register(pidfd, _IN)
+        process.watched(alive_ns)
 
     def _reap_all(self) -> None:
         rounds = Rounds()
