@@ -11,7 +11,7 @@ from bench_master.table import counted
 MOST: Final = 0.1
 """A timing error beyond this share of the shortest operation's median is warned of."""
 UNAVOIDABLE_S: Final = 500e-6
-"""The interpreter's switch interval in a load process: so much there may be in a calm run, and fewer jobs do not help."""
+"""The interpreter's switch interval in a load process: so much there may be in a calm run, whatever is in flight."""
 
 
 def timing_error(bounds: Histogram) -> dict[str, float | None]:
