@@ -1,11 +1,13 @@
 """How busy the event loop is, and how late it can be: measured, so that a result can say how far it may be off.
 
 The loop's own prepare and check watchers bracket the time that it waits in the kernel. What lies between is our own
-code: its longest stretch is how late anything on this loop was noticed.
+code: its longest stretch is how late anything on this loop was noticed, and the stretch that is under way is how long
+a native thread may have waited for the interpreter.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +18,11 @@ FIRST: Final = 2
 LAST: Final = -2
 """Priorities of a watcher, as libev counts them."""
 
+INSTANT_NS: Final = 20_000
+"""A wait in the kernel that took no longer did not wait: what it was for had been there before."""
+HANDOVER_NS: Final = 200_000
+"""So long after the loop has let go of the interpreter, a native thread that wanted it surely has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoopReading:
@@ -24,6 +31,15 @@ class LoopReading:
     time_ns: int
     busy_share: float
     lag_max_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One wait of the loop: when it was entered and over, and when the one before it was over."""
+
+    entered_ns: int
+    ended_ns: int
+    before_ns: int
 
 
 class LoopMeter:
@@ -38,19 +54,25 @@ class LoopMeter:
         self._prepare = loop.prepare(ref=False, priority=LAST)
         self._check = loop.check(ref=False, priority=FIRST)
         now = time.monotonic_ns()
+        self.busy_since_ns = now
+        """When the stretch of code that is under way began; 0 while the loop polls. Native threads may read it."""
         self._began_ns = now
-        self._awake_ns = now
+        self._awake_ns = self._before_ns = now
+        self._restless_ns = now
         self._asleep_ns = 0
         self._idle_ns = 0
         self._lag_ns = 0
 
     def start(self) -> None:
         """Begin to measure."""
+        _started.append(self)
         self._prepare.start(self._before_poll)
         self._check.start(self._after_poll)
 
     def stop(self) -> None:
         """Stop measuring."""
+        if self in _started:
+            _started.remove(self)
         for watcher in (self._prepare, self._check):
             watcher.stop()
             watcher.close()
@@ -66,12 +88,50 @@ class LoopMeter:
         self._lag_ns = 0
         return reading
 
+    def held_ns(self, at_ns: int) -> int:
+        """Return how long a native thread that stamped `at_ns` just now may have waited for the interpreter.
+
+        That is the stretch that the loop is in, or has been in until just now. Polls that return at once may take the
+        interpreter back before a thread has woken up; it gets it after a switch interval all the same.
+        """
+        if not self.busy_since_ns and at_ns - self._asleep_ns > HANDOVER_NS:
+            return 0
+        return max(0, at_ns - self._awake_ns, min(at_ns - self._restless_ns, switch_interval_ns()))
+
+    def last_poll(self) -> Poll:
+        """Return the wait that brought what the loop is at now."""
+        return Poll(self._asleep_ns, self._awake_ns, self._before_ns)
+
     def _before_poll(self) -> None:
         now = time.monotonic_ns()
         self._asleep_ns = now
+        self.busy_since_ns = 0
         self._lag_ns = max(self._lag_ns, now - self._awake_ns)
 
     def _after_poll(self) -> None:
         now = time.monotonic_ns()
-        self._idle_ns += now - self._asleep_ns
-        self._awake_ns = now
+        idle_ns = now - self._asleep_ns
+        self._idle_ns += idle_ns
+        self._before_ns = self._awake_ns
+        self._awake_ns = self.busy_since_ns = now
+        if idle_ns > INSTANT_NS:
+            self._restless_ns = now
+
+
+_started: Final[list[LoopMeter]] = []
+"""The meters at work in this process: one, that of its only hub."""
+
+
+def held_ns(at_ns: int) -> int:
+    """Return `LoopMeter.held_ns` of this process's meter; where there is none, the interpreter's switch interval."""
+    return _started[-1].held_ns(at_ns) if _started else switch_interval_ns()
+
+
+def last_poll() -> Poll | None:
+    """Return `LoopMeter.last_poll` of this process's meter; None where there is none."""
+    return _started[-1].last_poll() if _started else None
+
+
+def switch_interval_ns() -> int:
+    """Return for how long a thread may keep the interpreter that another wants."""
+    return int(sys.getswitchinterval() * 1e9)

@@ -82,9 +82,18 @@ JOB_ROW: Final = np.dtype(
         ("outcome", "u1"),
         ("start_ns", "<i8"),
         ("end_ns", "<i8"),
+        ("bound_ns", "<u4"),
     ]
 )
-"""A job that is over. `worker` is the roster number that the master gave (a worker itself sends 0)."""
+"""A job that is over. `worker` is the roster number that the master gave (a worker itself sends 0).
+
+`end_ns` is the latest instant at which it can have ended. No end of its operations was stamped more than `bound_ns`
+too late; `MAX_BOUND_NS` stands for more than that.
+"""
+
+MAX_BOUND_NS: Final = (1 << 32) - 1
+BOUND_GRAIN_NS: Final = (1 << 10) - 1
+"""These bits of a job's bound are set: it is rounded up to about a microsecond, and takes a byte less in the file."""
 
 OPERATION_ROW: Final = np.dtype(
     [
@@ -174,10 +183,10 @@ class JobReport:
     """Start and duration (ns) of each operation that was tried, in turn."""
     failed_at: int = -1
     """The position of the operation that failed; -1 where none did, even if its job has."""
-    bound_ns: int = 0
-    """By how much a stamp of the job may be too late, at most."""
     error: tuple[str, str, str] | None = None
     """(operation, kind, message) of the failure."""
     metrics: dict[str, float] | None = None
     outputs: list[tuple[str, bytes, bytes, int, bool]] | None = None
     """(step, stdout, stderr, exit code, truncated)."""
+    bound_ns: int = 0
+    """The largest of its operations' `Done.end_bound_ns`, `MAX_BOUND_NS` at most."""

@@ -28,6 +28,7 @@ _JOB_COLUMNS: Final = {
     "outcome": OFFSET,
     "end_ns": DELTA,
     "duration_ns": OFFSET,
+    "bound_ns": OFFSET,
 }
 """Jobs arrive in the order of their ends: those differ little, and durations vary less than starts do."""
 

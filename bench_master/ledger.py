@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bench_common.histogram import Histogram
 from bench_common.records import (
     OPERATION_DONE,
     OPERATION_FAILED,
@@ -81,6 +82,8 @@ class Ledger:
         for index, treatment in enumerate(self.treatments):
             for name in (*treatment.get("operation_names", ()), JOB):
                 self.series[index, name] = Series()
+        self.bounds: dict[int, Histogram] = {index: Histogram() for index in range(len(self.treatments))}
+        """By how many ns an end of each treatment's measured jobs may be stamped too late, of those that are done."""
         self._metrics: dict[tuple[int, str], dict[int, TrialMetric]] = {}
         self._unsuccessful: list[np.ndarray[Any, Any]] = []
         self._excluded: frozenset[int] | None = None
@@ -159,6 +162,7 @@ class Ledger:
                 self._add_outcomes(treatment, Outcome(outcome_code), group)
         for key, group in self.measured_jobs(rows):
             self.series[key].add(group["end_ns"] - group["start_ns"], group["ticket"])
+            self.bounds[key[0]].record(group["bound_ns"])
 
     def _add_outcomes(self, treatment: int, outcome: Outcome, rows: Rows) -> None:
         measured = self._measured(rows)

@@ -23,6 +23,7 @@ from bench_master.latency import Key, Percentiles, Series
 from bench_master.ledger import JOB, KINDS, Ledger, TrialMetric
 from bench_master.load import Load
 from bench_master.table import counted
+from bench_master.timing import timing_error, timing_warnings
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 1
@@ -62,6 +63,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     report["treatments"] = [
         _treatment(ledger, index, exact, percentiles, pctile) for index in range(len(ledger.treatments))
     ]
+    report["warnings"] += timing_warnings(report["treatments"])
     report["errors"] = _errors(ledger)
     report["thresholds"] = [
         {
@@ -211,6 +213,7 @@ def _treatment(
         },
         "busy_s": busy_s,
         "jobs_per_s": counts["done"] / busy_s if busy_s else None,
+        **timing_error(ledger.bounds[index]),
         "operations": {
             name: _operation((index, name), series, exact, percentiles) for name, series in _of(ledger, index)
         },

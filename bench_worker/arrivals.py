@@ -4,6 +4,7 @@ While greenlets queue for the processor an answer lies in its socket, and a stam
 counts our own queue as the engine's time. A native thread waits for the sockets too, with epoll, and does nothing but
 note when each became readable. It needs the interpreter for that, for which it waits about its switch interval
 (half a millisecond in a load process), and mostly not at all, since the loop lets go of it at each system call.
+How long that and the wait for a CPU may have been goes with the stamp (see `bench_worker.stamps`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gevent.monkey import get_original
+
+from bench_worker.stamps import Readings, Rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,14 +29,31 @@ _native_poll = get_original("select", "poll")
 _IN = 0x001
 _EDGE = 1 << 31
 
+_readings = Readings()
+
 
 class Arrival:
-    """When bytes last came in, in nanoseconds of CLOCK_MONOTONIC; 0 until some are noticed."""
+    """When bytes last came in, in nanoseconds of CLOCK_MONOTONIC; 0 until some are noticed.
 
-    __slots__ = ("noticed_ns",)
+    `earliest_ns` is the earliest instant at which those that were noticed can have come in. At `expected_ns` there
+    were none yet (0: there were some already), and from `watched_ns` on their coming is noticed.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("earliest_ns", "expected_ns", "noticed_ns", "watched_ns")
+
+    def __init__(self, expected_ns: int) -> None:
+        self.expected_ns = expected_ns
         self.noticed_ns = 0
+        self.earliest_ns = 0
+        self.watched_ns = 0
+
+    def since(self, read_ns: int) -> int:
+        """Return the earliest instant at which the last of the bytes that were read by `read_ns` can have come in."""
+        # What was noticed later than the reading may have been other bytes.
+        if self.watched_ns < self.earliest_ns and self.noticed_ns <= read_ns:
+            return self.earliest_ns
+        # The greenlet was quicker, or the thread's word is not of these bytes: the loop's last wait brought them.
+        return max(self.expected_ns, _readings.earliest_ns()) if self.expected_ns else 0
 
     def by(self, read_ns: int) -> int:
         """Return when the last of the bytes that were read by `read_ns` had come in, as far as anybody knows."""
@@ -52,8 +72,9 @@ class ArrivalClock:
     @contextmanager
     def expecting(self, fd: int) -> Iterator[Arrival]:
         """Note when bytes come in at `fd` while the body reads from it. What is readable already is not watched."""
-        arrival = Arrival()
+        arrival = Arrival(time.monotonic_ns())
         if _readable(fd):
+            arrival.expected_ns = 0
             yield arrival
             return
         with self._lock:
@@ -63,6 +84,7 @@ class ArrivalClock:
         self._expected[fd] = arrival
         # Edge-triggered: told of each arrival, so that the stamp is that of the last bytes that a late reader gets.
         self._epoll.register(fd, _IN | _EDGE)
+        arrival.watched_ns = time.monotonic_ns()
         try:
             yield arrival
         finally:
@@ -72,13 +94,19 @@ class ArrivalClock:
                 self._epoll.unregister(fd)
 
     def _watch(self) -> None:
+        rounds = Rounds()
         while True:
-            for fd, _ in self._epoll.poll():
-                now_ns = time.monotonic_ns()
+            rounds.enter()
+            events = self._epoll.poll()
+            # One stamp for all of them: each was there when the wait ended, and looking at them takes time.
+            stamped_ns, earliest_ns = rounds.stamp()
+            for fd, _ in events:
                 arrival = self._expected.get(fd)
-                # An event may be a relic of an earlier expectation on the same number: then there is nothing to read.
-                if arrival is not None and _readable(fd):
-                    arrival.noticed_ns = now_ns
+                # An event may be a relic of an earlier expectation on the same number: then there is nothing to read,
+                # or what there is has come since and brings an event of its own.
+                if arrival is not None and arrival.expected_ns < stamped_ns and _readable(fd):
+                    arrival.earliest_ns = earliest_ns
+                    arrival.noticed_ns = stamped_ns
 
 
 def _readable(fd: int) -> bool:

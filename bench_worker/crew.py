@@ -159,6 +159,8 @@ class Crew:
                 if isinstance(result, Trouble):
                     job.failed(report, script, result)
                     break
+                if result.end_bound_ns:
+                    job.bounded(report, result.end_bound_ns)
                 stamps += (result.start_ns, result.end_ns - result.start_ns)
             else:
                 if not job.done(report, script):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from bench_common.errors import ProtocolError
-from bench_common.records import JobReport, Outcome
+from bench_common.records import BOUND_GRAIN_NS, MAX_BOUND_NS, JobReport, Outcome
 from bench_common.spec import Operation
 
 Outputs: TypeAlias = tuple[tuple[str, bytes, bytes, int, bool], ...]
@@ -54,6 +54,12 @@ class Script:
                 self.leaves_container = True
             elif operation.kind == "remove":
                 self.leaves_container = False
+
+
+def bounded(report: JobReport, end_bound_ns: int) -> None:
+    """Take in by how much an operation's end may be stamped too late; the largest counts for the job."""
+    if end_bound_ns > report.bound_ns:
+        report.bound_ns = min(end_bound_ns | BOUND_GRAIN_NS, MAX_BOUND_NS)
 
 
 def done(report: JobReport, script: Script) -> bool:

@@ -2,13 +2,15 @@
 
 One native thread waits for the ends of all processes with epoll on their pidfds, stamps each, and only then wakes
 the greenlet that waits. So a busy event loop delays the greenlet but not the stamp (by more than the interpreter's
-switch interval, 5 ms at most, while Python code runs elsewhere). SIGCHLD is not used: libev's handler for it reaps
-every child of the process and drops exit codes. The same code works with and without gevent's patches.
+switch interval, 5 ms at most, while Python code runs elsewhere); how late it may be all the same goes with it (see
+`bench_worker.stamps`). SIGCHLD is not used: libev's handler for it reaps every child of the process and drops exit
+codes. The same code works with and without gevent's patches.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import time
@@ -21,6 +23,7 @@ from gevent.monkey import get_original
 
 from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_worker import posix_spawn
+from bench_worker.stamps import Rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 _native_lock = get_original("_thread", "allocate_lock")
 _native_thread = get_original("_thread", "start_new_thread")
 _native_epoll = get_original("select", "epoll")
+_native_poll = get_original("select", "poll")
+
+# EPOLLIN and POLLIN, by value: gevent takes the names out of the select module with the classes.
+_IN = 0x001
 
 _NOT_EXECUTABLE = frozenset({errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR, errno.ETXTBSY, errno.ELIBBAD})
 _NOT_FOUND = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -59,13 +66,14 @@ class Exit:
     """How a process ended: `code` is its exit code, or minus the signal that ended it.
 
     `end_ns` is CLOCK_MONOTONIC at the reaping; `user_s` and `system_s` the CPU time that it and the children that
-    it waited for have used, in seconds.
+    it waited for have used, in seconds. It ended no more than `end_bound_ns` before that.
     """
 
     code: int
     end_ns: int
     user_s: float
     system_s: float
+    end_bound_ns: int = 0
 
 
 class Process:
@@ -78,6 +86,8 @@ class Process:
         self.pid = pid
         self.start_ns = start_ns
         self.running_ns = running_ns
+        self._alive_ns = start_ns
+        self._watched_ns: float = math.inf
         self._lock = _native_lock()
         self._exit: Exit | None = None
         self._watchers: list[Any] = []
@@ -120,8 +130,18 @@ class Process:
             os.killpg(self.pid, number)
             return True
 
-    def reap(self, end_ns: int) -> None:
-        """Collect the exit status of the process, which ended by `end_ns`, and wake who waits. For the reaper."""
+    def watched(self, alive_ns: int) -> None:
+        """Note that its end is waited for from now on, and that it was alive at `alive_ns`. For the reaper."""
+        self._alive_ns = alive_ns
+        self._watched_ns = time.monotonic_ns()
+
+    def reap(self, end_ns: int, earliest_ns: int) -> None:
+        """Collect the exit status of the process, which ended by `end_ns`, and wake who waits. For the reaper.
+
+        It did not end before `earliest_ns`; if it was not watched by then, not before it was known to be alive.
+        """
+        if earliest_ns <= self._watched_ns:
+            earliest_ns = self._alive_ns
         with self._lock:
             try:
                 _, status, usage = os.wait4(self.pid, 0)
@@ -129,7 +149,7 @@ class Process:
             except ChildProcessError:
                 # Somebody else in this process reaped it (a SIGCHLD handler): the true status is lost.
                 code, user_s, system_s = STATUS_LOST, 0.0, 0.0
-            self._exit = Exit(code, end_ns, user_s, system_s)
+            self._exit = Exit(code, end_ns, user_s, system_s, end_ns - earliest_ns)
             for watcher in self._watchers:
                 watcher.send()
 
@@ -158,17 +178,25 @@ class _Reaper:
                 self._running = True
                 _native_thread(self._reap_all, ())
         self._processes[pidfd] = process
-        # EPOLLIN, by value: gevent takes the names out of the select module with the class.
-        self._epoll.register(pidfd, 1)
+        looked_ns = time.monotonic_ns()
+        look = _native_poll()
+        look.register(pidfd, _IN)
+        alive_ns = process.start_ns if look.poll(0) else looked_ns
+        self._epoll.register(pidfd, _IN)
+        process.watched(alive_ns)
 
     def _reap_all(self) -> None:
+        rounds = Rounds()
         while True:
-            for pidfd, _ in self._epoll.poll():
-                end_ns = time.monotonic_ns()
+            rounds.enter()
+            ended = self._epoll.poll()
+            # One stamp for all: each had ended when the wait was over, and reaping takes time.
+            end_ns, earliest_ns = rounds.stamp()
+            for pidfd, _ in ended:
                 process = self._processes.pop(pidfd)
                 self._epoll.unregister(pidfd)
                 os.close(pidfd)
-                process.reap(end_ns)
+                process.reap(end_ns, earliest_ns)
 
 
 _reaper = _Reaper()

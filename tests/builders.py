@@ -135,8 +135,9 @@ class StatsBuilder:
 def lifecycle_run(path, *, head=None, foot=None):
     """Write a small whole run and return its path: docker against native, three blocks after a warm-up block.
 
-    Each trial is one job of start, exec and remove. Job k of docker takes 100 ms + k; native a tenth of it. Docker's
-    last exec fails, and a guest metric is given by every job that is done.
+    Each trial is one job of start, exec and remove. Job k of docker takes 100 ms + k; native a tenth of it. An end of
+    job k may be stamped 10 us x (k + 1) late. Docker's last exec fails, and a guest metric is given by every job that
+    is done.
     """
     names = ("start", "exec", "remove")
     metric = {"events_per_second": {"unit": "events/s", "direction": "higher"}}
@@ -152,10 +153,9 @@ def lifecycle_run(path, *, head=None, foot=None):
         took = (100 + job) * MS // (10 if treatment else 1)
         failed = job == 6
         row = {"ticket": ticket_of(job), "treatment": treatment, "trial": job}
+        stamps = {"start_ns": clock, "end_ns": clock + took, "bound_ns": (job + 1) * MS // 100}
         builder.add("event", {"at_ns": clock, "kind": "trial-begin", "trial": job})
-        builder.add_jobs(
-            row | {"start_ns": clock, "end_ns": clock + took, "outcome": Outcome.FAILED if failed else Outcome.DONE}
-        )
+        builder.add_jobs(row | stamps | {"outcome": Outcome.FAILED if failed else Outcome.DONE})
         parts = [took // 2, took // 4, took - took // 2 - took // 4]
         starts = [clock, clock + parts[0], clock + parts[0] + parts[1]]
         builder.add_operations(

@@ -10,13 +10,15 @@ from bench_master.reports import ReportSource
 from bench_master.summary import percentile_name
 
 _JOBS: Final = ("done", "failed", "lost", "aborted", "not_started", "warmup")
+_TIMING: Final = ("timing_error_p99_s", "timing_error_max_s")
 
 
 class CsvReport:
     """Writes a header line and the rows. Times are seconds; what has no value is empty.
 
     The first columns are the treatments' labels; one that is named like a column of the report's own is called
-    ``label_NAME``. The counts of jobs and the rate are the treatment's, repeated in each of its rows.
+    ``label_NAME``. The counts of jobs, the rate and the timing error are the treatment's, repeated in each of its
+    rows.
     """
 
     name: ClassVar[str] = "csv"
@@ -29,6 +31,7 @@ class CsvReport:
         own = [
             "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
             *percentiles, "max", "worst_job", *(f"jobs_{name}" for name in _JOBS), "jobs_per_s",
+            *_TIMING,
         ]  # fmt: skip
         titles = {label: f"label_{label}" if label in own else label for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
@@ -39,7 +42,7 @@ class CsvReport:
                 "scenario": document["scenario"]["name"],
                 "run_id": document["run"]["run_id"],
                 **{f"jobs_{name}": entry["jobs"][name] for name in _JOBS},
-                "jobs_per_s": _text(entry["jobs_per_s"]),
+                **{name: _text(entry[name]) for name in ("jobs_per_s", *_TIMING)},
             }
             for row in _rows(entry, percentiles):
                 writer.writerow(common | {name: _text(value) for name, value in row.items()})

@@ -61,13 +61,14 @@ class _Sketch:
         self.workers: dict[int, Any] = {}
 
     def jobs(self, rows: Rows, details: Mapping[int, Details]) -> Iterator[dict[str, Any]]:
-        for ticket, treatment, trial, worker, outcome, start_ns, end_ns in rows.tolist():
+        for ticket, treatment, trial, worker, outcome, start_ns, end_ns, bound_ns in rows.tolist():
             ran = outcome <= Outcome.FAILED
             line = self._identity(ticket, treatment, trial) | {
                 "worker": self.workers.get(worker, worker),
                 "outcome": Outcome(outcome).name.lower(),
                 "start_s": (start_ns - self._began_ns) / 1e9 if ran or start_ns else None,
                 "duration_s": (end_ns - start_ns) / 1e9 if ran else None,
+                "end_bound_s": bound_ns / 1e9 if ran else None,
             }
             yield line | self._details(treatment, details.get(ticket))
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, TextIO
 from bench_master.progress.quantities import one_line, printable
 from bench_master.reports import ReportSource
 from bench_master.reports.layout import field, heading, paragraph, significant, size, span
-from bench_master.reports.text_machines import harness_table, load_table
+from bench_master.reports.text_machines import harness_table, load_table, timing
 from bench_master.reports.text_tables import overview, treatment_tables
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
@@ -43,6 +43,8 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from heading(name, "-")
         yield from _jobs(entry)
+        yield from timing(entry, document["hosts"])
+        yield ""
         yield from treatment_tables(entry, document["pctile"])
     yield from _section("Thresholds", _thresholds(document))
     yield from _section("Errors", _errors(document, names))
@@ -160,7 +162,6 @@ def _jobs(entry: Mapping[str, Any]) -> Iterator[str]:
     rate = entry["jobs_per_s"]
     if rate is not None:
         yield from paragraph(f"rate   {significant(rate)} jobs/s over {span(entry['busy_s'])} of trials", indent=2)
-    yield ""
 
 
 def _thresholds(document: Mapping[str, Any]) -> Iterator[str]:
@@ -195,6 +196,10 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _note(
             "n counts what was done in jobs that were done. What failed is counted (err); failed jobs enter no time."
         )
+        if any(entry["timing_error_max_s"] for entry in document["treatments"]):
+            yield from _note(
+                "An end is stamped at its latest possible instant: too late by the timing error at most."
+            )
         yield from _note("`job` is a whole job that was done, from its start to its end on the worker.")
     if any(operation["p99_marked"] for operation in operations):
         yield from _note("? marks a p99 of fewer than 1000 values: a few of them decide it.")

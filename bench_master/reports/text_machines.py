@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from bench_master.reports.layout import Column, seconds, share, significant, size, table
+from bench_master.reports.layout import Column, paragraph, seconds, share, significant, size, table
+
+_DIGITS: Final = 3
 
 _LOAD: Final = {
     "cpu_user_percent": "user%",
@@ -50,6 +52,19 @@ def harness_table(document: Mapping[str, Any]) -> list[str]:
             cells = [str(loop["n"]), share(loop["busy_mean"]), share(loop["busy_max"])]
             rows.append([name, *cells, seconds(loop["lag_p99_s"]), seconds(loop["lag_max_s"])])
     return table(columns, rows) if rows else []
+
+
+def timing(entry: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return how far a treatment's stamps may be off, and how busy the workers' loops were in the whole run."""
+    p99, most = entry["timing_error_p99_s"], entry["timing_error_max_s"]
+    if p99 is None:
+        return []
+    text = f"timing error <= {seconds(p99, _DIGITS)} p99, {seconds(most, _DIGITS)} max"
+    loops = [host["loop"] for host in hosts if host["loop"] and host["loop"]["busy_mean"] is not None]
+    if loops:
+        mean = sum(loop["busy_mean"] * loop["n"] for loop in loops) / sum(loop["n"] for loop in loops)
+        text += f"; worker loop{'s' if len(loops) > 1 else ''} busy {share(mean)} of the run"
+    return paragraph(text, indent=2, hanging=4)
 
 
 def _processes(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -12,6 +12,7 @@ from bench_common.errors import ProtocolError
 from bench_common.messages import Message
 from bench_common.records import (
     JOB_ROW,
+    MAX_BOUND_NS,
     OPERATION_DONE,
     OPERATION_FAILED,
     OPERATION_ROW,
@@ -117,6 +118,7 @@ def settle(rows: Sequence[bytes], batch: Batch, number: int, offset_ns: int) -> 
     for name in ("ticket", "outcome"):
         jobs[name] = head[name]
     jobs["treatment"], jobs["trial"], jobs["worker"] = batch.treatment, batch.trial, number
+    jobs["bound_ns"] = head["bound_ns"].clip(0, MAX_BOUND_NS)
     jobs["start_ns"], jobs["end_ns"] = head["start_ns"] - offset_ns, head["end_ns"] - offset_ns
     starts, durations = table[:, len(RESULT) :: 2], table[:, len(RESULT) + 1 :: 2]
     operations = np.zeros(starts.shape, OPERATION_ROW)

@@ -76,6 +76,7 @@ class Done:
     """An operation that succeeded: nanoseconds of CLOCK_MONOTONIC, and what it gave.
 
     `exit_code` is that of `exec` or `wait`; `stdout` and `stderr` those of `exec` and `logs`.
+    `end_ns` is the latest instant at which the operation can have ended; it did no more than `end_bound_ns` before.
     """
 
     start_ns: int
@@ -85,6 +86,7 @@ class Done:
     stderr: bytes = b""
     truncated: bool = False
     oom_killed: bool = False
+    end_bound_ns: int = 0
 
 
 class OperationFailed(WeighbridgeError):
@@ -151,7 +153,7 @@ class Engine(abc.ABC):
         created = self.create(container, timeout_s=timeout_s)
         spent_s = (created.end_ns - created.start_ns) / 1e9
         started = self.start(container, timeout_s=max(0.001, timeout_s - spent_s))
-        return Done(created.start_ns, started.end_ns)
+        return Done(created.start_ns, started.end_ns, end_bound_ns=started.end_bound_ns)
 
     @abc.abstractmethod
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:

@@ -105,13 +105,13 @@ class DockerEngine(Engine):
         for warning in set(answer.get("Warnings") or ()) - self._warned:
             self._warned.add(warning)
             log.warning("docker: %s", warning)
-        return Done(made.start_ns, made.end_ns)
+        return made.done()
 
     def start(self, container: Container, *, timeout_s: float) -> Done:
         """Start it; Docker answers when its process runs."""
         with operation(timeout_s) as made:
             self._client.start(_id(container, made))
-        return Done(made.start_ns, made.end_ns)
+        return made.done()
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
         """Run a command in it, attached; done when its output has ended."""
@@ -122,13 +122,14 @@ class DockerEngine(Engine):
             with self._client.post(address, json={"Detach": False, "Tty": False}, stream=True) as response:
                 check(response)
                 stdout, stderr = capture(response.raw, EXEC_OUTPUT_LIMIT_BYTES, drain=True)
-            done = Done(made.start_ns, made.end_ns)
+            done = made.done()
             state = self._client.exec_inspect(execution)
             while state["Running"]:
-                # It closed its output before its end.
+                # It closed its output before its end, which was after the question that found it running.
+                ran_ns = made.asked_ns
                 gevent.sleep(_POLL_S)
                 state = self._client.exec_inspect(execution)
-                done.end_ns = made.end_ns
+                done.end_ns, done.end_bound_ns = made.end_ns, made.end_ns - ran_ns
         done.exit_code = int(state["ExitCode"])
         done.stdout, done.stderr = stdout.data, stderr.data
         done.truncated = stdout.truncated or stderr.truncated
@@ -143,7 +144,7 @@ class DockerEngine(Engine):
         """Wait for its end: Docker answers at once when it is over already, so no exit is missed."""
         with operation(timeout_s) as made:
             answer = self._client.wait(_id(container, made))
-            done = Done(made.start_ns, made.end_ns, exit_code=int(answer["StatusCode"]))
+            done = made.done(exit_code=int(answer["StatusCode"]))
             state = self._state(container)
             if state["Status"] == "created":
                 raise failed("conflict", f"{container.name} was never started", made)
@@ -159,13 +160,13 @@ class DockerEngine(Engine):
         """Freeze its cgroup."""
         with operation(timeout_s) as made:
             self._client.pause(_id(container, made))
-        return Done(made.start_ns, made.end_ns)
+        return made.done()
 
     def unpause(self, container: Container, *, timeout_s: float) -> Done:
         """Thaw its cgroup."""
         with operation(timeout_s) as made:
             self._client.unpause(_id(container, made))
-        return Done(made.start_ns, made.end_ns)
+        return made.done()
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
         """Stop it; Docker answers when it is over. Its API takes whole seconds of grace only."""
@@ -174,7 +175,7 @@ class DockerEngine(Engine):
                 text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
                 raise failed("refused", text, made)
             self._client.stop(_id(container, made), timeout=int(grace_s))
-        return Done(made.start_ns, made.end_ns)
+        return made.done()
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
         """Send a signal to its first process; after SIGKILL, done when the container is dead."""
@@ -185,10 +186,10 @@ class DockerEngine(Engine):
                 raise failed("refused", str(error), made) from error
             identity = _id(container, made)
             self._client.kill(identity, number.name)
-            done = Done(made.start_ns, made.end_ns)
+            done = made.done()
             if number.name == "SIGKILL" and self._state(container)["Running"]:
                 self._client.wait(identity)
-                done.end_ns = made.end_ns
+                done.end_ns, done.end_bound_ns = made.end_ns, made.end_bound_ns
         return done
 
     def commit(self, container: Container, *, timeout_s: float) -> Done:
@@ -198,7 +199,7 @@ class DockerEngine(Engine):
         with operation(timeout_s) as made:
             self._client.commit(_id(container, made), repository=COMMIT_REPOSITORY, tag=tag)
         container.images.append(f"{COMMIT_REPOSITORY}:{tag}")
-        return Done(made.start_ns, made.end_ns)
+        return made.done()
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""
@@ -208,7 +209,7 @@ class DockerEngine(Engine):
             while container.images:
                 self._client.remove_image(container.images[-1], force=True)
                 container.images.pop()
-        return Done(made.start_ns, made.end_ns)
+        return made.done()
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its log driver kept, one stream after the other so that neither hides the other's beginning."""
@@ -220,13 +221,7 @@ class DockerEngine(Engine):
                     check(response)
                     kept.append(capture(response.raw, limit_bytes, drain=False)[index])
         stdout, stderr = kept
-        return Done(
-            made.start_ns,
-            made.end_ns,
-            stdout=stdout.data,
-            stderr=stderr.data,
-            truncated=stdout.truncated or stderr.truncated,
-        )
+        return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers, images, networks and volumes that carry the label."""

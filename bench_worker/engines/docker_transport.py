@@ -29,7 +29,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.arrivals import ARRIVALS
+from bench_worker.arrivals import ARRIVALS, Arrival
+from bench_worker.engines.base import Done
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,8 @@ _SPARE_CONNECTIONS = 4
 class Exchange:
     """The requests of one operation: when its first byte went out, when its last one came in, and its deadline.
 
-    `sent_ns` and `heard_ns` are nanoseconds of CLOCK_MONOTONIC, 0 until there is one.
+    `sent_ns` and `heard_ns` are nanoseconds of CLOCK_MONOTONIC, 0 until there is one. `asked_ns` is when the last
+    request went out, and `heard_from_ns` the earliest instant at which the last byte can have come in.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -52,6 +54,8 @@ class Exchange:
         self.timeout_s = timeout_s
         self.sent_ns = 0
         self.heard_ns = 0
+        self.asked_ns = 0
+        self.heard_from_ns = 0
 
     @property
     def start_ns(self) -> int:
@@ -62,6 +66,27 @@ class Exchange:
     def end_ns(self) -> int:
         """When the operation ended: the last byte heard."""
         return max(self.heard_ns, self.start_ns)
+
+    @property
+    def end_bound_ns(self) -> int:
+        """How much earlier the last byte may have been there."""
+        return max(0, self.end_ns - max(self.heard_from_ns, self.start_ns))
+
+    def send(self) -> None:
+        """Note that bytes are about to go out."""
+        self.asked_ns = time.monotonic_ns()
+        self.sent_ns = self.sent_ns or self.asked_ns
+
+    def hear(self, arrival: Arrival) -> None:
+        """Note that what came in at `arrival` has been read just now."""
+        read_ns = time.monotonic_ns()
+        self.heard_ns = arrival.by(read_ns)
+        # No answer comes before its question, and no byte before the one in front of it.
+        self.heard_from_ns = max(self.heard_from_ns, arrival.since(read_ns), self.asked_ns)
+
+    def done(self, **gave: Any) -> Done:
+        """Return the operation as one that is done, with its stamps and what it `gave`."""
+        return Done(self.start_ns, self.end_ns, end_bound_ns=self.end_bound_ns, **gave)
 
     def now_ns(self) -> int:
         """Return the present instant on the clock of the stamps."""
@@ -111,7 +136,7 @@ class _TimedReader(io.RawIOBase):
         self._connection.settimeout(current.remaining_s())
         with ARRIVALS.expecting(self._connection.fileno()) as arrival:
             count = self._file.readinto(buffer)
-            current.heard_ns = arrival.by(time.monotonic_ns())
+            current.hear(arrival)
         return count
 
     def close(self) -> None:
@@ -134,8 +159,8 @@ class _TimedConnection(HTTPConnection):
         if self.sock is None:
             self.connect()
         current = _current.get()
-        if current is not None and not current.sent_ns:
-            current.sent_ns = time.monotonic_ns()
+        if current is not None:
+            current.send()
         super().send(data)
 
 

@@ -33,6 +33,7 @@ from bench_worker.engines.native_stock import (
     Stock,
     delete_directory,
     disk_errors,
+    ended_at,
     fail,
     is_frozen,
     kill_stragglers,
@@ -179,9 +180,9 @@ class NativeEngine(Engine):
             return Done(start_ns, time.monotonic_ns())
         if grace_s < timeout_s:
             with suppress(WaitTimeout):
-                return Done(start_ns, max(start_ns, main.wait(grace_s).end_ns))
+                return ended_at(start_ns, main.wait(grace_s))
             main.signal_group(signal.SIGKILL)
-        return Done(start_ns, max(start_ns, until_dead(main, start_ns, deadline).end_ns))
+        return ended_at(start_ns, until_dead(main, start_ns, deadline))
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
         """Send a signal to the group; after SIGKILL, done when the main process is reaped."""
@@ -195,7 +196,7 @@ class NativeEngine(Engine):
         main.signal_group(number)
         if number.name != "SIGKILL":
             return Done(start_ns, time.monotonic_ns())
-        return Done(start_ns, max(start_ns, until_dead(main, start_ns, deadline).end_ns))
+        return ended_at(start_ns, until_dead(main, start_ns, deadline))
 
     def commit(self, container: Container, *, timeout_s: float) -> Done:
         """Not among `operations`: a plain process has no image."""
@@ -212,9 +213,9 @@ class NativeEngine(Engine):
                 until_dead(process, start_ns, deadline)
         kill_stragglers(stock, container.labels, start_ns)
         with disk_errors(start_ns):
-            end_ns = delete_directory(stock.directory)
+            end_ns, bound_ns = delete_directory(stock.directory)
         container.handle = None
-        return Done(start_ns, end_ns)
+        return Done(start_ns, end_ns, end_bound_ns=min(bound_ns, end_ns - start_ns))
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what the main process wrote to its two files."""

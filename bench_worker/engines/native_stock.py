@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import gevent
 
 from bench_common.errors import InfrastructureError
+from bench_common.loopmeter import held_ns
 from bench_worker.engines import native_labels
 from bench_worker.engines.base import Container, Done, OperationFailed
 from bench_worker.processes import (
@@ -90,7 +91,13 @@ def wait_for(process: Process, start_ns: int, deadline: float, *, kill_late: boo
         text = f"the exit status of process {process.pid} was taken by a SIGCHLD handler of this program"
         raise OperationFailed("engine", text, start_ns=start_ns, end_ns=max(start_ns, ended.end_ns))
     code = ended.code if ended.code >= 0 else _SIGNALLED - ended.code
-    return Done(start_ns, max(start_ns, ended.end_ns), exit_code=code)
+    return ended_at(start_ns, ended, exit_code=code)
+
+
+def ended_at(start_ns: int, ended: Exit, *, exit_code: int | None = None) -> Done:
+    """Return the end of a process as that of an operation begun at `start_ns`, when it may have been over."""
+    end_ns = max(start_ns, ended.end_ns)
+    return Done(start_ns, end_ns, exit_code=exit_code, end_bound_ns=min(ended.end_bound_ns, end_ns - start_ns))
 
 
 def is_frozen(main: Process) -> bool:
@@ -112,13 +119,19 @@ def signal_and_see(container: Container, number: signal.Signals, timeout_s: floa
     if not main.signal_group(number):
         fail("conflict", f"{container.name} is not running", start_ns)
     deadline_ns = start_ns + int(timeout_s * 1e9)
+    # It was not so when last looked at, and is when looked at now.
+    seen_ns = start_ns
+    looked_ns = time.monotonic_ns()
     while is_frozen(main) is not stopped:
         if main.exit is not None:
             fail("conflict", f"{container.name} ended meanwhile", start_ns)
         if time.monotonic_ns() > deadline_ns:
             fail("timeout", f"{container.name} did not take {number.name} in {timeout_s:g} s", start_ns)
+        seen_ns = looked_ns
         gevent.sleep(_STATE_POLL_S)
-    return Done(start_ns, time.monotonic_ns())
+        looked_ns = time.monotonic_ns()
+    end_ns = time.monotonic_ns()
+    return Done(start_ns, end_ns, end_bound_ns=end_ns - seen_ns)
 
 
 def _group_exists(leader: int) -> bool:
@@ -145,19 +158,21 @@ def kill_stragglers(stock: Stock, labels: Mapping[str, str], start_ns: int) -> N
                 fail("engine", str(error), start_ns)
 
 
-def delete_directory(directory: Path) -> int:
-    """Delete a directory with all that is in it and return the stamp of it; one that is gone is no error.
+def delete_directory(directory: Path) -> tuple[int, int]:
+    """Delete a directory with all that is in it; return the stamp of it and its bound. One that is gone is no error.
 
     A native thread does it: a benchmark's files may take the disk a while, and the loop must turn.
     """
-    end_ns: int = gevent.get_hub().threadpool.apply(_delete, (directory,))
-    return end_ns
+    stamp: tuple[int, int] = gevent.get_hub().threadpool.apply(_delete, (directory,))
+    return stamp
 
 
-def _delete(directory: Path) -> int:
+def _delete(directory: Path) -> tuple[int, int]:
     with suppress(FileNotFoundError):
         shutil.rmtree(directory)
-    return time.monotonic_ns()
+    end_ns = time.monotonic_ns()
+    # The thread may have waited for the interpreter since the last file was gone.
+    return end_ns, held_ns(end_ns)
 
 
 def spawn_kind(error: SpawnFailed) -> str:

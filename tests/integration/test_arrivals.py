@@ -1,6 +1,7 @@
 """The arrival of an answer is stamped when it comes, not when it is read."""
 
 import socket
+import sys
 import time
 
 import pytest
@@ -78,6 +79,46 @@ def test_an_expectation_never_takes_an_earlier_ones_arrival(pair):
             assert ours.recv(1) == b"x"
             read_ns = time.monotonic_ns()
         assert written_ns <= arrival.by(read_ns) <= read_ns
+
+
+def test_the_writing_lies_within_the_bound(pair):
+    """Whoever reads it, and however busy the interpreter is: the bytes were written between the two instants."""
+    ours, theirs = pair
+    clock = ArrivalClock()
+    written = []
+
+    def answer(after_s):
+        native_sleep(after_s)
+        before_ns = time.monotonic_ns()
+        theirs.send(b"x")
+        written.append((before_ns, time.monotonic_ns()))
+
+    widths = []
+    for round_ in range(60):
+        with clock.expecting(ours.fileno()) as arrival:
+            native_thread(answer, (0.001 * (round_ % 5),))
+            if round_ % 2:
+                until = time.monotonic() + 0.01
+                while time.monotonic() < until:
+                    pass
+            assert ours.recv(1) == b"x"
+            read_ns = time.monotonic_ns()
+        while len(written) <= round_:
+            native_sleep(0.001)
+        before_ns, after_ns = written[round_]
+        assert arrival.since(read_ns) <= after_ns
+        assert before_ns <= arrival.by(read_ns) <= read_ns
+        widths.append((arrival.by(read_ns) - arrival.since(read_ns)) / 1e6)
+    sys.stdout.write(f"widths of the bound in ms: {sorted(widths)}\n")
+
+
+def test_bytes_that_were_there_already_have_no_earliest_instant(pair):
+    """Nobody watched for them, so only the one who asked for them can say since when they may have been there."""
+    ours, theirs = pair
+    theirs.send(b"x")
+    with ArrivalClock().expecting(ours.fileno()) as arrival:
+        ours.recv(1)
+        assert arrival.since(time.monotonic_ns()) == 0
 
 
 def test_an_expectation_may_be_given_up(pair):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.columns import DELTA, FLOAT, MAX_ROWS, OFFSET, ColumnError, decode_column, encode_column
+from bench_common.records import BOUND_GRAIN_NS
 
 int64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 
@@ -38,14 +39,15 @@ def test_a_constant_column_takes_no_bytes_per_row():
 
 
 def test_realistic_job_columns_take_at_most_fifteen_bytes_a_job():
-    """Tickets, end stamps and durations of a busy run stay within the goal after gzip level 1."""
+    """Tickets, end stamps, durations and bounds of a busy run stay within the goal after gzip level 1."""
     rng = np.random.default_rng(5)
     rows = 20_000
     ends = np.cumsum(rng.exponential(400_000, rows)).astype(np.int64) + 10**15
     durations = rng.lognormal(16, 0.7, rows).astype(np.int64)
     tickets = np.arange(rows) + rng.integers(-12, 12, rows)
     columns = [(tickets, DELTA), (ends, DELTA), (durations, OFFSET), (rng.integers(0, 4, rows), OFFSET)]
-    packed = b"".join(encode_column(values, mode) for values, mode in columns)
+    bounds = (100_000 + rng.lognormal(11, 1, rows)).astype(np.int64) | BOUND_GRAIN_NS
+    packed = b"".join(encode_column(values, mode) for values, mode in [*columns, (bounds, OFFSET)])
     assert len(zlib.compress(packed, 1)) / rows <= 15
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ProtocolError
-from bench_common.records import JobReport, Outcome
+from bench_common.records import MAX_BOUND_NS, JobReport, Outcome
 from bench_common.spec import Operation
 from bench_worker import job
 from bench_worker.job import Script, Trouble
@@ -37,6 +37,14 @@ def test_a_job_lasts_from_its_first_operation_to_its_last():
     report = JobReport(stamps=[10, 10, 20, 5, 30, 11])
     job.done(report, script("create", "start", "remove"))
     assert (report.start_ns, report.end_ns, report.failed_at) == (10, 41, -1)
+
+
+def test_a_jobs_bound_is_the_largest_of_its_operations():
+    """An end that may be stamped late counts for its job: rounded up, and beyond 4 s cut to what a row holds."""
+    report = JobReport()
+    for bound_ns, known_ns in ((5000, 5119), (7000, 7167), (3000, 7167), (1 << 40, MAX_BOUND_NS)):
+        job.bounded(report, bound_ns)
+        assert report.bound_ns == known_ns
 
 
 def test_a_failed_operation_keeps_its_time_apart():

@@ -52,6 +52,7 @@ def test_the_json_report_has_the_published_shape(path):
     assert {"jobs", "done", "failed", "lost", "aborted", "duration_s", "jobs_per_s"} <= report["totals"].keys()
     entry = report["treatments"][0]
     assert {"treatment", "jobs", "jobs_per_s", "operations", "metrics"} <= entry.keys()
+    assert {"timing_error_p99_s", "timing_error_max_s"} <= entry.keys()
     figures = {"n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p90_s", "p95_s", "p99_s", "max_s"}
     assert figures <= entry["operations"]["start"].keys()
     assert {"unit", "direction", "n", "median", "mean", "stddev", "min", "max"} <= entry["metrics"][
@@ -101,6 +102,8 @@ def test_csv_is_one_tidy_row_for_each_operation_and_metric(path):
         "",
     )
     assert (metric["jobs_done"], metric["jobs_failed"], metric["jobs_warmup"]) == ("2", "1", "1")
+    for row in (start, metric):
+        assert (row["timing_error_p99_s"], row["timing_error_max_s"]) == ("5e-05", "5e-05")
 
 
 def test_a_label_named_like_a_column_is_told_apart(path):
@@ -124,6 +127,7 @@ def test_json_lines_tell_every_job_whole(path):
     assert [failed["operations"][name]["ok"] for name in ("start", "exec", "remove")] == [True, False, True]
     assert lines[5]["metrics"] == {"events_per_second": 505.0}
     assert lines[0]["start_s"] == 1.0
+    assert (lines[0]["end_bound_s"], lines[7]["end_bound_s"]) == (0.00001, 0.00008)
 
 
 def test_a_job_that_never_ran_has_no_times(path):
@@ -131,7 +135,7 @@ def test_a_job_that_never_ran_has_no_times(path):
     builder = StatsBuilder(path, plain_header()).add_jobs({"ticket": ticket_of(5, 2), "outcome": Outcome.LOST})
     (line,) = job_lines(ReportSource(StatsFile(builder.close())))
     assert (line["id"], line["attempt"], line["outcome"]) == (5, 2, "lost")
-    assert (line["start_s"], line["duration_s"], line["operations"]) == (None, None, {})
+    assert (line["start_s"], line["duration_s"], line["end_bound_s"], line["operations"]) == (None, None, None, {})
 
 
 def test_details_before_and_after_their_job_are_joined(path):

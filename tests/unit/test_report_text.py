@@ -48,6 +48,7 @@ engine=docker
 -------------
   jobs   2 done, 1 failed, 0 lost, 0 aborted in 3 trials; 1 of warm-up left out
   rate   6.349 jobs/s over 315.0 ms of trials
+  timing error <= 50.0us p99, 50.0us max
 
   operation n err    min   mean stddev    p50    p95     p99    max slowest
   start     3   0 51.0ms 52.0ms 1.00ms 52.0ms 53.0ms 53.0ms? 53.0ms       6
@@ -62,6 +63,7 @@ engine=native
 -------------
   jobs   3 done, 0 failed, 0 lost, 0 aborted in 3 trials; 1 of warm-up left out
   rate   86.96 jobs/s over 34.5 ms of trials
+  timing error <= 80.0us p99, 80.0us max
 
   operation n err    min   mean stddev    p50    p95     p99    max slowest
   start     3   0 5.15ms 5.25ms  100us 5.25ms 5.35ms 5.35ms? 5.35ms       7
@@ -86,6 +88,8 @@ Notes
 -----
   n counts what was done in jobs that were done. What failed is counted (err);
     failed jobs enter no time.
+  An end is stamped at its latest possible instant: too late by the timing error
+    at most.
   `job` is a whole job that was done, from its start to its end on the worker.
   ? marks a p99 of fewer than 1000 values: a few of them decide it.
   A metric's n counts trials. + means higher is better, - lower is better.
@@ -153,6 +157,16 @@ def extreme_run(path):
     builder.writer.samples(1, "loop", {"busy_share": [1.0], "lag_max_ns": [700 * S]}, {})
     builder.writer.close(footer(status="interrupted", not_started=10**9, warnings=["w" * 200]))
     return path
+
+
+def test_the_timing_error_is_told_with_the_load_of_the_workers(path):
+    """Beside each treatment, where the workers' loops were measured: how busy they were in the whole run."""
+    builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
+    builder.add("host", host(0)).add("host", host(1)).add_jobs({"bound_ns": 400_000})
+    for worker, busy in ((0, 0.1), (1, 0.32)):
+        builder.writer.samples(worker, "loop", {"time_ns": [S], "busy_share": [busy]}, {"busy_share": "share"})
+    text = text_of(builder.close())
+    assert "  timing error <= 400us p99, 400us max; worker loops busy 21.0% of the run\n" in text
 
 
 def test_no_line_is_longer_than_the_page(path):

@@ -35,6 +35,7 @@ def settled(batch, number=0, offset_ns=0):
 def test_what_the_worker_packs_is_what_the_master_reads():
     """Rows, metrics, errors and outputs arrive as they were; what was not tried leaves no operation."""
     failed = JobReport(Outcome.FAILED, 5, 9, [5, 4], 0, error=("start", "engine", "no"))
+    failed.bound_ns = 77
     failed.outputs = [("run", b"a", b"b", 3, False)]
     messages, _ = sent((1, report(1000, metrics={"speed": 2.5})), (2, failed))
     batch = unpack(messages[0], COUNTS, TRIALS)
@@ -42,6 +43,7 @@ def test_what_the_worker_packs_is_what_the_master_reads():
     assert batch.tickets == jobs["ticket"].tolist() == [1, 2]
     assert jobs["outcome"].tolist() == [Outcome.DONE, Outcome.FAILED]
     assert jobs["end_ns"].tolist() == [1100, 9]
+    assert jobs["bound_ns"].tolist() == [0, 77]
     assert operations["ticket"].tolist() == [1, 1, 2]
     assert operations["operation"].tolist() == [0, 1, 0]
     assert operations["duration_ns"].tolist() == [40, 60, 4]

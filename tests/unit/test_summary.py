@@ -90,6 +90,56 @@ def test_without_the_masters_brackets_a_trial_lasts_from_first_start_to_last_end
     assert (entry["busy_s"], entry["jobs_per_s"]) == (3.0, 2 / 3)
 
 
+def bounded(path, bounds_us, operation_us, **fields):
+    """Write jobs with these bounds, and one operation `start` of the given length for each."""
+    builder = one_treatment(path)
+    for ticket, bound_us in enumerate(bounds_us):
+        builder.add_jobs({"ticket": ticket, "end_ns": S, "bound_ns": bound_us * 1000, **fields})
+        builder.add_operations({"ticket": ticket, "duration_ns": operation_us * 1000})
+    return report_of(builder.close())
+
+
+def test_the_timing_error_is_that_of_the_measured_jobs_that_are_done(path):
+    """p99 is not less than the true one, nor more than the largest; warm-up and failed jobs do not count."""
+    builder = one_treatment(path, trials=((0, 0, True), (0, 1, False)))
+    builder.add_jobs(*({"ticket": job, "trial": 1, "bound_ns": 1000 * (job + 1)} for job in range(200)))
+    builder.add_jobs({"ticket": 300, "bound_ns": MS})
+    builder.add_jobs({"ticket": 301, "trial": 1, "bound_ns": MS, "outcome": Outcome.FAILED})
+    (entry,) = report_of(builder.close())["treatments"]
+    assert 198e-6 <= entry["timing_error_p99_s"] <= 198e-6 * (1 + 4 * RELATIVE_ERROR)
+    assert entry["timing_error_max_s"] == 200e-6
+
+
+def test_without_jobs_there_is_no_timing_error(path):
+    """Nothing was stamped, so nothing is said."""
+    report = report_of(one_treatment(path).close())
+    (entry,) = report["treatments"]
+    assert (entry["timing_error_p99_s"], entry["timing_error_max_s"]) == (None, None)
+    assert report["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("bounds_us", "operation_us", "warned"),
+    [
+        ([600] * 5, 6000, False),
+        ([601] * 5, 6000, True),
+        # One job of many may be off by more: it moves no percentile.
+        ([590] * 199 + [90_000], 6000, False),
+        # What there may be in a calm run is no sign of load, however short the operation is.
+        ([450] * 5, 50, False),
+        ([900] * 5, 0, False),
+    ],
+)
+def test_a_timing_error_that_matters_is_warned_of(path, bounds_us, operation_us, warned):
+    """Beyond a tenth of the shortest operation's median the report says so, and what to do."""
+    warnings = bounded(path, bounds_us, operation_us)["warnings"]
+    assert len(warnings) == warned
+    if warned:
+        assert "0.601 ms of 6 ms (10%) in engine=native" in warnings[0]
+        assert "fewer jobs in flight" in warnings[0]
+        assert "more workers" in warnings[0]
+
+
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     values=st.lists(st.integers(0, 2**40), min_size=1, max_size=60),

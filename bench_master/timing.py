@@ -1,0 +1,53 @@
+"""How far the run's own stamps may be off, and whether that matters beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
+from bench_master.table import counted
+
+MOST: Final = 0.1
+"""A timing error beyond this share of the shortest operation's median is warned of."""
+UNAVOIDABLE_S: Final = 500e-6
+"""The interpreter's switch interval in a load process: so much there may be in a calm run, whatever is in flight."""
+
+
+def timing_error(bounds: Histogram) -> dict[str, float | None]:
+    """Return the 99th percentile and the maximum, in seconds, of how much too late jobs' ends may be stamped (ns).
+
+    The percentile is the upper end of its bucket, so that it is not less than the true one.
+    """
+    if bounds.max is None:
+        return {"timing_error_p99_s": None, "timing_error_max_s": None}
+    bucket, _, _ = bounds.locate(nearest_rank(bounds.n, 0.99))
+    return {
+        "timing_error_p99_s": min(bucket_bounds(bucket)[1], bounds.max) / 1e9,
+        "timing_error_max_s": bounds.max / 1e9,
+    }
+
+
+def shortest_median_s(operations: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Return the smallest median of a treatment's operations; one that takes no time at all has nothing to spoil."""
+    medians = [operation["p50_s"] for operation in operations.values() if operation["p50_s"]]
+    return min(medians, default=None)
+
+
+def timing_warnings(treatments: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a warning with advice where stamps are too uncertain for a treatment's shortest operation."""
+    doubtful = []
+    for entry in treatments:
+        error_s, shortest_s = entry["timing_error_p99_s"], shortest_median_s(entry["operations"])
+        if error_s is not None and shortest_s is not None and error_s > max(MOST * shortest_s, UNAVOIDABLE_S):
+            doubtful.append((error_s / shortest_s, error_s, shortest_s, str(entry["title"])))
+    if not doubtful:
+        return []
+    worst, error_s, shortest_s, title = max(doubtful)
+    where = counted(len(doubtful), "treatment")
+    text = (
+        f"the timing error (p99) is more than {MOST:.0%} of the shortest operation's median in {where}, at worst "
+        f"{error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms ({worst:.0%}) in {title}: the workers have too much to "
+        "do at once; keep fewer jobs in flight on each (concurrency), or use more workers"
+    )
+    return [text]

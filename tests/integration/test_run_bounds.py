@@ -1,0 +1,61 @@
+"""The bound of an end holds in a real run: a process's own clock and a witness's say when it really ended."""
+
+import sys
+
+import numpy as np
+import pytest
+from weighing import Weighing, until
+
+from bench_common.records import Outcome
+from bench_common.statsfile import StatsFile
+
+SCRIPT = """
+import os, subprocess, sys, time
+folder, ticket = sys.argv[1], os.environ["WEIGHBRIDGE_TICKET"]
+# Without the job's labels and in a session of its own, so that it outlives the job.
+witness = [sys.executable, "-I", "-S", sys.argv[2], str(os.getpid()), f"{folder}/{ticket}.seen"]
+said = subprocess.Popen(witness, env={}, stdout=subprocess.PIPE, start_new_session=True).stdout
+said.readline()
+time.sleep(int(ticket) % 5 / 100)
+own = os.open(f"{folder}/{ticket}.own", os.O_WRONLY | os.O_CREAT)
+os.write(own, str(time.clock_gettime_ns(time.CLOCK_MONOTONIC)).encode())
+os._exit(0)
+"""
+
+WITNESS = """
+import os, select, sys, time
+watched = os.pidfd_open(int(sys.argv[1]))
+print(flush=True)
+select.select([watched], [], [])
+seen = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+with open(sys.argv[2] + ".part", "w") as out:
+    out.write(str(seen))
+os.rename(sys.argv[2] + ".part", sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("concurrency", [1, 6])
+def test_a_process_ended_within_the_bound_of_its_stamp(tmp_path, concurrency):
+    """It did not end later than stamped, nor earlier than the bound allows, alone and in a crowd."""
+    told = tmp_path / "told"
+    told.mkdir()
+    for name, text in (("script.py", SCRIPT), ("witness.py", WITNESS)):
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-I", "-S", *(str(tmp_path / name) for name in ("script.py", "told", "witness.py"))]
+    job = {"operations": ["run", "wait", "remove"], "container": {"command": command}}
+    with Weighing(tmp_path) as weighing:
+        run = weighing.run(weighing.scenario(iterations=4, concurrency=concurrency, job=job))
+    until(lambda: len(list(told.glob("*.seen"))) == 4 * concurrency, 20, "a witness of every end")
+    rows = np.concatenate(list(StatsFile(run.stats).iter_jobs()))
+    operations = np.concatenate(list(StatsFile(run.stats).iter_operations()))
+    waits = operations[operations["operation"] == 1]
+    waited = dict(zip(waits["ticket"].tolist(), (waits["start_ns"] + waits["duration_ns"]).tolist(), strict=True))
+    assert (len(rows), set(rows["outcome"].tolist())) == (4 * concurrency, {Outcome.DONE})
+    bounds = []
+    for ticket, bound_ns in zip(rows["ticket"].tolist(), rows["bound_ns"].tolist(), strict=True):
+        own_ns, seen_ns = (int((told / f"{ticket}.{name}").read_text()) for name in ("own", "seen"))
+        # The process ended between its own last look at the clock and the moment at which the witness saw it.
+        assert own_ns <= waited[ticket]
+        assert waited[ticket] - bound_ns <= seen_ns
+        bounds.append((bound_ns / 1e6, (seen_ns - waited[ticket]) / 1e6))
+    sys.stdout.write(f"bound, and how much later the witness saw it, in ms: {sorted(bounds)}\n")

@@ -1,0 +1,164 @@
+"""The loop meter: what it calls busy, what idle, and how long a thread may have been kept waiting."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bench_common import loopmeter
+from bench_common.loopmeter import HANDOVER_NS, LoopMeter, LoopReading, Poll
+
+PROGRAM = """
+import time
+import gevent
+from bench_common import loopmeter
+from bench_common.loopmeter import LoopMeter
+
+def work(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+def said(condition, text):
+    if not condition:
+        raise SystemExit(text)
+
+meter = LoopMeter()
+said(loopmeter.last_poll() is None, "a meter that was not started counts as at work")
+meter.start()
+gevent.sleep(0.01)
+"""
+"""Runs in a process of its own, since a hub that other tests have used has greenlets and watchers of theirs."""
+
+
+def in_a_fresh_process(program):
+    command = [sys.executable, "-c", PROGRAM + program]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_work_is_busy_and_lag():
+    """A greenlet that does not let go for 100 ms is 100 ms of lag and not a bit of sleep."""
+    in_a_fresh_process("""
+meter.read()
+work(0.1)
+gevent.sleep(0.001)
+reading = meter.read()
+said(reading.lag_max_ns >= 100_000_000, f"lag {reading.lag_max_ns}")
+said(reading.busy_share > 0, f"busy {reading.busy_share}")
+""")
+
+
+def test_work_of_woken_and_spawned_greenlets_is_not_taken_for_sleep():
+    """The loop runs them between its own watchers; their time is busy all the same."""
+    in_a_fresh_process("""
+meter.read()
+begun = time.monotonic_ns()
+gevent.spawn(work, 0.1)
+gevent.spawn(work, 0.1)
+gevent.sleep(0.001)
+gevent.sleep(0.001)
+span = time.monotonic_ns() - begun
+reading = meter.read()
+said(reading.lag_max_ns >= 200_000_000, f"lag {reading.lag_max_ns}")
+said(reading.busy_share * span >= 190_000_000, f"busy {reading.busy_share} of {span}")
+""")
+
+
+def test_sleep_is_idle():
+    """A loop with nothing to do has slept at least so long as it was told to, however slow the machine."""
+    in_a_fresh_process("""
+meter.read()
+begun = time.monotonic_ns()
+gevent.sleep(0.2)
+reading = meter.read()
+span = time.monotonic_ns() - begun
+said((1 - reading.busy_share) * span >= 150_000_000 or span > 400_000_000, f"busy {reading.busy_share} of {span}")
+""")
+
+
+def test_a_native_thread_sees_whether_the_loop_is_busy():
+    """While greenlets run, the stretch has a beginning before now; while the loop polls there is none."""
+    in_a_fresh_process("""
+from gevent.monkey import get_original
+seen = []
+native_sleep = get_original("time", "sleep")
+
+def look():
+    native_sleep(0.1)
+    seen.append((meter.busy_since_ns, time.monotonic_ns()))
+
+start = get_original("_thread", "start_new_thread")
+start(look, ())
+while not seen:
+    gevent.sleep(0.5)
+said(seen == [(0, seen[0][1])], f"polling, and busy since {seen}")
+seen.clear()
+gevent.sleep(0.001)
+begun = time.monotonic_ns()
+start(look, ())
+while not seen:
+    work(0.01)
+since, at = seen[0]
+said(0 < since <= begun < at, f"busy since {since}, begun {begun}, seen {at}")
+said(meter.held_ns(at) >= at - begun, "a thread was not held up by a busy loop")
+""")
+
+
+def test_a_meter_that_was_stopped_says_nothing():
+    """After `stop` the process has no meter, and a bound rests on the switch interval alone."""
+    in_a_fresh_process("""
+said(loopmeter.last_poll() is not None, "no meter at work")
+meter.stop()
+said(loopmeter.last_poll() is None, "still at work")
+said(loopmeter.held_ns(1) == loopmeter.switch_interval_ns(), "not the switch interval")
+""")
+
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def meter(monkeypatch):
+    """A meter on a clock that the test sets."""
+    monkeypatch.setattr(loopmeter, "switch_interval_ns", lambda: MS // 2)
+    now = [0]
+    monkeypatch.setattr(loopmeter.time, "monotonic_ns", lambda: now[0])
+    made = LoopMeter()
+
+    def advance(**instants):
+        for what, now[0] in instants.items():
+            (made._before_poll if what.startswith("polls") else made._after_poll)()
+        return made
+
+    return advance
+
+
+def test_a_reading_is_of_the_interval_since_the_last(meter, monkeypatch):
+    """Busy share and lag are those of the interval; a stretch that is under way counts as lag."""
+    measured = meter(polls=2 * MS, wakes=8 * MS)
+    monkeypatch.setattr(loopmeter.time, "monotonic_ns", lambda: 10 * MS)
+    assert measured.read() == LoopReading(10 * MS, 0.4, 2 * MS)
+    monkeypatch.setattr(loopmeter.time, "monotonic_ns", lambda: 14 * MS)
+    assert measured.read() == LoopReading(14 * MS, 1.0, 6 * MS)
+
+
+def test_a_thread_may_have_waited_for_the_stretch_that_is_under_way(meter):
+    """As long as the loop has been awake, and no longer, if it had slept before."""
+    measured = meter(polls=2 * MS, wakes=8 * MS)
+    assert measured.held_ns(11 * MS) == 3 * MS
+    assert measured.last_poll() == Poll(2 * MS, 8 * MS, 0)
+
+
+def test_a_thread_that_gets_the_interpreter_as_the_loop_lets_go_has_waited_too(meter):
+    """Just after the stretch the whole of it counts; when the loop has long been asleep nothing does."""
+    measured = meter(polls=2 * MS, wakes=8 * MS, polls_again=12 * MS)
+    assert measured.busy_since_ns == 0
+    assert measured.held_ns(12 * MS + HANDOVER_NS) == 4 * MS + HANDOVER_NS
+    assert measured.held_ns(12 * MS + HANDOVER_NS + 1) == 0
+
+
+def test_a_loop_that_does_not_rest_holds_a_thread_for_a_switch_interval(meter):
+    """Polls that return at once need not let a thread in: it waits for more than the last stretch."""
+    measured = meter(polls=2 * MS, wakes=8 * MS, polls_2=9 * MS, wakes_2=9 * MS + 1000)
+    assert measured.held_ns(9 * MS + 2000) == MS // 2
