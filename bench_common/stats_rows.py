@@ -134,11 +134,14 @@ def _columns(body: Body, expected: Mapping[str, int] | None) -> dict[str, Column
 
 
 def _filled(dtype: np.dtype[np.void], columns: Mapping[str, Column]) -> Rows:
-    rows = np.zeros(len(columns["ticket"]), dtype=dtype)
-    for name, column in columns.items():
-        rows[name] = column.view(np.uint64) if dtype[name].kind == "u" and dtype[name].itemsize == 8 else column  # noqa: PLR2004
-        if dtype[name].itemsize < column.itemsize and not np.array_equal(rows[name], column):
-            raise ColumnError(f"column {name} holds a value that does not fit {dtype[name]}")
+    rows = np.empty(len(columns["ticket"]), dtype=dtype)
+    for name in dtype.names or ():
+        column, kind = columns[name], dtype[name]
+        if kind.itemsize < column.itemsize and len(column):
+            limits = np.iinfo(kind)
+            if column.min() < limits.min or column.max() > limits.max:
+                raise ColumnError(f"column {name} holds a value that does not fit {kind}")
+        rows[name] = column.view(np.uint64) if kind == np.uint64 else column
     return rows
 
 
