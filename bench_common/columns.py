@@ -13,7 +13,7 @@ the base is 0 and the eight planes are those of little-endian IEEE doubles.
 from __future__ import annotations
 
 import struct
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ MAX_ROWS: Final = 65_536
 
 _HEAD: Final = struct.Struct("<BBq")
 _WORD: Final = 8
+_HALF: Final = 4
 
 Column: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
@@ -76,12 +77,30 @@ def decode_column(data: bytes, rows: int) -> Column:
         raise ColumnError(f"unknown column: mode {mode}, {planes} planes, base {base}")
     if len(data) != _HEAD.size + planes * rows:
         raise ColumnError(f"{planes} planes of {rows} rows are {planes * rows} bytes, not {len(data) - _HEAD.size}")
-    matrix = np.zeros((rows, _WORD), dtype=np.uint8)
-    matrix[:, :planes] = np.frombuffer(data, np.uint8, offset=_HEAD.size).reshape(planes, rows).T
-    codes = matrix.view("<u8").reshape(rows).astype(np.uint64)
+    shuffled = np.frombuffer(data, np.uint8, offset=_HEAD.size).reshape(planes, rows)
+    # Half the width where the codes fit it is half the time.
+    codes = _gathered(shuffled, np.dtype(np.uint32) if planes <= _HALF else np.dtype(np.uint64))
     if mode == FLOAT:
         return codes.view(np.float64)
     if mode == OFFSET:
-        return (codes + np.array(base, dtype=np.int64).view(np.uint64)).view(np.int64)
-    steps = (codes >> np.uint64(1)).view(np.int64) ^ -(codes & np.uint64(1)).view(np.int64)
-    return np.cumsum(steps) + np.int64(base)
+        words = codes.astype(np.uint64, copy=False)
+        words += np.array(base, dtype=np.int64).view(np.uint64)
+        return words.view(np.int64)
+    signs = codes & codes.dtype.type(1)
+    codes >>= codes.dtype.type(1)
+    codes ^= np.negative(signs, out=signs)
+    values = np.cumsum(codes.view(f"i{codes.itemsize}"), dtype=np.int64)
+    values += np.int64(base)
+    return values
+
+
+def _gathered(shuffled: npt.NDArray[np.uint8], word: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the codes, one `word` each, whose bytes are in the planes, the lowest first."""
+    planes, rows = shuffled.shape
+    if not planes:
+        return np.zeros(rows, dtype=word)
+    codes: npt.NDArray[Any] = shuffled[-1].astype(word)
+    for plane in shuffled[-2::-1]:
+        codes <<= word.type(_WORD)
+        codes |= plane
+    return codes

@@ -8,18 +8,19 @@ from typing import Any, Final
 from bench_common.columns import MAX_ROWS
 from bench_common.records import ErrorRecord, MetricRecord, OutputRecord, join_rows
 from bench_common.stats_frame import pack_payload
-from bench_common.stats_rows import Rows, Samples, pack_jobs, pack_operations, pack_records, pack_samples
+from bench_common.stats_rows import Rows, Samples, belong, pack_jobs, pack_operations, pack_records, pack_samples
 
 MAX_RECORDS: Final = 4096
 _BULK_BYTES: Final = 4 << 20
-_ROW_KINDS: Final = {"jobs": pack_jobs, "operations": pack_operations}
+_ROW_KINDS: Final = ("jobs", "operations")
 
 
 class Batches:
     """Turns buffered items into block payloads, one flush long.
 
     Rows of a kind are gathered over everything but a block put for itself (header, host, footer ...), which keeps
-    its place. Events wait until the rows before them are out: an event in the file vouches for them.
+    its place. Jobs of one operation each take their operations along in their block, which halves their bytes.
+    Events wait until the rows before them are out: an event in the file vouches for them.
     """
 
     def __init__(self) -> None:
@@ -32,10 +33,11 @@ class Batches:
     def add(self, kind: str, item: Any) -> Iterator[bytes]:
         """Take one buffered item; yield the payloads that are due."""
         if kind in _ROW_KINDS:
-            self._rows[kind].append(item)
-            self._held[kind] += len(item)
+            # Not before there is more: the operations of the last jobs come behind them.
             if self._held[kind] >= MAX_ROWS:
                 yield from self._row_blocks(kind, whole=True)
+            self._rows[kind].append(item)
+            self._held[kind] += len(item)
         elif kind == "samples":
             yield from _sample_blocks(item)
         elif kind == "event":
@@ -57,15 +59,33 @@ class Batches:
 
     def _row_blocks(self, kind: str, *, whole: bool) -> Iterator[bytes]:
         """Yield blocks of `MAX_ROWS` rows; hold back what does not fill one when only `whole` ones are wanted."""
+        while self._held[kind] >= (MAX_ROWS if whole else 1):
+            rows = self._first(kind, MAX_ROWS)
+            body = pack_jobs(rows, self._only_operations(rows)) if kind == "jobs" else pack_operations(rows)
+            self._drop(kind, len(rows))
+            yield pack_payload(kind, body)
+
+    def _only_operations(self, jobs: Rows) -> Rows | None:
+        """Take the operations of these jobs, if there is one for each and they come next; else none."""
+        if self._held["operations"] < len(jobs):
+            return None
+        rows = self._first("operations", len(jobs))
+        if not belong(rows, jobs):
+            return None
+        self._drop("operations", len(rows))
+        return rows
+
+    def _first(self, kind: str, count: int) -> Rows:
+        """Return up to `count` of the rows that are held, of which there must be some."""
         held = self._rows[kind]
-        if not held:
-            return
-        rows = held[0] if len(held) == 1 else join_rows(held)
-        end = len(rows) - len(rows) % MAX_ROWS if whole else len(rows)
-        self._rows[kind] = [rows[end:]] if end < len(rows) else []
-        self._held[kind] = len(rows) - end
-        for first in range(0, end, MAX_ROWS):
-            yield pack_payload(kind, _ROW_KINDS[kind](rows[first : min(first + MAX_ROWS, end)]))
+        if len(held) > 1:
+            held[:] = [join_rows(held)]
+        return held[0][:count]
+
+    def _drop(self, kind: str, count: int) -> None:
+        (rows,) = self._rows[kind]
+        self._held[kind] -= count
+        self._rows[kind] = [rows[count:]] if self._held[kind] else []
 
     def _add_records(self, kind: str, records: list[Any]) -> Iterator[bytes]:
         for record in records:

@@ -6,7 +6,7 @@ would not have written. `docs/stats-file.rst` describes the same for people.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Final, TypeVar
 
@@ -42,6 +42,8 @@ _OPERATION_COLUMNS: Final = {
     "duration_ns": OFFSET,
 }
 
+_ONLY_COLUMNS: Final = {"operation": OFFSET, "ok": OFFSET, "delay_ns": OFFSET, "rest_ns": OFFSET}
+"""Of a job's only operation: how long after the job it began, and how long before it it ended. Nearly always 0."""
 
 _RECORD_TYPES: Final[Mapping[type, tuple[type, ...]]] = {
     MetricRecord: (int, int, int, str, float),
@@ -60,11 +62,24 @@ class Samples:
     units: Mapping[str, str]
 
 
-def pack_jobs(rows: Rows) -> Body:
-    """Return the body of a ``jobs`` block of `JOB_ROW` rows."""
+def pack_jobs(rows: Rows, only: Rows | None = None) -> Body:
+    """Return the body of a ``jobs`` block of `JOB_ROW` rows and of the `only` operation of each, if they `belong`."""
     duration = rows["end_ns"] - rows["start_ns"]
     arrays = {name: duration if name == "duration_ns" else rows[name] for name in _JOB_COLUMNS}
-    return _packed(len(rows), arrays, _JOB_COLUMNS)
+    body = _packed(len(rows), arrays, _JOB_COLUMNS)
+    if only is not None:
+        delay = only["start_ns"] - rows["start_ns"]
+        rest = duration - delay - only["duration_ns"]
+        arrays = {"operation": only["operation"], "ok": only["ok"], "delay_ns": delay, "rest_ns": rest}
+        body["operations"] = _packed(len(only), arrays, _ONLY_COLUMNS)["columns"]
+    return body
+
+
+def belong(operations: Rows, jobs: Rows) -> bool:
+    """Say whether there is one operation for each job, in the jobs' own order."""
+    return len(operations) == len(jobs) and all(
+        np.array_equal(operations[name], jobs[name]) for name in ("ticket", "treatment", "trial")
+    )
 
 
 def pack_operations(rows: Rows) -> Body:
@@ -101,23 +116,39 @@ def pack_records(records: Sequence[Record]) -> Body:
     return {"rows": rows}
 
 
-def unpack(kind: str, body: Body) -> Any:
-    """Return the rows of a block: a `JOB_ROW` or `OPERATION_ROW` array, `Samples`, or a list of records.
+def unpack(kind: str, body: Body, kinds: Collection[str] | None = None) -> list[tuple[str, Any]]:
+    """Return what a block holds of the wanted `kinds` (None: of all), as kinds and rows.
 
-    A kind without rows (header, event ..., or one of a later minor version) gives its body unchanged.
+    The rows are a `JOB_ROW` or `OPERATION_ROW` array, `Samples`, or a list of records. A ``jobs`` block may hold the
+    jobs' operations as well. A kind without rows (header, event ..., or one of a later minor version) gives its body.
     """
+    if kind == "jobs":
+        return [(name, rows) for name, rows in _unpack_jobs(body, kinds) if kinds is None or name in kinds]
+    if kinds is not None and kind not in kinds:
+        return []
     unpacker = _UNPACKERS.get(kind)
-    return unpacker(body) if unpacker else body
+    return [(kind, unpacker(body) if unpacker else body)]
 
 
-def _unpack_jobs(body: Body) -> Rows:
+def _unpack_jobs(body: Body, kinds: Collection[str] | None) -> Iterator[tuple[str, Rows]]:
+    single = "operations" in body
+    if kinds is not None and "jobs" not in kinds and not (single and "operations" in kinds):
+        return
     columns = _columns(body, _JOB_COLUMNS)
-    # Wrapping on purpose: the difference was taken in the same arithmetic.
-    columns["start_ns"] = columns["end_ns"] - columns.pop("duration_ns")
+    duration = columns.pop("duration_ns")
+    # Wrapping on purpose, here and below: the differences were taken in the same arithmetic.
+    columns["start_ns"] = columns["end_ns"] - duration
     rows = _filled(JOB_ROW, columns)
     if len(rows) and rows["outcome"].max() > max(Outcome):
         raise ColumnError(f"outcome {rows['outcome'].max()}: 0 to {int(max(Outcome))} expected")
-    return rows
+    yield "jobs", rows
+    if single and (kinds is None or "operations" in kinds):
+        only = _columns({"rows": len(rows), "columns": body["operations"]}, _ONLY_COLUMNS)
+        delay = only.pop("delay_ns")
+        only["start_ns"] = columns["start_ns"] + delay
+        only["duration_ns"] = duration - delay - only.pop("rest_ns")
+        shared = {name: columns[name] for name in ("ticket", "treatment", "trial")}
+        yield "operations", _filled(OPERATION_ROW, shared | only)
 
 
 def _unpack_operations(body: Body) -> Rows:
@@ -135,11 +166,14 @@ def _columns(body: Body, expected: Mapping[str, int] | None) -> dict[str, Column
 
 
 def _filled(dtype: np.dtype[np.void], columns: Mapping[str, Column]) -> Rows:
-    rows = np.zeros(len(columns["ticket"]), dtype=dtype)
-    for name, column in columns.items():
-        rows[name] = column.view(np.uint64) if dtype[name].kind == "u" and dtype[name].itemsize == 8 else column  # noqa: PLR2004
-        if dtype[name].itemsize < column.itemsize and not np.array_equal(rows[name], column):
-            raise ColumnError(f"column {name} holds a value that does not fit {dtype[name]}")
+    rows = np.empty(len(columns["ticket"]), dtype=dtype)
+    for name in dtype.names or ():
+        column, kind = columns[name], dtype[name]
+        if kind.itemsize < column.itemsize and len(column):
+            limits = np.iinfo(kind)
+            if column.min() < limits.min or column.max() > limits.max:
+                raise ColumnError(f"column {name} holds a value that does not fit {kind}")
+        rows[name] = column.view(np.uint64) if kind == np.uint64 else column
     return rows
 
 
@@ -171,7 +205,6 @@ def _field(body: Body, name: str, expected: type) -> Any:
 
 
 _UNPACKERS: Final[Mapping[str, Callable[[Body], Any]]] = {
-    "jobs": _unpack_jobs,
     "operations": _unpack_operations,
     "samples": _unpack_samples,
     "metrics": _records(MetricRecord),

@@ -75,14 +75,11 @@ class StatsFile:
                     pair = reader.read()
                     if pair is None:
                         break
-                    kind, body = pair
-                    if kinds is not None and kind not in kinds:
-                        continue
-                    block = Block(kind, unpack(kind, body))
+                    found = [Block(kind, body) for kind, body in unpack(*pair, kinds)]
                 except (OSError, ValueError) as error:
                     self._stop(start, error)
                     return
-                yield block
+                yield from found
 
     def iter_jobs(self) -> Iterator[Rows]:
         """Yield `JOB_ROW` arrays of at most 65,536 rows."""

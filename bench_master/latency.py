@@ -63,22 +63,32 @@ class Series:
         return None if self.slowest_ticket is None else job_id_of(self.slowest_ticket)
 
 
-def groups(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-    """Yield each distinct key and the positions where it stands, in order."""
+def selected(rows: Rows, keep: npt.NDArray[np.bool_]) -> Rows:
+    """Return the rows to keep; where that is every one, themselves and no copy."""
+    return rows if keep.all() else rows[keep]
+
+
+def groups(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.intp] | slice]]:
+    """Yield each distinct key, in order, and where it stands: everywhere as a slice, else the positions in order."""
     if not len(keys):
         return
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    edges = np.flatnonzero(np.diff(ordered)) + 1
+    low, high = int(keys.min()), int(keys.max())
+    if low == high:
+        yield low, slice(None)
+        return
+    # Of 16 bits the order is found by counting, in a quarter of the time.
+    order = np.argsort((keys - low).astype(np.uint16) if high - low < 1 << 16 else keys, kind="stable")
+    edges = np.flatnonzero(np.diff(keys[order])) + 1
     for positions in np.split(order, edges):
         yield int(keys[positions[0]]), positions
 
 
 def grouped_rows(rows: Rows, column: str) -> Iterator[tuple[int, int, Rows]]:
     """Yield (treatment, value of `column`, rows) for each pair that occurs."""
-    keys = rows["treatment"].astype(np.int64) << 16 | rows[column].astype(np.int64)
-    for key, positions in groups(keys):
-        yield key >> 16, key & 0xFFFF, rows[positions]
+    width = int(rows[column].max()) + 1 if len(rows) else 1
+    keys = rows["treatment"].astype(np.int64) * width + rows[column]
+    for key, where in groups(keys):
+        yield *divmod(key, width), rows[where]
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from bench_common.records import (
 )
 from bench_common.stats_rows import Rows
 from bench_common.statsfile import Block
-from bench_master.latency import Key, Series, grouped_rows
+from bench_master.latency import Key, Series, grouped_rows, groups, selected
 from bench_master.load import Load
 
 JOB: Final = "job"
@@ -107,8 +107,8 @@ class Ledger:
             case "operations":
                 for key, rows in self.measured_operations(block.body):
                     series = self.series.setdefault(key, Series())
-                    done = rows["ok"] == OPERATION_DONE
-                    series.add(rows["duration_ns"][done], rows["ticket"][done])
+                    done = selected(rows, rows["ok"] == OPERATION_DONE)
+                    series.add(done["duration_ns"], done["ticket"])
                     series.errors += int((rows["ok"] == OPERATION_FAILED).sum())
             case "errors":
                 for record in block.body:
@@ -132,7 +132,7 @@ class Ledger:
         if self._warmup.any():
             trial = np.minimum(rows["trial"], len(self._warmup) - 1)
             keep &= ~(self._warmup[trial] & (rows["trial"] < len(self._warmup)))
-        return rows if keep.all() else rows[keep]
+        return selected(rows, keep)
 
     def measured_jobs(self, rows: Rows) -> Iterator[tuple[Key, Rows]]:
         """Yield the jobs that are done, of measured trials, by treatment."""
@@ -150,33 +150,36 @@ class Ledger:
         if not len(rows):
             return
         self.strangers += int((rows["treatment"] >= len(self.treatments)).sum())
-        ran = rows[rows["outcome"] <= Outcome.FAILED]
+        ran = selected(rows, rows["outcome"] <= Outcome.FAILED)
         if len(ran):
             first, last = int(ran["start_ns"].min()), int(ran["end_ns"].max())
             self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
             self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
-        for outcome, count in zip(Outcome, np.bincount(rows["outcome"], minlength=len(Outcome)), strict=True):
-            self.all_outcomes[outcome.name.lower()] += int(count)
-        for treatment, outcome_code, group in grouped_rows(rows, "outcome"):
+        for treatment, code, group in grouped_rows(rows, "outcome"):
+            outcome = Outcome(code)
+            self.all_outcomes[outcome.name.lower()] += len(group)
             if treatment < len(self.treatments):
-                self._add_outcomes(treatment, Outcome(outcome_code), group)
-        for key, group in self.measured_jobs(rows):
-            self.series[key].add(group["end_ns"] - group["start_ns"], group["ticket"])
-            self.bounds[key[0]].record(group["bound_ns"])
+                self._add_outcomes(treatment, outcome, group)
 
     def _add_outcomes(self, treatment: int, outcome: Outcome, rows: Rows) -> None:
         measured = self._measured(rows)
         counts = self.outcomes[treatment]
         counts["warmup"] += len(rows) - len(measured)
         counts[outcome.name.lower()] += len(measured)
-        if outcome == Outcome.FAILED:
+        if outcome == Outcome.DONE:
+            self.series[treatment, JOB].add(measured["end_ns"] - measured["start_ns"], measured["ticket"])
+            self.bounds[treatment].record(measured["bound_ns"])
+        elif outcome == Outcome.FAILED:
             self.series[treatment, JOB].errors += len(measured)
         if outcome != Outcome.DONE and self.treatments[treatment].get("metrics"):
             self._unsuccessful.append(rows["ticket"].copy())
         if outcome <= Outcome.FAILED:
-            known = measured[measured["trial"] < len(self._trials)]
-            np.minimum.at(self._starts, known["trial"], known["start_ns"])
-            np.maximum.at(self._ends, known["trial"], known["end_ns"])
+            self._stretch_trials(selected(measured, measured["trial"] < len(self._trials)))
+
+    def _stretch_trials(self, rows: Rows) -> None:
+        for trial, where in groups(rows["trial"]):
+            self._starts[trial] = min(self._starts[trial], rows["start_ns"][where].min())
+            self._ends[trial] = max(self._ends[trial], rows["end_ns"][where].max())
 
     def add_metrics(self, records: Sequence[MetricRecord]) -> None:
         """Enter metrics, once every job is known: those of jobs that are not done, or of warm-up, are left out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -13,8 +13,13 @@ from bench_common.records import ErrorRecord, MetricRecord
 from bench_common.stats_rows import Rows
 from bench_common.statsfile import Block
 
+SLICE_ROWS: Final = 8192
+"""Jobs that leave the window at a time: as Python objects they take ten times the memory of rows."""
+
 GENERATIONS: Final = 2
 """How many times a full window may pass by a detail without its job before the detail is given up."""
+
+_Record: TypeAlias = MetricRecord | ErrorRecord
 
 
 @dataclass(slots=True)
@@ -36,7 +41,7 @@ class JobWindow:
         self._jobs: deque[Rows] = deque()
         self._held = 0
         self._operations: list[tuple[int, Rows]] = []
-        self._records: list[tuple[int, MetricRecord | ErrorRecord]] = []
+        self._records: list[tuple[int, _Record]] = []
         self._generation = 0
 
     def add(self, block: Block) -> Iterator[tuple[Rows, dict[int, Details]]]:
@@ -45,7 +50,7 @@ class JobWindow:
             self._jobs.append(block.body)
             self._held += len(block.body)
             while self._held > self._limit and len(self._jobs) > 1:
-                yield self._leave()
+                yield from self._leave()
         elif block.kind == "operations":
             self._operations.append((self._generation, block.body))
         else:
@@ -54,14 +59,24 @@ class JobWindow:
     def drain(self) -> Iterator[tuple[Rows, dict[int, Details]]]:
         """Yield the jobs that are left."""
         while self._jobs:
-            yield self._leave()
+            yield from self._leave()
         self._generation += GENERATIONS + 1
 
-    def _leave(self) -> tuple[Rows, dict[int, Details]]:
+    def _leave(self) -> Iterator[tuple[Rows, dict[int, Details]]]:
         rows = self._jobs.popleft()
         self._held -= len(rows)
         self._generation += 1
-        return rows, self._claim(rows["ticket"])
+        operations, records = self._claim(rows["ticket"])
+        for first in range(0, len(rows), SLICE_ROWS):
+            part = rows[first : first + SLICE_ROWS]
+            found: dict[int, Details] = {}
+            for theirs in operations:
+                _enter_operations(found, theirs[np.isin(theirs["ticket"], part["ticket"])])
+            if records:
+                for ticket in part["ticket"].tolist():
+                    for record in records.get(ticket, ()):
+                        _enter_record(found, record)
+            yield part, found
 
     def expelled(self) -> dict[int, Details]:
         """Return, and forget, the details that have waited too long for their job."""
@@ -77,24 +92,28 @@ class JobWindow:
         self._records = [entry for entry in self._records if entry[0] >= limit]
         return found
 
-    def _claim(self, tickets: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> dict[int, Details]:
-        found: dict[int, Details] = {}
+    def _claim(
+        self, tickets: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    ) -> tuple[list[Rows], dict[int, list[_Record]]]:
+        """Take out the operations, and the records by ticket, that belong to these jobs."""
+        operations = []
         left = []
         for generation, rows in self._operations:
             mine = np.isin(rows["ticket"], tickets)
-            _enter_operations(found, rows[mine])
+            operations.append(rows[mine])
             if not mine.all():
                 left.append((generation, rows[~mine]))
         self._operations = left
         wanted = set(tickets.tolist()) if self._records else set()
+        records: dict[int, list[_Record]] = {}
         others = []
         for generation, record in self._records:
             if record.ticket in wanted:
-                _enter_record(found, record)
+                records.setdefault(record.ticket, []).append(record)
             else:
                 others.append((generation, record))
         self._records = others
-        return found
+        return operations, records
 
 
 def _enter_operations(found: dict[int, Details], rows: Rows) -> None:
@@ -102,7 +121,7 @@ def _enter_operations(found: dict[int, Details], rows: Rows) -> None:
         found.setdefault(ticket, Details(treatment, trial)).operations.append(tuple(operation))
 
 
-def _enter_record(found: dict[int, Details], record: MetricRecord | ErrorRecord) -> None:
+def _enter_record(found: dict[int, Details], record: _Record) -> None:
     details = found.setdefault(record.ticket, Details(record.treatment, record.trial))
     if isinstance(record, MetricRecord):
         details.metrics[record.name] = record.value

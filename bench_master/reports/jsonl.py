@@ -29,9 +29,18 @@ class JsonLinesReport:
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the lines; instants are seconds since the run began."""
-        out.writelines(
-            json.dumps(finite(line), ensure_ascii=False, allow_nan=False) + "\n" for line in job_lines(source)
-        )
+        out.writelines(_text(line) + "\n" for line in job_lines(source))
+
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def _text(line: dict[str, Any]) -> str:
+    try:
+        return _encode(line)
+    except (TypeError, ValueError):
+        # It holds what JSON has no word for; to look for that in every line would take twice the time of the report.
+        return _encode(finite(line))
 
 
 def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,18 @@ def test_integers_come_back_exactly(values, mode):
     assert decode_column(encode_column(column, mode), len(values)).tolist() == values
 
 
+@given(st.integers(0, 64), st.data())
+def test_a_column_of_any_width_comes_back(bits, data):
+    """Codes of any number of planes, also those just below and above half a word, give back each value."""
+    base, spread = data.draw(int64), st.integers(-(2**bits) // 2, 2**bits // 2)
+    steps = [data.draw(spread) for _ in range(data.draw(st.integers(0, 9)))]
+    for values in ([base + step for step in steps], [base + sum(steps[:end]) for end in range(len(steps))]):
+        wrapped = [(value + 2**63) % 2**64 - 2**63 for value in values]
+        for mode in (OFFSET, DELTA):
+            data_of = encode_column(np.array(wrapped, dtype=np.int64), mode)
+            assert decode_column(data_of, len(wrapped)).tolist() == wrapped
+
+
 @given(st.lists(st.floats(), max_size=50))
 def test_doubles_come_back_bit_for_bit(values):
     """Doubles keep their bits, so that NaN and -0.0 survive."""

@@ -151,6 +151,24 @@ def test_details_before_and_after_their_job_are_joined(path):
     assert list(second["operations"]) == ["start"]
 
 
+def test_a_block_leaves_the_window_in_slices(path, monkeypatch):
+    """However few jobs leave at a time, each has its own operations, metrics and error, and all lines are there."""
+    lifecycle_run(path)
+    whole = list(job_lines(ReportSource(StatsFile(path))))
+    monkeypatch.setattr("bench_master.reports.job_window.SLICE_ROWS", 3)
+    assert list(job_lines(ReportSource(StatsFile(path)))) == whole
+    assert [len(line["operations"]) for line in whole] == [3] * 8
+
+
+def test_a_metric_that_is_no_number_is_null_in_its_line_only(path):
+    """NaN, which JSON has no word for, becomes null; the job beside it keeps its figure."""
+    builder = StatsBuilder(path, plain_header()).add_jobs({"ticket": 1}, {"ticket": 2})
+    builder.writer.metrics([MetricRecord(1, 0, 0, "speed", float("nan")), MetricRecord(2, 0, 0, "speed", 2.5)])
+    out = io.StringIO()
+    write_report(builder.close(), out, format="jsonl")
+    assert [json.loads(line)["metrics"]["speed"] for line in out.getvalue().splitlines()] == [None, 2.5]
+
+
 def test_a_detail_too_far_from_its_job_gets_a_line_of_its_own(path):
     """Beyond the window nothing is lost: the detail comes by itself, marked late, and memory stays bounded."""
     builder = StatsBuilder(path, plain_header())

@@ -13,7 +13,7 @@ from bench_common.errors import StatsFileError, UsageError
 from bench_common.histogram import RELATIVE_ERROR, nearest_rank
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.statsfile import StatsFile
-from bench_master.latency import Percentiles, Series
+from bench_master.latency import Percentiles, Series, grouped_rows, groups
 from bench_master.summary import percentile_name, summarise
 
 
@@ -399,3 +399,29 @@ def test_a_header_alone_is_a_report(path):
     report = report_of(one_treatment(path).close())
     assert (report["totals"]["jobs"], report["totals"]["jobs_per_s"]) == (0, None)
     assert report["treatments"][0]["operations"]["start"]["p50_s"] is None
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 300, 2**31]) | st.integers(0, 3), max_size=40),
+    st.sampled_from([np.uint32, np.int64]),
+)
+def test_groups_are_the_positions_of_each_key(keys, dtype):
+    """Near or far apart, one key or many: each key comes once, smallest first, with its positions in their order."""
+    array = np.array(keys, dtype=dtype)
+    places = np.arange(len(keys))
+    found = [(key, places[where].tolist()) for key, where in groups(array)]
+    assert found == [(key, [place for place, one in enumerate(keys) if one == key]) for key in sorted(set(keys))]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3) | st.just(2**32 - 1), st.integers(0, 2) | st.just(2**16 - 1)), max_size=30)
+)
+def test_rows_are_grouped_by_treatment_and_column(pairs):
+    """Every row is in the group of its own treatment and operation, whatever their numbers."""
+    rows = operation_rows(
+        *({"treatment": one, "operation": other, "ticket": k} for k, (one, other) in enumerate(pairs))
+    )
+    found = {(one, other): group["ticket"].tolist() for one, other, group in grouped_rows(rows, "operation")}
+    assert list(found) == sorted(set(pairs))
+    assert all(pairs[ticket] == key for key, tickets in found.items() for ticket in tickets)
+    assert sum(map(len, found.values())) == len(pairs)
