@@ -101,6 +101,7 @@ _ALL = (
             "lease_s": _number,
             "sampling_s": _number,
             "keep": _flag,
+            "profile": _flag,
         },
     ),
     # What the worker is doing no longer counts: drop the run; `final`: and do not ask again.
@@ -117,6 +118,8 @@ _ALL = (
     MessageType("gone", "worker", "control", {"worker_id": _text(128), "reason": _text(1024)}),
     # Rows of host or loop samples: `columns` name -> list of numbers.
     MessageType("samples", "worker", "control", {"source": _text(32), "columns": _map, "units": _map}, 1 * MIB),
+    # Where the load process spent its time, packed, if the welcome asked for it.
+    MessageType("profile", "worker", "control", {"content": _raw}, 1 * MIB),
     # Remove what the run left on the host; and what came of it.
     MessageType("sweep", "master", "control", {"run_id": _text(64)}),
     MessageType("swept", "worker", "control", {"removed": _whole(), "failed": _list}, 256 * KIB),

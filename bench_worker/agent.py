@@ -38,6 +38,8 @@ SAMPLES_EVERY_S: Final = 2.0
 """How often what was sampled is sent."""
 READY_S: Final = 30.0
 """How long a load process may take to start."""
+PROFILE_S: Final = 5.0
+"""How long a load process may take to hand over its profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Run:
     heard_at: float
     lease: RunLease
     keep: bool
+    profile: bool
 
 
 class Agent:
@@ -240,6 +243,7 @@ class Agent:
             heard_at=monotonic(),
             lease=RunLease(message["run_id"]),
             keep=message["keep"],
+            profile=message["profile"],
         )
         try:
             run.lease.acquire()
@@ -268,6 +272,7 @@ class Agent:
                 "results": self._reachable(message["results"]),
                 "noop": message["noop"],
                 "keep": message["keep"],
+                "profile": message["profile"],
                 "allow_host_mounts": self._options.allow_host_mounts,
                 "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
             }
@@ -324,8 +329,19 @@ class Agent:
 
     def _sweep(self, run: Run) -> None:
         """Remove what the run left on this host. Results that are still on their way are not disturbed."""
+        if run.profile:
+            self._send_profile(run)
         removed, failed = (0, []) if run.keep else _swept(run.run_id)
         self._send("swept", run.epoch, removed=removed, failed=failed[:100])
+
+    def _send_profile(self, run: Run) -> None:
+        """Send where the load process spent its time: before the `swept` with which the run may end."""
+        child = self._child
+        content = child.profile(PROFILE_S) if child is not None else None
+        if content is None:
+            log.warning("the load process gave no profile within %g s", PROFILE_S)
+        elif content and self._run is run:
+            self._send("profile", run.epoch, content=content)
 
     # -- the load process ---------------------------------------------------------------------------------------
 

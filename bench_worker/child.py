@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any, Final
 
 import gevent
+from gevent.event import AsyncResult
 
 from bench_worker.link import Link
 
@@ -35,12 +36,24 @@ class LoadChild:
         self._closed = False
         self._status: int | None = None
         self.ready = False
+        self._profile: AsyncResult[bytes] = AsyncResult()
         self._link = Link(ours, self._received, self._lost)
 
     def start(self, welcome: dict[str, Any]) -> None:
         """Hand it the run."""
         self._heard_at = monotonic()
         self._link.send(start=welcome)
+
+    def profile(self, patience_s: float) -> bytes | None:
+        """Ask it for the packed profile of its run; return None where nothing comes in `patience_s`.
+
+        It is empty where it was too large to be sent.
+        """
+        self._link.send(profile=True)
+        try:
+            return self._profile.get(timeout=patience_s)
+        except gevent.Timeout:
+            return None
 
     def death(self, *, frozen_s: float, ready_s: float) -> str | None:
         """Return how it died, or None while it lives; one that is silent for `frozen_s` counts as dead."""
@@ -76,6 +89,8 @@ class LoadChild:
         self._heard_at = monotonic()
         if message.get("ready"):
             self.ready = True
+        if "profile" in message:
+            self._profile.set(message["profile"])
         self._said(message)
 
     def _lost(self) -> None:

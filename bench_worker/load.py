@@ -24,6 +24,7 @@ from bench_common.errors import ProtocolError
 from bench_common.keys import KeyPair
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message, decode
+from bench_common.profiling import MAX_PACKED, Profiler
 from bench_common.records import ORDER_ROW
 from bench_common.security import secure_client
 from bench_common.spec import Treatment
@@ -60,6 +61,7 @@ class LoadProcess:
         self._acknowledged_at = monotonic()
         self._refused = 0
         self._meter = LoopMeter()
+        self._profiler: Profiler | None = None
         self._link = Link(line, self._told, self._abandoned)
 
     def serve(self) -> int:
@@ -79,8 +81,18 @@ class LoadProcess:
     def _told(self, message: dict[str, Any]) -> None:
         if "start" in message and self._crew is None:
             self._start(message["start"])
+        elif "profile" in message and self._profiler is not None:
+            self._hand_over(self._profiler)
+            self._profiler = None
         elif "end" in message:
             self._over.set()
+
+    def _hand_over(self, profiler: Profiler) -> None:
+        content = profiler.stop().pack()
+        if len(content) > MAX_PACKED:
+            log.warning("the profile of %d bytes is dropped: at most %d can be sent", len(content), MAX_PACKED)
+            content = b""
+        self._link.send(profile=content)
 
     def _abandoned(self) -> None:
         self._orphaned = True
@@ -88,6 +100,9 @@ class LoadProcess:
 
     def _start(self, welcome: dict[str, Any]) -> None:
         self._epoch = welcome["epoch"]
+        if welcome["profile"]:
+            self._profiler = Profiler()
+            self._profiler.start()
         results = self._connect(zmq.PUSH, welcome["results"], welcome)
         self._results = Channel(results)
         self._outbox = Outbox(self._epoch, self._results.send)

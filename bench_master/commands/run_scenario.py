@@ -36,6 +36,7 @@ from bench_master.run.endpoints import Endpoints, Ports
 from bench_master.run.header import build_header, operation_names
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
+from bench_master.run.profiles import Profiles
 from bench_master.run.session import Result, Session, SessionOptions
 from bench_master.run.switchboard import Switchboard
 from bench_master.scenario import Scenario, load_scenario
@@ -126,6 +127,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--keep",
         action="store_true",
         help="leave containers as the jobs left them; cleanup-containers removes them",
+    )
+    out.add_argument(
+        "--profile",
+        action="store_true",
+        help="save where the master and the workers' load processes spend their time, beside the stats file",
     )
 
     net = parser.add_argument_group("network, for workers on other hosts")
@@ -318,6 +324,10 @@ def _run_plan(
             allow_list=allow_list,
         )
         session.board = board
+        if arguments.profile:
+            # Before anybody can ask to be admitted: the welcome says whether there are profiles.
+            session.profiles = Profiles(stats)
+            session.profiles.start()
         board.open()
         try:
             if arguments.workers:
@@ -335,7 +345,10 @@ def _run_plan(
             if policy.expected > arguments.workers and not arguments.quiet:
                 _invite(endpoints, policy.expected - arguments.workers, alone=not arguments.workers)
             _take_signals(session)
-            return session.run()
+            result = session.run()
+            if session.profiles is not None and result.stats is not None:
+                result.profiles = session.profiles.finish()
+            return result
         finally:
             board.close()
 
@@ -370,6 +383,7 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
     if not arguments.quiet:
         sys.stderr.write(f"stats file: {result.stats}\n")
+        sys.stderr.writelines(f"profile: {path}\n" for path in result.profiles)
         if not arguments.no_report:
             sys.stderr.write(f"report again: bench-master report-scenario -s {shlex.quote(str(result.stats))}\n")
     for reason in result.reasons:

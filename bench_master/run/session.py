@@ -26,6 +26,7 @@ from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
 from bench_master.coordinator.machine import Phase
+from bench_master.coordinator.roster import Member
 from bench_master.plan import Plan
 from bench_master.progress.snapshot import Snapshot
 from bench_master.progress.view import View
@@ -34,6 +35,7 @@ from bench_master.run.header import operation_names
 from bench_master.run.hosts import Host, Hosts
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
+from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder
 from bench_master.run.results import unpack
 from bench_master.run.switchboard import Switchboard
@@ -74,6 +76,7 @@ class Result:
     unusable: bool = False
     unwritable: bool = False
     stats: Path | None = None
+    profiles: list[Path] = field(default_factory=list)
 
 
 class Session:
@@ -119,6 +122,7 @@ class Session:
         self._meter = LoopMeter()
         self.board: Switchboard | None = None
         self.locals: LocalWorkers | None = None
+        self.profiles: Profiles | None = None
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -241,7 +245,10 @@ class Session:
             self._handle(ev.Gone(member.worker_id, "its key was revoked", message.epoch))
             self._say(peer, "dismiss", 0, reason="this key was revoked", final=True)
             return
-        host = self._hosts[member.number]
+        self._member_said(member, message, received_ns)
+
+    def _member_said(self, member: Member, message: Message, received_ns: int) -> None:
+        peer, host = member.peer, self._hosts[member.number]
         if message.type == "beat":
             self._beat(peer, member.epoch, host, message, received_ns)
         elif message.type == "gone":
@@ -250,6 +257,10 @@ class Session:
             columns = host.take_samples(message)
             units = {str(name): str(unit) for name, unit in message["units"].items()}
             self._recorder.samples(member.number, message["source"], columns, units)
+        elif message.type == "profile":
+            if self.profiles is None:
+                raise ProtocolError("a profile that was not asked for")
+            self.profiles.came(member.worker_id, message["content"])
         elif message.type == "swept":
             failed = [str(item)[:500] for item in message["failed"][:100]]
             self._handle(ev.Swept(peer, message.epoch, message["removed"], failed))
@@ -378,7 +389,10 @@ class Session:
             lease_s=LEASE_S,
             sampling_s=self._options.sampling_s,
             keep=self._options.keep,
+            profile=self.profiles is not None,
         )
+        if self.profiles is not None:
+            self.profiles.expect(action.worker_id)
 
     def _issue(self, action: act.Issue) -> None:
         tickets = action.tickets

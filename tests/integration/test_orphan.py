@@ -102,6 +102,7 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process):
             "results": f"ipc://{folder}/results",
             "noop": False,
             "keep": False,
+            "profile": False,
             "allow_host_mounts": False,
             "keys": None,
         },
