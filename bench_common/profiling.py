@@ -126,8 +126,8 @@ class Profiler:
     def stop(self) -> Profile:
         """Look no more; return what was seen."""
         signal.setitimer(signal.ITIMER_PROF, 0)
-        # Not its default: a last signal that is still on its way would end the process.
-        signal.signal(signal.SIGPROF, signal.SIG_IGN)
+        # Not the default, which would end the process at a last signal that is still on its way.
+        self._looking = True
         numbers: dict[Call, int] = {}
         places = {key: numbers.setdefault(_call(code), len(numbers)) for key, code in self._seen.items()}
         stacks: dict[tuple[int, ...], int] = {}

@@ -344,6 +344,10 @@ def _run_plan(
             allow_list=allow_list,
         )
         session.board = board
+        if arguments.profile:
+            # Before anybody can ask to be admitted: the welcome says whether there are profiles.
+            session.profiles = Profiles(stats)
+            session.profiles.start()
         board.open()
         try:
             if arguments.workers:
@@ -361,19 +365,12 @@ def _run_plan(
             if policy.expected > arguments.workers and not arguments.quiet:
                 _invite(endpoints, policy.expected - arguments.workers, alone=not arguments.workers)
             _take_signals(session)
-            return _profiled(session, Profiles(stats)) if arguments.profile else session.run()
+            result = session.run()
+            if session.profiles is not None and result.stats is not None:
+                result.profiles = session.profiles.finish()
+            return result
         finally:
             board.close()
-
-
-def _profiled(session: Session, profiles: Profiles) -> Result:
-    """Run the session, and write its profiles if anything was begun."""
-    session.profiles = profiles
-    profiles.start()
-    result = session.run()
-    if result.stats is not None:
-        result.profiles = profiles.finish()
-    return result
 
 
 def _invite(endpoints: Endpoints, count: int, *, alone: bool) -> None:
