@@ -31,7 +31,7 @@ _COUNT: Final = r"(\d{1,18})"
 _RATE: Final = r"(\d{1,15}[.,]\d\d)"
 _SIZE: Final = r"(\d{1,15}(?:[.,]\d{1,15})?)([KMGT]?b)"
 _FACTS: Final = {
-    "mode": r"Doing (?:sequential (?:write \(creation\)|rewrite|read)|random (?:read|write|r/w)) test",
+    "mode": r"Doing (sequential (?:write \(creation\)|rewrite|read)|random (?:read|write|r/w)) test",
     # 0.4 and 0.5
     "performed": rf"Operations performed: +{_COUNT} [Rr]eads?, {_COUNT} [Ww]rites?, {_COUNT} Other = {_COUNT} Total",
     "sizes": rf"Read {_SIZE} +Written {_SIZE} +Total transferred {_SIZE} +\({_SIZE}/sec\)",
@@ -72,6 +72,16 @@ _FACTS_OF: Final = {
 }
 _IN_MIB: Final = {"b": 2.0**-20, "Kb": 2.0**-10, "Mb": 1.0, "Gb": 2.0**10, "Tb": 2.0**20}
 """0.4 and 0.5 scale sizes by 1024 and write Mb for MiB."""
+_NO_READS: Final = ("reads_per_second", "read_mib_per_second")
+_NO_WRITES: Final = ("writes_per_second", "fsyncs_per_second", "written_mib_per_second")
+_IDLE_IN: Final = {
+    "sequential read": _NO_WRITES,
+    "random read": _NO_WRITES,
+    "sequential write (creation)": _NO_READS,
+    "sequential rewrite": _NO_READS,
+    "random write": _NO_READS,
+}
+"""The metrics that are 0 by nature in a test that only reads or only writes."""
 _FIVE_DIGITS: Final = 2e-4
 """How far sizes printed with five digits, and rates made of them, may be from each other; relative."""
 
@@ -150,7 +160,8 @@ class SysbenchFileio(Workload):
         """Return the metrics of one complete run by sysbench 0.4, 0.5, 1.0 or 1.1.
 
         0.4 and 0.5 print counts and sizes, the latter as b, Kb, Mb or Gb by 1024: rates are these over the total
-        time. 1.1 prints neither totals nor fairness, and these metrics are left out.
+        time. 1.1 prints neither totals nor fairness, and these metrics are left out; so are rates that are 0 in any
+        run of the mode, as that of reads where files are only written.
         """
         run, facts = read_run_of_files(text, test="fileio", facts=_FACTS, passing=_PASSING)
         wanted = _FACTS_OF[run.version]
@@ -164,13 +175,24 @@ class SysbenchFileio(Workload):
         if foreign:
             raise ParseError(f"sysbench fileio {run.version} prints no such line", text=facts[foreign[0]][0])
         if isinstance(run, Summary) and run.version in {"0.4", "0.5"}:
-            return _old_rates(run, facts) | summary_values(run)
-        return _rates(run, facts) | summary_values(run)
+            rates = _old_rates(run, facts)
+        else:
+            rates = _rates(run, facts)
+        return _of_mode(rates, facts["mode"]) | summary_values(run)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit and what making the files takes; None where only `events` ends the run."""
         time_s = float(str(params["time"]))
         return time_s + int(str(params["total_size"])) / PREPARE_BYTES_PER_SECOND if time_s else None
+
+
+def _of_mode(rates: dict[str, float], mode: re.Match[str]) -> dict[str, float]:
+    """Return the rates of what the mode does; raise `ParseError` where others are not 0."""
+    idle = _IDLE_IN.get(mode[1], ())
+    for name in idle:
+        if rates[name]:
+            raise ParseError(f"{name} is {rates[name]:g}, which this test does not do", text=mode[0])
+    return {name: value for name, value in rates.items() if name not in idle}
 
 
 def _rates(run: Latencies, facts: Mapping[str, re.Match[str]]) -> dict[str, float]:

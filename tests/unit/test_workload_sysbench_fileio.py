@@ -64,7 +64,7 @@ def test_sizes_of_old_versions_become_mib():
     """0.4 and 0.5 scale by 1024 and write b, Kb, Mb and Gb; rates are over the total time."""
     metrics = parse(sample("fileio-0.4.12-seqrd"))
     assert metrics["read_mib_per_second"] == pytest.approx(8 * 1024 / 49.0325)
-    assert metrics["written_mib_per_second"] == 0
+    assert "written_mib_per_second" not in metrics
     assert metrics["reads_per_second"] == pytest.approx(524288 / 49.0325)
     metrics = parse(sample("fileio-0.5-rndrw-direct"))
     assert metrics["written_mib_per_second"] == pytest.approx(31.312 / 2.6090)
@@ -88,7 +88,27 @@ def test_every_metric_is_declared(name):
     metrics = set(parse(sample(name)))
     assert metrics <= declared
     missing = {name for name in declared - metrics if not re.fullmatch(r"latency_p\d+_ms", name)}
-    assert missing <= ({metric.name for metric in SUMMARY_METRICS} if name == NEW else set())
+    rates = {name for name in missing if name.endswith("per_second")}
+    assert missing - rates <= ({metric.name for metric in SUMMARY_METRICS} if name == NEW else set())
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("fileio-seqrd", {"reads", "read_mib"}),
+        ("fileio-rndrd", {"reads", "read_mib"}),
+        ("fileio-0.4.12-seqrd", {"reads", "read_mib"}),
+        ("fileio-seqwr", {"writes", "written_mib", "fsyncs"}),
+        ("fileio-rndwr", {"writes", "written_mib", "fsyncs"}),
+        (NEW, {"writes", "written_mib", "fsyncs"}),
+        ("fileio-rndrw-direct", {"reads", "read_mib", "writes", "written_mib", "fsyncs"}),
+    ],
+)
+def test_a_rate_that_the_mode_cannot_have_is_no_metric(name, kinds):
+    """Where files are only read, writes are not measured as 0: they are not measured."""
+    assert {metric for metric in parse(sample(name)) if metric.endswith("per_second")} == {
+        f"{kind}_per_second" for kind in kinds
+    }
 
 
 @pytest.mark.parametrize(
@@ -135,6 +155,7 @@ def test_a_fatal_line_is_a_failure(name):
         (NEW, "sysbench 1.1.0-df89d34", "sysbench 1.0.20", "."),
         (NEW, "IOPS=9057.41 88.45 MiB/s (92.75 MB/s)", "IOPS=0.00 0.00 MiB/s (0.00 MB/s)", "no request"),
         (NEW, "4358.00\n\n", "4358.0", "cut off"),
+        ("fileio-rndrd", "writes/s:                     0.00", "writes/s:  7.00", "which this test does not do"),
     ],
 )
 def test_altered_texts_are_refused(name, old, new, reason):
