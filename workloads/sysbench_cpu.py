@@ -49,6 +49,12 @@ class SysbenchCpu(Workload):
         Metric("events_per_second", "1/s", "higher", "events completed a second, all threads together"),
         *SUMMARY_METRICS,
     )
+    tool_names: ClassVar[Mapping[str, str]] = {
+        "num-threads": "threads",
+        "max-time": "time",
+        "max-requests": "events",
+        "tx-rate": "rate",
+    }
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return the one command; raise `UsageError` where parameters ask for what sysbench cannot do."""

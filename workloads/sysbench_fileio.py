@@ -117,6 +117,18 @@ class SysbenchFileio(Workload):
         Metric("written_mib_per_second", "MiB/s", "higher", "data written a second"),
         *SUMMARY_METRICS,
     )
+    tool_names: ClassVar[Mapping[str, str]] = {
+        "num-threads": "threads",
+        "max-time": "time",
+        "max-requests": "events",
+        "file-test-mode": "mode",
+        "file-total-size": "total_size",
+        "file-block-size": "block_size",
+        "file-extra-flags": "extra_flags",
+        "file-io-mode": "io_mode",
+        "file-fsync-freq": "fsync_freq",
+        "file-rw-ratio": "rw_ratio",
+    }
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return preparation, run and clean-up; raise `UsageError` for what sysbench cannot do.

@@ -69,6 +69,15 @@ class SysbenchMemory(Workload):
         Metric("transferred_mib", "MiB", "higher", "data transferred; says something where `time` ends the run"),
         *SUMMARY_METRICS,
     )
+    tool_names: ClassVar[Mapping[str, str]] = {
+        "num-threads": "threads",
+        "max-time": "time",
+        "memory-oper": "operation",
+        "memory-access-mode": "access",
+        "memory-scope": "scope",
+        "memory-block-size": "block_size",
+        "memory-total-size": "total_size",
+    }
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return the one command; raise `UsageError` where parameters ask for what sysbench cannot do."""
