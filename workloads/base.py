@@ -62,7 +62,8 @@ class Workload(abc.ABC):
 
     Class attributes describe it: `name` (registered and written in scenarios), `summary` (one line), `image` (the
     image that `build-images` makes for it), `binary` (what must be on PATH to run it natively), `parameters`,
-    `metrics`.
+    `metrics`. `tool_names` gives the parameter for what the tool itself calls it, today or in old versions: no
+    spelling that a scenario may use, but one whose refusal says the right name.
     """
 
     name: ClassVar[str]
@@ -71,6 +72,7 @@ class Workload(abc.ABC):
     binary: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
+    tool_names: ClassVar[Mapping[str, str]] = {}
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.sysbench_output import Summary, number, read_run
+from workloads.sysbench_output import number, read_run
+from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
-
-PERCENTILES: Final = ("50", "75", "90", "95", "99")
-"""The ranks that have a metric of their own: numbers of different ranks must never share a name."""
 
 _FACTS: Final = {
     "test": r"Doing CPU performance benchmark",
@@ -42,32 +40,26 @@ class SysbenchCpu(Workload):
         Parameter("time", "duration", 10.0, "run time, whole seconds; 0 is until `events` are done", "s", minimum=0),
         Parameter("events", "int", 0, "end after this many events; 0 is without limit", minimum=0),
         Parameter("rate", "int", 0, "events a second to start at most; 0 is as fast as it goes", "1/s", minimum=0),
-        Parameter(
-            "percentile", "choice", "95", "rank of the latency percentile; 0 is none", choices=("0", *PERCENTILES)
-        ),
+        PERCENTILE,
         Parameter(
             "report_interval", "duration", 0.0, "whole seconds between progress lines; 0 is none", "s", minimum=0
         ),
     )
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("events_per_second", "1/s", "higher", "events completed a second, all threads together"),
-        Metric("total_time_s", "s", "lower", "run time; says something where `events` ends the run"),
-        Metric("total_events", "events", "higher", "events completed; says something where `time` ends the run"),
-        Metric("latency_min_ms", "ms", "lower", "the fastest event"),
-        Metric("latency_avg_ms", "ms", "lower", "the mean event"),
-        Metric("latency_max_ms", "ms", "lower", "the slowest event"),
-        *(Metric(f"latency_p{rank}_ms", "ms", "lower", f"{rank} % of events were faster") for rank in PERCENTILES),
-        Metric("latency_sum_ms", "ms", "lower", "time of all events of all threads"),
-        Metric("thread_events_avg", "events", "higher", "events completed by a thread, mean over threads"),
-        Metric("thread_events_stddev", "events", "lower", "how unevenly threads were served: spread of their events"),
-        Metric("thread_time_avg_s", "s", "lower", "time that a thread spent in events, mean over threads"),
-        Metric("thread_time_stddev_s", "s", "lower", "how unevenly threads were served: spread of their time"),
+        *SUMMARY_METRICS,
     )
+    tool_names: ClassVar[Mapping[str, str]] = {
+        "num-threads": "threads",
+        "max-time": "time",
+        "max-requests": "events",
+        "tx-rate": "rate",
+    }
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return the one command; raise `UsageError` where parameters ask for what sysbench cannot do."""
-        time_s = _whole_seconds(params, "time")
-        interval_s = _whole_seconds(params, "report_interval")
+        time_s = whole_seconds(params, "time")
+        interval_s = whole_seconds(params, "report_interval")
         if not time_s and not params["events"]:
             raise UsageError(f"{self.name}: time and events are both 0, so it would never end; give one of them")
         argv = [
@@ -101,39 +93,8 @@ class SysbenchCpu(Workload):
         if "rate" not in facts and not run.total_time_s:
             raise ParseError("the run was too short for the total time that is printed, so it has no rate")
         rate = number(facts["rate"][1]) if "rate" in facts else run.total_events / run.total_time_s
-        return {
-            "events_per_second": rate,
-            "total_time_s": run.total_time_s,
-            "total_events": float(run.total_events),
-            "latency_min_ms": run.latency_min_ms,
-            "latency_avg_ms": run.latency_avg_ms,
-            "latency_max_ms": run.latency_max_ms,
-            **_percentile(run),
-            "latency_sum_ms": run.latency_sum_ms,
-            "thread_events_avg": run.events_avg,
-            "thread_events_stddev": run.events_stddev,
-            "thread_time_avg_s": run.time_avg_s,
-            "thread_time_stddev_s": run.time_stddev_s,
-        }
+        return {"events_per_second": rate, **summary_values(run)}
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit; None where only the number of events ends the run."""
         return float(str(params["time"])) or None
-
-
-def _percentile(run: Summary) -> dict[str, float]:
-    if run.percentile is None:
-        return {}
-    rank, value = run.percentile
-    if str(rank) not in PERCENTILES:
-        raise ParseError(
-            f"run with --percentile={rank}, for which there is no metric (there is: {', '.join(PERCENTILES)})"
-        )
-    return {f"latency_p{rank}_ms": value}
-
-
-def _whole_seconds(params: Mapping[str, Scalar], name: str) -> int:
-    value = float(str(params[name]))
-    if not value.is_integer():
-        raise UsageError(f"sysbench takes whole seconds: {name} cannot be {value:g} s; try {max(1, round(value))} s")
-    return int(value)

@@ -7,12 +7,15 @@ number taken from a text that was not understood is worse than no number.
 
 The last line of the table is printed with a fixed count of decimals, so a text that was cut off at any byte, as
 that of a killed run is, either still holds every number in full or is refused.
+
+The test fileio is the odd one out: it has a table ``Throughput`` of its own, which is how 1.1 calls the totals of
+the other tests, and since 1.1 it prints latencies and no totals.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -35,6 +38,9 @@ _KNOWN_VERSIONS: Final = ("0.4", "0.5", "1.0", "1.1")
 _OPTIONS: Final = _line_pattern(r"Running the test with following options:")
 _THREADS: Final = _line_pattern(r"Number of threads: (\d{1,9})")
 _STARTED: Final = _line_pattern(r"Threads started!")
+_TOTALS: Final = _line_pattern(r"(General statistics|Test execution summary|Throughput):")
+_TOTALS_OF_FILES: Final = _line_pattern(r"(General statistics|Test execution summary):")
+_LATENCY_TABLE: Final = _line_pattern(r"Latency \((ms)\):|(?:per-request statistics|response time):")
 
 _CHATTER: Final = tuple(
     _line_pattern(pattern)
@@ -63,6 +69,10 @@ _CHATTER: Final = tuple(
 )
 # What a line that does not belong where it stands means; the first that fits is told.
 _EXPLANATIONS: Final = (
+    (
+        r"Creating files for the test\.\.\.|Removing test files\.\.\.|\d+ files, \d+Kb each, \d+Mb total",
+        "this is what fileio prints when it makes or removes its files; it measured nothing",
+    ),
     (r"(FATAL|PANIC|ALERT|CRITICAL): .*|Number of unfinished transactions .*", "sysbench failed"),
     (
         r"Usage:.*|\w+ options:|Unknown command: .*|[Ii]nvalid .*|The '.*' test requires a command.*",
@@ -91,23 +101,31 @@ class Line:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The numbers that every test of sysbench ends with; times in s, latencies in ms.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """The latencies that every test of sysbench prints, in ms.
 
     `percentile` is (rank, value) or None where it was switched off. `version` is major and minor, such as ``1.0``.
-    Fairness is over threads: mean and standard deviation of events and of execution time.
     """
 
     version: str
     threads: int
-    total_time_s: float
-    total_events: int
     latency_min_ms: float
     latency_avg_ms: float
     latency_max_ms: float
     latency_sum_ms: float
     percentile: tuple[int, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(Latencies):
+    """The numbers that a run of sysbench ends with; times in s, latencies in ms.
+
+    Fairness is over threads: mean and standard deviation of events and of execution time.
+    """
+
+    total_time_s: float
+    total_events: int
     events_avg: float
     events_stddev: float
     time_avg_s: float
@@ -119,22 +137,33 @@ def number(text: str) -> float:
     return float(text.replace(",", "."))
 
 
-def read_run(text: str, *, test: str, facts: Mapping[str, str]) -> tuple[Summary, dict[str, re.Match[str]]]:
+def read_run(
+    text: str, *, test: str, facts: Mapping[str, str], passing: Iterable[str] = ()
+) -> tuple[Summary, dict[str, re.Match[str]]]:
     """Return the summary of the one run in `text`, and the matches of the test's own lines by name.
 
-    `facts` maps names to regular expressions of whole lines that only `test` prints; each may occur once. Raises
-    `ParseError` when the text is anything but one complete, successful run.
+    `facts` maps names to regular expressions of whole lines that only `test` prints; each may occur once. `passing`
+    are those of its lines that carry no result and may occur any number of times. Raises `ParseError` when the text
+    is anything but one complete, successful run.
     """
-    return _Reading(text, test, {name: _line_pattern(pattern) for name, pattern in facts.items()}).run()
+    return _Reading(text, test, facts, passing).run()
+
+
+def read_run_of_files(
+    text: str, *, test: str, facts: Mapping[str, str], passing: Iterable[str] = ()
+) -> tuple[Latencies, dict[str, re.Match[str]]]:
+    """Do what `read_run` does for a test with a table ``Throughput`` of its own: one of 1.1 has latencies only."""
+    return _Reading(text, test, facts, passing).run_of_files()
 
 
 class _Reading:
     """One pass over the lines of a text."""
 
-    def __init__(self, text: str, test: str, facts: Mapping[str, re.Pattern[str]]) -> None:
+    def __init__(self, text: str, test: str, facts: Mapping[str, str], passing: Iterable[str]) -> None:
         self._lines: Iterator[Line] = iter(_lines(text))
         self._test = test
-        self._facts = facts
+        self._facts = {name: _line_pattern(pattern) for name, pattern in facts.items()}
+        self._passing = (*_CHATTER, *(_line_pattern(pattern) for pattern in passing))
         self._found: dict[str, re.Match[str]] = {}
         self._line: Line | None = None
         self._last: Line | None = None
@@ -142,6 +171,28 @@ class _Reading:
         self._advance()
 
     def run(self) -> tuple[Summary, dict[str, re.Match[str]]]:
+        version, threads = self._preamble()
+        self._progress_until(_TOTALS, "the table of totals")
+        summary = self._summary(version, threads)
+        self._epilogue()
+        return summary, self._found
+
+    def run_of_files(self) -> tuple[Latencies, dict[str, re.Match[str]]]:
+        version, threads = self._preamble()
+        if version == "1.1":
+            self._progress_until(_LATENCY_TABLE, "the table of latencies")
+            result, summed = self._latencies(version, threads)
+            if summed is None or not re.fullmatch(r"\d+[.,]\d\d", summed[1]):
+                self._fail("'sum: X' was cut off", self._last)
+            self._check_order(result, self._last)
+        else:
+            self._progress_until(_TOTALS_OF_FILES, "the table of totals")
+            result = self._summary(version, threads)
+        self._epilogue()
+        return result, self._found
+
+    def _preamble(self) -> tuple[str, int]:
+        """Return the version and the number of threads; what comes next is printed while it runs."""
         if self._line is None:
             raise ParseError("empty: sysbench printed nothing (was it started at all?)")
         self._progress_until(_BANNER, "sysbench's banner with its version")
@@ -152,10 +203,11 @@ class _Reading:
         threads = self._expect(_THREADS, "'Number of threads: N'")
         self._progress_until(_STARTED, "'Threads started!'")
         self._advance()
-        summary = self._summary(version, threads)
+        return version, int(threads[1])
+
+    def _epilogue(self) -> None:
         while self._line is not None:
             self._chatter("nothing more after the table")
-        return summary, self._found
 
     def _banner(self) -> str:
         match = self._expect(_BANNER, "sysbench's banner")
@@ -163,20 +215,14 @@ class _Reading:
             self._fail(f"sysbench {match[1]} is not known (known: {', '.join(_KNOWN_VERSIONS)})", self._last)
         return match[1]
 
-    def _summary(self, version: str, threads: re.Match[str]) -> Summary:
-        header = _line_pattern(r"(General statistics|Test execution summary|Throughput):")
-        self._progress_until(header, "the table of totals")
+    def _summary(self, version: str, threads: int) -> Summary:
         self._advance()
         self._option(rf"events/s \(eps\): +{_NUMBER}")
         total = self._expect(_line_pattern(rf"(?:total time|time elapsed): +{_NUMBER}s"), "'total time: Xs'")
         events = self._expect(_line_pattern(r"total number of events: +(\d{1,18})"), "'total number of events: N'")
         where = self._last
         executed = self._option(rf"total time taken by event execution: +{_NUMBER}s?")
-        latency = _line_pattern(r"Latency \((ms)\):|(?:per-request statistics|response time):")
-        unit = "ms" if self._expect(latency, "the table of latencies")[1] else ""
-        low, mean, high = (self._milliseconds(name, unit) for name in ("min", "avg", "max"))
-        percentile = self._percentile(unit)
-        summed = self._option(rf"sum: +{_NUMBER}")
+        latencies, summed = self._latencies(version, threads)
         if executed is None and summed is None:
             self._refuse("'sum: X'")
         self._expect(_line_pattern("Threads fairness:"), "'Threads fairness:'")
@@ -189,14 +235,14 @@ class _Reading:
         )
         summary = Summary(
             version=version,
-            threads=int(threads[1]),
+            threads=threads,
             total_time_s=number(total[1]),
             total_events=int(events[1]),
-            latency_min_ms=low,
-            latency_avg_ms=mean,
-            latency_max_ms=high,
+            latency_min_ms=latencies.latency_min_ms,
+            latency_avg_ms=latencies.latency_avg_ms,
+            latency_max_ms=latencies.latency_max_ms,
             latency_sum_ms=number(summed[1]) if summed else number(executed[1]) * 1000 if executed else 0.0,
-            percentile=percentile,
+            percentile=latencies.percentile,
             events_avg=number(share[1]),
             events_stddev=number(share[2]),
             time_avg_s=number(time[1]),
@@ -204,6 +250,23 @@ class _Reading:
         )
         self._check(summary, where)
         return summary
+
+    def _latencies(self, version: str, threads: int) -> tuple[Latencies, re.Match[str] | None]:
+        """Return the table of latencies, and the match of its sum, which no version before 1.0 prints."""
+        unit = "ms" if self._expect(_LATENCY_TABLE, "the table of latencies")[1] else ""
+        low, mean, high = (self._milliseconds(name, unit) for name in ("min", "avg", "max"))
+        percentile = self._percentile(unit)
+        summed = self._option(rf"sum: +{_NUMBER}")
+        latencies = Latencies(
+            version=version,
+            threads=threads,
+            latency_min_ms=low,
+            latency_avg_ms=mean,
+            latency_max_ms=high,
+            latency_sum_ms=number(summed[1]) if summed else 0.0,
+            percentile=percentile,
+        )
+        return latencies, summed
 
     def _check(self, summary: Summary, where: Line | None) -> None:
         """Refuse totals that contradict each other: the text was altered, or the run did not end by itself."""
@@ -216,7 +279,10 @@ class _Reading:
                 f"{summary.total_events} events",
                 where,
             )
-        if not summary.latency_min_ms <= summary.latency_avg_ms <= summary.latency_max_ms:
+        self._check_order(summary, where)
+
+    def _check_order(self, run: Latencies, where: Line | None) -> None:
+        if not run.latency_min_ms <= run.latency_avg_ms <= run.latency_max_ms:
             self._fail("the latencies are not in the order min, avg, max", where)
 
     def _milliseconds(self, name: str, unit: str) -> float:
@@ -254,7 +320,7 @@ class _Reading:
                 self._found[name] = match
                 break
         else:
-            if not any(pattern.fullmatch(line.text) for pattern in _CHATTER):
+            if not any(pattern.fullmatch(line.text) for pattern in self._passing):
                 self._refuse(what)
         self._advance()
 

@@ -69,11 +69,19 @@ def read_param(
     """Return a parameter's value in base units; or `INVALID`, with a problem in `findings`."""
     parameter = find_parameter(workload, name)
     if parameter is None:
-        known = [each.name for each in workload.parameters]
-        hint = did_you_mean(name, known) or f"; it knows: {', '.join(known) or 'none'}"
+        hint = _meant(workload, name)
         findings.add(key_place, f"unknown parameter '{name}' of {workload.name}{hint}", deep=deep)
         return INVALID
     return shape_of(parameter).read(leaf, findings)
+
+
+def _meant(workload: type[Workload], name: str) -> str:
+    """Return what to say of an unknown parameter: its name here where the tool calls it so, else the nearest."""
+    own = workload.tool_names.get(name.lstrip("-").replace("_", "-"))
+    if own is not None:
+        return f": that is what {workload.binary} calls it; here it is '{own}'"
+    known = [each.name for each in workload.parameters]
+    return did_you_mean(name, known) or f"; it knows: {', '.join(known) or 'none'}"
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,17 @@ def third_party(monkeypatch):
     return module.__name__
 
 
-def test_the_projects_own_workload_is_registered():
-    """An installed Weighbridge knows sysbench-cpu under its name."""
+def test_the_projects_own_workloads_are_registered():
+    """An installed Weighbridge knows its workloads under their names."""
+    assert {"mbw", "sysbench-cpu", "sysbench-fileio", "sysbench-memory"} <= set(workload_classes())
     assert workload_classes()["sysbench-cpu"].name == "sysbench-cpu"
     assert workload("sysbench-cpu").image == "weighbridge/sysbench"
+
+
+def test_the_tools_own_names_lead_to_parameters():
+    """What a refusal tells instead of the tool's own name is a parameter of that workload."""
+    for cls in workload_classes().values():
+        assert set(cls.tool_names.values()) <= {parameter.name for parameter in cls.parameters}
 
 
 def test_a_misspelt_name_gets_the_nearest_right_one():

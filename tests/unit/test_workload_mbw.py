@@ -1,0 +1,242 @@
+"""mbw: labels that some versions swap are put right where it can be known, and said to be unknown where not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_common.errors import ParseError, UsageError
+from workloads.mbw import SCRIPT, Mbw
+from workloads.mbw_output import read_output
+
+DATA = Path(__file__).parent.parent / "data" / "mbw"
+RUNS = {
+    "1.2.2": ("1.2.2-2014", "1.2.2-default-n3", "1.2.2-quiet", "1.2.2-t0", "1.2.2-t1", "1.2.2-t2"),
+    "1.4": ("1.4-default-n3", "1.4-quiet", "1.4-t2"),
+    "2.0": ("2.0-default-n3", "2.0-quiet"),
+}
+GOOD = tuple((version, name) for version, names in RUNS.items() for name in names)
+MIB = 2**20
+
+parse = Mbw().parse
+
+
+def sample(name: str) -> str:
+    return (DATA / f"{name}.txt").read_text("utf-8")
+
+
+def with_help(version: str, name: str) -> str:
+    """What the workload's own step prints: the help of the version that runs, then the run."""
+    return sample(f"{version}-help") + sample(name)
+
+
+def averages(metrics):
+    return {name: value for name, value in metrics.items() if not re.search(r"_(min|median|max)_", name)}
+
+
+def params(**changes):
+    return {**Mbw().defaults(), **changes}
+
+
+def test_swapped_labels_of_1_2_2_are_put_right():
+    """What 1.2.2 prints as MEMCPY is the loop, as DUMB is memcpy; its MCBLOCK is not that of other versions."""
+    assert averages(parse(with_help("1.2.2", "1.2.2-default-n3"))) == {
+        "dumb_mib_per_second": 4663.703,
+        "memcpy_mib_per_second": 4861.006,
+        "mcblock_hot_mib_per_second": 6429.576,
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "rates"),
+    [("1.4", (3623.599, 3967.270, 3789.524)), ("2.0", (4835.663, 5220.938, 4555.592))],
+)
+def test_labels_of_later_versions_are_taken_as_printed(version, rates):
+    """Since 1.4 the help names the version, and the labels are right."""
+    metrics = averages(parse(with_help(version, f"{version}-default-n3")))
+    assert metrics == dict(
+        zip(("memcpy_mib_per_second", "dumb_mib_per_second", "mcblock_mib_per_second"), rates, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("version", "name"), GOOD)
+def test_a_bare_run_is_never_taken_for_one_of_a_known_version(version, name):
+    """Without the help nobody can tell the versions apart, so the metrics say that they are as labelled."""
+    metrics = parse(sample(name))
+    assert metrics
+    assert all(metric.startswith("labelled_") for metric in metrics)
+    assert sorted(metrics.values()) == sorted(parse(with_help(version, name)).values())
+
+
+def test_runs_are_kept_one_by_one():
+    """The rate of each run is at hand, and its least, median and greatest are metrics."""
+    table = read_output(sample("1.4-default-n3")).tables["MEMCPY"]
+    assert table.runs == (4513.081, 3187.727, 3417.343)
+    assert table.average == 3623.599
+    metrics = parse(with_help("1.4", "1.4-default-n3"))
+    assert metrics["memcpy_min_mib_per_second"] == 3187.727
+    assert metrics["memcpy_median_mib_per_second"] == 3417.343
+    assert metrics["memcpy_max_mib_per_second"] == 4513.081
+    assert len(read_output(sample("1.2.2-2014")).tables["MCBLOCK"].runs) == 100
+
+
+def test_an_average_that_was_switched_off_is_computed_as_mbw_does():
+    """All data over all time, which is not the mean of the rates."""
+    text = "".join(line for line in sample("1.4-default-n3").splitlines(keepends=True) if "AVG" not in line)
+    metrics = parse(text)
+    assert metrics["labelled_memcpy_mib_per_second"] == pytest.approx(3623.599, rel=1e-4)
+    with pytest.raises(ParseError, match="how many runs were meant"):
+        parse("".join(line for line in text.splitlines(keepends=True) if "Method" in line))
+
+
+@pytest.mark.parametrize(("version", "name"), GOOD)
+def test_every_metric_is_declared(version, name):
+    """Neither form of a run gives a metric without unit and direction."""
+    declared = {metric.name for metric in Mbw.metrics}
+    assert set(parse(sample(name))) | set(parse(with_help(version, name))) <= declared
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "reason"),
+    [
+        ("1.2.2-help", 13, "only the help"),
+        ("1.4-help", 14, "only the help"),
+        ("2.0-help", 14, "only the help"),
+        ("2.0-n0", 1, "mbw failed.*nr_loops"),
+        ("2.0-t9", 1, "mbw failed.*between 0 and 2"),
+        ("fail-badsize", 1, "mbw failed.*array size wrong"),
+        ("fail-noarg", 1, "mbw failed.*no array size"),
+        ("fail-smallsize-block", 1, "mbw failed.*larger than block size"),
+        ("fail-huge", 2, "cut off, or says why on stderr"),
+    ],
+)
+def test_what_is_not_a_run_is_refused(name, line, reason):
+    """Errors on stdout and help are refused with their line."""
+    with pytest.raises(ParseError, match=reason) as caught:
+        parse(sample(name))
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize("name", ["fail-badoption", "fail-badtest"])
+def test_a_run_that_ignored_an_option_is_a_whole_run(name):
+    """1.2.2 goes on after an option or a test that it does not know, says so on stderr or not at all, and exits 0."""
+    assert len(averages(parse(sample(name)))) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("v1.4", "v1.3", "whose labels nobody has checked"),
+        ("mbw memory benchmark v1.4, https://github.com/raas/mbw\n", "", "whose labels nobody has checked"),
+        ("-t2: memcpy", "-t2 : memcpy", "whose labels nobody has checked"),
+        ("Options:", "Choices:", "expected the help of mbw"),
+        ("AVG\tMethod: DUMB\tElapsed: 0.01613", "AVG\tMethod: DUMB\tElapsed: 1.01613", "are not 3967"),
+        (
+            "0.01613\tMiB: 64.00000\tCopy: 3967.270",
+            "0.01655\tMiB: 64.00000\tCopy: 3867.270",
+            "the average of these runs is 3967",
+        ),
+        ("Copy: 4513.081", "Copy: 5413.081", "are not 5413"),
+        ("Copy: 4513.081", "Copy: inf", "less than the clock can tell"),
+        ("1\tMethod: DUMB", "2\tMethod: DUMB", "run 1 of DUMB should be here"),
+        ("Doing 3 runs", "Doing 4 runs", "3 runs of MEMCPY, where 4 should be"),
+        ("Getting down", "Hello\nGetting down", "not a line that mbw prints here"),
+    ],
+)
+def test_altered_texts_are_refused(old, new, reason):
+    """A version that nobody has looked at, numbers that contradict each other and foreign lines are no result."""
+    text = with_help("1.4", "1.4-default-n3")
+    assert old in text
+    with pytest.raises(ParseError, match=reason):
+        parse(text.replace(old, new))
+
+
+def test_two_runs_in_one_text_are_refused():
+    """Which of two runs was meant nobody can know."""
+    with pytest.raises(ParseError, match="second run begins here"):
+        parse(sample("1.4-default-n3") * 2)
+    with pytest.raises(ParseError, match="second run begins here"):
+        parse(sample("1.4-quiet") * 2)
+    with pytest.raises(ParseError, match="second text begins here"):
+        parse(with_help("1.4", "1.4-quiet") * 2)
+
+
+def test_a_terminals_line_ends_change_nothing():
+    """CR LF and a byte order mark change no number."""
+    text = sample("2.0-default-n3")
+    assert parse("\ufeff" + text.replace("\n", "\r\n")) == parse(text)
+
+
+@pytest.mark.parametrize("name", ["1.2.2-default-n3", "1.4-default-n3", "2.0-default-n3", "1.2.2-t2"])
+def test_a_run_cut_at_any_character_is_whole_or_refused(name):
+    """What is announced must be there, to the last unit."""
+    text = sample(name)
+    whole = parse(text)
+    for length in range(len(text)):
+        try:
+            # Of one method alone, the average that is cut away follows from its runs.
+            assert parse(text[:length]) == pytest.approx(whole, rel=1e-6)
+        except ParseError:
+            continue
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \t\r\n"])
+def test_empty_text_is_refused(text):
+    """Nothing printed is no result."""
+    with pytest.raises(ParseError, match="empty"):
+        parse(text)
+
+
+@given(st.text(max_size=300))
+def test_arbitrary_text_is_refused_and_nothing_else(text):
+    """No text makes the parser raise anything but ParseError."""
+    with pytest.raises(ParseError):
+        parse(text)
+
+
+@given(st.sampled_from(GOOD), st.data())
+def test_a_mutilated_run_never_breaks_the_parser(pair, data):
+    """A piece replaced by anything is read or refused with ParseError."""
+    text = with_help(*pair)
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 60)))
+    junk = data.draw(st.one_of(st.text(max_size=30), st.text("0123456789.\t\nAVG ", max_size=30)))
+    try:
+        metrics = parse(text[:start] + junk + text[end:])
+    except ParseError:
+        return
+    assert all(0 < value < 1e13 for value in metrics.values())
+
+
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [("all", ()), ("copy", ("-t0", "-t1")), ("mcblock", ("-t2",))],
+)
+def test_the_command_line(methods, words):
+    """Parameters reach mbw as words of their own, behind a fixed script that prints the help first."""
+    (step,) = Mbw().steps(params(methods=methods, array_size=32 * MIB, runs=100, block_size=4096))
+    assert step.argv == ("sh", "-c", SCRIPT, "mbw", *words, "-b", "4096", "-n", "100", "32")
+    assert step.timed
+    assert step.parse
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"array_size": MIB + 1024}, "whole MiB"),
+        ({"array_size": MIB, "block_size": 2 * MIB}, "block_size 2MiB is larger than array_size 1MiB"),
+    ],
+)
+def test_parameters_that_mbw_cannot_serve_are_refused(changes, reason):
+    """What mbw would round or refuse in every job is refused before anything starts."""
+    with pytest.raises(UsageError, match=reason):
+        Mbw().steps(params(**changes))
+
+
+def test_the_time_that_a_job_will_take_grows_with_its_copies():
+    """Ten copies by three methods, and the filling of two arrays."""
+    assert Mbw().expected_seconds(params(array_size=1024 * MIB, runs=10)) == 33.0

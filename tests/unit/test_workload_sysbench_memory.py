@@ -1,0 +1,238 @@
+"""sysbench memory: its command line, its output in the units of its version, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_common.errors import ParseError, UsageError
+from workloads.sysbench_memory import SysbenchMemory
+
+DATA = Path(__file__).parent.parent / "data" / "sysbench"
+GOOD = (
+    "memory-complete",
+    "memory-read-global",
+    "memory-read-local",
+    "memory-write-global",
+    "memory-write-local",
+    "memory-0.4.12",
+    "memory-0.4.12-1m",
+    "memory-0.5",
+)
+
+parse = SysbenchMemory().parse
+
+
+def sample(name: str) -> str:
+    return (DATA / f"{name}.txt").read_text("utf-8")
+
+
+def params(**changes):
+    return {**SysbenchMemory().defaults(), **changes}
+
+
+def test_every_number_of_a_run_is_read():
+    """Each figure of sysbench 1.0's report arrives under its own name."""
+    assert parse(sample("memory-read-global")) == {
+        "operations_per_second": 10548590.26,
+        "mib_per_second": 10301.36,
+        "transferred_mib": 30924.78,
+        "total_time_s": 3.0001,
+        "total_events": 31666974,
+        "latency_min_ms": 0,
+        "latency_avg_ms": 0,
+        "latency_max_ms": 8.27,
+        "latency_p95_ms": 0,
+        "latency_sum_ms": 1825.45,
+        "thread_events_avg": 15833487,
+        "thread_events_stddev": 401710,
+        "thread_time_avg_s": 0.9127,
+        "thread_time_stddev_s": 0.01,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "operations", "rate", "transferred"),
+    [
+        ("memory-0.4.12", 1022031.23, 998.08, 10240),
+        ("memory-0.4.12-1m", 6906.34, 6906.34, 10240),
+        ("memory-0.5", 1436157.48, 11219.98, 2048),
+        ("memory-complete", 10314.71, 10314.71, 2048),
+    ],
+)
+def test_mb_of_old_versions_and_mib_of_new_ones_are_the_same_unit(name, operations, rate, transferred):
+    """0.4 and 0.5 write MB for 2**20 bytes, so the number is taken as it is."""
+    metrics = parse(sample(name))
+    assert metrics["operations_per_second"] == operations
+    assert metrics["mib_per_second"] == rate
+    assert metrics["transferred_mib"] == transferred
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("memory-complete", "MiB", "MB"),
+        ("memory-0.4.12", "MB", "MiB"),
+    ],
+)
+def test_a_unit_that_the_version_does_not_print_is_refused(name, right, wrong):
+    """MB in an output of 1.0 cannot be what sysbench wrote, nor MiB in one of 0.4."""
+    text = re.sub(rf" {right}(?= transferred|/sec)", f" {wrong}", sample(name))
+    with pytest.raises(ParseError, match=f"counts in {right}, not in {wrong}: altered") as caught:
+        parse(text)
+    assert "transferred" in caught.value.text
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_an_amount_in_units_of_ten_to_the_six_is_refused(name):
+    """The amount must follow from operations and block size by 2**20, whatever the unit is called."""
+
+    def decimal(match):
+        return f"{float(match[1]) * 1.048576:.2f} {match[2]} transferred ({float(match[3]) * 1.048576:.2f}"
+
+    text = re.sub(r"(\S+) (MiB|MB) transferred \((\S+)", decimal, sample(name))
+    with pytest.raises(ParseError, match="do not transfer"):
+        parse(text)
+
+
+def test_a_rate_in_another_unit_than_the_amount_is_refused():
+    """The two numbers of the line are in one unit."""
+    with pytest.raises(ParseError, match=r"are not 10801\.8 MiB/s"):
+        parse(sample("memory-read-global").replace("10301.36 MiB/sec", "10801.80 MiB/sec"))
+
+
+def test_progress_lines_are_passed_over():
+    """What --report-interval prints is no result."""
+    line = "Threads started!\n\n[ 1s ] 7166.63 MiB/sec\n"
+    text = sample("memory-complete").replace("Threads started!\n", line)
+    assert parse(text) == parse(sample("memory-complete"))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_every_metric_is_declared(name):
+    """The parser gives only declared metrics, and all of them but the percentiles that were not asked for."""
+    declared = {metric.name for metric in SysbenchMemory.metrics}
+    metrics = set(parse(sample(name)))
+    assert metrics <= declared
+    assert {name for name in declared - metrics if not re.fullmatch(r"latency_p\d+_ms", name)} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "reason"),
+    [
+        ("memory-help", 3, "printed help or refused"),
+        ("fail-mem-bigblock", 3, "sysbench failed.*memory-block-size: 3K"),
+        ("cpu-1t", 8, "another test of sysbench, not of memory"),
+        ("cpu-0.4.12", None, "."),
+        ("fileio-rndrw", 8, "another test of sysbench, not of memory"),
+        ("oltp_read_only", 12, "another test of sysbench, not of memory"),
+        ("mutex", None, "no 'Total operations' are stated"),
+        ("fail-zero-threads", 1, "sysbench failed.*threads: 0"),
+        ("version", 1, "cut off, or sysbench refused its arguments"),
+    ],
+)
+def test_what_is_not_a_complete_run_of_memory_is_refused(name, line, reason):
+    """Failures, help and other tests are refused with the line that shows what they are."""
+    with pytest.raises(ParseError, match=reason) as caught:
+        parse(sample(name))
+    if line:
+        assert caught.value.line == line
+
+
+@pytest.mark.parametrize("place", ["Threads started!\n", "Threads fairness:\n", "Total operations"])
+def test_a_fatal_line_anywhere_is_a_failure(place):
+    """sysbench says on stdout that it failed; its exit code is not needed to know."""
+    text = sample("memory-complete").replace(place, f"FATAL: out of luck\n{place}")
+    with pytest.raises(ParseError, match=r"sysbench failed.*out of luck"):
+        parse(text)
+
+
+def test_a_run_that_transferred_nothing_is_refused():
+    """--memory-oper=none prints operations and no amount."""
+    text = re.sub(r".*MiB transferred.*\n", "", sample("memory-complete")).replace(
+        "operation: write", "operation: none"
+    )
+    with pytest.raises(ParseError, match="--memory-oper=none"):
+        parse(text)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_run_cut_after_any_line_is_whole_or_refused(name):
+    """A text that lacks its end gives every metric or none."""
+    lines = sample(name).splitlines(keepends=True)
+    whole = parse(sample(name))
+    for count in range(len(lines)):
+        try:
+            assert parse("".join(lines[:count])) == whole
+        except ParseError:
+            continue
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_run_that_lost_any_line_of_a_result_is_refused(name):
+    """Without any one line the text gives the same metrics (the line carried none) or is refused."""
+    lines = sample(name).splitlines(keepends=True)
+    whole = parse(sample(name))
+    for gone in range(len(lines)):
+        try:
+            assert parse("".join(lines[:gone] + lines[gone + 1 :])) == whole
+        except ParseError:
+            continue
+
+
+@given(st.sampled_from(GOOD), st.data())
+def test_a_mutilated_run_never_breaks_the_parser(name, data):
+    """A piece replaced by anything is read in full or refused with ParseError."""
+    text = sample(name)
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 60)))
+    junk = data.draw(st.one_of(st.text(max_size=30), st.text("0123456789.,/\n ms", max_size=30)))
+    try:
+        metrics = parse(text[:start] + junk + text[end:])
+    except ParseError:
+        return
+    assert len(metrics) >= len(SysbenchMemory.metrics) - 5
+
+
+def test_the_command_line():
+    """One step, whose argument vector states every parameter, sizes in bytes."""
+    (step,) = SysbenchMemory().steps(params(operation="read", access="rnd", scope="local", block_size=2**20))
+    assert step.argv == (
+        "sysbench",
+        "memory",
+        "--memory-oper=read",
+        "--memory-access-mode=rnd",
+        "--memory-scope=local",
+        "--memory-block-size=1048576",
+        "--memory-total-size=107374182400",
+        "--threads=1",
+        "--time=10",
+        "--percentile=95",
+        "run",
+    )
+    assert step.timed
+    assert step.parse
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"time": 2.5}, r"whole seconds: time cannot be 2\.5 s; try 2 s"),
+        ({"block_size": 3072}, "power of two, such as 2KiB"),
+        ({"total_size": 512}, "less than one block"),
+    ],
+)
+def test_parameters_that_sysbench_cannot_serve_are_refused(changes, reason):
+    """What sysbench would refuse in every job is refused before anything starts."""
+    with pytest.raises(UsageError, match=reason):
+        SysbenchMemory().steps(params(**changes))
+
+
+def test_the_time_that_a_job_will_take_is_known_only_with_a_time_limit():
+    """An amount takes as long as it takes."""
+    assert SysbenchMemory().expected_seconds(params(time=2.0)) == 2.0
+    assert SysbenchMemory().expected_seconds(params(time=0.0)) is None

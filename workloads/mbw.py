@@ -1,0 +1,120 @@
+"""mbw: how fast one thread copies one array in memory to another, in three ways.
+
+It uses one CPU and times with the wall clock. Arrays that fit the last-level cache measure the cache; two of them
+are allocated, so mind the memory limit and swap.
+
+Two traps of the versions up to 1.2.2, which Debian ships to bookworm, are undone here; see `mbw_output` for how they
+are told apart. The labels MEMCPY and DUMB are swapped: they are put right. Their MCBLOCK reads one block again and
+again and so measures the cache: it has a metric of its own, and is never compared with that of later versions.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from bench_common.errors import UsageError
+from bench_common.units import format_size
+from workloads.base import Metric, Parameter, Step, Workload
+from workloads.mbw_output import Labels, Table, read_output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.spec import Scalar
+
+MIB: Final = 2**20
+
+SCRIPT: Final = 'mbw -h; exec mbw "$@"'
+"""Prints the help, the only place where mbw says which version it is (it exits 1 for it), then runs.
+
+This is the one use of a shell: the text is fixed, and parameters reach mbw as words of their own.
+"""
+
+SLOW_BYTES_PER_SECOND: Final = 2**30
+"""What a slow machine copies, for the time that a run may take."""
+
+_TESTS: Final = {"all": (), "copy": ("-t0", "-t1"), "mcblock": ("-t2",)}
+"""What is given for each value of `methods`. Which of ``-t0`` and ``-t1`` is memcpy depends on the version."""
+
+_KINDS: Final = {
+    "memcpy": "memcpy of the whole array",
+    "dumb": "a plain loop, a word at a time",
+    "mcblock": "memcpy a block at a time",
+    "mcblock_hot": "memcpy of one and the same block, as mbw up to 1.2.2 does: its source stays in the cache",
+    "labelled_memcpy": "printed as MEMCPY by a version that is not known: memcpy, or the loop up to 1.2.2",
+    "labelled_dumb": "printed as DUMB by a version that is not known: the loop, or memcpy up to 1.2.2",
+    "labelled_mcblock": "printed as MCBLOCK by a version that is not known: from memory, or the cache up to 1.2.2",
+}
+
+_KIND_OF: Final[dict[Labels, dict[str, str]]] = {
+    "right": {"MEMCPY": "memcpy", "DUMB": "dumb", "MCBLOCK": "mcblock"},
+    "swapped": {"MEMCPY": "dumb", "DUMB": "memcpy", "MCBLOCK": "mcblock_hot"},
+    "unknown": {"MEMCPY": "labelled_memcpy", "DUMB": "labelled_dumb", "MCBLOCK": "labelled_mcblock"},
+}
+
+
+class Mbw(Workload):
+    """The memory bandwidth benchmark mbw."""
+
+    name: ClassVar[str] = "mbw"
+    summary: ClassVar[str] = "memory bandwidth: one array copied to another (mbw)"
+    image: ClassVar[str] = "weighbridge/mbw"
+    binary: ClassVar[str] = "mbw"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("array_size", "size", 256 * MIB, "size of each of two arrays, whole MiB", "B", minimum=MIB),
+        Parameter("runs", "int", 10, "copies of the array by each method", minimum=1, maximum=2000),
+        Parameter(
+            "methods",
+            "choice",
+            "all",
+            "which methods: copy is memcpy and the plain loop, mcblock is memcpy by blocks",
+            choices=tuple(_TESTS),
+        ),
+        Parameter("block_size", "size", 256 * 1024, "block of mcblock", "B", minimum=1),
+    )
+    metrics: ClassVar[tuple[Metric, ...]] = tuple(
+        metric
+        for kind, help_text in _KINDS.items()
+        for metric in (
+            Metric(f"{kind}_mib_per_second", "MiB/s", "higher", f"{help_text}; all data over all time"),
+            Metric(f"{kind}_min_mib_per_second", "MiB/s", "higher", f"{help_text}; the slowest run"),
+            Metric(f"{kind}_median_mib_per_second", "MiB/s", "higher", f"{help_text}; the median run"),
+            Metric(f"{kind}_max_mib_per_second", "MiB/s", "higher", f"{help_text}; the fastest run"),
+        )
+    )
+
+    def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
+        """Return the one command; raise `UsageError` where parameters ask for what mbw cannot do."""
+        array, block = int(str(params["array_size"])), int(str(params["block_size"]))
+        if array % MIB:
+            raise UsageError(f"mbw takes whole MiB: array_size cannot be {format_size(array)}")
+        if block > array:
+            raise UsageError(f"mbw: block_size {format_size(block)} is larger than array_size {format_size(array)}")
+        tests = _TESTS[str(params["methods"])]
+        argv = (*tests, "-b", str(block), "-n", str(params["runs"]), str(array // MIB))
+        return (Step("run", ("sh", "-c", SCRIPT, "mbw", *argv)),)
+
+    def parse(self, text: str) -> dict[str, float]:
+        """Return the metrics of one complete run by mbw 1.x or 2.x.
+
+        With the help of ``mbw -h`` in front, as this workload's own runs have it, labels that a version swaps are
+        put right. A bare run may be of either kind, so its metrics say that they are as labelled.
+        """
+        output = read_output(text)
+        kinds = _KIND_OF[output.labels]
+        return {name: value for label, table in output.tables.items() for name, value in _values(kinds[label], table)}
+
+    def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return what a slow machine takes for all copies, and for filling the arrays."""
+        copies = int(str(params["runs"])) * 3 + 2
+        return 1.0 + copies * int(str(params["array_size"])) / SLOW_BYTES_PER_SECOND
+
+
+def _values(kind: str, table: Table) -> tuple[tuple[str, float], ...]:
+    return (
+        (f"{kind}_mib_per_second", table.average),
+        (f"{kind}_min_mib_per_second", min(table.runs)),
+        (f"{kind}_median_mib_per_second", median(table.runs)),
+        (f"{kind}_max_mib_per_second", max(table.runs)),
+    )

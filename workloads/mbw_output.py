@@ -1,0 +1,213 @@
+"""Reads what mbw 1.x and 2.x print, as strictly as they print it.
+
+mbw names its three methods MEMCPY, DUMB (a plain loop) and MCBLOCK (memcpy a block at a time). In the releases up to
+1.2.2, which Debian and Ubuntu shipped for a decade, the first two names are **swapped**: what is printed as MEMCPY is
+the loop, and as DUMB memcpy; MCBLOCK copies one and the same block again and again, so that its source stays in the
+cache. 1.4 mended both. A run's output looks the same in all of them and names no version; only ``mbw -h`` tells them
+apart: since 1.4 its first line names the version, and up to 1.2.2 there is none and the third method reads ``-t2 :``.
+So the help in front of a run says whose labels these are, and where it is missing nobody can know.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
+
+from bench_common.errors import ParseError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Labels = Literal["swapped", "right", "unknown"]
+
+METHODS: Final = ("MEMCPY", "DUMB", "MCBLOCK")
+"""The methods under the names, and in the order, in which they are printed."""
+
+_VERSION: Final = re.compile(r"mbw memory benchmark v(\d{1,4})\.(\d{1,4})[\w.-]*, .*", re.ASCII)
+_FIRST_RIGHT: Final = (1, 4)
+_HELP_BEGINS: Final = "Usage: mbw [options] array_size_in_MiB"
+_HELP_ENDS: Final = "The default is to run all tests available."
+_HELP: Final = re.compile(
+    r"Options:|-[a-z]\d? ?:.*|-b <size>:.*|\(will then use two arrays.*\)|'Bandwidth' is amount of data.*", re.ASCII
+)
+_OLD_METHOD: Final = re.compile(r"-t2 :.*")
+_ALLOCATING: Final = re.compile(
+    r"Long uses \d+ bytes\. Allocating 2\*(\d{1,18}) elements = \d{1,19} bytes of memory\.", re.ASCII
+)
+_BLOCKS: Final = re.compile(r"Using \d+ bytes as blocks for memcpy block copy test\.", re.ASCII)
+_BUSINESS: Final = re.compile(r"Getting down to business\.\.\. Doing (\d{1,9}) runs per test\.", re.ASCII)
+_RUN: Final = re.compile(
+    r"(\d{1,9}|AVG)\tMethod: (MEMCPY|DUMB|MCBLOCK)\tElapsed: (\d{1,9}\.\d{5})\t"
+    r"MiB: (\d{1,9}\.\d{5})\tCopy: (\d{1,12}\.\d{3}|inf) MiB/s",
+    re.ASCII,
+)
+_FAILED: Final = re.compile(r"(?:Error|mbw): .*")
+_HALF_A_STEP_S: Final = 0.5e-5 * 1.01
+"""How far an elapsed time printed with five decimals may be from the one the rate was made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What one method printed, in MiB/s: the rate of each run, and their mean as mbw takes it (by time)."""
+
+    runs: tuple[float, ...]
+    average: float
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One run of mbw: whose `labels` it prints, the size of each array, and a table for each method as printed."""
+
+    labels: Labels
+    array_mib: float
+    tables: dict[str, Table]
+
+
+def read_output(text: str) -> Output:
+    """Return what one complete run of mbw printed, with the help in front of it or without.
+
+    Raises `ParseError` with the offending line when the text is anything else.
+    """
+    return _Reading(text).output()
+
+
+class _Reading:
+    """One pass over the lines of a text."""
+
+    def __init__(self, text: str) -> None:
+        stripped = (line.strip(" \t\r\0") for line in text.lstrip("\ufeff\0").split("\n"))
+        self._lines = [(number, line) for number, line in enumerate(stripped, start=1) if line]
+        self._at = 0
+        self._runs: int | None = None
+
+    def output(self) -> Output:
+        if not self._lines:
+            raise ParseError("empty: mbw printed nothing (was it started at all?)")
+        labels = self._labels()
+        elements, blocks = self._header()
+        tables: dict[str, Table] = {}
+        sizes: set[str] = set()
+        averaged: set[bool] = set()
+        for method in METHODS:
+            rows = self._rows(method)
+            if rows:
+                tables[method] = self._table(rows)
+                sizes |= {row[4] for _, row in rows}
+                averaged.add(rows[-1][1][1] == "AVG")
+        if self._line is not None:
+            self._refuse("a run of the next method, or the end")
+        if not tables:
+            self._refuse("the first run")
+        if blocks and "MCBLOCK" not in tables:
+            self._refuse("the runs of MCBLOCK, which were announced")
+        if len(averaged) != 1:
+            self._refuse("an average for each method or for none")
+        if len(sizes) != 1:
+            raise ParseError(f"runs with arrays of different size: {', '.join(sorted(sizes))} MiB")
+        array_mib = float(sizes.pop())
+        if elements is not None and abs(elements * 8 / 2**20 - array_mib) > 1 and elements * 4 / 2**20 != array_mib:
+            raise ParseError(f"{elements} elements do not make arrays of {array_mib:g} MiB")
+        return Output(labels, array_mib, tables)
+
+    def _labels(self) -> Labels:
+        """Pass over the help, if there is one, and return what it says about the labels of what follows."""
+        version = self._match(_VERSION)
+        if self._line != _HELP_BEGINS:
+            if version:
+                self._refuse(f"'{_HELP_BEGINS}'")
+            return "unknown"
+        start = self._at
+        self._at += 1
+        while self._match(_HELP):
+            pass
+        if self._line != _HELP_ENDS:
+            self._refuse(f"the help of mbw, to its end, '{_HELP_ENDS}'")
+        old = any(_OLD_METHOD.fullmatch(line) for _, line in self._lines[start : self._at])
+        self._at += 1
+        if self._line is None:
+            self._fail("only the help is here: mbw refused its arguments, or was asked for nothing else")
+        if version and (int(version[1]), int(version[2])) >= _FIRST_RIGHT and not old:
+            return "right"
+        if version or not old:
+            self._at = start
+            self._fail("a version of mbw whose labels nobody has checked (known: up to 1.2.2, and since 1.4)")
+        return "swapped"
+
+    def _header(self) -> tuple[int | None, bool]:
+        """Pass over what ``-q`` switches off; return the elements of an array, and whether blocks are announced."""
+        allocating = self._match(_ALLOCATING)
+        blocks = self._match(_BLOCKS) if allocating else None
+        if not allocating:
+            return None, False
+        business = self._match(_BUSINESS)
+        if business is None:
+            self._refuse("'Getting down to business...'")
+        self._runs = int(business[1])
+        return int(allocating[1]), blocks is not None
+
+    def _rows(self, method: str) -> list[tuple[int, re.Match[str]]]:
+        rows = []
+        while self._line is not None and (row := _RUN.fullmatch(self._line)) and row[2] == method:
+            rows.append((self._at, row))
+            self._at += 1
+            if row[1] == "AVG":
+                break
+        return rows
+
+    def _table(self, rows: Sequence[tuple[int, re.Match[str]]]) -> Table:
+        runs = [pair for pair in rows if pair[1][1] != "AVG"]
+        for expected, (at, row) in enumerate(runs):
+            if int(row[1]) != expected:
+                self._fail(f"run {expected} of {row[2]} should be here", at)
+            self._check_rate(at, row)
+        at, last = rows[-1]
+        averaged = last[1] == "AVG"
+        if self._runs is None and not averaged:
+            self._fail(f"the text ends before the average of {last[2]}: how many runs were meant nobody can know", at)
+        if not runs or (self._runs is not None and len(runs) != self._runs):
+            wanted = "any" if self._runs is None else str(self._runs)
+            self._fail(f"{len(runs)} runs of {last[2]}, where {wanted} should be: cut off", at)
+        rates = tuple(float(row[5]) for _, row in runs)
+        # The array is the same in each run, so that all data over all time is the harmonic mean.
+        mean = len(rates) / sum(1 / rate for rate in rates)
+        if not averaged:
+            return Table(rates, mean)
+        self._check_rate(at, last)
+        average = float(last[5])
+        if abs(average - mean) > 1e-3 * mean + 0.001:
+            self._fail(f"the average of these runs is {mean:.3f} MiB/s", at)
+        return Table(rates, average)
+
+    def _check_rate(self, at: int, row: re.Match[str]) -> None:
+        if row[5] == "inf":
+            self._fail("the copy took less than the clock can tell; use larger arrays", at)
+        elapsed, size, rate = (float(row[group]) for group in (3, 4, 5))
+        if not rate or abs(size / rate - elapsed) > _HALF_A_STEP_S + 1e-3 * elapsed / rate:
+            self._fail(f"{size:g} MiB in {elapsed:g} s are not {rate:g} MiB/s", at)
+
+    @property
+    def _line(self) -> str | None:
+        return self._lines[self._at][1] if self._at < len(self._lines) else None
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        match = pattern.fullmatch(self._line) if self._line is not None else None
+        if match:
+            self._at += 1
+        return match
+
+    def _refuse(self, expected: str) -> NoReturn:
+        line = self._line
+        if line is None:
+            self._fail(f"the text ends here, before {expected}: the run was cut off, or says why on stderr")
+        if _FAILED.fullmatch(line):
+            self._fail("mbw failed")
+        if line == _HELP_BEGINS or _VERSION.fullmatch(line):
+            self._fail("a second text begins here; give one run at a time")
+        if _ALLOCATING.fullmatch(line) or _RUN.fullmatch(line):
+            self._fail("a second run begins here, or its runs are out of order; give one run at a time")
+        self._fail(f"not a line that mbw prints here; expected {expected}")
+
+    def _fail(self, message: str, at: int | None = None) -> NoReturn:
+        number, line = self._lines[min(self._at if at is None else at, len(self._lines) - 1)]
+        raise ParseError(message, line=number, text=line)
