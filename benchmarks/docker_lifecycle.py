@@ -12,6 +12,7 @@ build-images``); exit code 3 without.
 from __future__ import annotations
 
 import argparse
+import secrets
 import shutil
 import subprocess
 import sys
@@ -63,7 +64,9 @@ def through_docker_py(options: argparse.Namespace, in_flight: int) -> float:
         settings = client.create_host_config(network_mode="none", init=True)
         try:
             for _ in range(each):
-                made = client.create_container(options.image, COMMAND, host_config=settings, labels=[LABEL])["Id"]
+                made = client.create_container(
+                    options.image, COMMAND, host_config=settings, labels={LABEL: options.mark}
+                )["Id"]
                 client.start(made)
                 getattr(client, options.end)(made)
                 client.wait(made)
@@ -88,7 +91,13 @@ def through_docker_py(options: argparse.Namespace, in_flight: int) -> float:
 def through_the_shell(options: argparse.Namespace, in_flight: int) -> float:
     """Return life cycles per second of so many shell loops."""
     each = max(1, options.jobs // in_flight)
-    names = {"LABEL": LABEL, "IMAGE": options.image, "END": options.end, "IN_FLIGHT": in_flight, "EACH": each}
+    names = {
+        "LABEL": f"{LABEL}={options.mark}",
+        "IMAGE": options.image,
+        "END": options.end,
+        "IN_FLIGHT": in_flight,
+        "EACH": each,
+    }
     settings = [f"{name}={value}" for name, value in names.items()]
     began = time.perf_counter()
     subprocess.run(["env", *settings, "bash", "-c", SHELL_LOOP], check=True)
@@ -116,6 +125,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=numbers, default="1,4")
     parser.add_argument("--end", choices=("kill", "stop"), default="kill")
     parser.add_argument("--image", default="weighbridge/base")
+    parser.add_argument("--mark", default=secrets.token_hex(6), help="what the loops' containers are labelled with")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     client = client_or_reason(options.image)
@@ -137,7 +147,7 @@ def main() -> None:
             for name, baseline in figures.items():
                 print_ratio(f"to {name}, {in_flight} in flight", ours, baseline)
     finally:
-        for left in client.containers(all=True, filters={"label": LABEL}):
+        for left in client.containers(all=True, filters={"label": f"{LABEL}={options.mark}"}):
             client.remove_container(left["Id"], v=True, force=True)
         client.close()
 
