@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -38,7 +39,9 @@ loop() {
 }
 workers=()
 for _ in $(seq "$IN_FLIGHT"); do loop "$EACH" & workers+=($!); done
-for worker in "${workers[@]}"; do wait "$worker" || exit 1; done
+end() { kill "${workers[@]}" 2>/dev/null; exit 1; }
+trap end INT TERM
+for worker in "${workers[@]}"; do wait "$worker" || end; done
 """
 
 
@@ -76,7 +79,7 @@ def through_docker_py(options: argparse.Namespace, in_flight: int) -> float:
         finally:
             client.close()
 
-    threads = [threading.Thread(target=loop) for _ in range(in_flight)]
+    threads = [threading.Thread(target=loop, daemon=True) for _ in range(in_flight)]
     began = time.perf_counter()
     for thread in threads:
         thread.start()
@@ -132,6 +135,7 @@ def main() -> None:
     if isinstance(client, str):
         print(f"docker_lifecycle.py: {client}", file=sys.stderr)
         raise SystemExit(UNAVAILABLE)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that containers are removed
     ways = {"docker-py": through_docker_py}
     if shutil.which("docker"):
         ways["docker in a shell"] = through_the_shell
