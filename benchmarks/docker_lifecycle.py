@@ -12,7 +12,9 @@ build-images``); exit code 3 without.
 from __future__ import annotations
 
 import argparse
+import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -37,7 +39,9 @@ loop() {
 }
 workers=()
 for _ in $(seq "$IN_FLIGHT"); do loop "$EACH" & workers+=($!); done
-for worker in "${workers[@]}"; do wait "$worker" || exit 1; done
+end() { kill "${workers[@]}" 2>/dev/null; exit 1; }
+trap end INT TERM
+for worker in "${workers[@]}"; do wait "$worker" || end; done
 """
 
 
@@ -63,7 +67,9 @@ def through_docker_py(options: argparse.Namespace, in_flight: int) -> float:
         settings = client.create_host_config(network_mode="none", init=True)
         try:
             for _ in range(each):
-                made = client.create_container(options.image, COMMAND, host_config=settings, labels=[LABEL])["Id"]
+                made = client.create_container(
+                    options.image, COMMAND, host_config=settings, labels={LABEL: options.mark}
+                )["Id"]
                 client.start(made)
                 getattr(client, options.end)(made)
                 client.wait(made)
@@ -73,7 +79,7 @@ def through_docker_py(options: argparse.Namespace, in_flight: int) -> float:
         finally:
             client.close()
 
-    threads = [threading.Thread(target=loop) for _ in range(in_flight)]
+    threads = [threading.Thread(target=loop, daemon=True) for _ in range(in_flight)]
     began = time.perf_counter()
     for thread in threads:
         thread.start()
@@ -88,7 +94,13 @@ def through_docker_py(options: argparse.Namespace, in_flight: int) -> float:
 def through_the_shell(options: argparse.Namespace, in_flight: int) -> float:
     """Return life cycles per second of so many shell loops."""
     each = max(1, options.jobs // in_flight)
-    names = {"LABEL": LABEL, "IMAGE": options.image, "END": options.end, "IN_FLIGHT": in_flight, "EACH": each}
+    names = {
+        "LABEL": f"{LABEL}={options.mark}",
+        "IMAGE": options.image,
+        "END": options.end,
+        "IN_FLIGHT": in_flight,
+        "EACH": each,
+    }
     settings = [f"{name}={value}" for name, value in names.items()]
     began = time.perf_counter()
     subprocess.run(["env", *settings, "bash", "-c", SHELL_LOOP], check=True)
@@ -116,12 +128,14 @@ def main() -> None:
     parser.add_argument("--in-flight", type=numbers, default="1,4")
     parser.add_argument("--end", choices=("kill", "stop"), default="kill")
     parser.add_argument("--image", default="weighbridge/base")
+    parser.add_argument("--mark", default=secrets.token_hex(6), help="what the loops' containers are labelled with")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     client = client_or_reason(options.image)
     if isinstance(client, str):
         print(f"docker_lifecycle.py: {client}", file=sys.stderr)
         raise SystemExit(UNAVAILABLE)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that containers are removed
     ways = {"docker-py": through_docker_py}
     if shutil.which("docker"):
         ways["docker in a shell"] = through_the_shell
@@ -137,7 +151,7 @@ def main() -> None:
             for name, baseline in figures.items():
                 print_ratio(f"to {name}, {in_flight} in flight", ours, baseline)
     finally:
-        for left in client.containers(all=True, filters={"label": LABEL}):
+        for left in client.containers(all=True, filters={"label": f"{LABEL}={options.mark}"}):
             client.remove_container(left["Id"], v=True, force=True)
         client.close()
 

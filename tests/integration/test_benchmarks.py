@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,10 @@ def test_the_plain_reference_runs_alone():
 def test_life_cycles_are_compared_with_docker_itself(end):
     """A ratio for each number in flight and each baseline, and no container is left."""
     client = require_images("weighbridge/base")
-    found = ratios(run("docker_lifecycle.py", "--jobs", "2", "--repeats", "1", "--in-flight", "1,2", "--end", end))
-    left = client.containers(all=True, filters={"label": "weighbridge.benchmark"})
+    mark = uuid.uuid4().hex
+    sizes = ("--jobs", "2", "--repeats", "1", "--in-flight", "1,2")
+    found = ratios(run("docker_lifecycle.py", *sizes, "--end", end, "--mark", mark))
+    left = client.containers(all=True, filters={"label": f"weighbridge.benchmark={mark}"})
     client.close()
     assert len(found) >= 2
     assert left == []
