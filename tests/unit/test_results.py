@@ -5,7 +5,7 @@ import pytest
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import decode
-from bench_common.records import OPERATION_DONE, OPERATION_FAILED, OPERATION_SPOILED, JobReport, Outcome
+from bench_common.records import MAX_BOUND_NS, OPERATION_DONE, OPERATION_FAILED, OPERATION_SPOILED, JobReport, Outcome
 from bench_master.run.results import unpack
 from bench_worker.outbox import Outbox
 
@@ -29,10 +29,11 @@ def sent(*jobs):
 def test_what_the_worker_packs_is_what_the_master_reads():
     """Rows, metrics, errors and outputs arrive as they were."""
     failed = JobReport(Outcome.FAILED, 5, 9, error=("start", "engine", "no"), outputs=[("run", b"a", b"b", 3, False)])
-    messages, _ = sent((1, 0, 0, report(1000, metrics={"speed": 2.5})), (2, 1, 3, failed))
+    messages, _ = sent((1, 0, 0, report(1000, metrics={"speed": 2.5}, bound_ns=MAX_BOUND_NS)), (2, 1, 3, failed))
     batch = unpack(messages[0], COUNTS, trials=4)
     assert batch.jobs["ticket"].tolist() == [1, 2]
     assert batch.jobs["outcome"].tolist() == [Outcome.DONE, Outcome.FAILED]
+    assert batch.jobs["bound_ns"].tolist() == [MAX_BOUND_NS, 0]
     assert batch.operations["duration_ns"].tolist() == [40]
     assert [(record.ticket, record.name, record.value) for record in batch.metrics] == [(1, "speed", 2.5)]
     assert [(record.ticket, record.operation, record.message) for record in batch.errors] == [(2, "start", "no")]
