@@ -49,11 +49,13 @@ class Arrival:
 
     def since(self, read_ns: int) -> int:
         """Return the earliest instant at which the last of the bytes that were read by `read_ns` can have come in."""
+        # Asked each time, since the answer counts what the loop has waited for a CPU since the last one.
+        by_loop_ns = _readings.earliest_ns()
         # What was noticed later than the reading may have been other bytes.
         if self.watched_ns < self.earliest_ns and self.noticed_ns <= read_ns:
             return self.earliest_ns
         # The greenlet was quicker, or the thread's word is not of these bytes: the loop's last wait brought them.
-        return max(self.expected_ns, _readings.earliest_ns()) if self.expected_ns else 0
+        return max(self.expected_ns, by_loop_ns) if self.expected_ns else 0
 
     def by(self, read_ns: int) -> int:
         """Return when the last of the bytes that were read by `read_ns` had come in, as far as anybody knows."""
