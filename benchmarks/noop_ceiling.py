@@ -29,7 +29,7 @@ from common import (
 )
 
 from bench_common.messages import encode
-from bench_common.records import JOB_ROW, OPERATION_ROW, ORDER_ROW
+from bench_common.records import ORDER, WORD, result_words
 
 MIXED = [
     {"create": ["sleep", "600"]},
@@ -67,10 +67,10 @@ def reference(options: argparse.Namespace, jobs: int, concurrency: int) -> float
 
 def frames(batch: int, operations: int) -> tuple[bytes, bytes]:
     """Return an order and a result message as large as those of `batch` jobs."""
-    order = encode("jobs", 1, rows=bytes(ORDER_ROW.itemsize * batch))
-    rest = {"operations": bytes(OPERATION_ROW.itemsize * operations * batch), "metrics": [], "errors": []}
-    jobs = bytes(JOB_ROW.itemsize * batch)
-    return order, encode("results", 1, sequence=1, jobs=jobs, outputs=[], **rest)
+    trial = {"treatment": 0, "trial": 0}
+    order = encode("jobs", 1, **trial, width=1, batch=1, rows=bytes(WORD * len(ORDER) * batch))
+    rows = bytes(WORD * result_words(operations) * batch)
+    return order, encode("results", 1, **trial, sequence=1, rows=rows, metrics=[], errors=[], outputs=[])
 
 
 def echo(directory: str, lane: int, result: bytes) -> None:
