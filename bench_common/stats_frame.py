@@ -39,7 +39,7 @@ class CutError(FrameError):
 
 
 def _fastest_zlib() -> Any:
-    """Return isal's zlib, which is several times faster, where there is one; Python's otherwise.
+    """Return isal's zlib, which packs some ten times faster, where there is one; Python's otherwise.
 
     They have the same functions and the same format, and read each other's files.
     """

@@ -39,7 +39,7 @@ def _text(line: dict[str, Any]) -> str:
     try:
         return _encode(line)
     except (TypeError, ValueError):
-        # It holds what JSON has no word for; to look for that in every line would take twice the time of the report.
+        # It holds what JSON has no word for; to look for that in every line would cost half of the report again.
         return _encode(finite(line))
 
 
