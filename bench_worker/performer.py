@@ -1,4 +1,4 @@
-"""Carries out what a job machine asks for, on one engine: the only place where operations meet verbs.
+"""Carries out the operations of a job's script on one engine: the only place where operations meet verbs.
 
 A guest's raw output is fetched and parsed here, once its step has ended and outside of its stamps.
 """

@@ -1,7 +1,7 @@
 """The engine of a no-op run: every verb is free, so what remains is the harness's own ceiling.
 
 It is not registered: no scenario can name it. ``--noop`` puts it in the place of whatever engine a treatment has, and
-the rest of the path (orders, slots, job machine, stamps, results, journal) is the one that a real run takes.
+the rest of the path (orders, slots, stamps, results, journal) is the one that a real run takes.
 """
 
 from __future__ import annotations
