@@ -119,7 +119,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--batch-size",
         type=whole_number(1, MAX_AHEAD),
         metavar="N",
-        help="jobs and results that travel together (default: tuned to the pace; 1 for slow jobs)",
+        help="jobs and results that travel together (default: tuned to the pace)",
     )
 
     out = parser.add_argument_group("results")

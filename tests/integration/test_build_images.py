@@ -11,6 +11,7 @@ import uuid
 import docker
 import docker.errors
 import pytest
+from tiny_image import missing
 
 from bench_worker.engines.docker_images import DockerImages
 
@@ -24,9 +25,7 @@ def engine():
         client = docker.from_env(timeout=60)
         client.ping()
     except docker.errors.DockerException as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"no Docker Engine answers: {error}")
-        pytest.skip(f"no Docker Engine answers: {error}")
+        missing(f"no Docker Engine answers: {error}")
     yield client
     client.close()
 
