@@ -54,7 +54,8 @@ def attempt_of(ticket: int) -> int:
 ORDER: Final = ("ticket", "seed", "intended_ns")
 """A job as it is handed out: a row of signed 64-bit words, little end first.
 
-`seed` is the job's own random parameter (0 to 2**63 - 1), `intended_ns` 0 in the closed model.
+`seed` is the job's own random parameter (0 to 2**63 - 1), `intended_ns` when the job arrives, on the worker's own
+clock; 0 in the closed model, where it may begin at once.
 """
 
 RESULT: Final = ("ticket", "outcome", "failed_at", "bound_ns", "start_ns", "end_ns")
@@ -73,6 +74,10 @@ def result_words(operations: int) -> int:
     return len(RESULT) + 2 * operations
 
 
+ARRIVAL: Final = "arrival"
+DROPPED: Final = "dropped"
+"""Operation and kind of the error of a job that found no free slot in time after it had arrived."""
+
 JOB_ROW: Final = np.dtype(
     [
         ("ticket", "<u8"),
@@ -83,12 +88,14 @@ JOB_ROW: Final = np.dtype(
         ("start_ns", "<i8"),
         ("end_ns", "<i8"),
         ("bound_ns", "<u4"),
+        ("wait_ns", "<i8"),
     ]
 )
 """A job that is over. `worker` is the roster number that the master gave (a worker itself sends 0).
 
 `end_ns` is the latest instant at which it can have ended. No end of its operations was stamped more than `bound_ns`
-too late; `MAX_BOUND_NS` stands for more than that.
+too late; `MAX_BOUND_NS` stands for more than that. `wait_ns` is how long after its arrival it began, in an open
+system (service time is from its start, response time from its arrival, to its end); 0 in the closed model.
 """
 
 MAX_BOUND_NS: Final = (1 << 32) - 1

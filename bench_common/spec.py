@@ -48,6 +48,8 @@ CONTAINER_SETTINGS: Final = (
 )
 
 MountKind = Literal["volume", "host", "tmpfs"]
+ArrivalProcess = Literal["constant", "poisson"]
+ARRIVAL_PROCESSES: Final[tuple[ArrivalProcess, ...]] = ("constant", "poisson")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +126,27 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenLoad:
+    """Jobs that arrive by the clock, whether those before them have ended or not (an open system).
+
+    `rate_per_s` jobs a second over all workers, evenly spaced (``constant``) or with exponential gaps (``poisson``).
+    A job for which no slot is free within `patience_s` of its arrival is dropped.
+    """
+
+    rate_per_s: float
+    process: ArrivalProcess = "constant"
+    patience_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class Treatment:
     """One cell of the matrix, complete.
 
     `labels` are what tells this treatment from the others, in the order of the report (environment, engine, job,
     then the matrix keys). `environment` is None where any worker will do. Exactly one of `iterations` (jobs per
     slot), `operation_count` (jobs in all) and `run_seconds` (s) is set; they are per trial. `concurrency` is the
-    number of jobs in flight per worker. `timeout_s` bounds every single operation.
+    number of jobs in flight per worker. `timeout_s` bounds every single operation. With `open_load` jobs arrive at a
+    rate of their own; without, each slot begins the next one when it has ended one (a closed system).
     """
 
     index: int
@@ -144,6 +160,7 @@ class Treatment:
     operation_count: int | None = None
     run_seconds: float | None = None
     timeout_s: float = 60.0
+    open_load: OpenLoad | None = None
 
     @property
     def title(self) -> str:
@@ -185,7 +202,13 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
         resolved = Lifecycle(tuple(operations))
     else:
         raise ValueError(f"unknown kind of job {kind!r}")
-    treatment = Treatment(**fields, job=resolved, container=ContainerSettings(**container))
+    load = fields.pop("open_load")
+    treatment = Treatment(
+        **fields,
+        job=resolved,
+        container=ContainerSettings(**container),
+        open_load=None if load is None else _open_load(load),
+    )
     _text(treatment.engine)
     concurrency: Any = treatment.concurrency
     if not isinstance(concurrency, int) or concurrency < 1:
@@ -193,6 +216,16 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
     if not 0 < float(treatment.timeout_s) < float("inf"):
         raise ValueError(f"timeout {treatment.timeout_s!r}")
     return treatment
+
+
+def _open_load(wire: Any) -> OpenLoad:
+    load = OpenLoad(**wire)
+    if load.process not in ARRIVAL_PROCESSES:
+        raise ValueError(f"unknown arrival process {load.process!r}")
+    for value in (load.rate_per_s, load.patience_s):
+        if not 0 < float(value) < float("inf"):
+            raise ValueError(f"rate or patience {value!r}")
+    return load
 
 
 def _text(value: Any) -> str:

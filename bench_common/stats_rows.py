@@ -29,6 +29,7 @@ _JOB_COLUMNS: Final = {
     "end_ns": DELTA,
     "duration_ns": OFFSET,
     "bound_ns": OFFSET,
+    "wait_ns": OFFSET,
 }
 """Jobs arrive in the order of their ends: those differ little, and durations vary less than starts do."""
 

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them, and back.
+"""Sizes, durations and rates as people write them, and back.
 
 Sizes follow the engines where those have a habit: a bare ``k``, ``m``, ``g`` or ``t`` is binary, as in
 ``docker run --memory 512m``. ``KiB``, ``MiB`` and so on are binary too (IEC 80000-13); ``kB``, ``MB``, ``GB`` and
@@ -44,7 +44,12 @@ DURATION_PATTERN: Final = (
 )
 """What `parse_duration` accepts, as a regular expression that ECMA-262 and Python read alike."""
 
+_RATE_UNITS: Final = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+RATE_PATTERN: Final = rf"^{_NUMBER}(?: ?/ ?(?:{'|'.join(sorted(_RATE_UNITS, key=len, reverse=True))}))?$"
+"""What `parse_rate` accepts, as a regular expression that ECMA-262 and Python read alike."""
+
 SIZE_EXPECTED: Final = "a size such as 512MiB, 2GB or a whole number of bytes"
+RATE_EXPECTED: Final = "a rate such as 200/s, 30/min or a number a second"
 DURATION_EXPECTED: Final = "a duration such as 500ms, 90s, 1h30m or a number of seconds"
 
 
@@ -96,6 +101,29 @@ def parse_duration(text: str) -> float:
     if not re.fullmatch(DURATION_PATTERN[1:-1], text):
         raise ValueError("write the units of a duration from large to small, each once and without spaces: 1h30m")
     return float(sum(Decimal(number) * _DURATION_UNITS[unit] for number, unit in parts))
+
+
+def parse_rate(text: str) -> float:
+    """Return how many a second `text` stands for: ``200/s``, ``30/min``, ``90/h``, ``12.5`` (a second).
+
+    Raises `ValueError`.
+    """
+    match = re.fullmatch(rf"({_NUMBER})(?: ?/ ?([A-Za-z]+))?", text)
+    if match is None:
+        raise ValueError(f"expected {RATE_EXPECTED}")
+    number, unit = match.groups()
+    if unit is not None and unit not in _RATE_UNITS:
+        hint = did_you_mean(unit, _RATE_UNITS)
+        raise ValueError(f"unknown unit of time {unit!r}{hint}; expected {RATE_EXPECTED}")
+    return float(Decimal(number) / _RATE_UNITS[unit or "s"])
+
+
+def format_rate(per_second: float) -> str:
+    """Return a rate as a person would write it, to 12 digits: ``200/s``, ``30/min``, ``0.5/h``."""
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
+        if per_second * seconds >= 1 and round(per_second * seconds, 9) == round(per_second * seconds, 3):
+            return f"{per_second * seconds:.12g}/{unit}"
+    return f"{per_second:.12g}/s"
 
 
 def format_size(size_bytes: int) -> str:

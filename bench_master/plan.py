@@ -57,9 +57,10 @@ class Plan:
 def independent(treatment: Treatment) -> bool:
     """Whether jobs of a treatment may wait at a worker while those in front of them run.
 
-    A guest benchmark is a measurement by itself, and a trial by time hands out only as long as there is time.
+    A guest benchmark is a measurement by itself, a trial by time hands out only as long as there is time, and what
+    arrives at a rate waits for its instant.
     """
-    return isinstance(treatment.job, Lifecycle) and treatment.run_seconds is None
+    return isinstance(treatment.job, Lifecycle) and treatment.run_seconds is None and treatment.open_load is None
 
 
 def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
@@ -68,6 +69,8 @@ def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
     if not without:
         return None
     where = "" if without == len(treatments) else f" for {without} of {len(treatments)} treatments"
+    if all(treatment.open_load is not None for treatment in treatments if not independent(treatment)):
+        return f"look-ahead is off{where}: jobs that arrive at a rate wait for their instants"
     return f"look-ahead is off{where}: guest benchmarks and trials by time are handed out one by one"
 
 
@@ -116,6 +119,8 @@ def estimate_seconds(plan: Plan, workers: int) -> tuple[float, list[str]]:
 def _trial_seconds(treatment: Treatment, workers: int, assumptions: dict[str, None]) -> float:
     if treatment.run_seconds is not None:
         return treatment.run_seconds
+    if treatment.open_load is not None and treatment.operation_count is not None:
+        return treatment.operation_count / treatment.open_load.rate_per_s
     rounds: float = treatment.iterations or 0
     if treatment.operation_count is not None:
         rounds = math.ceil(treatment.operation_count / (treatment.concurrency * max(1, workers)))

@@ -20,8 +20,9 @@ from bench_common.records import OPERATION_DONE
 from bench_common.statsfile import StatsFile
 from bench_common.thresholds import evaluate, percentiles_of
 from bench_master.latency import Key, Percentiles, Series
-from bench_master.ledger import JOB, KINDS, Ledger, TrialMetric
+from bench_master.ledger import JOB, KINDS, RESPONSE, Ledger, TrialMetric
 from bench_master.load import Load
+from bench_master.open_system import open_warnings
 from bench_master.table import counted
 from bench_master.timing import timing_error, timing_warnings
 
@@ -55,6 +56,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     ledger = Ledger(header)
     for block in stats.blocks(KINDS):
         ledger.add(block)
+    ledger.settle_readings()
     damage = stats.damage
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *percentiles_of(header.get("thresholds", ()))})
     exact = Percentiles(ledger.series, percentiles)
@@ -63,7 +65,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     report["treatments"] = [
         _treatment(ledger, index, exact, percentiles, pctile) for index in range(len(ledger.treatments))
     ]
-    report["warnings"] += timing_warnings(report["treatments"])
+    report["warnings"] += [*timing_warnings(report["treatments"]), *open_warnings(report["treatments"])]
     report["errors"] = _errors(ledger)
     report["thresholds"] = [
         {
@@ -86,6 +88,9 @@ def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles) -> None:
         elif block.kind == "jobs":
             for key, rows in ledger.measured_jobs(block.body):
                 exact.collect(key, rows["end_ns"] - rows["start_ns"])
+                responses = ledger.responses(key[0], rows)
+                if responses is not None:
+                    exact.collect((key[0], RESPONSE), responses)
         else:
             for key, rows in ledger.measured_operations(block.body):
                 exact.collect(key, rows["duration_ns"][rows["ok"] == OPERATION_DONE])
@@ -214,6 +219,7 @@ def _treatment(
         "busy_s": busy_s,
         "jobs_per_s": counts["done"] / busy_s if busy_s else None,
         **timing_error(ledger.bounds[index]),
+        "open_load": ledger.open[index].document() if index in ledger.open else None,
         "operations": {
             name: _operation((index, name), series, exact, percentiles) for name, series in _of(ledger, index)
         },
@@ -227,7 +233,7 @@ def _treatment(
 def _of(ledger: Ledger, index: int) -> list[tuple[str, Series]]:
     """Return the series of a treatment: its operations in their order, the whole job last."""
     own = [(name, series) for (treatment, name), series in ledger.series.items() if treatment == index]
-    return sorted(own, key=lambda item: item[0] == JOB)
+    return sorted(own, key=lambda item: (JOB, RESPONSE).index(item[0]) + 1 if item[0] in (JOB, RESPONSE) else 0)
 
 
 def _operation(key: Key, series: Series, exact: Percentiles, percentiles: Iterable[float]) -> Document:

@@ -22,6 +22,7 @@ from bench_common.channel import Channel, Frames, tune
 from bench_common.clock import ClockComparison
 from bench_common.errors import ExitCode, InfrastructureError, ProtocolError
 from bench_common.keys import WorkerKey
+from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message, decode, encode
 from bench_common.security import secure_client
 from bench_worker.child import LoadChild
@@ -34,6 +35,8 @@ HELLO_S: Final = 0.5
 """How often a worker that has no master asks to be admitted."""
 FROZEN_S: Final = 10.0
 """A load process that says nothing for so long is taken for dead."""
+LOOP_UNITS: Final = {**LoopMeter.UNITS, "running_mean": "jobs", "waiting_mean": "jobs"}
+"""What a load process tells of itself: how busy its loop was, and how many jobs were under way or due."""
 SAMPLES_EVERY_S: Final = 2.0
 """How often what was sampled is sent."""
 READY_S: Final = 30.0
@@ -94,7 +97,7 @@ class Agent:
         self._status = ExitCode.OK
         self._inbox: list[Message] = []
         self._arrived = Event()
-        self._loop_rows: dict[str, list[float]] = {"time_ns": [], "busy_share": [], "lag_max_ns": []}
+        self._loop_rows: dict[str, list[float]] = {name: [] for name in LOOP_UNITS}
         self._running = 0
         self._dropped = 0
 
@@ -417,8 +420,7 @@ class Agent:
         self._send("samples", run.epoch, source="host", columns=columns, units=dict(UNITS))
         loop, self._loop_rows = self._loop_rows, {name: [] for name in self._loop_rows}
         if loop["time_ns"]:
-            units = {"time_ns": "ns", "busy_share": "1", "lag_max_ns": "ns"}
-            self._send("samples", run.epoch, source="loop", columns=loop, units=units)
+            self._send("samples", run.epoch, source="loop", columns=loop, units=LOOP_UNITS)
 
 
 def _reap() -> None:

@@ -16,11 +16,13 @@ from gevent.lock import RLock
 from greenlet import greenlet
 
 from bench_common.errors import WeighbridgeError
-from bench_common.records import ATTEMPT_SHIFT, JOB_ID, JobReport, Outcome, job_id_of
+from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
 from bench_common.spec import Guest, Treatment
+from bench_common.units import format_duration
 from bench_worker import job
 from bench_worker.engines.base import Container, Done, Engine, EngineOptions
 from bench_worker.engines.noop import NoopEngine
+from bench_worker.gate import Gate
 from bench_worker.job import Trouble
 from bench_worker.outbox import Outbox
 from bench_worker.performer import Performer
@@ -59,6 +61,8 @@ class Crew:
         self._outbox = outbox
         self._open_engine = open_engine
         self._slots: Slots[Order] = Slots(assignment.slots, self._execute)
+        self._gate = Gate(self._slots.put)
+        self._patience_ns = 0
         self._treatments: dict[int, Treatment] = {}
         self._performers: dict[int, Performer] = {}
         self._engines: dict[str, Engine] = {}
@@ -78,9 +82,14 @@ class Crew:
         return self._slots.running
 
     @property
+    def waiting(self) -> int:
+        """How many jobs could begin if there was a slot for them."""
+        return self._slots.waiting
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is under way or waiting."""
-        return not self._slots.running and not self._slots.waiting
+        return not self._slots.running and not self._slots.waiting and not self._gate
 
     def define(self, treatment: Treatment) -> None:
         """Learn a treatment, before the first order that names it."""
@@ -95,9 +104,14 @@ class Crew:
             operations = script_of(self._treatments[treatment])
             self._treatment, self._operations = treatment, len(operations)
             self._performer = self._performers.get(treatment)
+            load = self._treatments[treatment].open_load
+            self._patience_ns = 0 if load is None else round(load.patience_s * 1e9)
         self._outbox.turn_to(treatment, trial, self._operations)
         self._slots.limit, self._batch = width, batch
-        self._slots.put(orders)
+        if self._patience_ns:
+            self._gate.put(orders)
+        else:
+            self._slots.put(orders)
 
     def abort(self) -> None:
         """Call off every job: those that wait end at once, those under way at their next step, and are tidied up.
@@ -107,7 +121,7 @@ class Crew:
         """
         self._aborts += 1
         now = monotonic_ns()
-        for ticket, _, _ in self._slots.withdraw():
+        for ticket, _, _ in (*self._slots.withdraw(), *self._gate.withdraw()):
             self._outbox.add(ticket, JobReport(Outcome.ABORTED, now, now))
         self._outbox.flush()
         for slot in list(self._waiting):
@@ -115,6 +129,7 @@ class Crew:
 
     def close(self) -> None:
         """Close the engines; call it when nothing runs any more."""
+        self._gate.close()
         for engine in self._engines.values():
             engine.close()
 
@@ -124,12 +139,15 @@ class Crew:
             slot.throw(JobAborted)
 
     def _execute(self, order: Order) -> None:
-        ticket, _seed, _intended_ns = order
+        ticket, _seed, intended_ns = order
         while self._outbox.full:
             gevent.sleep(ROOM_POLL_S)
         performer = self._performer
         try:
-            report = self._run(performer or self._prepare(), ticket)
+            if intended_ns and monotonic_ns() - intended_ns > self._patience_ns:
+                report = self._dropped()
+            else:
+                report = self._run(performer or self._prepare(), ticket)
         except WeighbridgeError as error:
             report = _never_begun("unreachable", str(error))
         except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
@@ -141,6 +159,11 @@ class Crew:
         elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.run_callback(self._flush)
+
+    def _dropped(self) -> JobReport:
+        now = monotonic_ns()
+        text = f"no slot was free for it within {format_duration(self._patience_ns / 1e9)} of its arrival"
+        return JobReport(Outcome.FAILED, now, now, error=(ARRIVAL, DROPPED, text))
 
     def _run(self, performer: Performer, ticket: int) -> JobReport:
         report = JobReport()

@@ -8,6 +8,7 @@ jobs, removes what each of them made, and ends too; by then a new life of the wo
 from __future__ import annotations
 
 import logging
+import random
 import signal
 import socket
 import sys
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 STATUS_S: Final = 0.5
 """How often the agent is told how we are."""
+COUNT_S: Final = 0.01
+"""How often jobs in the system are counted, on average."""
 REPEAT_S: Final = 5.0
 """Batches that are not acknowledged for so long are sent again."""
 LAST_WORDS_S: Final = 20.0
@@ -62,6 +65,8 @@ class LoadProcess:
         self._refused = 0
         self._meter = LoopMeter()
         self._profiler: Profiler | None = None
+        self._counts = [0, 0, 0]
+        """How often jobs were counted since the last report, and how many were running and waiting, summed."""
         self._link = Link(line, self._told, self._abandoned)
 
     def serve(self) -> int:
@@ -70,9 +75,11 @@ class LoadProcess:
         # Loaded now, or the first trial would pay for it: a tenth of a second in which the loop stands still.
         engine_classes()
         workload_classes()
+        counter = gevent.spawn(self._keep_counting)
         self._link.send(ready=True)
         while not self._over.wait(STATUS_S):
             self._report()
+        counter.kill()
         self._wind_up()
         return 0
 
@@ -162,14 +169,30 @@ class LoadProcess:
         elif message.type == "cancel":
             crew.abort()
 
+    def _keep_counting(self) -> None:
+        """Count at random instants: regular ones could keep step with the jobs, and see them in one phase alone.
+
+        With exponential gaps what is seen is on average what there is (R. W. Wolff, Operations Research 30, 1982).
+        """
+        while True:
+            gevent.sleep(random.expovariate(1 / COUNT_S))
+            crew, counts = self._crew, self._counts
+            if crew is not None:
+                counts[0] += 1
+                counts[1] += crew.running
+                counts[2] += crew.waiting
+
     # -- time ---------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         reading = self._meter.read()
         running = self._crew.running if self._crew is not None else 0
+        (times, in_service, in_queue), self._counts = self._counts, [0, 0, 0]
         self._link.send(
             status={
                 "running": running,
+                "running_mean": in_service / times if times else float(running),
+                "waiting_mean": in_queue / times if times else 0.0,
                 "time_ns": reading.time_ns,
                 "busy_share": reading.busy_share,
                 "lag_max_ns": reading.lag_max_ns,

@@ -21,9 +21,9 @@ from bench_common.arguments import MAX_SEED, MAX_SLOTS, file_name, name, port, w
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.records import KEPT_PREFIX
-from bench_common.spec import Treatment
+from bench_common.spec import ARRIVAL_PROCESSES, OpenLoad, Treatment
 from bench_common.statsfile import StatsFile
-from bench_common.units import parse_duration
+from bench_common.units import parse_duration, parse_rate
 from bench_master.commands.report_options import add_report_options
 from bench_master.coordinator import Policy
 from bench_master.coordinator.shares import MAX_AHEAD
@@ -41,6 +41,7 @@ from bench_master.run.profiles import Profiles
 from bench_master.run.session import Result, Session, SessionOptions
 from bench_master.run.switchboard import Switchboard
 from bench_master.scenario import Scenario, load_scenario
+from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
 from bench_master.table import counted
 from bench_master.tally import Tally
 
@@ -106,6 +107,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     size = load.add_mutually_exclusive_group()
     size.add_argument("-o", "--operation-count", type=whole_number(1), metavar="N", help="jobs in each trial")
     size.add_argument("-r", "--run-seconds", metavar="TIME", help="length of each trial, such as 90 or 15m")
+    load.add_argument(
+        "--rate",
+        metavar="RATE",
+        help="jobs that arrive each second over all workers, such as 200/s, whether earlier ones have ended or not; "
+        "needs -o or -r where the scenario counts iterations",
+    )
+    load.add_argument(
+        "--arrivals", choices=ARRIVAL_PROCESSES, help="how they are spaced (default: the scenario's, else constant)"
+    )
 
     flow = parser.add_argument_group("hand-out")
     flow.add_argument(
@@ -179,7 +189,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the scenario; return the exit code."""
-    scenario = _resized(load_scenario(arguments.file, arguments.set), arguments)
+    scenario = _paced(_resized(load_scenario(arguments.file, arguments.set), arguments), arguments)
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
     policy, slots = _policy(plan, arguments)
@@ -225,6 +235,38 @@ def _resized(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
         return replace(treatment, iterations=None, operation_count=count, run_seconds=length)
 
     return replace(scenario, treatments=tuple(resize(treatment) for treatment in scenario.treatments))
+
+
+def _paced(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
+    """Return the scenario with `--rate` and `--arrivals` in the place of its own."""
+    if arguments.rate is None and arguments.arrivals is None:
+        return scenario
+    rate = None
+    if arguments.rate is not None:
+        try:
+            rate = parse_rate(arguments.rate)
+        except ValueError as error:
+            raise UsageError(f"--rate {arguments.rate}: {error}") from error
+        if not 0 < rate <= MAX_RATE_PER_S:
+            raise UsageError(f"--rate {arguments.rate}: expected more than 0 and at most {MAX_RATE_PER_S:g} a second")
+
+    def pace(treatment: Treatment) -> Treatment:
+        load = treatment.open_load
+        if rate is None and load is None:
+            raise UsageError(
+                f"--arrivals {arguments.arrivals}: nothing arrives at a rate; give --rate, such as 200/s"
+            )
+        if treatment.iterations is not None:
+            advice = "say how many jobs (-o) or how long (-r)"
+            raise UsageError(f"--rate {arguments.rate}: the scenario counts iterations of a slot; {advice}")
+        if load is None:
+            assert rate is not None
+            width = treatment.concurrency if treatment.concurrency > 1 else OPEN_CONCURRENCY
+            load, treatment = OpenLoad(rate), replace(treatment, concurrency=width)
+        paced = replace(load, rate_per_s=rate or load.rate_per_s, process=arguments.arrivals or load.process)
+        return replace(treatment, open_load=paced)
+
+    return replace(scenario, treatments=tuple(pace(treatment) for treatment in scenario.treatments))
 
 
 def _seed(scenario: Scenario, arguments: argparse.Namespace) -> int:

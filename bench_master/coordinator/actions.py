@@ -42,7 +42,8 @@ class Define:
 class Issue:
     """Hand jobs to a member: a range of fresh tickets, or single ones that are tried anew.
 
-    At most `width` jobs run there at once; results come back when `batch` of them are there.
+    At most `width` jobs run there at once; results come back when `batch` of them are there. In an open system
+    `intended_ns` are the instants at which fresh tickets arrive, in ns of the coordinator's clock.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Issue:
     tickets: range | tuple[int, ...]
     width: int
     batch: int
+    intended_ns: Sequence[int] = ()
 
 
 @dataclass(slots=True)

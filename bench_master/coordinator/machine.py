@@ -10,14 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from bench_common.records import Outcome, attempt_of, job_id_of, ticket_of
 from bench_common.spec import Treatment
+from bench_master.arrivals import Arrivals
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
 from bench_master.coordinator.roster import Member, Presence, Roster
-from bench_master.coordinator.shares import MAX_AHEAD, Share, divide
+from bench_master.coordinator.shares import HORIZON_S, MAX_AHEAD, MAX_OPEN, Share, divide
 from bench_master.plan import Trial, independent
+
+LEAD_S: Final = 0.1
+"""How long after a trial's begin its first job can arrive, in an open system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,10 @@ class Phase(Enum):
 
 
 class Coordinator:
-    """The state of one run. `job_limit_s(treatment)` bounds how long one job can take, in seconds."""
+    """The state of one run. `job_limit_s(treatment)` bounds how long one job can take, in seconds.
+
+    `seed` fixes when jobs arrive in the trials of an open system.
+    """
 
     def __init__(
         self,
@@ -63,6 +71,7 @@ class Coordinator:
         *,
         job_limit_s: Callable[[Treatment], float],
         first_epoch: int = 0,
+        seed: int = 0,
         now: float = 0.0,
     ) -> None:
         self._treatments = treatments
@@ -81,7 +90,9 @@ class Coordinator:
         self._called_off = 0
         self._position = 0
         self._next_id = 0
+        self._seed = seed
         self._trial_ends_at: float | None = None
+        self._trial_began_ns = 0
         self._gather_by = now + policy.gather_s
         self._abort_by: float | None = None
         self._sweep_by = 0.0
@@ -139,6 +150,8 @@ class Coordinator:
             held = share.outstanding | set(share.retries)
             assert len(held) == len(share.outstanding) + len(share.retries), "a ticket is out and to be tried anew"
             most = share.width + (MAX_AHEAD if share.look_ahead else 0)
+            if share.arrivals is not None:
+                most = MAX_OPEN
             assert len(share.outstanding) <= most, "more jobs out than the member may hold"
             jobs = {job_id_of(ticket) for ticket in held}
             assert len(jobs) == len(held), "two attempts of one job at once"
@@ -325,9 +338,12 @@ class Coordinator:
             number: Share(number, width, quota, look_ahead=look_ahead, fixed_batch=self._policy.batch_size)
             for number, width, quota in self._quotas(treatment)
         }
-        for share in self.shares.values():
+        for part, share in enumerate(self.shares.values()):
             share.progressed_at = now
+            share.arrivals = self._arrivals(trial, part, share.quota)
         self._trial_ends_at = None if treatment.run_seconds is None else now + treatment.run_seconds
+        # The first orders have to be there before the first job arrives.
+        self._trial_began_ns = round((now + LEAD_S) * 1e9)
         actions: list[act.Action] = [
             act.Note(
                 "trial-begin", {"trial": trial.index, "treatment": trial.treatment, "workers": list(self.shares)}
@@ -337,13 +353,28 @@ class Coordinator:
             actions += self._hand_out(share, now)
         return actions
 
+    def _arrivals(self, trial: Trial, part: int, quota: int | None) -> Arrivals | None:
+        treatment = self._treatments[trial.treatment]
+        if treatment.open_load is None:
+            return None
+        return Arrivals(
+            treatment.open_load,
+            seed=(self._seed, trial.index),
+            part=part,
+            parts=len(self.shares),
+            count=quota,
+            seconds=treatment.run_seconds,
+        )
+
     def _hand_out(self, share: Share, now: float) -> list[act.Action]:
         member = self.roster[share.number]
         trial = self.trial
         if self.interrupts or trial is None or not member.present:
             return []
         fresh = 0 if share.retries else share.room(open_ended=self._time_left(now))
-        if not fresh and not share.retries:
+        began_ns = self._trial_began_ns
+        intended = [began_ns + at for at in share.arriving(round((now + HORIZON_S) * 1e9) - began_ns)]
+        if not fresh and not share.retries and not intended:
             return []
         actions: list[act.Action] = []
         place = (member.number, trial.index, trial.treatment)
@@ -351,18 +382,23 @@ class Coordinator:
             member.defined.add(trial.treatment)
             actions.append(act.Define(member.number, trial.treatment))
         if share.retries:
-            anew = tuple(share.retries[: max(0, share.width - len(share.outstanding))])
+            most = share.width if share.arrivals is None else MAX_OPEN
+            anew = tuple(share.retries[: max(0, most - len(share.outstanding))])
             del share.retries[: len(anew)]
             share.outstanding.update(anew)
             if anew:
                 actions.append(act.Issue(*place, anew, share.width, share.batch))
             fresh = 0 if share.retries else share.room(open_ended=self._time_left(now))
+        if intended:
+            # Nothing is overdue before it has arrived.
+            share.progressed_at = max(share.progressed_at, intended[0] / 1e9)
+            fresh = len(intended)
         if fresh:
             tickets = range(self._next_id, self._next_id + fresh)
             self._next_id += fresh
             share.issued += fresh
             share.outstanding.update(tickets)
-            actions.append(act.Issue(*place, tickets, share.width, share.batch))
+            actions.append(act.Issue(*place, tickets, share.width, share.batch, intended))
         return actions
 
     def _time_left(self, now: float) -> bool:
@@ -374,7 +410,7 @@ class Coordinator:
             return False
         if self.interrupts or share.finished or self.roster[share.number].presence is Presence.GONE:
             return True
-        return share.quota is None and not self._time_left(now)
+        return share.quota is None and share.arrivals is None and not self._time_left(now)
 
     def _advance(self, now: float) -> list[act.Action]:
         """End the trial when every share is over, and begin what follows."""
@@ -494,6 +530,9 @@ class Coordinator:
                 return actions + self._end(self._status())
             return actions + self._end_when_swept()
         actions += self._look_for_stuck_jobs(now)
+        for share in self.shares.values():
+            if share.arrivals is not None:
+                actions += self._hand_out(share, now)
         return actions + self._advance(now)
 
     def _look_for_stuck_jobs(self, now: float) -> Iterable[act.Action]:

@@ -9,12 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from bench_master.arrivals import Arrivals
+
 AHEAD_S: Final = 0.004
 """About how long the jobs last that wait at a member beyond those that run there: a few round trips."""
 MAX_AHEAD: Final = 2048
 """The most jobs that may wait there, and the largest batch."""
 PACE_S: Final = 0.01
 """Over how long a member's pace is measured."""
+HORIZON_S: Final = 0.5
+"""How long before its arrival a job is handed out, in an open system: some ticks of the coordinator's clock."""
+MAX_OPEN: Final = 65_536
+"""The most jobs of an open system that a member may hold; those beyond are handed out late, and counted from their
+own arrival all the same."""
 
 
 @dataclass(slots=True)
@@ -35,6 +42,8 @@ class Share:
     look_ahead: bool = False
     fixed_batch: int | None = None
     ahead: int = 0
+    arrivals: Arrivals | None = None
+    """When its jobs arrive, in an open system; None where a slot takes the next job when it has ended one."""
     _paced_at: float = 0.0
     _since: int = 0
 
@@ -71,10 +80,20 @@ class Share:
     @property
     def finished(self) -> bool:
         """Whether it has nothing left to do, now or later."""
+        if self.arrivals is not None:
+            return self.idle and self.arrivals.exhausted
         return self.idle and self.quota is not None and self.issued >= self.quota
+
+    def arriving(self, before_ns: int) -> list[int]:
+        """Take out the arrivals before an instant of the trial (ns) for which there is room."""
+        if self.arrivals is None:
+            return []
+        return self.arrivals.take(before_ns, MAX_OPEN - len(self.outstanding))
 
     def room(self, *, open_ended: bool) -> int:
         """Return how many fresh jobs may be handed out now; `open_ended` says that time allows more."""
+        if self.arrivals is not None:
+            return 0
         free = self.width + self.ahead - len(self.outstanding)
         if self.quota is None:
             return max(0, free) if open_ended else 0

@@ -11,14 +11,15 @@ from bench_master.summary import percentile_name
 
 _JOBS: Final = ("done", "failed", "lost", "aborted", "not_started", "warmup")
 _TIMING: Final = ("timing_error_p99_s", "timing_error_max_s")
+_OPEN: Final = ("rate_per_s", "offered", "offered_per_s", "achieved_per_s", "dropped")
 
 
 class CsvReport:
     """Writes a header line and the rows. Times are seconds; what has no value is empty.
 
     The first columns are the treatments' labels; one that is named like a column of the report's own is called
-    ``label_NAME``. The counts of jobs, the rate and the timing error are the treatment's, repeated in each of its
-    rows.
+    ``label_NAME``. The counts of jobs, the rates and the timing error are the treatment's, repeated in each
+    of its rows.
     """
 
     name: ClassVar[str] = "csv"
@@ -31,7 +32,7 @@ class CsvReport:
         own = [
             "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
             *percentiles, "max", "worst_job", *(f"jobs_{name}" for name in _JOBS), "jobs_per_s",
-            *_TIMING,
+            *_TIMING, *(f"open_{name}" for name in _OPEN),
         ]  # fmt: skip
         titles = {label: f"label_{label}" if label in own else label for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
@@ -43,9 +44,15 @@ class CsvReport:
                 "run_id": document["run"]["run_id"],
                 **{f"jobs_{name}": entry["jobs"][name] for name in _JOBS},
                 **{name: _text(entry[name]) for name in ("jobs_per_s", *_TIMING)},
+                **{f"open_{name}": _text(value) for name, value in _open(entry).items()},
             }
             for row in _rows(entry, percentiles):
                 writer.writerow(common | {name: _text(value) for name, value in row.items()})
+
+
+def _open(entry: dict[str, Any]) -> dict[str, Any]:
+    load = entry["open_load"]
+    return {} if load is None else {name: load[name] for name in _OPEN}
 
 
 def _rows(entry: dict[str, Any], percentiles: list[str]) -> Iterator[dict[str, Any]]:

@@ -66,11 +66,12 @@ class _Sketch:
     def __init__(self, header: Mapping[str, Any]) -> None:
         self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
         self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
+        self._open = {index for index, one in enumerate(self._treatments) if one.get("open_load")}
         self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
         self.workers: dict[int, Any] = {}
 
     def jobs(self, rows: Rows, details: Mapping[int, Details]) -> Iterator[dict[str, Any]]:
-        for ticket, treatment, trial, worker, outcome, start_ns, end_ns, bound_ns in rows.tolist():
+        for ticket, treatment, trial, worker, outcome, start_ns, end_ns, bound_ns, wait_ns in rows.tolist():
             ran = outcome <= Outcome.FAILED
             line = self._identity(ticket, treatment, trial) | {
                 "worker": self.workers.get(worker, worker),
@@ -79,6 +80,8 @@ class _Sketch:
                 "duration_s": (end_ns - start_ns) / 1e9 if ran else None,
                 "end_bound_s": bound_ns / 1e9 if ran else None,
             }
+            if treatment in self._open:
+                line["wait_s"] = wait_ns / 1e9 if ran else None
             yield line | self._details(treatment, details.get(ticket))
 
     def late(self, expelled: Mapping[int, Details]) -> Iterator[dict[str, Any]]:

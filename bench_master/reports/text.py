@@ -162,6 +162,21 @@ def _jobs(entry: Mapping[str, Any]) -> Iterator[str]:
     rate = entry["jobs_per_s"]
     if rate is not None:
         yield from paragraph(f"rate   {significant(rate)} jobs/s over {span(entry['busy_s'])} of trials", indent=2)
+    if entry["open_load"] is not None:
+        yield from _open_load(entry["open_load"])
+
+
+def _open_load(load: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was asked of an open system, and what it did."""
+    offered, achieved, little = load["offered_per_s"], load["achieved_per_s"], load["little"]
+    text = f"open   asked {significant(load['rate_per_s'])} jobs/s, {load['process']} arrivals"
+    text += f"; offered {load['offered']:,}" + (f" at {significant(offered)}/s" if offered is not None else "")
+    text += f"; achieved {significant(achieved)}/s" if achieved is not None else ""
+    yield from paragraph(f"{text}; dropped {load['dropped']:,}", indent=2, hanging=9)
+    if little is not None:
+        text = f"Little's law: {significant(little['in_system'])} jobs counted in the system, "
+        text += f"{significant(little['expected'])} by rate times response time"
+        yield from paragraph(text, indent=9, hanging=9)
 
 
 def _thresholds(document: Mapping[str, Any]) -> Iterator[str]:
@@ -201,6 +216,16 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
                 "An end is stamped at its latest possible instant: too late by the timing error at most."
             )
         yield from _note("`job` is a whole job that was done, from its start to its end on the worker.")
+        if any(entry["open_load"] for entry in document["treatments"]):
+            yield from _note(
+                "`response` counts from a job's arrival, however late it began: what a user waits. `job` leaves the "
+                "queue out."
+            )
+        if not all(entry["open_load"] for entry in document["treatments"]):
+            yield from _note(
+                "A closed system: each slot begins a job when it has ended one, so slow jobs hide the wait of those "
+                "behind them; a `rate` shows it."
+            )
     if any(operation["p99_marked"] for operation in operations):
         yield from _note("? marks a p99 of fewer than 1000 values: a few of them decide it.")
     if not all(operation["percentiles_exact"] for operation in operations):

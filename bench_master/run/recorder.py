@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -22,15 +22,25 @@ SETTLE_ROWS: Final = 16_384
 
 
 class Recorder:
-    """Records one run. Until `begin` there is no journal; notes of that time are kept for it."""
+    """Records one run. Until `begin` there is no journal; notes of that time are kept for it.
 
-    def __init__(self, tally: Tally, view: View, hosts: Hosts) -> None:
+    `arrived(treatment, tickets)` says when jobs arrived (ns), once for each; None where jobs do not arrive.
+    """
+
+    def __init__(
+        self,
+        tally: Tally,
+        view: View,
+        hosts: Hosts,
+        arrived: Callable[[int, Sequence[int]], list[int] | None] = lambda _treatment, _tickets: None,
+    ) -> None:
         self.tally = tally
         self.view = view
         self.warnings: dict[str, None] = {}
         self.remarks: dict[str, None] = {}
         self.journal: Journal | None = None
         self._hosts = hosts
+        self._arrived = arrived
         self._early: list[tuple[str, int, Mapping[str, Any]]] = []
         self._gathered: dict[tuple[int, int, int, int], list[Batch]] = {}
         self._waiting = 0
@@ -69,6 +79,7 @@ class Recorder:
         assert self.journal is not None
         batch = action.batch if action.keep is None else action.batch.only(action.keep)
         if batch.tickets:
+            batch.intended_ns = self._arrived(batch.treatment, batch.tickets)
             # Gathered only: to work a batch out costs the same whether it holds one job or ten thousand.
             key = (action.number, batch.treatment, batch.trial, self._hosts[action.number].offset_ns)
             self._gathered.setdefault(key, []).append(batch)
@@ -90,7 +101,7 @@ class Recorder:
             return
         gathered, self._gathered, self._waiting = self._gathered, {}, 0
         for (number, *_, offset_ns), batches in gathered.items():
-            jobs, operations = settle([batch.rows for batch in batches], batches[0], number, offset_ns)
+            jobs, operations = settle(batches, number, offset_ns)
             self.journal.rows(jobs, operations)
             self.tally.jobs(jobs)
             self.tally.operations(operations)
@@ -103,6 +114,7 @@ class Recorder:
         """Write the end of jobs that no worker will report."""
         assert self.journal is not None
         self.settle()
+        self._arrived(action.treatment, action.tickets)
         now = monotonic_ns()
         rows = np.zeros(len(action.tickets), JOB_ROW)
         rows["ticket"], rows["treatment"], rows["trial"] = action.tickets, action.treatment, action.trial

@@ -49,6 +49,8 @@ class Batch:
     outputs: list[OutputRecord]
     aborted: int = 0
     """How many of the jobs were called off."""
+    intended_ns: list[int] | None = None
+    """When each job arrived, on the master's clock (0: not known); None in the closed model."""
 
     def only(self, keep: Sequence[int]) -> Batch:
         """Return the batch without the jobs that do not count, and without what belongs to them."""
@@ -106,13 +108,14 @@ def _aborted(outcomes: list[int]) -> int:
     return outcomes.count(Outcome.ABORTED)
 
 
-def settle(rows: Sequence[bytes], batch: Batch, number: int, offset_ns: int) -> tuple[Rows, Rows]:
-    """Return the `JOB_ROW` and `OPERATION_ROW` of the rows of any number of batches like `batch`.
+def settle(batches: Sequence[Batch], number: int, offset_ns: int) -> tuple[Rows, Rows]:
+    """Return the `JOB_ROW` and `OPERATION_ROW` of any number of batches of one trial from one member.
 
     They get the number of the member that they came from, and move from its clock, `offset_ns` ahead of it, to
     the master's.
     """
-    table = np.frombuffer(b"".join(rows), "<i8").reshape(-1, batch.words)
+    batch = batches[0]
+    table = np.frombuffer(b"".join([one.rows for one in batches]), "<i8").reshape(-1, batch.words)
     head = dict(zip(RESULT, table.T, strict=False))
     jobs = np.zeros(len(table), JOB_ROW)
     for name in ("ticket", "outcome"):
@@ -120,6 +123,9 @@ def settle(rows: Sequence[bytes], batch: Batch, number: int, offset_ns: int) -> 
     jobs["treatment"], jobs["trial"], jobs["worker"] = batch.treatment, batch.trial, number
     jobs["bound_ns"] = head["bound_ns"].clip(0, MAX_BOUND_NS)
     jobs["start_ns"], jobs["end_ns"] = head["start_ns"] - offset_ns, head["end_ns"] - offset_ns
+    if batch.intended_ns is not None:
+        intended = np.array([instant for one in batches for instant in one.intended_ns or ()], np.int64)
+        jobs["wait_ns"] = np.where(intended, jobs["start_ns"] - intended, 0)
     starts, durations = table[:, len(RESULT) :: 2], table[:, len(RESULT) + 1 :: 2]
     operations = np.zeros(starts.shape, OPERATION_ROW)
     operations["ticket"] = head["ticket"][:, None]

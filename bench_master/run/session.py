@@ -103,7 +103,8 @@ class Session:
         self._make_tally = tally
         self._open_journal = open_journal
         self._hosts = Hosts(local_boot_id)
-        self._recorder = Recorder(tally(None), view, self._hosts)
+        self._orders = OrderBook(plan.seed)
+        self._recorder = Recorder(tally(None), view, self._hosts, self._arrived)
         self._recorder.remarks |= dict.fromkeys(options.notes)
         self._engines = frozenset(treatment.engine for treatment in plan.treatments)
         self._coordinator = Coordinator(
@@ -112,6 +113,7 @@ class Session:
             policy,
             job_limit_s=job_limit_s,
             first_epoch=options.first_epoch,
+            seed=plan.seed,
             now=monotonic(),
         )
         names = [operation_names(treatment) for treatment in plan.treatments]
@@ -120,7 +122,6 @@ class Session:
         self._lanes: dict[int, tuple[int, str]] = {}
         self._over = Event()
         self._result = Result("incomplete")
-        self._orders = OrderBook(plan.seed)
         self._meter = LoopMeter()
         self.board: Switchboard | None = None
         self.locals: LocalWorkers | None = None
@@ -397,10 +398,19 @@ class Session:
             self.profiles.expect(action.worker_id)
 
     def _issue(self, action: act.Issue) -> None:
-        tickets = action.tickets
-        rows = self._orders.fresh(tickets) if isinstance(tickets, range) else self._orders.anew(tickets)
+        tickets, offset_ns = action.tickets, self._hosts[action.number].offset_ns
+        if not isinstance(tickets, range):
+            rows = self._orders.anew(tickets, offset_ns)
+        elif action.intended_ns:
+            rows = self._orders.arriving(tickets, action.intended_ns, offset_ns)
+        else:
+            rows = self._orders.fresh(tickets)
         place = {"treatment": action.treatment, "trial": action.trial}
         self._lane(action.number, "jobs", **place, width=action.width, batch=action.batch, rows=rows)
+
+    def _arrived(self, treatment: int, tickets: Sequence[int]) -> list[int] | None:
+        """Return when jobs of a treatment arrived; None in the closed model."""
+        return None if self._plan.treatments[treatment].open_load is None else self._orders.arrived(tickets)
 
     def _acknowledge(self, number: int, epoch: int, sequences: list[int]) -> None:
         if self._epoch(number) == epoch:

@@ -11,11 +11,12 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from bench_common.arguments import MAX_SEED, MAX_SLOTS, NAME_PATTERN
+from bench_common.spec import ARRIVAL_PROCESSES
 from bench_master.scenario.composites import Command, Field, ListOf, MapOf, Needs, OneOf, Record
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
 from bench_master.scenario.matrix import MatrixShape
 from bench_master.scenario.operations import OperationsShape
-from bench_master.scenario.shapes import DURATION, NUMBER, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
+from bench_master.scenario.shapes import DURATION, NUMBER, RATE, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
 from bench_master.scenario.storage import MountShape
 from workloads.registry import workload_classes
 
@@ -33,6 +34,9 @@ RUN_KEYS: Final = (
     "iterations",
     "operation_count",
     "run_seconds",
+    "rate",
+    "arrivals",
+    "patience",
     "repeats",
     "warmup",
     "timeout",
@@ -41,6 +45,9 @@ RUN_KEYS: Final = (
 
 JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 MIB: Final = 1024**2
+MAX_RATE_PER_S: Final = 1e6
+OPEN_CONCURRENCY: Final = 64
+"""How many jobs a worker runs at once where they arrive at a rate and the scenario says no number."""
 _DAY_S: Final = 86400.0
 
 
@@ -170,10 +177,27 @@ def _run_fields(container: Record) -> tuple[Field, ...]:
     """Return the keys that stand at the top level, in a job, and in a matrix."""
     return (
         Field("container", container, "how the container is made"),
-        Field("concurrency", Measured(WHOLE, minimum=1, maximum=MAX_SLOTS), "jobs in flight on each worker", 1),
+        Field(
+            "concurrency",
+            Measured(WHOLE, minimum=1, maximum=MAX_SLOTS),
+            f"jobs in flight on each worker, at most ({OPEN_CONCURRENCY} where there is a `rate`)",
+            1,
+        ),
         Field("iterations", Measured(WHOLE, minimum=1, maximum=10**9), "jobs that each slot does in a trial", 1),
         Field("operation_count", Measured(WHOLE, minimum=1, maximum=10**12), "jobs in a trial, over all workers"),
         Field("run_seconds", Measured(DURATION, more_than=0, maximum=30 * _DAY_S), "how long a trial goes on"),
+        Field(
+            "rate",
+            Measured(RATE, more_than=0, maximum=MAX_RATE_PER_S),
+            "jobs that arrive each second over all workers, whether those before them have ended or not",
+        ),
+        Field("arrivals", Choice("arrival process", ARRIVAL_PROCESSES), "how they are spaced", "constant"),
+        Field(
+            "patience",
+            Measured(DURATION, more_than=0, maximum=_DAY_S),
+            "how long an arrived job waits for a slot before it is dropped",
+            "10s",
+        ),
         Field("repeats", Measured(WHOLE, minimum=1, maximum=100_000), "trials of each treatment (n)", 1),
         Field("warmup", Measured(WHOLE, minimum=0, maximum=10_000), "trials before those that count", 0),
         Field("timeout", Measured(DURATION, more_than=0, maximum=_DAY_S), "how long one operation may take", "60s"),
@@ -194,4 +218,11 @@ def _matrix_keys(settings: tuple[Field, ...], container: Record) -> dict[str, Sh
 
 def default_of(name: str) -> Any:
     """Return the default of a run key in base units."""
-    return {"concurrency": 1, "repeats": 1, "warmup": 0, "timeout": 60.0}[name]
+    return {
+        "concurrency": 1,
+        "arrivals": "constant",
+        "patience": 10.0,
+        "repeats": 1,
+        "warmup": 0,
+        "timeout": 60.0,
+    }[name]

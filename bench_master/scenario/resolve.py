@@ -9,11 +9,12 @@ from bench_common.errors import WeighbridgeError
 from bench_common.spec import ContainerSettings, Guest, Lifecycle, Scalar, Treatment
 from bench_master.scenario.containers import check_lifecycle_container, container_settings
 from bench_master.scenario.findings import Findings, Given
-from bench_master.scenario.format import QUANTITIES, ScenarioFormat, default_of
+from bench_master.scenario.format import OPEN_CONCURRENCY, QUANTITIES, ScenarioFormat, default_of
 from bench_master.scenario.guest import find_parameter, read_param, shape_of
 from bench_master.scenario.inheritance import flat, overlaid, values_of
 from bench_master.scenario.labels import ValueLabels, label_names
 from bench_master.scenario.matrix import MAX_TREATMENTS, Cell, Listed, Matrix, Settings, expand
+from bench_master.scenario.open_load import open_load
 from bench_master.scenario.shapes import INVALID, Shape
 from bench_master.scenario.tree import Leaf, Place
 from workloads.registry import workload_classes
@@ -149,6 +150,9 @@ class Resolver:
         if what is None:
             return None
         amounts = {key: settings[key].value for key in QUANTITIES if key in settings} or {"iterations": 1}
+        load = open_load(settings, self._findings)
+        if load is not None:
+            settings = {"concurrency": Given(OPEN_CONCURRENCY, settings["rate"].place)} | settings
         return Treatment(
             index=index,
             labels=self._labels_of(job, cell),
@@ -161,6 +165,7 @@ class Resolver:
             operation_count=amounts.get("operation_count"),
             run_seconds=amounts.get("run_seconds"),
             timeout_s=_value(settings, "timeout"),
+            open_load=load,
         )
 
     def _fits(self, job: _Job, cell: Cell) -> bool:

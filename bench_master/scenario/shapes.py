@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_common.errors import did_you_mean
 from bench_common.units import (
     DURATION_PATTERN,
+    RATE_PATTERN,
     SIZE_PATTERN,
     format_duration,
+    format_rate,
     format_size,
     parse_duration,
+    parse_rate,
     parse_size,
 )
 from bench_master.scenario.tree import Leaf, Node, quoted
@@ -171,6 +174,7 @@ SIZE: Final = Kind("a size such as 512MiB", whole=True, parse=parse_size, patter
 DURATION: Final = Kind(
     "a duration such as 90s or 1h30m", parse=parse_duration, pattern=DURATION_PATTERN, show=format_duration
 )
+RATE: Final = Kind("a rate such as 200/s or 30/min", parse=parse_rate, pattern=RATE_PATTERN, show=format_rate)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench_common.records import Outcome, attempt_of, job_id_of
-from bench_common.spec import Guest, Lifecycle, Operation, Treatment
+from bench_common.spec import Guest, Lifecycle, OpenLoad, Operation, Treatment
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
@@ -526,3 +526,80 @@ def test_a_batch_size_that_is_given_is_kept_to():
     assert [(len(issue.tickets), issue.batch) for issue in only(run.join(), act.Issue)] == [(14, 10)]
     strict = Run(treatment(iterations=None, operation_count=1000, concurrency=4), batch_size=2, look_ahead=False)
     assert [(len(issue.tickets), issue.batch) for issue in only(strict.join(), act.Issue)] == [(4, 2)]
+
+
+def opened(rate=10.0, *, concurrency=2, patience=1.0, **sizes):
+    return replace(treatment(concurrency=concurrency, **sizes), open_load=OpenLoad(rate, "constant", patience))
+
+
+def arrivals_of(actions):
+    return [round(at / 1e9, 3) for action in only(actions, act.Issue) for at in action.intended_ns]
+
+
+def test_jobs_that_arrive_are_handed_out_ahead_of_their_instants():
+    """Whatever has ended or not: what arrives within the horizon is out, and no more."""
+    run = Run(opened(operation_count=12), silence_s=100.0)
+    assert arrivals_of(run.join()) == [0.1, 0.2, 0.3, 0.4]
+    assert arrivals_of(run.feed(ev.Tick(), after=0.3)) == [0.5, 0.6, 0.7]
+    assert arrivals_of(run.finish(0)) == []
+    assert arrivals_of(run.feed(ev.Tick(), after=0.7)) == [0.8, 0.9, 1.0, 1.1, 1.2]
+    assert run.coordinator.in_flight == 11
+    assert arrivals_of(run.feed(ev.Tick(), after=5)) == []
+    run.finish(*range(1, 12))
+    assert run.coordinator.phase is Phase.SWEEPING
+
+
+def test_an_open_trial_by_time_ends_when_what_arrived_has_ended():
+    """The time bounds the arrivals; the queue that is left is worked off."""
+    run = Run(opened(4.0, run_seconds=1.0), silence_s=100.0)
+    first = arrivals_of(run.join())
+    assert first + arrivals_of(run.feed(ev.Tick(), after=2.0)) == [0.1, 0.35, 0.6, 0.85]
+    run.feed(ev.Tick(), after=1.0)
+    assert run.coordinator.phase is Phase.RUNNING
+    run.finish(0, 1, 2, 3)
+    assert run.coordinator.phase is Phase.SWEEPING
+
+
+def test_arrivals_are_divided_over_the_workers():
+    """Each gets its part; together they are the rate."""
+    run = Run(opened(operation_count=4), expected=2, silence_s=100.0)
+    run.join("a")
+    actions = run.join("b")
+    by_worker = {issue.number: [round(at / 1e9, 3) for at in issue.intended_ns] for issue in only(actions, act.Issue)}
+    assert by_worker == {0: [0.1, 0.3], 1: [0.2, 0.4]}
+
+
+def test_a_worker_that_comes_back_finds_what_arrived_meanwhile():
+    """Jobs that were out are tried anew, those that arrived while it was away come late: none is left out."""
+    run = Run(opened(operation_count=8), silence_s=1.0)
+    held = issued(run.join())
+    run.beat()
+    lost = run.feed(ev.Tick(), after=1.5)
+    assert only(lost, act.Note)[0].kind == "worker-lost"
+    back = run.join()
+    anew, fresh = only(back, act.Issue)
+    assert [job_id_of(ticket) for ticket in anew.tickets] == held
+    assert [round(at / 1e9, 3) for at in fresh.intended_ns] == [0.5, 0.6, 0.7, 0.8]
+    run.finish(*anew.tickets, *fresh.tickets)
+    assert run.coordinator.phase is Phase.SWEEPING
+
+
+def test_nothing_is_overdue_before_it_has_arrived():
+    """One job in ten minutes is no worker that gives no results."""
+    run = Run(opened(1 / 600, run_seconds=1300.0), silence_s=10_000.0)
+    run.join()
+    run.feed(ev.Tick(), after=0.2)
+    run.finish(0)
+    run.feed(ev.Tick(), after=599.8)
+    assert run.coordinator.in_flight == 1
+    assert not run.notes("worker-lost")
+
+
+def test_ctrl_c_offers_nothing_more():
+    """What is out is finished; no further job arrives."""
+    run = Run(opened(run_seconds=100.0), silence_s=100.0)
+    run.join()
+    run.feed(ev.Interrupt())
+    assert not issued(run.feed(ev.Tick(), after=2.0))
+    run.finish(0, 1, 2, 3)
+    assert run.coordinator.phase is Phase.SWEEPING

@@ -1,12 +1,15 @@
 """The crew: orders in, reports out, whatever an engine does. On a fake engine, without sockets."""
 
+from dataclasses import replace
+from time import monotonic_ns
+
 import gevent
 import pytest
 
 from bench_common.errors import EngineUnavailable
 from bench_common.messages import decode
 from bench_common.records import Outcome
-from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
+from bench_common.spec import ContainerSettings, Lifecycle, OpenLoad, Operation, Treatment
 from bench_master.run.results import settle, unpack
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.base import Done, OperationFailed
@@ -73,6 +76,15 @@ class Scene:
         self.operations = len(operations)
         self.crew.define(Treatment(0, {}, None, "fake", Lifecycle(operations), settings))
 
+    def open(self, patience_s):
+        self.crew.define(replace(self.crew._treatments[0], open_load=OpenLoad(100.0, "constant", patience_s)))
+
+    def arrive(self, *after_ms):
+        now = monotonic_ns()
+        orders = [[ticket, 0, now + round(ms * 1e6)] for ticket, ms in enumerate(after_ms)]
+        self.crew.take(0, 0, orders, width=self.slots, batch=1)
+        return [order[2] for order in orders]
+
     def order(self, count):
         self.take(range(count))
 
@@ -91,7 +103,7 @@ class Scene:
         return [unpack(message, [self.operations], [0]) for message in messages]
 
     def rows(self):
-        return [settle([batch.rows], batch, 0, 0) for batch in self.batches()]
+        return [settle([batch], 0, 0) for batch in self.batches()]
 
     def outcomes(self):
         rows = [row for jobs, _ in self.rows() for row in jobs[["ticket", "outcome"]].tolist()]
@@ -272,3 +284,39 @@ def test_results_leave_in_batches_and_never_wait_for_a_batch_to_fill():
     scene.take(range(10), batch=4)
     scene.settle()
     assert [len(batch.tickets) for batch in scene.batches()] == [4, 4, 2]
+
+
+def test_a_job_that_arrives_begins_at_its_instant_and_not_before():
+    """Orders wait behind the gate, in the order of their instants; a late one goes at once."""
+    began = []
+    scene = Scene(
+        "create", "remove", behave={"create": lambda container: began.append((container.ticket, monotonic_ns()))}
+    )
+    scene.open(1.0)
+    intended = scene.arrive(4, 2, -1)
+    scene.settle()
+    assert [ticket for ticket, _ in began] == [2, 1, 0]
+    assert all(at >= intended[ticket] for ticket, at in began)
+    assert set(scene.outcomes().values()) == {Outcome.DONE}
+
+
+def test_a_job_for_which_no_slot_is_free_in_time_is_dropped():
+    """It has failed, says so, and nothing was made for it."""
+    scene = Scene("create", "exec", "remove", slots=1, behave={"exec": lambda _: gevent.sleep(0.02)})
+    scene.open(0.005)
+    scene.arrive(-0.1, 0, 0)
+    scene.settle()
+    assert scene.outcomes() == {0: Outcome.DONE, 1: Outcome.FAILED, 2: Outcome.FAILED}
+    assert scene.errors() == [("arrival", "dropped", "no slot was free for it within 5ms of its arrival")] * 2
+    assert len(scene.engine.commands) == 1
+
+
+def test_jobs_that_have_not_arrived_can_be_called_off():
+    """They end aborted, and the crew is idle."""
+    scene = Scene("create", "remove")
+    scene.open(1.0)
+    scene.arrive(60_000, 70_000)
+    assert not scene.crew.idle
+    scene.crew.abort()
+    assert scene.crew.idle
+    assert scene.outcomes() == {0: Outcome.ABORTED, 1: Outcome.ABORTED}

@@ -26,10 +26,21 @@ def test_orders_do_not_depend_on_how_they_are_handed_out(monkeypatch):
 def test_a_job_that_is_tried_anew_keeps_its_seed():
     """Its ticket tells the attempt, its parameters stay."""
     first = rows(OrderBook(5).fresh(range(10)))
-    again = rows(OrderBook(5).anew((ticket_of(7, 1), ticket_of(2, 2))))
+    again = rows(OrderBook(5).anew((ticket_of(7, 1), ticket_of(2, 2)), 0))
     assert again == [[ticket_of(7, 1), first[7][1], 0], [ticket_of(2, 2), first[2][1], 0]]
 
 
 def test_another_seed_gives_other_parameters():
     """The run's seed decides."""
     assert rows(OrderBook(1).fresh(range(3))) != rows(OrderBook(2).fresh(range(3)))
+
+
+def test_a_job_that_arrives_keeps_its_instant_through_every_attempt():
+    """It goes out on the worker's clock, is asked for once on ours, and then forgotten."""
+    book = OrderBook(5)
+    first = rows(book.arriving(range(3), [100, 200, 300], 7))
+    assert [row[2] for row in first] == [107, 207, 307]
+    again = rows(book.anew((ticket_of(1, 1),), -50))
+    assert again == [[ticket_of(1, 1), first[1][1], 150]]
+    assert book.arrived([0, ticket_of(1, 1)]) == [100, 200]
+    assert book.arrived([0, 2]) == [0, 300]

@@ -91,6 +91,8 @@ Notes
   An end is stamped at its latest possible instant: too late by the timing error
     at most.
   `job` is a whole job that was done, from its start to its end on the worker.
+  A closed system: each slot begins a job when it has ended one, so slow jobs
+    hide the wait of those behind them; a `rate` shows it.
   ? marks a p99 of fewer than 1000 values: a few of them decide it.
   A metric's n counts trials. + means higher is better, - lower is better.
 """

@@ -29,7 +29,7 @@ def sent(*jobs, treatment=0, trial=0):
 
 def settled(batch, number=0, offset_ns=0):
     """The rows of one batch, as they are stored."""
-    return settle([batch.rows], batch, number, offset_ns)
+    return settle([batch], number, offset_ns)
 
 
 def test_what_the_worker_packs_is_what_the_master_reads():
@@ -65,7 +65,7 @@ def test_many_batches_are_settled_as_one():
     messages = [sent((ticket, report(100 * ticket)))[0][0] for ticket in range(3)]
     together, _ = sent(*((ticket, report(100 * ticket)) for ticket in range(3)))
     batches = [unpack(message, COUNTS, TRIALS) for message in messages]
-    apart = settle([batch.rows for batch in batches], batches[0], 2, 7)
+    apart = settle(batches, 2, 7)
     for one, other in zip(apart, settled(unpack(together[0], COUNTS, TRIALS), 2, 7), strict=True):
         assert one.tolist() == other.tolist()
 

@@ -3,7 +3,8 @@
 import pytest
 
 from bench_common.errors import ScenarioError
-from bench_common.spec import ContainerSettings, Guest, Lifecycle, Mount
+from bench_common.spec import ContainerSettings, Guest, Lifecycle, Mount, OpenLoad, Treatment
+from bench_master.scenario.format import OPEN_CONCURRENCY
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
 
@@ -360,3 +361,35 @@ def test_treatments_travel():
     for name in ("quickstart", "lifecycle", "concurrency"):
         for treatment in load_scenario(name).treatments:
             assert Treatment.from_wire(treatment.to_wire()) == treatment
+
+
+def test_a_rate_opens_the_load():
+    """Rate, arrivals and patience of a treatment; as many slots as an open load needs unless they are given."""
+    text = f"{HEAD}rate: 30/min\npatience: 2s\nrun_seconds: 9\nmatrix: {{arrivals: [constant, poisson]}}\n{SLEEP}"
+    treatments = load(text).treatments
+    assert [one.open_load for one in treatments] == [OpenLoad(0.5, "constant", 2.0), OpenLoad(0.5, "poisson", 2.0)]
+    assert {one.concurrency for one in treatments} == {OPEN_CONCURRENCY}
+    assert [Treatment.from_wire(one.to_wire()) for one in treatments] == list(treatments)
+    assert load(f"{HEAD}rate: 5\noperation_count: 9\nconcurrency: 3\n{SLEEP}").treatments[0].concurrency == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("rate: 5/s", "s.yaml:3:7: a 'rate' goes on for ever: say 'operation_count' or 'run_seconds'"),
+        (
+            "rate: 5/s\niterations: 2",
+            "s.yaml:4:13: 'iterations' counts jobs of a slot, and with a 'rate' no slot decides",
+        ),
+        ("arrivals: poisson", "s.yaml:3:11: 'arrivals' needs a 'rate', such as 'rate: 200/s'"),
+        ("patience: 1s", "s.yaml:3:11: 'patience' needs a 'rate', such as 'rate: 200/s'"),
+        ("rate: 5/year\nrun_seconds: 1", "s.yaml:3:7: '5/year': unknown unit of time 'year'"),
+        ("rate: 0/s\nrun_seconds: 1", "s.yaml:3:7: '0/s': expected a rate such as 200/s or 30/min, more than 0/s"),
+        ("rate: 5\nrun_seconds: 1\narrivals: poison", "unknown arrival process 'poison' (did you mean 'poisson'?)"),
+    ],
+)
+def test_an_open_load_that_makes_no_sense_is_refused(given, said):
+    """At its place, with what to write."""
+    found = problems(f"{HEAD}{given}\n{SLEEP}")
+    assert len(found) == 1
+    assert said in found[0]

@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from bench_common.units import (
     DURATION_PATTERN,
+    RATE_PATTERN,
     SIZE_PATTERN,
     format_duration,
+    format_rate,
     format_size,
     parse_duration,
+    parse_rate,
     parse_size,
 )
 
@@ -140,11 +143,15 @@ def test_durations_are_written_short(seconds, text):
     assert format_duration(seconds) == text
 
 
-@given(st.text(alphabet="0123456789.kKMGTiBbmshdun :_-", max_size=12))
+@given(st.text(alphabet="0123456789.kKMGTiBbmshdun :_-/", max_size=12))
 @example("0 ")
 def test_patterns_say_what_the_parsers_accept(text):
     """The published patterns and the parsers agree on every text."""
-    for pattern, parse in ((SIZE_PATTERN, parse_size), (DURATION_PATTERN, parse_duration)):
+    for pattern, parse in (
+        (SIZE_PATTERN, parse_size),
+        (DURATION_PATTERN, parse_duration),
+        (RATE_PATTERN, parse_rate),
+    ):
         try:
             parse(text)
         except ValueError:
@@ -152,3 +159,23 @@ def test_patterns_say_what_the_parsers_accept(text):
         else:
             accepted = True
         assert bool(re.search(pattern, text)) is accepted
+
+
+@pytest.mark.parametrize(
+    ("text", "per_second", "written"),
+    [("200/s", 200.0, "200/s"), ("30/min", 0.5, "30/min"), ("90 / h", 0.025, "1.5/min"), ("12.5", 12.5, "12.5/s")],
+)
+def test_rates(text, per_second, written):
+    """Jobs by the second, the minute or the hour; written back as a person would."""
+    assert parse_rate(text) == pytest.approx(per_second)
+    assert parse_rate(format_rate(per_second)) == pytest.approx(per_second)
+    assert format_rate(per_second) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("5/fortnight", "unknown unit"), ("fast", "expected a rate such as 200/s")]
+)
+def test_what_is_no_rate_is_refused(text, said):
+    """With what to write instead."""
+    with pytest.raises(ValueError, match=said):
+        parse_rate(text)

@@ -1,0 +1,40 @@
+"""How jobs arrive: what `rate`, `arrivals` and `patience` of a cell say together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bench_common.spec import OpenLoad
+from bench_master.scenario.format import default_of
+
+if TYPE_CHECKING:
+    from bench_master.scenario.findings import Findings
+    from bench_master.scenario.matrix import Settings
+
+_WITH_A_RATE = ("arrivals", "patience")
+
+
+def open_load(settings: Settings, findings: Findings) -> OpenLoad | None:
+    """Return how the jobs of a cell arrive; None in the closed model, or where what is said makes no sense.
+
+    A rate needs an end: a number of jobs or a time. Iterations are of slots, which do not pace jobs that arrive.
+    """
+    rate = settings.get("rate")
+    if rate is None:
+        for key in _WITH_A_RATE:
+            if key in settings:
+                findings.add(settings[key].place, f"'{key}' needs a 'rate', such as 'rate: 200/s'", deep=True)
+        return None
+    if "iterations" in settings:
+        message = "'iterations' counts jobs of a slot, and with a 'rate' no slot decides when a job begins"
+        findings.add(settings["iterations"].place, f"{message}; say 'operation_count' or 'run_seconds'", deep=True)
+        return None
+    if "operation_count" not in settings and "run_seconds" not in settings:
+        findings.add(rate.place, "a 'rate' goes on for ever: say 'operation_count' or 'run_seconds'", deep=True)
+        return None
+    arrivals, patience = (_value(settings, key) for key in _WITH_A_RATE)
+    return OpenLoad(rate.value, arrivals, patience)
+
+
+def _value(settings: Settings, key: str) -> Any:
+    return settings[key].value if key in settings else default_of(key)

@@ -1,0 +1,70 @@
+"""Open load, for real: jobs arrive by the clock, and what that does to them is in the report."""
+
+from itertools import pairwise
+
+import pytest
+from weighing import NAP, Weighing, until
+
+from bench_common.statsfile import StatsFile
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+def test_jobs_arrive_at_the_rate_whatever_became_of_those_before(weighing):
+    """Two workers: evenly spaced arrivals, none begun before its own, response time from the arrival."""
+    run = weighing.run(weighing.scenario(rate="40/s", run_seconds="4s"), workers=2)
+    assert run.outcomes() == {"done": 160}
+    arrived = sorted(job["start_s"] - job["wait_s"] for job in run.jobs)
+    gaps = [after - before for before, after in pairwise(arrived)]
+    assert min(gaps) == pytest.approx(0.025, abs=1e-6)
+    assert max(gaps) == pytest.approx(0.025, abs=1e-6)
+    assert all(job["wait_s"] >= 0 for job in run.jobs)
+    entry = run.document["treatments"][0]
+    load = entry["open_load"]
+    assert (load["offered"], load["dropped"]) == (160, 0)
+    assert load["offered_per_s"] == pytest.approx(40, rel=1e-3)
+    assert entry["operations"]["response"]["min_s"] >= entry["operations"]["job"]["min_s"] >= 0.1
+    assert load["little"]["in_system"] == pytest.approx(load["little"]["expected"], rel=0.5)
+    assert "asked 40 jobs/s, constant arrivals; offered 160" in run.out
+
+
+def test_what_no_slot_takes_in_time_is_dropped_and_told(weighing):
+    """Ten times more than one slot can do: the queue's wait is in the response, the rest is dropped."""
+    run = weighing.run(weighing.scenario(rate="100/s", run_seconds="1s", concurrency=1, patience="300ms"))
+    outcomes = run.outcomes()
+    assert outcomes["failed"] >= 50
+    assert outcomes["done"] + outcomes["failed"] == 100
+    entry = run.document["treatments"][0]
+    assert entry["open_load"]["dropped"] == outcomes["failed"]
+    assert 0.3 <= entry["operations"]["response"]["max_s"] - entry["operations"]["job"]["min_s"] <= 0.5
+    assert "arrival: dropped" in run.out
+    assert "jobs were dropped: it cannot keep up" in " ".join(run.out.split())
+
+
+def test_a_rate_on_the_command_line_opens_any_scenario(weighing):
+    """With a size that has an end; without one it is refused in one line."""
+    scenario = weighing.scenario(job=NAP | {"iterations": 3})
+    run = weighing.run(scenario, "--rate", "20/s", "--arrivals", "poisson", "-o", 10, "--seed", 5)
+    again = weighing.run(scenario, "--rate", "20/s", "--arrivals", "poisson", "-o", 10, "--seed", 5)
+    began, begun = ([job["start_s"] - job["wait_s"] for job in one.jobs] for one in (run, again))
+    gaps = [[after - before for before, after in pairwise(one)] for one in (sorted(began), sorted(begun))]
+    assert gaps[0] == pytest.approx(gaps[1], abs=1e-6)
+    assert len({round(gap, 6) for gap in gaps[0]}) == 9
+    refused = weighing.master("run-scenario", "-f", scenario, "--workers", 1, "--rate", "20/s")
+    assert refused.status == 2
+    assert refused.complaints == [
+        "--rate 20/s: the scenario counts iterations of a slot; say how many jobs (-o) or how long (-r)"
+    ]
+
+
+def test_ctrl_c_ends_an_open_load_like_any_other(weighing):
+    """What has arrived is finished, nothing further arrives, the file is good."""
+    program, stats = weighing.start_run(weighing.scenario(rate="50/s", run_seconds="1h"), "--progress", "chars")
+    until(lambda: stats.exists() and list(StatsFile(stats).blocks({"jobs"})), 20, "jobs in the file")
+    program.process.send_signal(2)
+    run = weighing.over(program, stats, 130)
+    assert set(run.outcomes()) == {"done"}
