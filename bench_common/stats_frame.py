@@ -8,8 +8,11 @@ last whole block, and ``zcat`` reads it like any other gzip file.
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import struct
 import zlib
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgpack  # type: ignore[import-untyped]
@@ -20,6 +23,8 @@ MAX_PAYLOAD: Final = 64 << 20
 
 _HEAD: Final = struct.Struct("<4sII")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_MEMBER_START: Final = b"\x1f\x8b\x08"
+_TAIL: Final = 64 << 10
 _GZIP_WBITS: Final = 31
 _LEVEL: Final = 1
 """Level 1 takes a quarter of the time of the default for a few per cent more bytes."""
@@ -144,3 +149,40 @@ def _announced(plain: bytearray, *, complete: bool) -> int | None:
     if length > MAX_PAYLOAD:
         raise FrameError(f"the block says that it is {length} bytes long: at most {MAX_PAYLOAD} expected")
     return int(length) + _HEAD.size
+
+
+def last_block(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return kind and body of the block that the file ends with; ("", {}) where it is none, or no small one."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            tail = file.read()
+    except OSError:
+        return "", {}
+    start = tail.rfind(_MEMBER_START)
+    while start >= 0:
+        reader = FrameReader(io.BytesIO(tail[start:]))
+        try:
+            pair = reader.read()
+        except FrameError:
+            pair = None
+        if pair is not None and start + reader.offset == len(tail):
+            return pair
+        start = tail.rfind(_MEMBER_START, 0, start)
+    return "", {}
+
+
+def block_follows(path: Path, offset: int) -> bool:
+    """Say whether a whole block begins anywhere after the byte `offset`, which does not begin one itself."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        rest = file.read()
+    start = rest.find(_MEMBER_START, 1)
+    while start >= 0:
+        try:
+            FrameReader(io.BytesIO(rest[start:])).read()
+        except FrameError:
+            start = rest.find(_MEMBER_START, start + 1)
+        else:
+            return True
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,24 +28,18 @@ _SMALL_BYTES: Final = 200
 
 
 class StatsWriter:
-    """Writes a new stats file. Every method but `flush` and `close` only buffers and is cheap.
+    """Writes a new stats file, or goes on with one. Every method but `flush` and `close` only buffers and is cheap.
+
+    The file is locked for as long as it is open, so that it has one writer.
 
     One thread appends and at most one other flushes; no lock is needed between them, because a deque's `append` and
     `popleft` are atomic and each counter has one writer. Arrays are kept as they are: do not change them afterwards.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Create the file; raise `StatsFileError` when it exists already or cannot be made."""
+    def __init__(self, path: str | os.PathLike[str], *, reopen: bool = False) -> None:
+        """Create the file, or (`reopen`) open the one that is there; raise `StatsFileError` where that fails."""
         self.path = Path(path)
-        try:
-            self._descriptor: int | None = os.open(
-                self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
-            )
-        except FileExistsError as error:
-            message = f"{self.path}: exists already, and a stats file is never overwritten; name another with -s"
-            raise StatsFileError(message) from error
-        except OSError as error:
-            raise StatsFileError(f"{self.path}: cannot be created: {error.strerror}") from error
+        self._descriptor: int | None = _opened(self.path, reopen=reopen)
         self.bytes_written = 0
         """Bytes of whole blocks in the file."""
         self._pending: deque[tuple[str, Any, int, int]] = deque()
@@ -62,6 +57,19 @@ class StatsWriter:
     def pending_bytes(self) -> int:
         """About how much memory they take, in bytes."""
         return self._appended[1] - self._taken[1]
+
+    def continue_at(self, offset: int) -> None:
+        """Cut the file, which was reopened, to its first `offset` bytes; what is written comes behind them.
+
+        Raises `StatsFileError` when the disk refuses.
+        """
+        assert self._descriptor is not None
+        try:
+            os.ftruncate(self._descriptor, offset)
+            os.lseek(self._descriptor, offset, os.SEEK_SET)
+        except OSError as error:
+            raise StatsFileError(f"{self.path}: cannot be cut to {offset} bytes: {error.strerror}") from error
+        self.bytes_written = offset
 
     def put(self, kind: str, body: Mapping[str, Any]) -> None:
         """Buffer one block without rows (header, host, event, footer ...); `TypeError` if it cannot be packed."""
@@ -176,6 +184,26 @@ class StatsWriter:
             os.close(self._descriptor)
             self._descriptor = None
         _sync_directory(self.path.parent)
+
+
+def _opened(path: Path, *, reopen: bool) -> int:
+    flags = os.O_RDWR if reopen else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except FileExistsError as error:
+        message = f"{path}: exists already, and a stats file is never overwritten; name another with -s"
+        raise StatsFileError(message) from error
+    except OSError as error:
+        what = "opened for writing" if reopen else "created"
+        raise StatsFileError(f"{path}: cannot be {what}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise StatsFileError(f"{path}: is being written by another process: its run is still under way") from error
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
 
 
 def _sync_directory(directory: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_common.errors import NotAStatsFile, StatsFileError, did_you_mean
-from bench_common.stats_frame import CutError, ForeignError, FrameError, FrameReader
+from bench_common.set_aside import RECORDS, RESUMED, ROWS, SetAside
+from bench_common.stats_frame import CutError, ForeignError, FrameError, FrameReader, last_block
 from bench_common.stats_rows import Rows, unpack
 from bench_common.stats_writer import StatsWriter
 
@@ -43,8 +44,11 @@ class StatsFile:
         self.path = Path(path)
         self.damage: str | None = None
         """Why the last pass ended early, with the byte offset; None when the file is whole."""
+        self.whole_bytes = 0
+        """How many bytes of whole blocks the last pass went by."""
         self._header: dict[str, Any] | None = None
-        with contextlib.closing(self.blocks()) as blocks:
+        self._set_aside: SetAside | None = None
+        with contextlib.closing(self.blocks(everything=True)) as blocks:
             first = next(blocks, None)
         if first is not None:
             self._header = self._checked(first)
@@ -56,12 +60,36 @@ class StatsFile:
             raise StatsFileError(f"{self.path}: nothing to read: {self.damage or 'the file is empty'}")
         return self._header
 
-    def blocks(self, kinds: Collection[str] | None = None) -> Generator[Block, None, None]:
+    def blocks(
+        self, kinds: Collection[str] | None = None, *, everything: bool = False
+    ) -> Generator[Block, None, None]:
         """Yield every whole block in file order, or those of the given kinds.
 
-        Never raises for a cut or damaged file: the pass ends before the first bad byte, and `damage` says why.
+        Of a run that was resumed, what its trials gave that were begun anew is left out, unless `everything` is
+        wanted. Never raises for a cut or damaged file: the pass ends before the first bad byte, and `damage` says
+        why.
         """
-        self.damage = None
+        concerned = kinds is None or not (ROWS | RECORDS | {"event"}).isdisjoint(kinds)
+        aside = SetAside() if everything or not concerned else self._what_is_set_aside()
+        for block in self._whole_blocks(kinds):
+            body = aside.counting(block.kind, block.body) if aside else block.body
+            if body is not None:
+                yield block if body is block.body else Block(block.kind, body)
+
+    def _what_is_set_aside(self) -> SetAside:
+        """Return what does not count; it is told at the end of the file, or by going through it once."""
+        if self._set_aside is None:
+            found = SetAside()
+            kind, footer = last_block(self.path)
+            if kind != "footer" or footer.get("resumes"):
+                for block in self._whole_blocks({"event"}):
+                    if block.body.get("kind") == RESUMED:
+                        found.note(block.body)
+            self._set_aside = found
+        return self._set_aside
+
+    def _whole_blocks(self, kinds: Collection[str] | None) -> Generator[Block, None, None]:
+        self.damage, self.whole_bytes = None, 0
         try:
             file = self.path.open("rb")
         except OSError as error:
@@ -76,6 +104,7 @@ class StatsFile:
                     if pair is None:
                         break
                     found = [Block(kind, body) for kind, body in unpack(*pair, kinds)]
+                    self.whole_bytes = reader.offset
                 except (OSError, ValueError) as error:
                     self._stop(start, error)
                     return

@@ -136,6 +136,12 @@ class Tally:
         self._trials_ended += 1
         self._outcomes[outcome] += not_started
 
+    def carry_on(self, now_ns: int) -> None:
+        """Take all that was counted so far for what an earlier part of the run gave: the present rate begins now."""
+        self._jobs.count()
+        self._operations.count()
+        self._marks = deque([(now_ns, int(self._outcomes[Outcome.DONE]))])
+
     def snapshot(self, now_ns: int) -> Snapshot:
         """Return the run as it is now; everything that was taken before is in it."""
         self._jobs.count()

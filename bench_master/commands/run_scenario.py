@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +23,10 @@ from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.records import KEPT_PREFIX
 from bench_common.spec import ARRIVAL_PROCESSES, OpenLoad, Treatment
-from bench_common.statsfile import StatsFile
+from bench_common.statsfile import StatsFile, StatsWriter
 from bench_common.units import parse_duration, parse_rate
 from bench_master.commands.report_options import add_report_options
+from bench_master.commands.resume_options import add_resume_option, adopt, scenario_of, stored_options
 from bench_master.coordinator import Policy
 from bench_master.coordinator.shares import MAX_AHEAD
 from bench_master.plan import Plan, look_ahead_note, make_plan
@@ -34,10 +36,11 @@ from bench_master.progress.quantities import one_line
 from bench_master.reports import ReportSource, report_named
 from bench_master.run.access import load_keys
 from bench_master.run.endpoints import Endpoints, Ports
-from bench_master.run.header import build_header, operation_names
+from bench_master.run.header import boot_id, build_header, operation_names
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.profiles import Profiles
+from bench_master.run.resumption import Resumption
 from bench_master.run.session import Result, Session, SessionOptions
 from bench_master.run.switchboard import Switchboard
 from bench_master.scenario import Scenario, load_scenario
@@ -61,9 +64,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Ctrl-C once finishes the running jobs and saves; twice aborts them and cleans up. Either way the stats\n"
         "file is good. Exit codes: 0 ok, 1 a threshold failed, 2 scenario error, 3 run incomplete, 130 interrupted."
     )
-    parser.add_argument(
+    named = parser.add_argument(
         "-f", "--file", required=True, metavar="X.yaml", help="a scenario's file, or a ready-made one's name"
     )
+    add_resume_option(parser, named)
     parser.add_argument(
         "--set",
         action="append",
@@ -188,21 +192,49 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the scenario; return the exit code."""
+    """Run the scenario, or what is missing of it; return the exit code."""
+    if arguments.resume is not None:
+        return _resume(arguments)
     scenario = _paced(_resized(load_scenario(arguments.file, arguments.set), arguments), arguments)
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
     policy, slots = _policy(plan, arguments)
     if arguments.dry_run:
-        workers = max(1, arguments.workers + (arguments.expect or 0))
-        sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
-        return int(ExitCode.OK)
+        return _show(scenario, plan, arguments)
     stats = arguments.stats_file or _default_path(scenario, noop=arguments.noop)
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
     _try_out(stats)
     result = _run_plan(scenario, plan, policy, slots, stats, arguments)
     return _conclude(result, arguments)
+
+
+def _show(scenario: Scenario, plan: Plan, arguments: argparse.Namespace) -> int:
+    workers = max(1, arguments.workers + (arguments.expect or 0))
+    sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
+    return int(ExitCode.OK)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    with closing(Resumption(arguments.resume)) as past:
+        if past.complete:
+            sys.stderr.write(f"{arguments.resume}: the run is complete: there is nothing to resume\n")
+            return int(ExitCode.OK)
+        adopt(arguments, past)
+        scenario = _paced(_resized(scenario_of(arguments, past), arguments), arguments)
+        plan = make_plan(scenario, _seed(scenario, arguments))
+        policy, slots = _policy(plan, arguments)
+        past.check_plan(_for_user_count(plan, slots, arguments))
+        if not arguments.quiet:
+            sys.stderr.write(f"resuming {arguments.resume}: {past.summary()}\n")
+        if arguments.dry_run:
+            left = tuple(trial for trial in plan.trials if trial.index not in past.standing.whole)
+            return _show(scenario, replace(plan, trials=left), arguments)
+        if past.patience_s:
+            sys.stderr.write(f"waiting {past.patience_s:.0f} s: until then its workers may still be at work\n")
+            gevent.sleep(past.patience_s)
+        result = _run_plan(scenario, plan, policy, slots, arguments.resume, arguments, past)
+        return _conclude(result, arguments)
 
 
 def _try_out(stats: Path) -> None:
@@ -327,22 +359,26 @@ def _policy(plan: Plan, arguments: argparse.Namespace) -> tuple[Policy, int]:
     return policy, slots
 
 
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
+def _for_user_count(plan: Plan, slots: int, arguments: argparse.Namespace) -> Plan:
+    """Return the plan as it is run: what is in flight per worker follows from -u, where that is given."""
+    if arguments.user_count is None:
+        return plan
+    # The plan's own concurrency would be refused or misreported.
+    return replace(plan, treatments=tuple(replace(treatment, concurrency=slots) for treatment in plan.treatments))
 
 
 def _run_plan(
-    scenario: Scenario, plan: Plan, policy: Policy, slots: int, stats: Path, arguments: argparse.Namespace
+    scenario: Scenario,
+    plan: Plan,
+    policy: Policy,
+    slots: int,
+    stats: Path,
+    arguments: argparse.Namespace,
+    past: Resumption | None = None,
 ) -> Result:
     run_id = (KEPT_PREFIX if arguments.keep else "") + secrets.token_hex(6)
     noop: bool = arguments.noop
-    if arguments.user_count is not None:
-        # What is in flight per worker follows from -u; the plan's own concurrency would be refused or misreported.
-        treatments = tuple(replace(treatment, concurrency=slots) for treatment in plan.treatments)
-        plan = replace(plan, treatments=treatments)
+    plan = _for_user_count(plan, slots, arguments)
     note = look_ahead_note(plan.treatments) if policy.look_ahead else "look-ahead is off, as asked for"
     titles = [treatment.title for treatment in plan.treatments]
     names = [operation_names(treatment) for treatment in plan.treatments]
@@ -353,18 +389,28 @@ def _run_plan(
         )
 
     def open_journal(environments: Sequence[str], **callbacks: Any) -> Journal:
-        stats.parent.mkdir(parents=True, exist_ok=True)
         argv = ["bench-master", *sys.argv[1:]]
-        header = build_header(scenario, plan, run_id=run_id, argv=argv, noop=noop, environments=environments)
-        return Journal(stats, header, **callbacks)
+        if past is not None:
+            past.check_crew(environments)
+            writer, shift_ns = past.writer(argv)
+            return Journal(writer, shift_ns=shift_ns, **callbacks)
+        stats.parent.mkdir(parents=True, exist_ok=True)
+        options = stored_options(arguments)
+        header = build_header(
+            scenario, plan, run_id=run_id, argv=argv, noop=noop, environments=environments, options=options
+        )
+        writer = StatsWriter(stats)
+        writer.put("header", header)
+        return Journal(writer, **callbacks)
 
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
     with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure) as endpoints:
         key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
         options = SessionOptions(
-            run_id=run_id,
+            run_id=past.run_label if past is not None else run_id,
             noop=noop,
             keep=arguments.keep,
+            standing=past.standing if past is not None else None,
             sampling_s=scenario.sampling_interval_s,
             first_epoch=secrets.randbits(31) << 16,
             notes=(note,) if note else (),
@@ -373,10 +419,10 @@ def _run_plan(
             plan,
             policy,
             options,
-            tally=make_tally,
+            tally=past.counting(make_tally) if past is not None else make_tally,
             view=choose_view(arguments.progress, sys.stderr, quiet=arguments.quiet),
             open_journal=open_journal,
-            local_boot_id=_boot_id(),
+            local_boot_id=boot_id(),
         )
         board = Switchboard(
             endpoints,

@@ -7,7 +7,7 @@ it is back, and is lost when it is not; nobody else gets its part. Every wait ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -60,7 +60,8 @@ class Phase(Enum):
 class Coordinator:
     """The state of one run. `job_limit_s(treatment)` bounds how long one job can take, in seconds.
 
-    `seed` fixes when jobs arrive in the trials of an open system.
+    `seed` fixes when jobs arrive in the trials of an open system. Of a run that is resumed `trials` are those that are left, `first_job` is the first id that no job had, and
+    `numbers` are the roster numbers of workers that took part before, by worker id.
     """
 
     def __init__(
@@ -72,13 +73,15 @@ class Coordinator:
         job_limit_s: Callable[[Treatment], float],
         first_epoch: int = 0,
         seed: int = 0,
+        first_job: int = 0,
+        numbers: Mapping[str, int] | None = None,
         now: float = 0.0,
     ) -> None:
         self._treatments = treatments
         self._trials = trials
         self._policy = policy
         self._limit_s = [job_limit_s(treatment) for treatment in treatments]
-        self.roster = Roster(first_epoch)
+        self.roster = Roster(first_epoch, numbers or {})
         self.phase = Phase.GATHERING
         self.trial: Trial | None = None
         self.shares: dict[int, Share] = {}
@@ -89,8 +92,9 @@ class Coordinator:
         self.accepted = 0
         self._called_off = 0
         self._position = 0
-        self._next_id = 0
         self._seed = seed
+        self._first_id = self._next_id = first_job
+        self._faults_before = 0
         self._trial_ends_at: float | None = None
         self._trial_began_ns = 0
         self._gather_by = now + policy.gather_s
@@ -126,12 +130,17 @@ class Coordinator:
     @property
     def issued(self) -> int:
         """How many different jobs have been handed out."""
-        return self._next_id
+        return self._next_id - self._first_id
 
     @property
     def in_flight(self) -> int:
         """How many tickets are out at this moment."""
         return sum(len(share.outstanding) for share in self.shares.values())
+
+    @property
+    def _faults(self) -> int:
+        """How many jobs ended without being run to their end."""
+        return self.lost + self.aborted + self._called_off
 
     def planned_jobs(self) -> int | None:
         """Return how many jobs the whole plan has with the present roster; None where a trial runs by time."""
@@ -332,6 +341,7 @@ class Coordinator:
             return self._begin_sweep(now)
         self.trial = trial = self._trials[self._position]
         self._position += 1
+        self._faults_before = self._faults
         treatment = self._treatments[trial.treatment]
         look_ahead = self._policy.look_ahead and independent(treatment)
         self.shares = {
@@ -428,15 +438,19 @@ class Coordinator:
             left = treatment.operation_count or treatment.concurrency * (treatment.iterations or 0)
         outcome = Outcome.ABORTED if self.interrupts else Outcome.LOST
         self.not_started += left
+        whole = bool(self.shares) and not left and self._faults == self._faults_before
         for share in self.shares.values():
+            if share.quota is None and (self.interrupts or not self.roster[share.number].present):
+                whole = False
             # A trial that runs by time has no number of jobs that could be missing: its missing worker is told of.
             member = self.roster[share.number]
             if share.quota is None and not member.present and not self.interrupts:
                 reason = f"worker {member.worker_id} was missing from a trial that runs by time"
                 self._reasons += [reason] if reason not in self._reasons else []
-        fields = {"trial": self.trial.index, "not_started": left, "not_started_outcome": outcome.name.lower()}
+        missing = {"not_started": left, "not_started_outcome": outcome.name.lower()}
         self.shares = {}
-        return [act.Note("trial-end", fields)]
+        # What is not whole is run again when the run is resumed.
+        return [act.Note("trial-end", {"trial": self.trial.index, **missing, "whole": whole})]
 
     # -- the end ------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -60,15 +60,17 @@ class Member:
 
 
 class Roster:
-    """The members, by number, by worker id and by epoch."""
+    """The members, by number, by worker id and by epoch. `numbers` are kept for the workers of these ids."""
 
-    def __init__(self, first_epoch: int) -> None:
-        self._members: list[Member] = []
+    def __init__(self, first_epoch: int, numbers: Mapping[str, int]) -> None:
+        self._kept = dict(numbers)
+        self._next_number = max(self._kept.values(), default=-1) + 1
+        self._members: dict[int, Member] = {}
         self._by_epoch: dict[int, Member] = {}
         self._next_epoch = first_epoch
 
     def __iter__(self) -> Iterator[Member]:
-        return iter(self._members)
+        return iter(self._members.values())
 
     def __len__(self) -> int:
         return len(self._members)
@@ -78,22 +80,25 @@ class Roster:
 
     def named(self, worker_id: str) -> Member | None:
         """Return the member of that id, in whatever presence."""
-        return next((member for member in self._members if member.worker_id == worker_id), None)
+        return next((member for member in self if member.worker_id == worker_id), None)
 
     def at_epoch(self, epoch: int) -> Member | None:
         """Return the member whose current epoch this is."""
         return self._by_epoch.get(epoch)
 
     def in_environment(self, environment: str | None) -> list[Member]:
-        """Return the members of an environment, gone ones included; None means all."""
-        return [member for member in self._members if environment in (None, member.environment)]
+        """Return the members of an environment, gone ones included, by number; None means all."""
+        found = [member for member in self if environment in (None, member.environment)]
+        return sorted(found, key=lambda member: member.number)
 
     def enrol(
         self, worker_id: str, environment: str, slots: int, identity: str | None, peer: bytes, now: float
     ) -> Member:
         """Add a new member."""
-        member = Member(len(self._members), worker_id, environment, slots, identity, peer, self._epoch(), now)
-        self._members.append(member)
+        number = self._kept.pop(worker_id, self._next_number)
+        self._next_number = max(self._next_number, number + 1)
+        member = Member(number, worker_id, environment, slots, identity, peer, self._epoch(), now)
+        self._members[number] = member
         self._by_epoch[member.epoch] = member
         return member
 

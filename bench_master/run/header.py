@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from bench_common import __version__
@@ -22,10 +23,38 @@ def operation_names(treatment: Treatment) -> tuple[str, ...]:
     return tuple(operation.name for operation in script_of(treatment))
 
 
+def versions() -> dict[str, str]:
+    """Return the versions of this program and of what it runs on."""
+    return {"weighbridge": __version__, "python": platform.python_version()}
+
+
+def boot_id() -> str:
+    """Return what tells one boot of this machine from all others; empty where it cannot be read."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def read_clock() -> dict[str, Any]:
+    """Return what ties instants of this boot to the calendar."""
+    return {"unix_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(), "boot_id": boot_id()}
+
+
 def build_header(
-    scenario: Scenario, plan: Plan, *, run_id: str, argv: Sequence[str], noop: bool, environments: Sequence[str]
+    scenario: Scenario,
+    plan: Plan,
+    *,
+    run_id: str,
+    argv: Sequence[str],
+    noop: bool,
+    environments: Sequence[str],
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the header block of a run that begins now, with workers in `environments`."""
+    """Return the header block of a run that begins now, with workers in `environments`.
+
+    `options` are those of the command line that a resumed run must have again.
+    """
     # Where the scenario leaves the environment open, the workers that came are what a treatment ran in.
     anywhere = "+".join(sorted(set(environments)))
     return {
@@ -33,7 +62,7 @@ def build_header(
         "version": VERSION,
         "run_id": run_id,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "clock": {"unix_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
+        "clock": read_clock(),
         "scenario": {
             "name": scenario.name,
             "description": scenario.description,
@@ -46,7 +75,8 @@ def build_header(
         "order": plan.order,
         "seed": plan.seed,
         "argv": list(argv),
-        "versions": {"weighbridge": __version__, "python": platform.python_version()},
+        "versions": versions(),
+        "options": dict(options),
         "noop": noop,
         "sampling_interval_s": scenario.sampling_interval_s,
         "treatments": [_treatment(treatment, anywhere) for treatment in plan.treatments],

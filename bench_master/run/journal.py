@@ -7,10 +7,10 @@ in meanwhile go with the next round. So a worker's spool shrinks at the pace of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import gevent
+import numpy as np
 from gevent.event import Event
 
 from bench_common.errors import StatsFileError
@@ -24,21 +24,25 @@ FLUSH_BYTES: Final = 4 << 20
 
 
 class Journal:
-    """Writes a run's stats file. `acknowledge(number, epoch, sequences)` is called for batches that are written."""
+    """Writes a run's stats file. `acknowledge(number, epoch, sequences)` is called for batches that are written.
+
+    `writer` has been given what the file, or this part of it, begins with. `shift_ns` is how far the file's clock is
+    ahead of ours: a run that is resumed after a reboot goes on with the clock that it began with.
+    """
 
     def __init__(
         self,
-        path: Path,
-        header: Mapping[str, Any],
+        writer: StatsWriter,
         *,
+        shift_ns: int = 0,
         acknowledge: Callable[[int, int, list[int]], None],
         failed: Callable[[StatsFileError], None],
     ) -> None:
-        self.path = path
+        self.path = writer.path
         self.gather: Callable[[], None] | None = None
         """Called before each round: to hand over what should go with it."""
-        self._writer = StatsWriter(path)
-        self._writer.put("header", header)
+        self._writer = writer
+        self._shift_ns = shift_ns
         self._acknowledge = acknowledge
         self._failed = failed
         self._broken = False
@@ -49,7 +53,7 @@ class Journal:
 
     def note(self, kind: str, at_ns: int, fields: Mapping[str, Any]) -> None:
         """Write an event."""
-        self._writer.put("event", {"at_ns": at_ns, "kind": kind, **fields})
+        self._writer.put("event", {"at_ns": at_ns + self._shift_ns, "kind": kind, **fields})
 
     def host(self, fields: Mapping[str, Any]) -> None:
         """Write what is known of a worker and its host."""
@@ -57,9 +61,9 @@ class Journal:
 
     def rows(self, jobs: Any, operations: Any) -> None:
         """Write finished jobs (`JOB_ROW`) and operations (`OPERATION_ROW`)."""
-        self._writer.jobs(jobs)
+        self._writer.jobs(self._shifted(jobs, "start_ns", "end_ns"))
         if len(operations):
-            self._writer.operations(operations)
+            self._writer.operations(self._shifted(operations, "start_ns"))
         if self._writer.pending_bytes > FLUSH_BYTES:
             self._soon.set()
 
@@ -74,6 +78,8 @@ class Journal:
 
     def samples(self, worker: int, source: str, columns: Mapping[str, Any], units: Mapping[str, str]) -> None:
         """Write samples of a host or a loop; `worker` -1 is the master."""
+        if self._shift_ns and "time_ns" in columns:
+            columns = {**columns, "time_ns": np.asarray(columns["time_ns"]) + self._shift_ns}
         self._writer.samples(worker, source, columns, units)
 
     def promise(self, number: int, epoch: int, sequence: int) -> None:
@@ -87,6 +93,14 @@ class Journal:
         self._greenlet.join()
         if not self._broken:
             gevent.get_hub().threadpool.apply(self._writer.close, (footer,))
+
+    def _shifted(self, rows: Any, *names: str) -> Any:
+        if not self._shift_ns:
+            return rows
+        rows = rows.copy()
+        for name in names:
+            rows[name] += self._shift_ns
+        return rows
 
     def _keep_writing(self) -> None:
         while not self._closing:

@@ -21,6 +21,11 @@ SETTLE_ROWS: Final = 16_384
 """How many jobs may be gathered before they are worked out."""
 
 
+def loss_of(worker_id: str, fields: Mapping[str, Any]) -> str:
+    """Return how the loss of a worker is told, from the fields of its event."""
+    return f"worker {worker_id} was lost ({fields['reason']}) with {counted(fields['held'], 'job')}"
+
+
 class Recorder:
     """Records one run. Until `begin` there is no journal; notes of that time are kept for it.
 
@@ -144,7 +149,7 @@ class Recorder:
                 self.tally.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
             case "worker-lost":
                 worker = self._hosts[fields["worker"]].worker_id
-                text = f"worker {worker} was lost ({fields['reason']}) with {counted(fields['held'], 'job')}"
+                text = loss_of(worker, fields)
                 self.warn(text)
                 self.view.say(text)
             case "worker-given-up":

@@ -37,6 +37,7 @@ from bench_master.run.orders import OrderBook
 from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder
 from bench_master.run.results import unpack
+from bench_master.run.standing import Standing
 from bench_master.run.switchboard import Switchboard
 from bench_master.table import counted
 from bench_master.tally import Tally
@@ -63,6 +64,8 @@ class SessionOptions:
     sampling_s: float
     first_epoch: int
     notes: Sequence[str] = ()
+    standing: Standing | None = None
+    """How far the run had come that is resumed; None where it begins."""
 
 
 @dataclass(slots=True)
@@ -105,15 +108,19 @@ class Session:
         self._hosts = Hosts(local_boot_id)
         self._orders = OrderBook(plan.seed)
         self._recorder = Recorder(tally(None), view, self._hosts, self._arrived)
-        self._recorder.remarks |= dict.fromkeys(options.notes)
+        self._standing = standing = options.standing or Standing()
+        self._recorder.warnings |= dict.fromkeys(standing.warnings)
+        self._recorder.remarks |= dict.fromkeys([*standing.remarks, *options.notes])
         self._engines = frozenset(treatment.engine for treatment in plan.treatments)
         self._coordinator = Coordinator(
             plan.treatments,
-            plan.trials,
+            [trial for trial in plan.trials if trial.index not in standing.whole],
             policy,
             job_limit_s=job_limit_s,
             first_epoch=options.first_epoch,
             seed=plan.seed,
+            first_job=standing.first_job,
+            numbers=standing.numbers,
             now=monotonic(),
         )
         names = [operation_names(treatment) for treatment in plan.treatments]
@@ -217,7 +224,7 @@ class Session:
         footer = {
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": self._result.status,
-            "duration_s": (monotonic_ns() - began_ns) / 1e9,
+            "duration_s": (monotonic_ns() - began_ns + self._standing.ran_ns) / 1e9,
             "counts": {"planned": recorder.tally.planned, **counts},
             "not_started": self._coordinator.not_started,
             "warnings": list(recorder.warnings),
@@ -225,6 +232,8 @@ class Session:
             "reasons": self._result.reasons,
             "dropped_messages": dropped,
         }
+        if self._options.standing is not None:
+            footer["resumes"] = self._standing.parts
         try:
             journal.close(footer)
         except StatsFileError as error:

@@ -246,7 +246,7 @@ def test_a_worker_that_does_not_come_back_has_lost_its_jobs():
     actions = run.feed(ev.Tick(), after=2)
     concluded = only(actions, act.Conclude)[0]
     assert (concluded.outcome, len(concluded.tickets)) == (Outcome.LOST, 2)
-    assert run.notes("trial-end")[0] == {"trial": 0, "not_started": 4, "not_started_outcome": "lost"}
+    assert run.notes("trial-end")[0] == {"trial": 0, "not_started": 4, "not_started_outcome": "lost", "whole": False}
     assert only(actions, act.RunOver)[0].status == "incomplete"
 
 
@@ -309,7 +309,12 @@ def test_first_interrupt_finishes_what_runs_and_hands_out_nothing():
     assert not issued(run.feed(ev.Interrupt()))
     actions = run.finish(0)
     assert not issued(actions)
-    assert run.notes("trial-end")[0] == {"trial": 0, "not_started": 2, "not_started_outcome": "aborted"}
+    assert run.notes("trial-end")[0] == {
+        "trial": 0,
+        "not_started": 2,
+        "not_started_outcome": "aborted",
+        "whole": False,
+    }
     assert run.notes("trial-skipped")[0] == {"trial": 1, "not_started": 5, "not_started_outcome": "aborted"}
     assert run.coordinator.not_started == 7
     assert only(run.swept(), act.RunOver)[0].status == "interrupted"

@@ -1,0 +1,134 @@
+"""How far a run has come, by its stats file alone: the journal, replayed.
+
+`replay` is a pure function of the file's blocks. It says which trials are whole, so that they need not be run again,
+and everything else that a resumed run must not lose: which job ids and roster numbers are taken, how long the parts
+before lasted, what they warned of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bench_common.records import JOB_ID, job_id_of
+from bench_common.set_aside import RESUMED
+from bench_common.statsfile import Block
+
+KINDS: Final = frozenset({"host", "jobs", "metrics", "errors", "outputs", "event", "footer"})
+"""The blocks that `replay` needs."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """What is known of a run. Trials go by their index in the plan; instants are ns of the file's own clock."""
+
+    whole: set[int] = field(default_factory=set)
+    """Trials that were run, every job of them."""
+    again: list[int] = field(default_factory=list)
+    """Trials that were begun, and must be run again, in the order in which they were begun."""
+    first_job: int = 0
+    """The first job id that is in no row of the file, and above all that are."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The roster number of each worker that ever joined, by its id."""
+    environments: dict[int, str] = field(default_factory=dict)
+    """The environment of each of these numbers."""
+    roster: list[int] = field(default_factory=list)
+    """The numbers of those who began the run."""
+    parts: int = 1
+    """How many times the run was begun or resumed."""
+    footer: Mapping[str, Any] | None = None
+    """How the last part ended; None where it was killed."""
+    warnings: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    last_ns: int = 0
+    ran_ns: int = 0
+    """How long the parts lasted, summed, without the gaps between them."""
+    began_ns: int = 0
+    resumed: list[Mapping[str, Any]] = field(default_factory=list)
+    """The events of the resumes before."""
+    losses: list[Mapping[str, Any]] = field(default_factory=list)
+    """The losses of workers since the last footer, which would have warned of them."""
+
+    @property
+    def status(self) -> str:
+        """How the last part ended: as its footer says, or ``killed``."""
+        return "killed" if self.footer is None else str(self.footer.get("status"))
+
+    @property
+    def crew(self) -> Counter[str]:
+        """How many workers the run began with in each environment."""
+        return Counter(self.environments.get(number, "?") for number in self.roster)
+
+
+def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> Standing:
+    """Return where the run of these blocks stands; they are of `KINDS`, and everything of them.
+
+    What a trial was before it was begun anew does not count, nor does a footer with something behind it. Events that
+    name no trial of the plan are passed over.
+    """
+    began_ns = int(header["clock"]["monotonic_ns"])
+    found = Standing(began_ns=began_ns, last_ns=began_ns)
+    planned = len(header["trials"])
+    begun: dict[int, None] = {}
+    for block in blocks:
+        match block.kind:
+            case "jobs":
+                _take_ids(found, int((block.body["ticket"] & JOB_ID).max(initial=-1)))
+                found.last_ns = max(found.last_ns, int(block.body["end_ns"].max(initial=0)))
+            case "metrics" | "errors" | "outputs":
+                _take_ids(found, max((job_id_of(record.ticket) for record in block.body), default=-1))
+            case "host":
+                _take_host(found, block.body)
+            case "footer":
+                found.footer = block.body
+                found.warnings = [str(text) for text in block.body.get("warnings", ())]
+                found.remarks = [str(text) for text in block.body.get("remarks", ())]
+                found.losses = []
+            case "event":
+                _take_event(found, block.body, begun, planned)
+    found.ran_ns += found.last_ns - found.began_ns
+    found.again = [trial for trial in begun if trial not in found.whole]
+    return found
+
+
+def _take_ids(found: Standing, highest: int) -> None:
+    found.first_job = max(found.first_job, highest + 1)
+
+
+def _take_host(found: Standing, body: Mapping[str, Any]) -> None:
+    number, worker_id = body.get("worker"), body.get("worker_id")
+    if isinstance(number, int) and isinstance(worker_id, str):
+        found.numbers[worker_id] = number
+        found.environments[number] = str(body.get("environment"))
+
+
+def _take_event(found: Standing, event: Mapping[str, Any], begun: dict[int, None], planned: int) -> None:
+    kind, at_ns = event.get("kind"), event.get("at_ns")
+    if kind == "worker-lost":
+        found.losses.append(event)
+    elif kind == RESUMED:
+        found.resumed.append(event)
+        found.parts += 1
+        found.footer = None
+        found.first_job = max(found.first_job, int(event.get("first_job", 0)))
+        found.ran_ns += found.last_ns - found.began_ns
+        found.began_ns = int(event.get("at_ns", found.last_ns))
+        found.last_ns = max(found.last_ns, found.began_ns)
+    if isinstance(at_ns, int):
+        found.last_ns = max(found.last_ns, at_ns)
+    if kind == "run-begin" and not found.roster:
+        roster: Sequence[Any] = event.get("roster", ())
+        found.roster = [member["worker"] for member in roster]
+    trial = event.get("trial")
+    if not isinstance(trial, int) or not 0 <= trial < planned:
+        return
+    if kind == "trial-begin":
+        begun[trial] = None
+        found.whole.discard(trial)
+    elif kind == "trial-end":
+        if event.get("whole") is True:
+            found.whole.add(trial)
+        else:
+            found.whole.discard(trial)
