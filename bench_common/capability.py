@@ -13,7 +13,7 @@ from bench_common.spec import Lifecycle
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import Treatment
+    from bench_common.spec import ContainerSettings, Treatment
 
 GRACE_STEP = "stop.grace_step_s"
 """The detail that says in which steps an engine counts the grace period of `stop`, in seconds."""
@@ -45,8 +45,10 @@ def inapplicable(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     meaningless = set(status.get("inapplicable") or ())
     engine = f"engine '{status.get('name') or treatment.engine}'"
     return [
-        f"{engine} has no {setting}: {_shown(treatment, setting)} is left out"
-        for setting in sorted(treatment.container.given() & meaningless)
+        f"{engine} has no {setting}: {whose}{_shown(container, setting)} is left out"
+        for whose, container in _containers(treatment)
+        for setting in sorted(container.given() & meaningless)
+        if not (whose and setting == "image")
     ]
 
 
@@ -72,10 +74,16 @@ def _setting_refusals(engine: str, status: Mapping[str, Any], treatment: Treatme
     known = set(status.get("settings") or ()) | set(status.get("inapplicable") or ())
     reasons = _details(status)
     return [
-        f"{engine} cannot enforce {_shown(treatment, setting)}: "
+        f"{engine} cannot enforce {whose}{_shown(container, setting)}: "
         f"{reasons.get(f'setting.{setting}') or 'it does not know this setting'}"
-        for setting in sorted(treatment.container.given() - known)
+        for whose, container in _containers(treatment)
+        for setting in sorted(container.given() - known)
     ]
+
+
+def _containers(treatment: Treatment) -> list[tuple[str, ContainerSettings]]:
+    """Return the job's own container and those of its services, each with what says whose it is."""
+    return [("", treatment.container), *((f"service {name}'s ", one) for name, one in treatment.services.items())]
 
 
 def _details(status: Mapping[str, Any]) -> Mapping[str, str]:
@@ -83,8 +91,8 @@ def _details(status: Mapping[str, Any]) -> Mapping[str, str]:
     return details
 
 
-def _shown(treatment: Treatment, setting: str) -> str:
-    value = getattr(treatment.container, setting)
+def _shown(container: ContainerSettings, setting: str) -> str:
+    value = getattr(container, setting)
     if setting.endswith(_BYTES):
         return f"{setting.removesuffix(_BYTES)}={value} bytes"
     return f"{setting}={value!r}"

@@ -45,11 +45,12 @@ CONTAINER_SETTINGS: Final = (
     "log_driver",
     "log_options",
     "init",
+    "files",
 )
 
-MountKind = Literal["volume", "host", "tmpfs"]
 ArrivalProcess = Literal["constant", "poisson"]
 ARRIVAL_PROCESSES: Final[tuple[ArrivalProcess, ...]] = ("constant", "poisson")
+MountKind = Literal["volume", "host", "data_container", "tmpfs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ class Mount:
     """Storage that a container sees at `target`.
 
     `volume` is an engine volume (`source` its name, empty for one that lives as long as the container), `host` a
-    host directory (`source` its absolute path), `tmpfs` memory (`size_bytes` its limit, 0 for the engine's own).
+    host directory (`source` its absolute path, empty for one that the worker makes and removes with the container),
+    `data_container` a volume of another container, which never runs and is made and removed with this one
+    (``--volumes-from``), `tmpfs` memory (`size_bytes` its limit, 0 for the engine's own).
     """
 
     kind: MountKind
@@ -73,7 +76,7 @@ class ContainerSettings:
 
     `memory_bytes` is a hard limit in bytes, `cpus` a number of CPUs' worth of time, `cpuset` a list such as
     ``0-1,4``. `command` is an argument vector; no shell is ever put in between. `init` asks for a PID 1 that
-    forwards signals and reaps children.
+    forwards signals and reaps children. `files` are texts by absolute path, in place before it first starts.
     """
 
     image: str | None = None
@@ -87,6 +90,7 @@ class ContainerSettings:
     log_driver: str | None = None
     log_options: Mapping[str, str] = field(default_factory=dict)
     init: bool | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def given(self) -> frozenset[str]:
         """Return the names of the settings that differ from the engine's default."""
@@ -100,7 +104,8 @@ class Operation:
 
     `kind` is one of `OPERATIONS`; `name` is what reports call it (the kind, or ``exec-2`` for the second of its
     kind). `argv` is the command of `exec` (and of `run`/`create` when it differs from the container's);
-    `seconds` the length of `sleep`, the grace period of `stop`; `signal` that of `kill`.
+    `seconds` the length of `sleep`, the grace period of `stop`; `signal` that of `kill`. One that is not `timed`
+    prepares or tidies up: it has a row of its own, and its time is none of the job's.
     """
 
     kind: str
@@ -108,6 +113,7 @@ class Operation:
     argv: tuple[str, ...] = ()
     seconds: float | None = None
     signal: str | None = None
+    timed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +148,13 @@ class OpenLoad:
 class Treatment:
     """One cell of the matrix, complete.
 
-    `labels` are what tells this treatment from the others, in the order of the report (environment, engine, job,
-    then the matrix keys). `environment` is None where any worker will do. Exactly one of `iterations` (jobs per
-    slot), `operation_count` (jobs in all) and `run_seconds` (s) is set; they are per trial. `concurrency` is the
-    number of jobs in flight per worker. `timeout_s` bounds every single operation. With `open_load` jobs arrive at a
-    rate of their own; without, each slot begins the next one when it has ended one (a closed system).
+    `labels` are what tells this treatment from the others, in the order of the report (environment, engine, job, then
+    the matrix keys). `environment` is None where any worker will do. Exactly one of `iterations` (jobs per slot),
+    `operation_count` (jobs in all) and `run_seconds` (s) is set; they are per trial. `concurrency` is the number of
+    jobs in flight per worker. `timeout_s` bounds every single operation. With `open_load` jobs arrive at a rate of
+    their own; without, each slot begins the next one when it has ended one (a closed system). `services` are the
+    containers of the servers that a guest's workload declares, by their names; what runs in them is the workload's to
+    say.
     """
 
     index: int
@@ -161,6 +169,7 @@ class Treatment:
     run_seconds: float | None = None
     timeout_s: float = 60.0
     open_load: OpenLoad | None = None
+    services: Mapping[str, ContainerSettings] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -186,9 +195,8 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
     fields = dict(wire)
     job = dict(fields.pop("job"))
     kind = job.pop("kind")
-    container = dict(fields.pop("container"))
-    container["storage"] = tuple(Mount(**mount) for mount in container["storage"])
-    container["command"] = None if container["command"] is None else _argv(container["command"])
+    container = _container(fields.pop("container"))
+    services = {_text(name): _container(one) for name, one in fields.pop("services", {}).items()}
     resolved: Lifecycle | Guest
     if kind == "guest":
         resolved = Guest(workload=_text(job["workload"]), params=dict(job["params"]))
@@ -206,7 +214,8 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
     treatment = Treatment(
         **fields,
         job=resolved,
-        container=ContainerSettings(**container),
+        container=container,
+        services=services,
         open_load=None if load is None else _open_load(load),
     )
     _text(treatment.engine)
@@ -226,6 +235,14 @@ def _open_load(wire: Any) -> OpenLoad:
         if not 0 < float(value) < float("inf"):
             raise ValueError(f"rate or patience {value!r}")
     return load
+
+
+def _container(wire: dict[str, Any]) -> ContainerSettings:
+    fields = dict(wire)
+    fields["storage"] = tuple(Mount(**mount) for mount in fields["storage"])
+    fields["command"] = None if fields["command"] is None else _argv(fields["command"])
+    fields["files"] = {_text(path): _text(text) for path, text in fields.get("files", {}).items()}
+    return ContainerSettings(**fields)
 
 
 def _text(value: Any) -> str:

@@ -43,6 +43,8 @@ READY_S: Final = 30.0
 """How long a load process may take to start."""
 PROFILE_S: Final = 5.0
 """How long a load process may take to hand over its profile."""
+RELEASE_S: Final = 20.0
+"""How long a load process may take to remove the services that wait for another job; the sweep takes what is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +336,8 @@ class Agent:
         """Remove what the run left on this host. Results that are still on their way are not disturbed."""
         if run.profile:
             self._send_profile(run)
+        if self._child is not None and not run.keep and not self._child.release(RELEASE_S):
+            log.warning("the load process did not remove its jobs' services within %g s", RELEASE_S)
         removed, failed = (0, []) if run.keep else _swept(run.run_id)
         self._send("swept", run.epoch, removed=removed, failed=failed[:100])
 

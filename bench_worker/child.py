@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Final
 
 import gevent
-from gevent.event import AsyncResult
+from gevent.event import AsyncResult, Event
 
 from bench_worker.link import Link
 
@@ -37,6 +37,7 @@ class LoadChild:
         self._status: int | None = None
         self.ready = False
         self._profile: AsyncResult[bytes] = AsyncResult()
+        self._released = Event()
         self._link = Link(ours, self._received, self._lost)
 
     def start(self, welcome: dict[str, Any]) -> None:
@@ -54,6 +55,13 @@ class LoadChild:
             return self._profile.get(timeout=patience_s)
         except gevent.Timeout:
             return None
+
+    def release(self, patience_s: float) -> bool:
+        """Have it remove the services that its jobs no longer need; return whether it did so in `patience_s`."""
+        if self._closed:
+            return False
+        self._link.send(release=True)
+        return self._released.wait(timeout=patience_s)
 
     def death(self, *, frozen_s: float, ready_s: float) -> str | None:
         """Return how it died, or None while it lives; one that is silent for `frozen_s` counts as dead."""
@@ -91,6 +99,8 @@ class LoadChild:
             self.ready = True
         if "profile" in message:
             self._profile.set(message["profile"])
+        if message.get("released"):
+            self._released.set()
         self._said(message)
 
     def _lost(self) -> None:

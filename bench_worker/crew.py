@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic_ns
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import gevent
 from gevent.lock import RLock
@@ -20,10 +21,11 @@ from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobRep
 from bench_common.spec import Guest, Treatment
 from bench_common.units import format_duration
 from bench_worker import job
-from bench_worker.engines.base import Container, Done, Engine, EngineOptions
+from bench_worker.engines.base import Container, Engine, EngineOptions
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.gate import Gate
 from bench_worker.job import Trouble
+from bench_worker.job_services import ServicePool
 from bench_worker.outbox import Outbox
 from bench_worker.performer import Performer
 from bench_worker.slots import JobAborted, Slots
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 
 Order: TypeAlias = Sequence[int]
 """The words of a `records.ORDER`: ticket, seed, intended_ns."""
+
+Waited = TypeVar("Waited")
 
 ROOM_POLL_S: Final = 0.02
 """How often a slot looks whether the master has caught up with the spool."""
@@ -65,6 +69,7 @@ class Crew:
         self._patience_ns = 0
         self._treatments: dict[int, Treatment] = {}
         self._performers: dict[int, Performer] = {}
+        self._pools: dict[int, ServicePool] = {}
         self._engines: dict[str, Engine] = {}
         self._opening = RLock()
         self._waiting: set[greenlet] = set()
@@ -127,9 +132,15 @@ class Crew:
         for slot in list(self._waiting):
             self._loop.run_callback(self._interrupt, slot)
 
+    def release(self) -> None:
+        """Remove the services that wait for another job of their treatment; call it when no more will come."""
+        for pool in self._pools.values():
+            pool.release()
+
     def close(self) -> None:
-        """Close the engines; call it when nothing runs any more."""
+        """Remove what services are left and close the engines; call it when nothing runs any more."""
         self._gate.close()
+        self.release()
         for engine in self._engines.values():
             engine.close()
 
@@ -166,16 +177,28 @@ class Crew:
         return JobReport(Outcome.FAILED, now, now, error=(ARRIVAL, DROPPED, text))
 
     def _run(self, performer: Performer, ticket: int) -> JobReport:
+        name, aborts = f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}", self._aborts
+        if performer.treatment.index not in self._pools:
+            return self._perform(performer, ticket, name, aborts)
+
+        def wait(call: Callable[[], Waited]) -> Waited:
+            if self._aborts != aborts:
+                raise JobAborted
+            return self._await(call)
+
+        pool = self._pools[performer.treatment.index]
+        return pool.attend(ticket, name, lambda one, named: self._perform(one, ticket, named, aborts), wait)
+
+    def _perform(self, performer: Performer, ticket: int, name: str, aborts: int) -> JobReport:
         report = JobReport()
-        name = f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
         container = Container(name, ticket, performer.settings)
-        script, perform, stamps, aborts = performer.script, performer.perform, report.stamps, self._aborts
+        script, perform, stamps = performer.script, performer.perform, report.stamps
         try:
             for position, waits in enumerate(performer.waits):
                 if self._aborts != aborts:
                     raise JobAborted
                 result = (
-                    self._await(perform, container, position, report)
+                    self._await(partial(perform, container, position, report))
                     if waits
                     else perform(container, position, report)
                 )
@@ -198,14 +221,12 @@ class Crew:
         job.tidied(report, self._tidy(performer, container))
         return report
 
-    def _await(
-        self, perform: Callable[..., Done | Trouble], container: Container, position: int, report: JobReport
-    ) -> Done | Trouble:
-        """Perform an operation that only waits, so that it can be interrupted."""
+    def _await(self, call: Callable[[], Waited]) -> Waited:
+        """Do what only waits, so that it can be interrupted."""
         me = gevent.getcurrent()
         self._waiting.add(me)
         try:
-            return perform(container, position, report)
+            return call()
         finally:
             self._waiting.discard(me)
 
@@ -227,6 +248,8 @@ class Crew:
                 work = treatment.job
                 guest = workload(work.workload) if isinstance(work, Guest) else None
                 engine = self._engine(treatment)
+                if guest is not None and guest.services and not self._assignment.noop:
+                    self._pools[index] = ServicePool(engine, treatment, guest, keep=self._assignment.keep)
                 self._performers[index] = Performer(engine, treatment, guest, free=self._assignment.noop)
             self._performer = self._performers[index]
             return self._performer

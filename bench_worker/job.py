@@ -41,14 +41,23 @@ class Trouble:
 
 
 class Script:
-    """A treatment's operations, and whether a container is left when all of them are done."""
+    """A treatment's operations, whether a container is left when all of them are done, and what the job's time is.
 
-    __slots__ = ("leaves_container", "length", "operations")
+    `first` and `last` are the positions, from the start and from the end, of the operations with which a job that is
+    done begins and ends. Where some of its operations are not timed, these are its first and last timed command: what
+    makes the place for a benchmark or removes it must not enter its time.
+    """
+
+    __slots__ = ("first", "last", "leaves_container", "length", "operations")
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self.operations = tuple(operations)
         self.length = len(self.operations)
         self.leaves_container = False
+        self.first, self.last = 0, -1
+        timed = [position for position, one in enumerate(self.operations) if one.timed and one.argv]
+        if timed and not all(operation.timed for operation in self.operations):
+            self.first, self.last = timed[0], timed[-1] - self.length
         for operation in self.operations:
             if operation.kind in ("create", "run"):
                 self.leaves_container = True
@@ -66,8 +75,9 @@ def done(report: JobReport, script: Script) -> bool:
     """Take in that every operation was done; return whether a container is left to tidy away."""
     stamps = report.stamps
     if stamps:
-        report.start_ns = stamps[0]
-        report.end_ns = stamps[-2] + stamps[-1]
+        report.start_ns = stamps[2 * script.first]
+        last = 2 * script.last
+        report.end_ns = stamps[last] + stamps[last + 1]
     return script.leaves_container
 
 

@@ -91,8 +91,15 @@ class LoadProcess:
         elif "profile" in message and self._profiler is not None:
             self._hand_over(self._profiler)
             self._profiler = None
+        elif "release" in message:
+            gevent.spawn(self._release)
         elif "end" in message:
             self._over.set()
+
+    def _release(self) -> None:
+        if self._crew is not None:
+            self._crew.release()
+        self._link.send(released=True)
 
     def _hand_over(self, profiler: Profiler) -> None:
         content = profiler.stop().pack()

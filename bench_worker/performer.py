@@ -5,7 +5,7 @@ A guest's raw output is fetched and parsed here, once its step has ended and out
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic_ns
@@ -19,6 +19,7 @@ from bench_common.spec import ContainerSettings, Guest, Operation, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
 from bench_worker.job import Script, Trouble
 from workloads.base import Workload
+from workloads.programs import filled, on_host
 from workloads.script import CLEAN_UP_S, IDLE_COMMAND, operation_limit_s, script_of
 
 OUTPUT_LIMIT: Final = 1 << 20
@@ -39,15 +40,25 @@ NO_OUTPUT: Final = Done(0, 0)
 class Performer:
     """Performs the operations of one treatment's jobs. `workload` is None for life-cycle jobs.
 
-    With `free` (a no-op run) nothing is slept or parsed.
+    With `free` (a no-op run) nothing is slept or parsed. `operations` are done in place of the jobs' own script where
+    they are given. `words` are where the services are found now, by what stands for it in commands.
     """
 
     def __init__(
-        self, engine: Engine, treatment: Treatment, workload: Workload | None, *, free: bool = False
+        self,
+        engine: Engine,
+        treatment: Treatment,
+        workload: Workload | None,
+        *,
+        free: bool = False,
+        operations: Sequence[Operation] | None = None,
+        words: Mapping[str, str] | None = None,
     ) -> None:
         self.engine = engine
         self.treatment = treatment
-        self.script = Script(script_of(treatment))
+        script = script_of(treatment) if operations is None else operations
+        programs = workload.programs if workload is not None and has_no_images(engine) else {}
+        self.script = Script([_said(operation, words or {}, programs) for operation in script])
         self._free = free
         self._workload = workload
         self.settings = self._settings()
@@ -169,6 +180,18 @@ class Performer:
         report.outputs = [*(report.outputs or ()), output]
         report.metrics = {**(report.metrics or {}), **metrics}
         return done
+
+
+def has_no_images(engine: Engine) -> bool:
+    """Say whether what an image brings has to come from the host."""
+    return "image" in engine.inapplicable
+
+
+def _said(operation: Operation, words: Mapping[str, str], programs: Mapping[str, str]) -> Operation:
+    """Return an operation with its command as it is run here and now."""
+    if not operation.argv or not (words or programs):
+        return operation
+    return replace(operation, argv=on_host(filled(operation.argv, words), programs))
 
 
 def _exit_problem(operation: Operation, done: Done, printed: Done) -> tuple[str, str]:

@@ -49,12 +49,41 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command of a guest job. An untimed step prepares or tidies; `parse` says whose output the parser reads."""
+    """One command of a guest job. An untimed step prepares or tidies; `parse` says whose output the parser reads.
+
+    A step that is done `once` prepares the services of the workload: in a container like the job's own, before the
+    first job of a treatment. The services are then stopped after a job and started again for the next, and keep what
+    was prepared.
+    """
 
     name: str
     argv: tuple[str, ...]
     timed: bool = True
     parse: bool = True
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A server that a workload needs beside its own container, on the same host.
+
+    `image` and `command` are what runs; it is told where to listen by the variables ``LISTEN_HOST`` and
+    ``LISTEN_PORT``, the latter being `port` where it has a network of its own and a free one where it shares the
+    host's. It can be used once `ready`, run beside it, exits with 0, which must come about within `ready_s` (s) of
+    its start; what that prints is kept with the job's output. `stop_s` is how long it may take to end. `binary` is
+    what must be on PATH to run it natively.
+
+    The steps of the workload find it at ``{NAME.host}`` and ``{NAME.port}``: the worker fills these in.
+    """
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    port: int
+    ready: tuple[str, ...]
+    binary: str
+    ready_s: float = 60.0
+    stop_s: float = 30.0
 
 
 class Workload(abc.ABC):
@@ -63,7 +92,9 @@ class Workload(abc.ABC):
     Class attributes describe it: `name` (registered and written in scenarios), `summary` (one line), `image` (the
     image that `build-images` makes for it), `binary` (what must be on PATH to run it natively), `parameters`,
     `metrics`. `tool_names` gives the parameter for what the tool itself calls it, today or in old versions: no
-    spelling that a scenario may use, but one whose refusal says the right name.
+    spelling that a scenario may use, but one whose refusal says the right name. `services` are the servers that a
+    job needs beside it. `programs` are those commands of its images that Weighbridge brings itself: by name, the file
+    below ``dockerfiles`` that is run natively.
     """
 
     name: ClassVar[str]
@@ -73,6 +104,8 @@ class Workload(abc.ABC):
     parameters: ClassVar[tuple[Parameter, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
     tool_names: ClassVar[Mapping[str, str]] = {}
+    services: ClassVar[tuple[Service, ...]] = ()
+    programs: ClassVar[Mapping[str, str]] = {}
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
@@ -90,6 +123,11 @@ class Workload(abc.ABC):
         """Return about how long one job takes on an idle machine, in seconds; None where nobody can know."""
         del params
         return None
+
+    def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
+        """Return the files that `params` put into each service's container: texts by absolute path."""
+        del params
+        return {}
 
     def defaults(self) -> dict[str, Scalar]:
         """Return every parameter's default, in base units."""

@@ -5,9 +5,11 @@ Master and worker both need it, the one to name rows, the other to do them; it f
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from bench_common.spec import Guest, Operation, Treatment
+from workloads.base import Service, Step
 from workloads.registry import workload
 
 IDLE_COMMAND: Final = ("sleep", "infinity")
@@ -20,21 +22,36 @@ CLEAN_UP_S: Final = 60.0
 """How long removing a container may take beyond its own timeout, once its job has ended."""
 
 
+_CREATE: Final = Operation("create", "create")
+_START: Final = Operation("start", "start")
+_REMOVE: Final = Operation("remove", "remove")
+
+
 def script_of(treatment: Treatment) -> tuple[Operation, ...]:
     """Return the operations of one job of `treatment`, in order.
 
     A guest job is a life cycle too: its only step is the container's own command and is waited for; several steps are
-    executed one after the other in an idle container.
+    executed one after the other in an idle container. What is done once for all jobs is none of them.
     """
     job = treatment.job
     if not isinstance(job, Guest):
         return job.operations
-    steps = workload(job.workload).steps(job.params)
-    create, start = Operation("create", "create"), Operation("start", "start")
-    remove = Operation("remove", "remove")
+    steps = [step for step in workload(job.workload).steps(job.params) if not step.once]
     if len(steps) == 1:
-        return (create, start, Operation("wait", steps[0].name, argv=steps[0].argv), remove)
-    return (create, start, *(Operation("exec", step.name, argv=step.argv) for step in steps), remove)
+        return (_CREATE, _START, Operation("wait", steps[0].name, argv=steps[0].argv), _REMOVE)
+    return (_CREATE, _START, *(_executed(step) for step in steps), _REMOVE)
+
+
+def preparation_of(treatment: Treatment) -> tuple[Operation, ...]:
+    """Return what is done once before the first job of `treatment`, in order; nothing where nothing is."""
+    job = treatment.job
+    steps = workload(job.workload).steps(job.params) if isinstance(job, Guest) else ()
+    once = [_executed(step) for step in steps if step.once]
+    return (_CREATE, _START, *once, _REMOVE) if once else ()
+
+
+def _executed(step: Step) -> Operation:
+    return Operation("exec", step.name, argv=step.argv, timed=step.timed)
 
 
 def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
@@ -52,5 +69,16 @@ def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
 
 
 def job_limit_s(treatment: Treatment) -> float:
-    """Return how long a whole job can take at most, clean-up included, in seconds."""
-    return sum(operation_limit_s(operation, treatment) for operation in script_of(treatment)) + CLEAN_UP_S
+    """Return how long a whole job can take at most, its services, preparation and clean-up included, in seconds."""
+    operations = (*preparation_of(treatment), *script_of(treatment))
+    doing_s = sum(operation_limit_s(operation, treatment) for operation in operations)
+    return doing_s + sum(map(partial(service_limit_s, treatment), _services(treatment))) + CLEAN_UP_S
+
+
+def service_limit_s(treatment: Treatment, service: Service) -> float:
+    """Return how long making, starting, stopping and removing a service may take together, in seconds."""
+    return 2 * treatment.timeout_s + service.ready_s + service.stop_s + treatment.timeout_s + CLEAN_UP_S
+
+
+def _services(treatment: Treatment) -> tuple[Service, ...]:
+    return workload(treatment.job.workload).services if isinstance(treatment.job, Guest) else ()

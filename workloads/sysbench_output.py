@@ -73,6 +73,10 @@ _EXPLANATIONS: Final = (
         r"Creating files for the test\.\.\.|Removing test files\.\.\.|\d+ files, \d+Kb each, \d+Mb total",
         "this is what fileio prints when it makes or removes its files; it measured nothing",
     ),
+    (
+        r"(?:Creating|Dropping) table .*|Inserting \d+ records into .*|Creating a secondary index on .*",
+        "this is what oltp prints when it makes or removes its tables; it measured nothing",
+    ),
     (r"(FATAL|PANIC|ALERT|CRITICAL): .*|Number of unfinished transactions .*", "sysbench failed"),
     (
         r"Usage:.*|\w+ options:|Unknown command: .*|[Ii]nvalid .*|The '.*' test requires a command.*",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench_common.units import format_duration, format_size
 from bench_master.table import choose_format, tab_separated, wrapped_table
@@ -64,6 +64,7 @@ def _one(chosen_workload: Workload, chosen: str) -> list[str]:
     return [
         f"{kind.name}: {kind.summary}",
         f"image {kind.image}; natively it needs {kind.binary} on PATH",
+        *(f"service {one.name}: image {one.image}; natively it needs {one.binary} on PATH" for one in kind.services),
         "",
         *wrapped_table(PARAMETER_COLUMNS, parameter_rows),
         "",
@@ -71,8 +72,10 @@ def _one(chosen_workload: Workload, chosen: str) -> list[str]:
     ]
 
 
-def _facts(kind: type[Workload]) -> dict[str, str]:
-    return {"name": kind.name, "summary": kind.summary, "image": kind.image, "binary": kind.binary}
+def _facts(kind: type[Workload]) -> dict[str, Any]:
+    services = [{"name": one.name, "image": one.image, "binary": one.binary} for one in kind.services]
+    facts = {"name": kind.name, "summary": kind.summary, "image": kind.image, "binary": kind.binary}
+    return facts | ({"services": services} if services else {})
 
 
 def type_of(parameter: Parameter) -> str:

@@ -60,9 +60,9 @@ class Phase(Enum):
 class Coordinator:
     """The state of one run. `job_limit_s(treatment)` bounds how long one job can take, in seconds.
 
-    `seed` fixes when jobs arrive in the trials of an open system. Of a run that is resumed `trials` are those that are
-    left, `first_job` is the first id that no job had, and `numbers` are the roster numbers of workers that took part
-    before, by worker id.
+    `seed` fixes when jobs arrive in the trials of an open system. Of a run that is resumed `trials` are those that
+    are left, `first_job` is the first id that no job had, and `numbers` are the roster numbers of workers that took
+    part before, by worker id.
     """
 
     def __init__(

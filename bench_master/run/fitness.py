@@ -60,5 +60,6 @@ def assess(
 def _mounts(treatment: Treatment, info: Mapping[str, Any]) -> list[str]:
     if info.get("allow_host_mounts"):
         return []
-    sources = [mount.source for mount in treatment.container.storage if mount.kind == "host"]
+    containers = (treatment.container, *treatment.services.values())
+    sources = [mount.source for one in containers for mount in one.storage if mount.kind == "host" and mount.source]
     return [f"host directory {source} may not be mounted: start it with --allow-host-mounts" for source in sources]

@@ -1,26 +1,37 @@
-"""The container of one treatment: its settings, and what only shows where container, job and engine meet."""
+"""The containers of one treatment: their settings, and what only shows where container, job and engine meet."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.spec import ContainerSettings, Mount, Operation
 from bench_master.scenario.format import NATIVE
 from bench_master.scenario.shapes import INVALID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from bench_common.spec import Scalar
     from bench_master.scenario.findings import Findings
     from bench_master.scenario.matrix import Settings
     from bench_master.scenario.tree import Place
+    from workloads.base import Workload
+
+HOST: Final = "host"
+"""The network of the host itself."""
 
 
-def container_settings(settings: Settings, findings: Findings) -> ContainerSettings | None:
-    """Return the container that the settings describe; None where one of them was refused."""
-    mounts = _mounts(settings, findings)
-    _check_cpuset(settings, findings)
-    inner = {key.removeprefix("container."): given.value for key, given in settings.items() if _is_container(key)}
+def container_settings(settings: Settings, findings: Findings, prefix: str = "container") -> ContainerSettings | None:
+    """Return the container that the settings below `prefix` describe; None where one of them was refused."""
+    mounts = _mounts(settings, findings, prefix)
+    _check_cpuset(settings, findings, prefix)
+    start = f"{prefix}."
+    inner = {
+        key.removeprefix(start): given.value
+        for key, given in settings.items()
+        if key == prefix or key.startswith(start)
+    }
     if mounts is None or any(value is INVALID for value in inner.values()):
         return None
     return ContainerSettings(
@@ -35,19 +46,16 @@ def container_settings(settings: Settings, findings: Findings) -> ContainerSetti
         log_driver=inner.get("log_driver"),
         log_options=_named("log_options.", inner),
         init=inner.get("init"),
+        files=_named("files.", inner),
     )
-
-
-def _is_container(key: str) -> bool:
-    return key == "container" or key.startswith("container.")
 
 
 def _named(prefix: str, inner: dict[str, Any]) -> dict[str, str]:
     return {key.removeprefix(prefix): value for key, value in inner.items() if key.startswith(prefix)}
 
 
-def _mounts(settings: Settings, findings: Findings) -> tuple[Mount, ...] | None:
-    given = settings.get("container.storage")
+def _mounts(settings: Settings, findings: Findings, prefix: str) -> tuple[Mount, ...] | None:
+    given = settings.get(f"{prefix}.storage")
     if given is None:
         return ()
     if given.value is INVALID:
@@ -61,8 +69,8 @@ def _mounts(settings: Settings, findings: Findings) -> tuple[Mount, ...] | None:
     return tuple(mount.value for mount in given.value)
 
 
-def _check_cpuset(settings: Settings, findings: Findings) -> None:
-    given = settings.get("container.cpuset")
+def _check_cpuset(settings: Settings, findings: Findings, prefix: str) -> None:
+    given = settings.get(f"{prefix}.cpuset")
     if given is None or given.value is INVALID:
         return
     for part in given.value.split(","):
@@ -92,3 +100,37 @@ def check_lifecycle_container(
             f"'container.image' is missing: a life-cycle job under engine {engine} needs one (say weighbridge/base)",
             deep=True,
         )
+
+
+def service_settings(
+    workload: type[Workload], params: Mapping[str, Scalar], settings: Settings, findings: Findings
+) -> dict[str, ContainerSettings] | None:
+    """Return the container of each of the workload's services; None where one of its settings was refused.
+
+    What the scenario says of a file goes before what the parameters make of it.
+    """
+    files = workload().service_files(params)
+    result = {}
+    for service in workload.services:
+        made = container_settings(settings, findings, f"services.{service.name}")
+        if made is None:
+            return None
+        texts = {**files.get(service.name, {}), **made.files}
+        result[service.name] = replace(made, image=made.image or service.image, files=texts)
+    return result
+
+
+def client_network(given: str | None, services: Mapping[str, ContainerSettings]) -> tuple[str | None, str | None]:
+    """Return the network of the job's own container, and why it cannot reach a service from there, if so.
+
+    Where nothing is said it is the host's as soon as a service has that: nothing else reaches its loopback.
+    """
+    on_host = [name for name, service in services.items() if service.network == HOST]
+    if not on_host or given == HOST:
+        return given, None
+    if given is None:
+        return HOST, None
+    return given, (
+        f"the container has the network '{given}', from which {on_host[0]}, in the host's, is not reached: "
+        "give both 'host', or neither"
+    )

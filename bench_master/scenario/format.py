@@ -16,6 +16,7 @@ from bench_master.scenario.composites import Command, Field, ListOf, MapOf, Need
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
 from bench_master.scenario.matrix import MatrixShape
 from bench_master.scenario.operations import OperationsShape
+from bench_master.scenario.services import FILE_PATTERN, FileText, ServicesOfWorkload, services_record
 from bench_master.scenario.shapes import DURATION, NUMBER, RATE, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
 from bench_master.scenario.storage import MountShape
 from workloads.registry import workload_classes
@@ -30,6 +31,7 @@ QUANTITIES: Final = ("iterations", "operation_count", "run_seconds")
 
 RUN_KEYS: Final = (
     "container",
+    "services",
     "concurrency",
     "iterations",
     "operation_count",
@@ -63,6 +65,7 @@ class ScenarioFormat:
     scenario: Record
     job: Record
     container: Record
+    services: Record
     matrix: MatrixShape
     engine: Choice
     environment: Text
@@ -75,9 +78,10 @@ def scenario_format() -> ScenarioFormat:
         "an environment: a word of letters, digits and _ . + -", NAME_PATTERN, bare=("number", "boolean", "null")
     )
     container = Record("container", _container_fields())
-    settings = _run_fields(container)
-    matrix = MatrixShape(_matrix_keys(settings, container), engine, environment)
     classes = workload_classes()
+    services = services_record(classes.values(), container)
+    settings = _run_fields(container, services)
+    matrix = MatrixShape(_matrix_keys(settings, container, services), engine, environment)
     engines = Field("engines", ListOf(engine, at_least=1, unique=True), "the engines to weigh", ["docker"])
     matrix_field = Field("matrix", matrix, "values to be tried in every combination")
     own = (
@@ -97,6 +101,7 @@ def scenario_format() -> ScenarioFormat:
             Needs("params", "workload"),
             OneOf(QUANTITIES),
             ParamsOfWorkload(classes),
+            ServicesOfWorkload(classes),
         ),
     )
     scenario = Record(
@@ -135,7 +140,7 @@ def scenario_format() -> ScenarioFormat:
         (OneOf(("job", "jobs"), required=True, advice=": say what is to be run"), OneOf(QUANTITIES)),
         tuple((field.name, "job") for field in own),
     )
-    return ScenarioFormat(scenario, job, container, matrix, engine, environment)
+    return ScenarioFormat(scenario, job, container, services, matrix, engine, environment)
 
 
 def _container_fields() -> tuple[Field, ...]:
@@ -170,10 +175,11 @@ def _container_fields() -> tuple[Field, ...]:
             "of the log driver",
         ),
         Field("init", Boolean(), "run an init as PID 1, which forwards signals and reaps children"),
+        Field("files", MapOf("texts by absolute path", FILE_PATTERN, FileText()), "files that are put into it"),
     )
 
 
-def _run_fields(container: Record) -> tuple[Field, ...]:
+def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
     """Return the keys that stand at the top level, in a job, and in a matrix."""
     return (
         Field("container", container, "how the container is made"),
@@ -183,6 +189,7 @@ def _run_fields(container: Record) -> tuple[Field, ...]:
             f"jobs in flight on each worker, at most ({OPEN_CONCURRENCY} where there is a `rate`)",
             1,
         ),
+        Field("services", services, "how the containers of a workload's services are made"),
         Field("iterations", Measured(WHOLE, minimum=1, maximum=10**9), "jobs that each slot does in a trial", 1),
         Field("operation_count", Measured(WHOLE, minimum=1, maximum=10**12), "jobs in a trial, over all workers"),
         Field("run_seconds", Measured(DURATION, more_than=0, maximum=30 * _DAY_S), "how long a trial goes on"),
@@ -204,15 +211,20 @@ def _run_fields(container: Record) -> tuple[Field, ...]:
     )
 
 
-def _matrix_keys(settings: tuple[Field, ...], container: Record) -> dict[str, Shape]:
+def _matrix_keys(settings: tuple[Field, ...], container: Record, services: Record) -> dict[str, Shape]:
     """Return the shapes of a matrix's keys; one that ends in a dot stands for every key that starts so."""
-    keys: dict[str, Shape] = {field.name: field.shape for field in settings if field.name != "container"}
+    keys: dict[str, Shape] = {
+        field.name: field.shape for field in settings if field.name not in {"container", "services"}
+    }
     keys["operations"] = OperationsShape()
     keys["params."] = ParamShape()
-    for field in container.fields:
-        keys[f"container.{field.name}"] = field.shape
-        if isinstance(field.shape, MapOf):
-            keys[f"container.{field.name}."] = field.shape.value
+    records = {"container": container} | {f"services.{one.name}": one.shape for one in services.fields}
+    for prefix, record in records.items():
+        assert isinstance(record, Record)
+        for field in record.fields:
+            keys[f"{prefix}.{field.name}"] = field.shape
+            if isinstance(field.shape, MapOf):
+                keys[f"{prefix}.{field.name}."] = field.shape.value
     return keys
 
 

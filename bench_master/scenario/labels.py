@@ -23,7 +23,9 @@ def label_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 def _tail(key: str) -> str:
-    for prefix in ("container.env.", "container.log_options.", "container.", "params."):
+    if key.startswith("services."):
+        key = f"container.{key.split('.', 2)[2]}"
+    for prefix in ("container.env.", "container.files.", "container.log_options.", "container.", "params."):
         if key.startswith(prefix):
             return key.removeprefix(prefix)
     return key

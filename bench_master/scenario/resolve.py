@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from bench_common.errors import WeighbridgeError
 from bench_common.spec import ContainerSettings, Guest, Lifecycle, Scalar, Treatment
-from bench_master.scenario.containers import check_lifecycle_container, container_settings
+from bench_master.scenario.containers import (
+    check_lifecycle_container,
+    client_network,
+    container_settings,
+    service_settings,
+)
 from bench_master.scenario.findings import Findings, Given
-from bench_master.scenario.format import OPEN_CONCURRENCY, QUANTITIES, ScenarioFormat, default_of
+from bench_master.scenario.format import NATIVE, OPEN_CONCURRENCY, QUANTITIES, ScenarioFormat, default_of
 from bench_master.scenario.guest import find_parameter, read_param, shape_of
 from bench_master.scenario.inheritance import flat, overlaid, values_of
 from bench_master.scenario.labels import ValueLabels, label_names
@@ -144,10 +149,14 @@ class Resolver:
         if container is None or broken or INVALID in (cell.engine, cell.environment):
             return None
         what: Lifecycle | Guest | None = Lifecycle(settings["operations"].value) if job.workload is None else None
+        services: dict[str, ContainerSettings] | None = {}
         if job.workload is not None:
             what = self._guest(job, job.workload, settings)
             container = self._guest_container(job, job.workload, container)
-        if what is None:
+            params = what.params if what is not None else job.workload().defaults()
+            services = service_settings(job.workload, params, settings, self._findings)
+            container = self._reaching(job, container, services or {}, cell.engine)
+        if what is None or services is None:
             return None
         amounts = {key: settings[key].value for key in QUANTITIES if key in settings} or {"iterations": 1}
         load = open_load(settings, self._findings)
@@ -166,6 +175,7 @@ class Resolver:
             run_seconds=amounts.get("run_seconds"),
             timeout_s=_value(settings, "timeout"),
             open_load=load,
+            services=services,
         )
 
     def _fits(self, job: _Job, cell: Cell) -> bool:
@@ -200,6 +210,17 @@ class Resolver:
             name = f"job {job.label}" if job.label else "the job"
             self._findings.note(f"{name}: 'container.command' is left out, because the workload has its own commands")
         return replace(container, image=container.image or workload.image, command=None)
+
+    def _reaching(
+        self, job: _Job, container: ContainerSettings, services: Mapping[str, ContainerSettings], engine: str
+    ) -> ContainerSettings:
+        """Return the job's container in a network from which its services can be reached."""
+        if engine == NATIVE:
+            return container
+        network, complaint = client_network(container.network, services)
+        if complaint is not None:
+            self._findings.add(job.place, complaint, deep=True)
+        return replace(container, network=network)
 
     def _labels_of(self, job: _Job, cell: Cell) -> dict[str, Scalar]:
         labels: dict[str, Scalar] = {} if cell.environment is None else {"environment": cell.environment}

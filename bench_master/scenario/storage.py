@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench_common.spec import Mount, Scalar
+from bench_common.spec import Mount, MountKind, Scalar
 from bench_common.units import format_size
 from bench_master.scenario.composites import Field, OneOf, Record
 from bench_master.scenario.findings import Findings
@@ -16,7 +16,25 @@ from bench_master.scenario.tree import Leaf, Node
 
 _ABSOLUTE: Final = "^/.*$"
 _VOLUME: Final = "^[A-Za-z0-9][A-Za-z0-9_.-]*$"
-_KINDS: Final = ("volume", "host", "tmpfs")
+_KINDS: Final = ("volume", "host", "data_container", "tmpfs")
+
+
+@dataclass(frozen=True)
+class Nothing(Shape):
+    """A key that says everything: what stands after it must be nothing."""
+
+    @property
+    def expected(self) -> str:
+        return "nothing: it is made for this container and removed with it"
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        if isinstance(node, Leaf) and node.empty:
+            findings.understood(node, None)
+            return ""
+        return self.refuse(node, findings)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "null"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +62,12 @@ _RECORD: Final = Record(
     "storage entry",
     (
         Field("volume", OrNothing(Text("a volume's name", _VOLUME, bare=("integer", "boolean")), ""), "a volume"),
-        Field("host", Text("an absolute path", _ABSOLUTE, bare=()), "a directory of the host"),
+        Field(
+            "host",
+            OrNothing(Text("an absolute path", _ABSOLUTE, bare=()), ""),
+            "a directory of the host; without a path, one that is made for it and removed with it",
+        ),
+        Field("data_container", Nothing(), "a volume of a data container that is made for it (volumes-from)"),
         Field("tmpfs", OrNothing(Measured(SIZE, minimum=4096, maximum=2**53), 0), "memory, with its limit"),
         Field("target", Text("an absolute path", _ABSOLUTE, bare=()), "where the container sees it", required=True),
         Field("read_only", Boolean(), "whether it cannot be written", default=False),
@@ -60,7 +83,8 @@ class MountShape(Shape):
     @property
     def expected(self) -> str:
         return (
-            "storage such as {volume: data, target: /data}, {host: /srv, target: /srv} or {tmpfs: 64MiB, target: /t}"
+            "storage such as {volume: data, target: /data}, {host: /srv, target: /srv}, "
+            "{data_container: , target: /data} or {tmpfs: 64MiB, target: /t}"
         )
 
     def read(self, node: Node, findings: Findings) -> Any:
@@ -76,7 +100,8 @@ class MountShape(Shape):
         read_only = "read_only" in read and read["read_only"].value
         if kind == "tmpfs":
             return Mount("tmpfs", read["target"].value, read_only=read_only, size_bytes=source)
-        return Mount("host" if kind == "host" else "volume", read["target"].value, source, read_only=read_only)
+        named: MountKind = "host" if kind == "host" else "volume" if kind == "volume" else "data_container"
+        return Mount(named, read["target"].value, source, read_only=read_only)
 
     def schema(self) -> dict[str, Any]:
         return _RECORD.schema()

@@ -117,5 +117,6 @@ def _tools() -> Mapping[str, Sequence[str]]:
 
     needed: dict[str, list[str]] = {}
     for name, workload in workload_classes().items():
-        needed.setdefault(workload.binary, []).append(name)
+        for binary in dict.fromkeys((workload.binary, *(service.binary for service in workload.services))):
+            needed.setdefault(binary, []).append(name)
     return needed

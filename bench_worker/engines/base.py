@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, field
+from time import monotonic_ns
 from typing import TYPE_CHECKING, ClassVar
 
 from bench_common.errors import WeighbridgeError
@@ -69,6 +70,8 @@ class Container:
     labels: dict[str, str] = field(default_factory=dict)
     images: list[str] = field(default_factory=list)
     """Images that `commit` made, to be removed with the container."""
+    belongings: list[str] = field(default_factory=list)
+    """What else was made for it and is removed with it, as its engine names it: data containers, directories."""
 
 
 @dataclass(slots=True)
@@ -190,6 +193,13 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its command printed, up to `limit_bytes` of each stream."""
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the address at which a running container is reached from this host: of services, and not timed."""
+        del timeout_s
+        now_ns = monotonic_ns()
+        text = f"engine {self.name} cannot say at which address {container.name} is reached: it runs no services yet"
+        raise OperationFailed("unsupported", text, start_ns=now_ns, end_ns=now_ns)
 
     @abc.abstractmethod
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:

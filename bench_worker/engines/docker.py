@@ -15,7 +15,7 @@ import gevent
 import requests
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_leftovers, docker_probe, docker_transport
+from bench_worker.engines import docker_belongings, docker_leftovers, docker_probe, docker_transport
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
     RUN_LABEL,
@@ -29,7 +29,7 @@ from bench_worker.engines.base import (
     OperationFailed,
 )
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
-from bench_worker.engines.docker_settings import MountRefused, create_arguments
+from bench_worker.engines.docker_settings import MountRefused, archive_of, create_arguments
 from bench_worker.engines.docker_streams import capture
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
 
@@ -66,6 +66,7 @@ class DockerEngine(Engine):
             "log_driver",
             "log_options",
             "init",
+            "files",
         }
     )
 
@@ -90,7 +91,7 @@ class DockerEngine(Engine):
         self._client.close()
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
-        """Make the container; what Docker warns of is logged once."""
+        """Make the container; what it owns besides, and its files, are not timed. A warning is logged once."""
         container.labels.update(
             {
                 RUN_LABEL: self.options.run_id,
@@ -98,13 +99,17 @@ class DockerEngine(Engine):
                 TICKET_LABEL: str(container.ticket),
             }
         )
+        docker_belongings.make(self._client, container, timeout_s=timeout_s)
         with operation(timeout_s) as made:
             arguments = self._arguments(container, made)
             answer = self._client.create_container(**arguments)
-        container.handle = answer["Id"]
+        container.handle = identity = str(answer["Id"])
         for warning in set(answer.get("Warnings") or ()) - self._warned:
             self._warned.add(warning)
             log.warning("docker: %s", warning)
+        if container.settings.files:
+            with operation(timeout_s):
+                self._client.put_archive(identity, "/", archive_of(container.settings.files))
         return made.done()
 
     def start(self, container: Container, *, timeout_s: float) -> Done:
@@ -204,11 +209,13 @@ class DockerEngine(Engine):
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""
         with operation(timeout_s) as made:
-            self._client.remove_container(_id(container, made), v=True, force=True)
-            container.handle = None
+            if container.handle is not None or not container.belongings:
+                self._client.remove_container(_id(container, made), v=True, force=True)
+                container.handle = None
             while container.images:
                 self._client.remove_image(container.images[-1], force=True)
                 container.images.pop()
+        docker_belongings.remove(self._client, container, timeout_s=timeout_s)
         return made.done()
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
@@ -222,6 +229,19 @@ class DockerEngine(Engine):
                     kept.append(capture(response.raw, limit_bytes, drain=False)[index])
         stdout, stderr = kept
         return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's under the host's network, else its address in the first network that gives it one."""
+        with operation(timeout_s) as made:
+            seen = self._client.inspect_container(_id(container, made))
+        if seen["HostConfig"]["NetworkMode"] == "host":
+            return "127.0.0.1"
+        networks = seen["NetworkSettings"]["Networks"]
+        address = next((one["IPAddress"] for one in networks.values() if one["IPAddress"]), None)
+        if address is None:
+            text = f"{container.name} has no address: it has ended, or its network is {', '.join(networks) or 'none'}"
+            raise failed("refused", text, made)
+        return str(address)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers, images, networks and volumes that carry the label."""

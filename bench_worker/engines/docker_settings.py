@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import stat
+import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docker.types import LogConfig
 from docker.types import Mount as DockerMount
+
+from bench_worker.engines import native_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,9 +50,11 @@ def create_arguments(
         network_mode=settings.network,
         log_config=_log_config(settings),
         mounts=[
-            _mount(mount, container.labels, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+            _mount(mount, container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
             for mount in settings.storage
+            if mount.kind != "data_container"
         ],
+        volumes_from=[data_container_name(container)] if has_data_container(container) else None,
     )
     return {
         "image": settings.image,
@@ -81,9 +87,29 @@ def _log_config(settings: ContainerSettings) -> LogConfig | None:
     return LogConfig(type=settings.log_driver or "", config=dict(settings.log_options))
 
 
-def _mount(
-    mount: Mount, labels: Mapping[str, str], *, allow_host_mounts: bool, own_socket: str | None
-) -> DockerMount:
+def has_data_container(container: Container) -> bool:
+    """Say whether some of its storage is in a data container."""
+    return any(mount.kind == "data_container" for mount in container.settings.storage)
+
+
+def data_container_name(container: Container) -> str:
+    """Return the name of a container's data container."""
+    return f"{container.name}-data"
+
+
+def archive_of(files: Mapping[str, str]) -> bytes:
+    """Return `files` (texts by absolute path) as the tar archive of a root directory, readable by everybody."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path, text in files.items():
+            content = text.encode()
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _mount(mount: Mount, container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> DockerMount:
     if mount.kind == "tmpfs":
         return DockerMount(
             mount.target, None, type="tmpfs", read_only=mount.read_only, tmpfs_size=mount.size_bytes or None
@@ -91,8 +117,16 @@ def _mount(
     if mount.kind == "volume":
         # A volume that Docker has to make for this carries our labels; one that is there already keeps its own.
         return DockerMount(
-            mount.target, mount.source or None, type="volume", read_only=mount.read_only, labels=dict(labels)
+            mount.target,
+            mount.source or None,
+            type="volume",
+            read_only=mount.read_only,
+            labels=dict(container.labels),
         )
+    if not mount.source:
+        # The worker's own directory, made for this container: nothing of the host is in it.
+        own = private_directory(container, mount)
+        return DockerMount(mount.target, str(own), type="bind", read_only=mount.read_only)
     if not allow_host_mounts:
         raise MountRefused(
             f"host directory {mount.source} may not be mounted: this worker does not allow host mounts"
@@ -100,6 +134,11 @@ def _mount(
     sockets = [*KNOWN_SOCKETS, *([own_socket] if own_socket else [])]
     source = safe_host_directory(mount.source, sockets)
     return DockerMount(mount.target, source, type="bind", read_only=mount.read_only)
+
+
+def private_directory(container: Container, mount: Mount) -> Path:
+    """Return where the worker makes a host directory of this container's own (see `native_labels.home`)."""
+    return native_labels.home() / f"{container.name}-host" / mount.target.strip("/").replace("/", "-")
 
 
 def safe_host_directory(source: str, sockets: Iterable[str]) -> str:

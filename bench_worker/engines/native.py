@@ -2,7 +2,8 @@
 
 `create` makes a private directory, `start` spawns the command in it as the leader of its own session, `exec` spawns
 beside it, `pause` and `unpause` are SIGSTOP and SIGCONT to its process group, `stop` is SIGTERM and, after the grace
-period, SIGKILL. There is no image, network, log driver or limit to set: see `settings` and `inapplicable`.
+period, SIGKILL. Files have their places below that directory. There is no image, network, log driver or limit to
+set: see `settings` and `inapplicable`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import platform
 import signal
 import time
 from contextlib import suppress
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Final
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_worker import posix_spawn
@@ -53,6 +55,9 @@ _REASONS = {
 }
 
 
+LOOPBACK: Final = "127.0.0.1"
+
+
 class NativeEngine(Engine):
     """Plain processes of this host; see the module's text for what each verb is."""
 
@@ -60,7 +65,7 @@ class NativeEngine(Engine):
     operations: ClassVar[frozenset[str]] = frozenset(
         {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "remove"}
     )
-    settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset"})
+    settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset", "files"})
     inapplicable: ClassVar[frozenset[str]] = frozenset(
         {"image", "network", "log_driver", "log_options", "init", "storage"}
     )
@@ -124,6 +129,8 @@ class NativeEngine(Engine):
             container.handle = stock
             native_labels.write_labels(stock.directory, container.labels)
             stock.work.mkdir()
+            for path, text in settings.files.items():
+                _write(stock.work, path, text, start_ns)
         return Done(start_ns, time.monotonic_ns())
 
     def start(self, container: Container, *, timeout_s: float) -> Done:
@@ -226,6 +233,11 @@ class NativeEngine(Engine):
         stderr, cut_err = read_beginning(stock.directory / "stderr", limit_bytes)
         return Done(start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err)
 
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's: its processes have the host's network."""
+        del container, timeout_s
+        return LOOPBACK
+
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return marked processes, then marked directories (in the order in which they have to go)."""
         processes = [
@@ -294,3 +306,12 @@ class NativeEngine(Engine):
             text = f"cpuset {container.settings.cpuset!r}: there is no CPU {missing[0]} here; usable: {usable}"
             fail("refused", text, start_ns)
         return cpus
+
+
+def _write(root: Path, path: str, text: str, start_ns: int) -> None:
+    """Write a file that a container would have at `path`: below `root`, and nowhere else."""
+    target = root / path.lstrip("/")
+    if ".." in target.parts or target == root:
+        fail("refused", f"{path!r} is no place for a file", start_ns)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")

@@ -281,7 +281,7 @@ def test_no_engine_and_no_workload_is_imported_by_name(package):
         if not name.startswith("workloads/"):
             inside = {found for found in imports(path) if found.startswith("workloads.")}
             modules = {".".join(found.split(".")[:2]) for found in inside}
-            assert modules <= {"workloads.base", "workloads.registry", "workloads.script"}, path
+            assert modules <= {"workloads.base", "workloads.programs", "workloads.registry", "workloads.script"}, path
 
 
 def test_gevent_patches_in_the_two_entry_points_alone():

@@ -39,6 +39,19 @@ def test_a_job_lasts_from_its_first_operation_to_its_last():
     assert (report.start_ns, report.end_ns, report.failed_at) == (10, 41, -1)
 
 
+def test_what_prepares_and_tidies_up_is_none_of_a_jobs_time():
+    """Where operations are not timed, a job lasts from its first timed command to its last."""
+    commands = [("prepare", False), ("warmup", False), ("run", True), ("again", True), ("cleanup", False)]
+    operations = [
+        Operation("create", "create"),
+        *(Operation("exec", name, argv=("x",), timed=timed) for name, timed in commands),
+        Operation("remove", "remove"),
+    ]
+    report = JobReport(stamps=[10, 1, 20, 1000, 2000, 500, 3000, 70, 3100, 80, 4000, 900, 5000, 1])
+    job.done(report, Script(operations))
+    assert (report.start_ns, report.end_ns) == (3000, 3180)
+
+
 def test_a_jobs_bound_is_the_largest_of_its_operations():
     """An end that may be stamped late counts for its job: rounded up, and beyond 4 s cut to what a row holds."""
     report = JobReport()

@@ -23,7 +23,18 @@ EXAMPLES = [
 @pytest.mark.parametrize(
     "word",
     [field.name for record in (FORMAT.scenario, FORMAT.job, FORMAT.container) for field in record.fields]
-    + [*OPERATIONS, *ORDERS, "include", "exclude", "volume", "host", "tmpfs", "target", "read_only"],
+    + [
+        *OPERATIONS,
+        *ORDERS,
+        "include",
+        "exclude",
+        "volume",
+        "host",
+        "data_container",
+        "tmpfs",
+        "target",
+        "read_only",
+    ],
 )
 def test_every_key_is_in_the_reference(word):
     """What can be written is documented."""

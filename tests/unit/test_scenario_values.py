@@ -134,7 +134,7 @@ def test_truth_is_true_or_false(written, said):
         ("container", "{command: ['']}", "cannot be empty"),
         ("container", '{command: ["a\\0b"]}', "NUL"),
         ("container", "{env: {A=B: c}}", "'A=B' cannot be a key here"),
-        ("container", "{storage: [{target: /x}]}", "'volume' or 'host' or 'tmpfs' is missing"),
+        ("container", "{storage: [{target: /x}]}", "'volume' or 'host' or 'data_container' or 'tmpfs' is missing"),
         ("container", "{storage: [{volume: va, host: /x, target: /x}]}", "'host' and 'volume' exclude each other"),
         ("container", "{storage: [{host: srv, target: /x}]}", "'srv': expected an absolute path"),
         ("container", "{storage: [{tmpfs: 1k, target: /x}]}", "at least 4KiB"),

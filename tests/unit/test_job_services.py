@@ -1,0 +1,271 @@
+"""Services of a job on a fake engine: started, checked, prepared once, stopped, and never left behind."""
+
+from pathlib import Path
+
+import gevent
+import pytest
+
+from bench_common.messages import decode
+from bench_common.records import Outcome
+from bench_common.spec import ContainerSettings, Guest, Treatment
+from bench_master.run.results import settle, unpack
+from bench_worker import job_services
+from bench_worker.crew import Assignment, Crew
+from bench_worker.engines.base import Done, OperationFailed
+from bench_worker.engines.noop import NoopEngine
+from bench_worker.outbox import Outbox
+from workloads.registry import workload
+from workloads.script import job_limit_s, preparation_of, script_of
+
+PRINTED = (Path(__file__).parents[1] / "data" / "sysbench" / "oltp_read_write.txt").read_bytes()
+
+
+class ServingEngine(NoopEngine):
+    """Keeps a list of what was asked of it, and does what the test says where it says something."""
+
+    inapplicable = frozenset()
+
+    def __init__(self, options, behave):
+        super().__init__(options)
+        self.behave = behave
+        self.there, self.running, self.asked = set(), set(), []
+
+    def _do(self, what, container, *words):
+        self.asked.append((what, container.name.removeprefix("wb-run-"), *words))
+        act = self.behave.get(what)
+        return (act and act(container, *words)) or Done(1, 2, exit_code=0, stdout=PRINTED)
+
+    def create(self, container, *, timeout_s):
+        container.handle = container.name
+        self.there.add(container.name)
+        return self._do("create", container)
+
+    def start(self, container, *, timeout_s):
+        self.running.add(container.name)
+        return self._do("start", container)
+
+    def stop(self, container, *, grace_s, timeout_s):
+        self.running.discard(container.name)
+        return self._do("stop", container)
+
+    def exec(self, container, argv, *, timeout_s):
+        return self._do("exec", container, argv)
+
+    def wait(self, container, *, timeout_s):
+        if container.name.endswith("mariadb") and container.name in self.running:
+            raise OperationFailed("timeout", "it runs", start_ns=1, end_ns=2)
+        return self._do("wait", container)
+
+    def remove(self, container, *, timeout_s):
+        self.there.discard(container.name)
+        self.running.discard(container.name)
+        container.handle = None
+        return self._do("remove", container)
+
+    def logs(self, container, *, limit_bytes, timeout_s):
+        return Done(1, 2, stdout=PRINTED)
+
+    def address(self, container, *, timeout_s):
+        return "10.0.0.7"
+
+
+class Scene:
+    """A crew whose one treatment is sysbench-oltp."""
+
+    def __init__(self, behave=None, *, slots=1, keep=False, **params):
+        self.frames, self.engine = [], None
+        outbox = Outbox(1, lambda frame: self.frames.append(frame) or True)
+
+        def open_engine(_name, options):
+            self.engine = ServingEngine(options, behave or {})
+            return self.engine
+
+        assignment = Assignment("run", "w", slots, noop=False, keep=keep, allow_host_mounts=False)
+        self.crew = Crew(assignment, outbox, open_engine)
+        job = Guest("sysbench-oltp", workload("sysbench-oltp").defaults() | params)
+        services = {"mariadb": ContainerSettings(image="m", env={"LANG": "C"})}
+        self.treatment = Treatment(0, {}, None, "fake", job, ContainerSettings(image="s"), services=services)
+        self.crew.define(self.treatment)
+        self.slots = slots
+
+    def run(self, count):
+        self.crew.take(0, 0, [(ticket, 0, 0) for ticket in range(count)], width=self.slots, batch=1)
+        self.settle()
+
+    def settle(self):
+        with gevent.Timeout(5):
+            while not self.crew.idle:
+                gevent.sleep(0.001)
+            gevent.sleep(0)
+
+    def batches(self):
+        messages = [decode(frame, sender="worker", lane="results") for frame in self.frames]
+        return [unpack(message, [len(script_of(self.treatment))], [0]) for message in messages]
+
+    def outcomes(self):
+        rows = [row for batch in self.batches() for row in settle([batch.rows], batch, 0, 0)[0]["outcome"].tolist()]
+        return [Outcome(row) for row in rows]
+
+    def errors(self):
+        return [(one.operation, one.kind, one.message) for batch in self.batches() for one in batch.errors]
+
+    def steps(self):
+        return [asked[2][-1] for asked in self.engine.asked if asked[0] == "exec"]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(job_services, "POLL_S", 0.0)
+
+
+def test_tables_are_made_once_and_the_server_is_started_for_each_job():
+    """Three jobs of a treatment: one server, three starts, one preparation, and nothing left at the end."""
+    scene = Scene()
+    scene.run(3)
+    assert scene.outcomes() == [Outcome.DONE] * 3
+    assert scene.steps().count("prepare") == 1
+    assert scene.steps().count("run") == 0  # the only step of a job is its container's own command
+    server = [asked[0] for asked in scene.engine.asked if asked[1] == "0-0-mariadb"]
+    assert server == ["create", *["start", "exec", "stop"] * 3]
+    assert scene.engine.there == {"wb-run-0-0-mariadb"}
+    scene.crew.release()
+    assert not scene.engine.there
+
+
+def test_a_server_whose_tables_are_made_for_each_job_lives_as_long_as_one():
+    """Nothing is prepared once, so nothing is kept."""
+    scene = Scene(prepare="each-job", warmup=1.0)
+    scene.run(2)
+    assert scene.outcomes() == [Outcome.DONE] * 2
+    assert scene.steps() == ["ready-mariadb", "prepare", "run", "run", "cleanup"] * 2
+    assert not scene.engine.there
+
+
+def test_jobs_at_the_same_time_have_servers_of_their_own():
+    """Two in flight of six: two servers, each prepared once."""
+    scene = Scene({"wait": lambda *_: gevent.sleep(0.001)}, slots=2)
+    scene.run(6)
+    assert scene.outcomes() == [Outcome.DONE] * 6
+    made = [asked[1] for asked in scene.engine.asked if asked[0] == "create" and asked[1].endswith("mariadb")]
+    assert len(made) == 2
+    assert scene.steps().count("prepare") == 2
+
+
+def test_commands_name_where_the_server_is():
+    """What stands for host and port is filled in; the server is told its port."""
+    seen = {}
+
+    def note(container, *words):
+        seen.setdefault(container.name, container.settings)
+
+    scene = Scene({"create": note})
+    scene.run(1)
+    (command,) = [one.command for name, one in seen.items() if name == "wb-run-0-0"]
+    assert {"--mysql-host=10.0.0.7", "--mysql-port=3306"} <= set(command)
+    assert not any("{" in word for word in command)
+    server = seen["wb-run-0-0-mariadb"]
+    assert server.command == ("serve-mariadb",)
+    assert server.env == {"LANG": "C", "LISTEN_HOST": "0.0.0.0", "LISTEN_PORT": "3306"}
+
+
+def test_a_server_that_ends_before_it_is_ready_fails_its_job_and_goes():
+    """The job has failed for the service, with the end of its log; none of its own operations was tried."""
+
+    def dies(container, argv):
+        raise OperationFailed("conflict", "not running", start_ns=1, end_ns=2)
+
+    def start(container):
+        scene.engine.running.discard(container.name)
+
+    scene = Scene({"exec": dies, "start": start, "wait": lambda _: Done(1, 2, exit_code=1)})
+    scene.run(1)
+    ((operation, kind, message),) = scene.errors()
+    assert (operation, kind) == ("mariadb", "service")
+    assert "mariadb ended with exit code 1 before it was ready" in message
+    assert not scene.engine.there
+
+
+def test_a_server_that_is_never_ready_fails_its_job_with_the_end_of_its_log(monkeypatch):
+    """After the deadline: what the check said, and what the server printed last."""
+    monkeypatch.setattr(ServingEngine, "logs", lambda *_, **__: Done(1, 2, stderr=b"one\ntwo\nthe disk is odd\n"))
+    now = iter(range(0, 100000, 50))
+    monkeypatch.setattr(job_services, "monotonic", lambda: float(next(now)))
+    scene = Scene({"exec": lambda *_: Done(1, 2, exit_code=1, stderr=b"no such user\n")})
+    scene.run(1)
+    ((operation, kind, message),) = scene.errors()
+    assert (operation, kind) == ("mariadb", "service")
+    assert "was not ready within 120 s (no such user); its log ends: one / two / the disk is odd" in message
+    (output,) = [output for batch in scene.batches() for output in batch.outputs]
+    assert (output.step, output.stderr) == ("mariadb", b"one\ntwo\nthe disk is odd\n")
+    assert not scene.engine.there
+
+
+def test_a_server_that_cannot_be_made_fails_its_job():
+    """The engine's reason is told."""
+
+    def refuses(container):
+        container.handle = None
+        raise OperationFailed("image-missing", "no such image: m", start_ns=1, end_ns=2)
+
+    scene = Scene({"create": refuses})
+    scene.run(1)
+    assert scene.errors() == [("mariadb", "service", "mariadb could not be started: no such image: m")]
+
+
+def test_a_preparation_that_fails_fails_the_job_and_is_tried_again_for_the_next():
+    """A set of services whose state nobody knows is not used again."""
+    failing = iter([True, False])
+
+    def once(container, argv):
+        return Done(1, 2, exit_code=1, stdout=b"FATAL: no\n") if argv[-1] == "prepare" and next(failing) else None
+
+    scene = Scene({"exec": once})
+    scene.run(2)
+    assert scene.outcomes() == [Outcome.FAILED, Outcome.DONE]
+    assert scene.errors()[0][:2] == ("prepare", "exit-code")
+    assert scene.engine.there == {"wb-run-1-0-mariadb"}
+
+
+def test_a_server_that_dies_under_its_job_is_named_as_the_reason():
+    """What the tool says of a lost connection is not the story; that the server was killed is."""
+
+    def lost(container):
+        if not container.name.endswith("mariadb"):
+            scene.engine.running.discard("wb-run-0-0-mariadb")
+            return Done(1, 2, exit_code=1, stdout=b"FATAL: lost connection\n")
+        return Done(1, 2, exit_code=137, oom_killed=True)
+
+    scene = Scene({"wait": lost})
+    scene.run(1)
+    ((operation, kind, message),) = scene.errors()
+    assert (operation, kind) == ("mariadb", "oom-killed")
+    assert "killed for want of memory" in message
+    assert not scene.engine.there
+
+
+def test_an_abort_while_a_server_comes_up_leaves_nothing():
+    """The wait for it is interrupted, the job is aborted, the server removed."""
+    scene = Scene({"exec": lambda *_: gevent.sleep(60)})
+    scene.crew.take(0, 0, [(0, 0, 0)], width=1, batch=1)
+    gevent.sleep(0.02)
+    assert scene.engine.there
+    scene.crew.abort()
+    scene.settle()
+    assert scene.outcomes() == [Outcome.ABORTED]
+    assert not scene.engine.there
+
+
+def test_keep_leaves_the_services_too():
+    """With --keep nothing is removed."""
+    scene = Scene(keep=True)
+    scene.run(1)
+    scene.crew.release()
+    assert scene.engine.there == {"wb-run-0-0-mariadb"}
+
+
+def test_a_jobs_limit_has_room_for_its_services():
+    """Nobody takes a job for hung whose server takes its time."""
+    scene = Scene()
+    doing_s = sum(60.0 for _ in script_of(scene.treatment))
+    assert [one.name for one in preparation_of(scene.treatment)] == ["create", "start", "prepare", "remove"]
+    assert job_limit_s(scene.treatment) > doing_s + 120 + 120
