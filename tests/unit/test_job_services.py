@@ -103,7 +103,7 @@ class Scene:
         return [unpack(message, [len(script_of(self.treatment))], [0]) for message in messages]
 
     def outcomes(self):
-        rows = [row for batch in self.batches() for row in settle([batch.rows], batch, 0, 0)[0]["outcome"].tolist()]
+        rows = [row for batch in self.batches() for row in settle([batch], 0, 0)[0]["outcome"].tolist()]
         return [Outcome(row) for row in rows]
 
     def errors(self):
