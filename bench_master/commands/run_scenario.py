@@ -19,6 +19,7 @@ import gevent
 
 from bench_common.arguments import MAX_SEED, MAX_SLOTS, file_name, name, port, whole_number
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
+from bench_common.overhead import Overhead
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.records import KEPT_PREFIX
 from bench_common.spec import Treatment
@@ -145,6 +146,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="leave containers as the jobs left them; cleanup-containers removes them",
     )
     out.add_argument(
+        "--overhead",
+        action="store_true",
+        help="sample the memory and CPU time of the engines' own processes, as the scenario's key does",
+    )
+    out.add_argument(
         "--profile",
         action="store_true",
         help="save where the master and the workers' load processes spend their time, beside the stats file",
@@ -180,6 +186,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the scenario; return the exit code."""
     scenario = _resized(load_scenario(arguments.file, arguments.set), arguments)
+    if arguments.overhead and scenario.overhead is None:
+        scenario = replace(scenario, overhead=Overhead())
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
     policy, slots = _policy(plan, arguments)
@@ -326,6 +334,7 @@ def _run_plan(
             sampling_s=scenario.sampling_interval_s,
             first_epoch=secrets.randbits(31) << 16,
             notes=(note,) if note else (),
+            overhead=scenario.overhead,
         )
         session = Session(
             plan,

@@ -49,6 +49,7 @@ def build_header(
         "versions": {"weighbridge": __version__, "python": platform.python_version()},
         "noop": noop,
         "sampling_interval_s": scenario.sampling_interval_s,
+        "overhead": None if scenario.overhead is None or noop else scenario.overhead.for_header(),
         "treatments": [_treatment(treatment, anywhere) for treatment in plan.treatments],
         "trials": [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials],
     }

@@ -20,12 +20,14 @@ from gevent.event import Event
 from bench_common.errors import ProtocolError, StatsFileError, WeighbridgeError
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message
+from bench_common.overhead import Overhead
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.coordinator.roster import Member
 from bench_master.plan import Plan
+from bench_master.progress.quantities import one_line
 from bench_master.progress.snapshot import Snapshot
 from bench_master.progress.view import View
 from bench_master.run.fitness import assess
@@ -63,6 +65,7 @@ class SessionOptions:
     sampling_s: float
     first_epoch: int
     notes: Sequence[str] = ()
+    overhead: Overhead | None = None
 
 
 @dataclass(slots=True)
@@ -114,6 +117,9 @@ class Session:
             first_epoch=options.first_epoch,
             now=monotonic(),
         )
+        # A no-op run has no engine that could be watched.
+        watched = None if options.noop else options.overhead
+        self._overhead = watched.for_workers(sorted(self._engines)) if watched is not None else {}
         names = [operation_names(treatment) for treatment in plan.treatments]
         self._operation_counts = [len(row) for row in names]
         self._treatment_of = [trial.treatment for trial in plan.trials]
@@ -260,6 +266,8 @@ class Session:
             columns = host.take_samples(message)
             units = {str(name): str(unit) for name, unit in message["units"].items()}
             self._recorder.samples(member.number, message["source"], columns, units)
+        elif message.type == "remark":
+            self._recorder.warn(f"worker {member.worker_id}: {one_line(message['text'])}")
         elif message.type == "profile":
             if self.profiles is None:
                 raise ProtocolError("a profile that was not asked for")
@@ -392,6 +400,7 @@ class Session:
             sampling_s=self._options.sampling_s,
             keep=self._options.keep,
             profile=self.profiles is not None,
+            overhead=self._overhead,
         )
         if self.profiles is not None:
             self.profiles.expect(action.worker_id)

@@ -15,6 +15,7 @@ from bench_master.scenario.composites import Command, Field, ListOf, MapOf, Need
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
 from bench_master.scenario.matrix import MatrixShape
 from bench_master.scenario.operations import OperationsShape
+from bench_master.scenario.overhead import OverheadShape
 from bench_master.scenario.shapes import DURATION, NUMBER, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
 from bench_master.scenario.storage import MountShape
 from workloads.registry import workload_classes
@@ -119,6 +120,7 @@ def scenario_format() -> ScenarioFormat:
                 "how often a host's resources are read",
                 "1s",
             ),
+            Field("overhead", OverheadShape(engine), "what the engines themselves cost the host", default=False),
             Field(
                 "thresholds",
                 ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'")),

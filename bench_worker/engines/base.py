@@ -116,6 +116,41 @@ class Leftover:
     age_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """Another daemon that a root works with, called `name`.
+
+    It is among the root's descendants, or else listens on the socket that `option` of the root's command line
+    names, or else on `socket`.
+    """
+
+    name: str
+    option: str
+    socket: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSide:
+    """Which processes of a host an engine costs beside the containers' own; empty for an engine that has no daemon.
+
+    A root listens on one of `sockets`, or has its number in one of `pid_files`; where neither finds one, every
+    process called like one of `roots` is one. Of the descendants of roots and companions those called like one
+    of `names` belong to it, and not what runs in containers. `shims` are helpers that are nobody's children:
+    one belongs to it if the socket that it was told (``-address``) is that of a process that does, or if it was
+    told none. Names are those of ``/proc/PID/comm``, 15 letters at most.
+    """
+
+    names: frozenset[str] = frozenset()
+    sockets: tuple[str, ...] = ()
+    pid_files: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    companions: tuple[Companion, ...] = ()
+    shims: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.shims)
+
+
 class Engine(abc.ABC):
     """Runs containers. One instance serves one worker; `open` before the first verb, `close` after the last."""
 
@@ -131,6 +166,11 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def probe(cls) -> EngineStatus:
         """Say whether the engine can be used on this machine. Never raises, never takes more than 5 s."""
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide | None:
+        """Return which processes are the engine's own on this host; None where nobody has said."""
+        return None
 
     @abc.abstractmethod
     def open(self) -> None:

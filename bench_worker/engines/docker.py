@@ -22,12 +22,14 @@ from bench_worker.engines.base import (
     TICKET_LABEL,
     WORKER_LABEL,
     Container,
+    DaemonSide,
     Done,
     Engine,
     EngineStatus,
     Leftover,
     OperationFailed,
 )
+from bench_worker.engines.daemon_sides import docker_side
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
 from bench_worker.engines.docker_settings import MountRefused, create_arguments
 from bench_worker.engines.docker_streams import capture
@@ -73,6 +75,11 @@ class DockerEngine(Engine):
     def probe(cls) -> EngineStatus:
         """Ask the engine about itself and about the limits that this host can enforce."""
         return docker_probe.look(cls.operations, cls.settings)
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide | None:
+        """Return the processes of the engine that listens at the present endpoint."""
+        return docker_side(docker_transport.socket_path())
 
     def open(self) -> None:
         """Connect, with a connection for every slot."""

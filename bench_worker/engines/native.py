@@ -23,6 +23,7 @@ from bench_worker.engines.base import (
     TICKET_LABEL,
     WORKER_LABEL,
     Container,
+    DaemonSide,
     Done,
     Engine,
     EngineStatus,
@@ -85,6 +86,11 @@ class NativeEngine(Engine):
             inapplicable=tuple(sorted(cls.inapplicable)),
             details={f"setting.{setting}": text for setting, text in _REASONS.items()},
         )
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return none: plain processes need no daemon."""
+        return DaemonSide()
 
     def open(self) -> None:
         """Make the directory that holds the private ones."""
