@@ -145,6 +145,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave containers as the jobs left them; cleanup-containers removes them",
     )
+    load.add_argument(
+        "--skip-limit",
+        action="store_true",
+        help="leave out the machine's own limit, where the scenario's key asks for it",
+    )
     out.add_argument(
         "--overhead",
         action="store_true",
@@ -189,6 +194,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.overhead and scenario.overhead is None:
         scenario = replace(scenario, overhead=Overhead())
     seed = _seed(scenario, arguments)
+    if arguments.skip_limit or arguments.noop:
+        scenario = replace(scenario, limit=False)
     plan = make_plan(scenario, seed)
     policy, slots = _policy(plan, arguments)
     if arguments.dry_run:

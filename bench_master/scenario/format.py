@@ -120,6 +120,9 @@ def scenario_format() -> ScenarioFormat:
                 "how often a host's resources are read",
                 "1s",
             ),
+            Field(
+                "limit", Boolean(), "what the machine itself can do, measured before the treatments", default=False
+            ),
             Field("overhead", OverheadShape(engine), "what the engines themselves cost the host", default=False),
             Field(
                 "thresholds",

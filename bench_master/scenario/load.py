@@ -61,6 +61,7 @@ def scenario_from(source: Source, overrides: Sequence[str] = (), extra: Mapping[
         thresholds=thresholds,
         notes=tuple(findings.notes),
         overhead=overhead,
+        limit="limit" in read and read["limit"].value,
     )
 
 

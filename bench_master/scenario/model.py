@@ -37,3 +37,4 @@ class Scenario:
     thresholds: tuple[str, ...]
     notes: tuple[str, ...] = ()
     overhead: Overhead | None = None
+    limit: bool = False
