@@ -156,6 +156,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="sample the memory and CPU time of the engines' own processes, as the scenario's key does",
     )
     out.add_argument(
+        "--trace",
+        action="store_true",
+        help="save every operation on a time axis, for Perfetto's and Chrome's viewers, beside the stats file",
+    )
+    out.add_argument(
         "--profile",
         action="store_true",
         help="save where the master and the workers' load processes spend their time, beside the stats file",
@@ -417,11 +422,9 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
     if not arguments.no_report:
         report_named(arguments.format).write(source, sys.stdout)
         sys.stdout.flush()
+    files = _files(result, result.stats, source, arguments)
     if not arguments.quiet:
-        sys.stderr.write(f"stats file: {result.stats}\n")
-        sys.stderr.writelines(f"profile: {path}\n" for path in result.profiles)
-        if not arguments.no_report:
-            sys.stderr.write(f"report again: bench-master report-scenario -s {shlex.quote(str(result.stats))}\n")
+        sys.stderr.writelines(f"{line}\n" for line in files)
     for reason in result.reasons:
         sys.stderr.write(f"bench-master: {reason}\n")
     if result.status == "interrupted" and not result.unwritable:
@@ -430,6 +433,26 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
         return int(ExitCode.INFRASTRUCTURE)
     errors_shown = arguments.format == "text" and not arguments.no_report
     return _judge(source, noop=arguments.noop, errors_shown=errors_shown)
+
+
+def _files(result: Result, stats: Path, source: ReportSource, arguments: argparse.Namespace) -> list[str]:
+    """Save what is to stand beside the stats file; return lines that say where everything is."""
+    files = [f"stats file: {stats}", *(f"profile: {path}" for path in result.profiles)]
+    if arguments.trace:
+        files.append(f"trace: {_save_trace(source, stats)} (open it at ui.perfetto.dev)")
+    if not arguments.no_report:
+        files.append(f"report again: bench-master report-scenario -s {shlex.quote(str(stats))}")
+    return files
+
+
+def _save_trace(source: ReportSource, stats: Path) -> Path:
+    path = stats.with_name(f"{stats.name.removesuffix('.stats.gz')}.trace.json")
+    try:
+        with path.open("w", encoding="utf-8") as out:
+            report_named("trace").write(source, out)
+    except OSError as error:
+        raise InfrastructureError(f"{path}: the trace cannot be written: {error.strerror}") from error
+    return path
 
 
 def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
