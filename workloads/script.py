@@ -20,6 +20,13 @@ CLEAN_UP_S: Final = 60.0
 """How long removing a container may take beyond its own timeout, once its job has ended."""
 
 
+COMMIT_BYTES: Final = "commit_bytes"
+"""The metric of a life-cycle job that says how much its last `commit` added to the container's image, in bytes."""
+
+STATS_READINGS: Final = "stats_readings"
+"""The metric that says how many readings came while a job was watched."""
+
+
 def script_of(treatment: Treatment) -> tuple[Operation, ...]:
     """Return the operations of one job of `treatment`, in order.
 
@@ -35,6 +42,20 @@ def script_of(treatment: Treatment) -> tuple[Operation, ...]:
     if len(steps) == 1:
         return (create, start, Operation("wait", steps[0].name, argv=steps[0].argv), remove)
     return (create, start, *(Operation("exec", step.name, argv=step.argv) for step in steps), remove)
+
+
+def metrics_of(treatment: Treatment) -> dict[str, dict[str, str]]:
+    """Return unit and direction (empty: neither way is better) of what jobs of `treatment` give beside times."""
+    job = treatment.job
+    if isinstance(job, Guest):
+        metrics = workload(job.workload).metrics
+        return {metric.name: {"unit": metric.unit, "direction": metric.direction} for metric in metrics}
+    found = {}
+    if any(operation.kind == "commit" for operation in job.operations):
+        found[COMMIT_BYTES] = {"unit": "B", "direction": "lower"}
+    if any(operation.kind == "stats" and operation.seconds is not None for operation in job.operations):
+        found[STATS_READINGS] = {"unit": "1", "direction": ""}
+    return found
 
 
 def operation_limit_s(operation: Operation, treatment: Treatment) -> float:

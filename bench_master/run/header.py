@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from bench_common import __version__
-from bench_common.spec import Guest, Treatment
+from bench_common.spec import Treatment
 from bench_common.statsfile import FORMAT, VERSION
 from bench_master.plan import Plan
 from bench_master.scenario import Scenario
-from workloads.registry import workload
-from workloads.script import script_of
+from workloads.script import metrics_of, script_of
 
 
 def operation_names(treatment: Treatment) -> tuple[str, ...]:
@@ -61,12 +60,5 @@ def _treatment(treatment: Treatment, anywhere: str) -> dict[str, Any]:
         "labels": {"environment": treatment.environment or anywhere, **treatment.labels},
         "title": treatment.title,
         "operation_names": list(operation_names(treatment)),
-        "metrics": _metrics(treatment),
+        "metrics": metrics_of(treatment),
     }
-
-
-def _metrics(treatment: Treatment) -> Mapping[str, Mapping[str, str]]:
-    if not isinstance(treatment.job, Guest):
-        return {}
-    metrics = workload(treatment.job.workload).metrics
-    return {metric.name: {"unit": metric.unit, "direction": metric.direction} for metric in metrics}

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from time import monotonic, monotonic_ns, sleep
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from bench_common.errors import WeighbridgeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from bench_common.spec import ContainerSettings
 
@@ -58,6 +59,13 @@ class EngineOptions:
     """Host directories may be mounted only where the worker's own configuration or a scenario's storage says so."""
 
 
+class Watching(Protocol):
+    """A stream of a container's statistics that goes on."""
+
+    def end(self) -> tuple[int, OperationFailed | None]:
+        """End it; return how many readings there were, and why it broke off early, if it did."""
+
+
 @dataclass(slots=True)
 class Container:
     """One container (or what stands for it) of one job. `handle` is the engine's own."""
@@ -69,6 +77,8 @@ class Container:
     labels: dict[str, str] = field(default_factory=dict)
     images: list[str] = field(default_factory=list)
     """Images that `commit` made, to be removed with the container."""
+    watches: list[Watching] = field(default_factory=list)
+    """Streams of its statistics that go on until its job ends."""
 
 
 @dataclass(slots=True)
@@ -230,6 +240,29 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its command printed, up to `limit_bytes` of each stream."""
+
+    def committed_bytes(self, container: Container, *, timeout_s: float) -> int | None:
+        """Return how much the last `commit` added to the container's image, in bytes; None where nobody can say."""
+        del container, timeout_s
+        return None
+
+    def stats(self, container: Container, *, timeout_s: float) -> Done:
+        """Ask once what it uses; an engine that has ``stats`` among its operations fulfils this."""
+        del timeout_s
+        now = monotonic_ns()
+        text = f"{self.name} has no statistics of {container.name}"
+        raise OperationFailed("unsupported", text, start_ns=now, end_ns=now)
+
+    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
+        """Yield reading after reading, `interval_s` apart, until the container is gone or nobody wants more.
+
+        It is driven from a greenlet of its own, which is killed in the end; each reading is done within `timeout_s`.
+        """
+        begun, count = monotonic(), 0
+        while True:
+            yield self.stats(container, timeout_s=timeout_s)
+            count = max(count + 1, int((monotonic() - begun) / interval_s))
+            sleep(max(0.0, begun + count * interval_s - monotonic()))
 
     @abc.abstractmethod
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:

@@ -20,10 +20,11 @@ _SHIMS: Final = frozenset({"containerd-shim"})
 _NETWORK: Final = frozenset({"docker-proxy", "rootlesskit", "vpnkit", "slirp4netns", "pasta"})
 
 
-def docker_side(socket: str | None) -> DaemonSide | None:
-    """Return Docker's own processes, where `socket` is the path of its API; None: it is reached over a network."""
-    if socket is None:
+def docker_side(endpoint: str) -> DaemonSide | None:
+    """Return the own processes of the Docker Engine at ``unix:///PATH``; None for one beyond a network."""
+    if not endpoint.startswith("unix://"):
         return None
+    socket = "/" + endpoint.removeprefix("unix://").lstrip("/")
     usual = socket in ("/var/run/docker.sock", "/run/docker.sock")
     return DaemonSide(
         names=frozenset({"dockerd", "containerd"}) | _NETWORK,

@@ -59,7 +59,7 @@ class NativeEngine(Engine):
 
     name: ClassVar[str] = "native"
     operations: ClassVar[frozenset[str]] = frozenset(
-        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "remove"}
+        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "logs", "remove"}
     )
     settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset"})
     inapplicable: ClassVar[frozenset[str]] = frozenset(

@@ -6,7 +6,7 @@ import pytest
 from weighing import Weighing, require_images
 
 from bench_worker.daemons import listener_of
-from bench_worker.engines.docker_transport import socket_path
+from bench_worker.engines.docker_transport import endpoint
 
 pytestmark = pytest.mark.docker
 
@@ -48,10 +48,8 @@ def test_dockers_own_processes_are_weighed_and_plain_processes_have_none(weighin
 
 def test_memory_is_that_which_the_kernel_shows_for_the_daemon(weighing):
     """The sum is at least the daemon's own resident memory, as its status says, after a run of one container."""
-    path = socket_path()
-    assert path is not None
     run = weighing.run(weighing.scenario(engines=["docker"], run_seconds="2s", job=SLEEPER, overhead=True))
-    pid = listener_of(path)
+    pid = listener_of(endpoint().removeprefix("unix://"))
     status = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     resident = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS:"))
     assert by_engine(run)["docker"]["rss_bytes"]["max"] > 0.6 * resident

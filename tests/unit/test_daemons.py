@@ -82,7 +82,7 @@ def shim(machine, pid, *, address=OWN_CONTAINERD, **more):
 
 def test_daemon_helpers_and_shims_are_counted_and_containers_are_not(docker):
     """The tree below the listener by name, and shims of its containerd; not what runs in a container."""
-    sampler = docker.sampler(docker_side(DOCKER))
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
     docker.process(12, "docker-proxy", 10, rss=3)
     shim(docker, 30, rss=5)
     docker.process(31, "sleep", 30, rss=1000)
@@ -98,7 +98,7 @@ def test_shims_of_another_engine_and_of_other_peoples_containers_are_not_counted
     docker.process(50, "containerd", rss=7)
     docker.listening["/run/containerd/containerd.sock"] = 50
     shim(docker, 29)
-    sampler = docker.sampler(docker_side(DOCKER))
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
     shim(docker, 30, address="/run/containerd/containerd.sock")
     shim(docker, 33, address="/nobody/listens")
     assert sampler.sample()["processes"] == 2
@@ -113,7 +113,7 @@ def test_a_containerd_that_docker_did_not_start_is_its_companion(machine, told):
     machine.process(20, "containerd")
     address = "/c.sock" if "c.sock" in told else "/run/containerd/containerd.sock"
     machine.listening = {DOCKER: 10, address: 20}
-    sampler = machine.sampler(docker_side(DOCKER))
+    sampler = machine.sampler(docker_side(f"unix://{DOCKER}"))
     shim(machine, 30, address=address)
     assert sampler.sample()["processes"] == 3
 
@@ -124,7 +124,7 @@ def test_where_systemd_listens_the_pid_file_counts(machine):
     machine.process(10, "dockerd")
     machine.listening = {DOCKER: 1}
     machine.texts["/var/run/docker.pid"] = "10"
-    sampler = machine.sampler(docker_side(DOCKER))
+    sampler = machine.sampler(docker_side(f"unix://{DOCKER}"))
     assert sampler.found
     assert sampler.sample()["processes"] == 1
 
@@ -141,7 +141,7 @@ def test_monitors_without_a_daemon_are_counted(machine):
 
 def test_a_daemon_that_dies_and_comes_back_is_found_again(docker):
     """Without processes there is no row; the new daemon is found at its socket, and counts from its beginning."""
-    sampler = docker.sampler(docker_side(DOCKER))
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
     docker.end(10)
     docker.end(11)
     assert sampler.sample() is None
@@ -157,7 +157,7 @@ def test_every_engine_says_which_processes_are_its_own():
     assert daemon_side("docker").names >= {"dockerd", "containerd"}
     assert not daemon_side("native")
     assert daemon_side("nonesuch") is None
-    assert docker_side(None) is None
+    assert docker_side("tcp://10.0.0.1:2375") is None
     assert containerd_side().sockets == ("/run/containerd/containerd.sock",)
 
 
@@ -171,7 +171,7 @@ def test_nobody_listens_on_a_path_that_is_no_socket(tmp_path):
 
 def test_cpu_time_is_that_of_the_interval(docker):
     """Ticks since the reading before, of daemons with those of children that they waited for."""
-    sampler = docker.sampler(docker_side(DOCKER))
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
     docker.now_ns = S
     docker.process(10, "dockerd", own=107, waited=4)
     docker.process(11, "containerd", 10, own=52)
@@ -182,7 +182,7 @@ def test_cpu_time_is_that_of_the_interval(docker):
 
 def test_a_shim_counts_without_what_its_container_used(docker):
     """A shim waits for its container's processes, so what it waited for is no cost of the engine."""
-    sampler = docker.sampler(docker_side(DOCKER))
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
     shim(docker, 30, own=2, waited=9000)
     assert sampler.sample()["cpu_ns"] == 2 * TICK_NS
     shim(docker, 30, own=3, waited=9900)
@@ -191,7 +191,7 @@ def test_a_shim_counts_without_what_its_container_used(docker):
 
 def test_a_helper_that_was_waited_for_counts_once(docker):
     """What a child used up to its last reading is in its parent's account afterwards, and is taken off."""
-    sampler = docker.sampler(docker_side(DOCKER))
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
     docker.process(12, "docker-proxy", 10, own=6, started=200)
     assert sampler.sample()["cpu_ns"] == 6 * TICK_NS
     docker.end(12)
@@ -201,7 +201,7 @@ def test_a_helper_that_was_waited_for_counts_once(docker):
 
 def test_a_number_that_is_used_again_is_another_process(docker):
     """A process that ended does not lend its time to the next one of its number."""
-    sampler = docker.sampler(docker_side(DOCKER))
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
     docker.process(11, "containerd", 10, own=1, started=999)
     docker.process(10, "dockerd", own=100, waited=50)
     assert sampler.sample()["cpu_ns"] == TICK_NS
@@ -211,7 +211,7 @@ def test_shared_pages_count_once_in_pss_which_is_whole_or_not_a_number(docker):
     """PSS is summed where every process shows it; where one does not, there is no sum."""
     for pid in (10, 11):
         docker.texts[f"/proc/{pid}/smaps_rollup"] = "Pss: 8 kB"
-    sampler = docker.sampler(docker_side(DOCKER))
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
     assert sampler.sample()["pss_bytes"] == 16 * 1024
     del docker.texts["/proc/11/smaps_rollup"]
     assert math.isnan(sampler.sample()["pss_bytes"])
@@ -222,7 +222,7 @@ def test_pss_takes_a_small_part_of_the_time_only(docker):
     for pid in (10, 11):
         docker.texts[f"/proc/{pid}/smaps_rollup"] = "Pss: 8 kB"
     docker.reading_ns = 1000
-    sampler = docker.sampler(docker_side(DOCKER))
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
     assert sampler.sample()["pss_bytes"] > 0
     assert math.isnan(sampler.sample()["pss_bytes"])
     docker.now_ns += PSS_SHARE * 1000
