@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 GRACE_STEP = "stop.grace_step_s"
 """The detail that says in which steps an engine counts the grace period of `stop`, in seconds."""
 
+STATS_INTERVAL = "stats.interval_s"
+"""The detail that says how often an engine's stream of statistics comes, in seconds; without it, at any interval."""
+
 _WITHOUT_ENGINE = frozenset({"sleep"})
 _BYTES = "_bytes"
 """How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
@@ -56,7 +59,7 @@ def _operation_refusals(engine: str, status: Mapping[str, Any], treatment: Treat
     if not isinstance(treatment.job, Lifecycle):
         return []
     able = set(status.get("operations") or ()) | _WITHOUT_ENGINE
-    step_s = float(_details(status).get(GRACE_STEP, 0))
+    step_s, interval_s = (float(_details(status).get(name, 0)) for name in (GRACE_STEP, STATS_INTERVAL))
     found = []
     for operation in treatment.job.operations:
         if operation.kind not in able:
@@ -66,6 +69,11 @@ def _operation_refusals(engine: str, status: Mapping[str, Any], treatment: Treat
             found.append(
                 f"{engine} counts the grace period of stop in steps of {step_s:g} s: "
                 f"{operation.name!r} with {operation.seconds:g} s cannot be had"
+            )
+        elif operation.kind == "stats" and interval_s and operation.seconds not in (None, interval_s):
+            found.append(
+                f"{engine} sends statistics every {interval_s:g} s, as is its own pace: "
+                f"{operation.name!r} every {operation.seconds:g} s cannot be had"
             )
     return found
 

@@ -109,8 +109,11 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` nearly spells, or None."""
     names = sorted(known)
     folded = {name.lower().replace("-", "_"): name for name in names}
-    match = get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=0.6)
-    return folded[match[0]] if match else None
+    meant = word.lower().replace("-", "_")
+    matches = get_close_matches(meant, list(folded), n=3, cutoff=0.6)
+    # Letters that changed places are a slip of the fingers, and nearer than other letters.
+    swapped = [match for match in matches if sorted(match) == sorted(meant)]
+    return folded[(swapped or matches)[0]] if matches else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -102,6 +102,7 @@ _ALL = (
             "sampling_s": _number,
             "keep": _flag,
             "profile": _flag,
+            "overhead": _map,
         },
     ),
     # What the worker is doing no longer counts: drop the run; `final`: and do not ask again.
@@ -117,7 +118,9 @@ _ALL = (
     # The load process of the worker ended: what it held will never be reported.
     MessageType("gone", "worker", "control", {"worker_id": _text(128), "reason": _text(1024)}),
     # Rows of host or loop samples: `columns` name -> list of numbers.
-    MessageType("samples", "worker", "control", {"source": _text(32), "columns": _map, "units": _map}, 1 * MIB),
+    MessageType("samples", "worker", "control", {"source": _text(64), "columns": _map, "units": _map}, 1 * MIB),
+    # Something that whoever reads the report must know, and that stops nothing.
+    MessageType("remark", "worker", "control", {"text": _text(1024)}),
     # Where the load process spent its time, packed, if the welcome asked for it.
     MessageType("profile", "worker", "control", {"content": _raw}, 1 * MIB),
     # Remove what the run left on the host; and what came of it.

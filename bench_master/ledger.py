@@ -29,6 +29,7 @@ from bench_common.statsfile import Block
 from bench_master.latency import Key, Series, grouped_rows, groups, selected
 from bench_master.load import Load
 from bench_master.open_system import OpenSystem, OpenTrial
+from bench_master.overhead import Span
 
 JOB: Final = "job"
 """What the whole job is called among the operations."""
@@ -299,6 +300,14 @@ class Ledger:
             counts = self.outcomes[self._trials[trial][0]]
             counts["not_started"] += missing
             counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
+
+    def spans(self) -> list[Span]:
+        """Return the measured trials of which both ends are known."""
+        return [
+            Span(int(self._trials[trial][0]), begin, end)
+            for trial, (begin, end) in self._brackets.items()
+            if begin is not None and end is not None and not self.is_warmup(trial)
+        ]
 
     def trials_of(self, treatment: int) -> tuple[int, int]:
         """Return how many measured trials of a treatment were planned, and how many of them left a trace."""

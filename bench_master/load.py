@@ -11,6 +11,7 @@ import numpy as np
 from bench_common.columns import Column
 from bench_common.histogram import Histogram
 from bench_common.stats_rows import Samples
+from bench_master.extent import Extent
 
 _NOT_SUMMED: Final = frozenset({"time_ns", "interval_ns"})
 _RATED: Final = ("disk_", "net_")
@@ -18,39 +19,18 @@ _RATED: Final = ("disk_", "net_")
 
 
 @dataclass(slots=True)
-class _Extent:
-    """Mean and extremes of a column; NaN (nothing could be read) is left out."""
-
-    unit: str
-    n: int = 0
-    total: float = 0.0
-    low: float = float("inf")
-    high: float = float("-inf")
-
-    def add(self, values: Column) -> None:
-        finite = values[np.isfinite(values)]
-        if len(finite):
-            self.n += len(finite)
-            self.total += float(finite.sum())
-            self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
-
-    def document(self) -> dict[str, Any]:
-        return {"unit": self.unit, "n": self.n, "mean": self.total / self.n, "min": self.low, "max": self.high}
-
-
-@dataclass(slots=True)
 class Load:
     """The samples of one process's host (``host``) and of its own event loop (``loop``)."""
 
-    columns: dict[str, _Extent] = field(default_factory=dict)
-    busy: _Extent = field(default_factory=lambda: _Extent("share"))
+    columns: dict[str, Extent] = field(default_factory=dict)
+    busy: Extent = field(default_factory=lambda: Extent("share"))
     lag: Histogram = field(default_factory=Histogram)
 
     def add(self, samples: Samples) -> None:
         """Take in one block; sources that are not known are left alone."""
         if samples.source == "host":
             for name, (values, unit) in _per_second(samples.columns, samples.units).items():
-                self.columns.setdefault(name, _Extent(unit)).add(values)
+                self.columns.setdefault(name, Extent(unit)).add(values)
         elif samples.source == "loop":
             if "busy_share" in samples.columns:
                 self.busy.add(samples.columns["busy_share"])

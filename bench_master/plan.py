@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.spec import Guest, Lifecycle, Operation, Treatment
 from bench_common.units import format_duration
+from bench_master.limit import limits_of
 from workloads.registry import workload
 from workloads.script import script_of
 
@@ -77,28 +78,34 @@ def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
 def make_plan(scenario: Scenario, seed: int) -> Plan:
     """Return the plan of a scenario; `seed` fixes every random choice in it.
 
-    ``interleaved``: each round holds every treatment once, shuffled. ``as-written``: the same rounds, not shuffled.
-    ``blocked``: all trials of one treatment, then all of the next, as written. A treatment with fewer repeats than
-    others is in the first rounds only.
+    ``interleaved``: each round holds every treatment once, shuffled. ``as-written``: the same rounds, not
+    shuffled. ``blocked``: all trials of one treatment, then all of the next, as written. A treatment with fewer
+    repeats than others is in the first rounds only. What the machine itself can do, where the scenario asks for
+    it, comes before all of them; its treatments stand behind the others, whose indices stay.
     """
-    placed = list(_rounds(scenario))
+    placed = list(_rounds(scenario.repeats, scenario.warmup))
     if scenario.order == "blocked":
         placed.sort(key=lambda one: one[1])
     elif scenario.order == "interleaved":
         placed = _shuffled(placed, seed)
+    treatments = scenario.treatments
+    if scenario.limit:
+        limits, repeats, warmup = limits_of(treatments, scenario.repeats, scenario.warmup)
+        first = ((block, len(treatments) + limit, warm) for block, limit, warm in _rounds(repeats, warmup))
+        placed, treatments = [*first, *placed], (*treatments, *limits)
     trials = tuple(Trial(index, treatment, block, warmup) for index, (block, treatment, warmup) in enumerate(placed))
-    return Plan(scenario.treatments, trials, scenario.order, seed)
+    return Plan(treatments, trials, scenario.order, seed)
 
 
-def _rounds(scenario: Scenario) -> Iterator[tuple[int, int, bool]]:
+def _rounds(repeats: Sequence[int], warmup: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
     """Yield (round, treatment, whether it warms up), round by round and as written within each."""
-    warmups = max(scenario.warmup, default=0)
-    for number in range(warmups + max(scenario.repeats, default=0)):
-        for treatment, (warmup, repeats) in enumerate(zip(scenario.warmup, scenario.repeats, strict=True)):
+    warmups = max(warmup, default=0)
+    for number in range(warmups + max(repeats, default=0)):
+        for treatment, (warm, measured) in enumerate(zip(warmup, repeats, strict=True)):
             if number < warmups:
-                if number < warmup:
+                if number < warm:
                     yield number, treatment, True
-            elif number - warmups < repeats:
+            elif number - warmups < measured:
                 yield number, treatment, False
 
 

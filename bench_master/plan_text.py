@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from bench_common.units import format_duration
@@ -25,7 +26,7 @@ MAX_ROUNDS_SHOWN: Final = 8
 def render_plan(scenario: Scenario, plan: Plan, workers: int, *, look_ahead: bool = True) -> str:
     """Return the plan as text of at most 80 columns, ending in a newline."""
     head = _head(scenario, plan, workers, look_ahead=look_ahead)
-    lines = [*head, "", *_treatments(scenario, plan, workers), "", *_order(plan)]
+    lines = [*head, "", *_treatments(plan, workers), "", *_order(plan)]
     if scenario.notes:
         lines += ["", "Notes", *(line for note in scenario.notes for line in _wrapped("  - ", note))]
     return "\n".join(lines) + "\n"
@@ -68,13 +69,14 @@ def _jobs(jobs: int, timed: int) -> str:
     return (f"{counted(jobs, 'job')} and " if jobs else "") + f"what {counted(timed, 'timed trial')} can hold"
 
 
-def _treatments(scenario: Scenario, plan: Plan, workers: int) -> Iterator[str]:
+def _treatments(plan: Plan, workers: int) -> Iterator[str]:
     shown = plan.treatments[:MAX_TREATMENTS_SHOWN]
     keys = list(dict.fromkeys(key for treatment in shown for key in treatment.labels))
+    trials = Counter((trial.treatment, trial.warmup) for trial in plan.trials)
     figures = [
         (
-            str(scenario.repeats[one.index]),
-            str(scenario.warmup[one.index]),
+            str(trials[one.index, False]),
+            str(trials[one.index, True]),
             _per_trial(one, workers),
             f"{one.concurrency}",
         )

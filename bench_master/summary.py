@@ -23,6 +23,7 @@ from bench_master.latency import Key, Percentiles, Series
 from bench_master.ledger import JOB, KINDS, RESPONSE, Ledger, TrialMetric
 from bench_master.load import Load
 from bench_master.open_system import open_warnings
+from bench_master.overhead import EngineCosts, compare
 from bench_master.table import counted
 from bench_master.timing import timing_error, timing_warnings
 
@@ -60,11 +61,16 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     damage = stats.damage
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *percentiles_of(header.get("thresholds", ()))})
     exact = Percentiles(ledger.series, percentiles)
-    _second_pass(stats, ledger, exact)
+    costs = EngineCosts(ledger.spans(), [str(treatment.get("engine")) for treatment in ledger.treatments])
+    _second_pass(stats, ledger, exact, costs)
     report = _document(stats, ledger, damage, pctile)
     report["treatments"] = [
         _treatment(ledger, index, exact, percentiles, pctile) for index in range(len(ledger.treatments))
     ]
+    overhead = header.get("overhead")
+    for index, entry in enumerate(report["treatments"]):
+        entry["overhead"] = costs.document(index)
+    compare(report["treatments"], overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {})
     report["warnings"] += [*timing_warnings(report["treatments"]), *open_warnings(report["treatments"])]
     report["errors"] = _errors(ledger)
     report["thresholds"] = [
@@ -80,11 +86,15 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     return report
 
 
-def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles) -> None:
+def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles, costs: EngineCosts) -> None:
     kinds = {"metrics", "jobs", "operations"} if exact.needed else {"metrics"}
+    if stats.header.get("overhead"):
+        kinds.add("samples")
     for block in stats.blocks(kinds):
         if block.kind == "metrics":
             ledger.add_metrics(block.body)
+        elif block.kind == "samples":
+            costs.add(block.body)
         elif block.kind == "jobs":
             for key, rows in ledger.measured_jobs(block.body):
                 exact.collect(key, rows["end_ns"] - rows["start_ns"])

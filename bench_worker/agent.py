@@ -26,8 +26,10 @@ from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message, decode, encode
 from bench_common.security import secure_client
 from bench_worker.child import LoadChild
+from bench_worker.engines.registry import daemon_side
 from bench_worker.reaper import RunLease, discard_all
 from bench_worker.sampler import UNITS, HostSampler
+from bench_worker.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -264,6 +266,7 @@ class Agent:
             self._leave_run()
             self._end(ExitCode.INFRASTRUCTURE)
             return
+        self._watch(run, message["overhead"])
         if self._run is not run or self._child is not child:
             return  # given up meanwhile: the clean-up takes its time
         key = self._options.key
@@ -416,6 +419,21 @@ class Agent:
             if monotonic() - sent_at >= min(SAMPLES_EVERY_S, run.sampling_s):
                 self._send_samples(run, rows)
                 rows, sent_at = [], monotonic()
+
+    def _watch(self, run: Run, overhead: dict[str, Any]) -> None:
+        """Watch the engines that the master wants watched: from now on, before any container of the run is there."""
+
+        def send(source: str, columns: dict[str, list[float]], units: dict[str, str]) -> None:
+            if self._run is run:
+                self._send("samples", run.epoch, source=source, columns=columns, units=units)
+
+        def complain(text: str) -> None:
+            self._send("remark", run.epoch, text=text[:1000])
+
+        engines = overhead.get("engines")
+        if isinstance(engines, dict) and engines:
+            watch = Watch(engines, daemon_side, send=send, complain=complain)
+            gevent.spawn(watch.keep_sampling, float(overhead["interval_s"]), lambda: self._run is run)
 
     def _send_samples(self, run: Run, rows: list[dict[str, float]]) -> None:
         if self._run is not run or not rows:

@@ -209,6 +209,8 @@ class Crew:
                     job.bounded(report, result.end_bound_ns)
                 stamps += (result.start_ns, result.end_ns - result.start_ns)
             else:
+                if performer.watches:
+                    job.spoiled(report, "stats", performer.unwatch(container, report))
                 if not job.done(report, script):
                     return report
         except JobAborted:
@@ -218,6 +220,8 @@ class Crew:
             log.exception("operation %d of job %d broke its engine", position, job_id_of(ticket))
             now = monotonic_ns()
             job.failed(report, script, Trouble("internal", f"{type(error).__name__}: {error}", now, now))
+        if performer.watches:
+            performer.unwatch(container, report)
         job.tidied(report, self._tidy(performer, container))
         return report
 

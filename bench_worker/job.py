@@ -102,6 +102,14 @@ def aborted(report: JobReport, now_ns: int) -> None:
     report.outcome = Outcome.ABORTED
 
 
+def spoiled(report: JobReport, operation: str, problem: str | None) -> None:
+    """Take in that something that went on beside the operations broke, or (None) that nothing did."""
+    if problem is None or report.outcome != Outcome.DONE:
+        return
+    report.outcome = Outcome.FAILED
+    report.error = (operation, "engine", problem)
+
+
 def tidied(report: JobReport, problem: str | None) -> None:
     """Take in that the container is gone, or why it is not."""
     if problem is None:

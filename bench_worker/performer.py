@@ -18,9 +18,17 @@ from bench_common.records import JobReport
 from bench_common.spec import ContainerSettings, Guest, Operation, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
 from bench_worker.job import Script, Trouble
+from bench_worker.stats_watch import StatsWatch
 from workloads.base import Workload
 from workloads.programs import filled, on_host
-from workloads.script import CLEAN_UP_S, IDLE_COMMAND, operation_limit_s, script_of
+from workloads.script import (
+    CLEAN_UP_S,
+    COMMIT_BYTES,
+    IDLE_COMMAND,
+    STATS_READINGS,
+    operation_limit_s,
+    script_of,
+)
 
 OUTPUT_LIMIT: Final = 1 << 20
 """How much of each stream of a guest's output is kept, in bytes."""
@@ -31,7 +39,7 @@ MESSAGE_LIMIT: Final = 2000
 ENDED_BY_SIGNAL: Final = (130, 137, 143, -2, -9, -15)
 """Exit codes of a command that was told to end: no failure where the script itself stopped or killed it."""
 
-WAITING: Final = ("exec", "sleep", "stop", "wait")
+WAITING: Final = ("exec", "logs", "sleep", "stats", "stop", "wait")
 """The operations during which a job can be called off at once."""
 
 NO_OUTPUT: Final = Done(0, 0)
@@ -74,6 +82,13 @@ class Performer:
         self._guest_step = [
             bool(operation.argv) and workload is not None and not free for operation in self.script.operations
         ]
+        self._looked_at = [
+            guest or (kind == "commit" and not free) for guest, kind in zip(self._guest_step, kinds, strict=True)
+        ]
+        self.watches = not free and any(
+            one.kind == "stats" and one.seconds is not None for one in self.script.operations
+        )
+        """Whether its jobs may leave a stream of statistics to be ended by `unwatch`."""
 
     def perform(self, container: Container, position: int, report: JobReport) -> Done | Trouble:
         """Do the operation at `position` of the script; never raises for what an engine or a tool does.
@@ -84,7 +99,7 @@ class Performer:
             done = self._calls[position](container)
         except OperationFailed as failure:
             return Trouble(failure.kind, str(failure)[:MESSAGE_LIMIT], failure.start_ns, failure.end_ns)
-        if done.exit_code or done.oom_killed or self._guest_step[position]:
+        if done.exit_code or done.oom_killed or self._looked_at[position]:
             return self._judge(container, position, done, report)
         return done
 
@@ -93,10 +108,35 @@ class Performer:
         operation = self.script.operations[position]
         if self._guest_step[position]:
             return self._judge_guest(container, operation, done, report)
+        if operation.kind == "commit":
+            return self._weigh_image(container, done, report)
         told_to_end = self._told_to_end and done.exit_code in ENDED_BY_SIGNAL
         if done.oom_killed or (done.exit_code and not told_to_end):
             kind, text = _exit_problem(operation, done, done)
             return Trouble(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")
+        return done
+
+    def unwatch(self, container: Container, report: JobReport) -> str | None:
+        """End the streams of the container's statistics; return why one broke off early, if one did."""
+        problem = None
+        for watch in container.watches:
+            count, failure = watch.end()
+            report.metrics = {**(report.metrics or {})}
+            report.metrics[STATS_READINGS] = report.metrics.get(STATS_READINGS, 0) + count
+            if failure is not None:
+                problem = f"the stream of statistics broke off: {failure}"[:MESSAGE_LIMIT]
+        container.watches.clear()
+        return problem
+
+    def _weigh_image(self, container: Container, done: Done, report: JobReport) -> Done | Trouble:
+        """Ask how large the image is that was saved, outside of the stamps of saving it."""
+        try:
+            size = self.engine.committed_bytes(container, timeout_s=self.treatment.timeout_s)
+        except OperationFailed as failure:
+            text = f"the size of the image could not be read: {failure}"[:MESSAGE_LIMIT]
+            return Trouble(failure.kind, text, done.start_ns, done.end_ns, operation_ok=True)
+        if size is not None:
+            report.metrics = {**(report.metrics or {}), COMMIT_BYTES: float(size)}
         return done
 
     def tidy(self, container: Container) -> str | None:
@@ -137,9 +177,19 @@ class Performer:
             case "stop":
                 grace_s = 10.0 if operation.seconds is None else operation.seconds
                 return partial(engine.stop, grace_s=grace_s, timeout_s=limit_s)
+            case "stats" if operation.seconds is not None and not self._free:
+                return partial(self._watch, operation.seconds, limit_s)
+            case "logs":
+                return partial(engine.logs, limit_bytes=OUTPUT_LIMIT, timeout_s=limit_s)
             case "sleep":
                 return partial(self._sleep, 0.0 if self._free else operation.seconds or 0.0)
         return partial(getattr(engine, kind), timeout_s=limit_s)
+
+    def _watch(self, interval_s: float, limit_s: float, container: Container) -> Done:
+        """Begin to watch a container until its job ends; done with the first reading."""
+        watch = StatsWatch(self.engine.watch(container, interval_s=interval_s, timeout_s=limit_s))
+        container.watches.append(watch)
+        return watch.first()
 
     def _sleep(self, seconds: float, _container: Container) -> Done:
         start = monotonic_ns()

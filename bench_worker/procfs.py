@@ -75,6 +75,46 @@ class NetCounters:
     sent_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """One process. Times are USER_HZ ticks; `start_ticks` is since boot and tells a number that is used again apart.
+
+    `own_ticks` is what all of its threads used, `waited_ticks` what children used that it has waited for.
+    """
+
+    pid: int
+    name: str
+    parent: int
+    start_ticks: int
+    own_ticks: int
+    waited_ticks: int
+    rss_pages: int
+
+
+def parse_process_stat(text: str) -> ProcessStat:
+    """Parse /proc/PID/stat; a process's name may hold blanks and brackets itself."""
+    head, _, tail = text.rpartition(")")
+    pid, _, name = head.partition(" (")
+    words = tail.split()
+    try:
+        user, system, waited_user, waited_system = (int(word) for word in words[11:15])
+        start, rss = int(words[19]), int(words[21])
+        return ProcessStat(
+            int(pid), name, int(words[1]), start, user + system, waited_user + waited_system, max(0, rss)
+        )
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"/proc/PID/stat: {text[:200]!r}") from error
+
+
+def parse_pss(text: str) -> int | None:
+    """Return the bytes of ``Pss`` in /proc/PID/smaps_rollup; None where there is no such line."""
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        if name == "Pss":
+            return int(rest.split()[0]) * 1024
+    return None
+
+
 def parse_stat(text: str) -> ProcStat:
     """Parse /proc/stat."""
     cpu: CpuTicks | None = None

@@ -25,6 +25,11 @@ CLEAN_UP_S: Final = 60.0
 _CREATE: Final = Operation("create", "create")
 _START: Final = Operation("start", "start")
 _REMOVE: Final = Operation("remove", "remove")
+COMMIT_BYTES: Final = "commit_bytes"
+"""The metric of a life-cycle job that says how much its last `commit` added to the container's image, in bytes."""
+
+STATS_READINGS: Final = "stats_readings"
+"""The metric that says how many readings came while a job was watched."""
 
 
 def script_of(treatment: Treatment) -> tuple[Operation, ...]:
@@ -52,6 +57,20 @@ def preparation_of(treatment: Treatment) -> tuple[Operation, ...]:
 
 def _executed(step: Step) -> Operation:
     return Operation("exec", step.name, argv=step.argv, timed=step.timed)
+
+
+def metrics_of(treatment: Treatment) -> dict[str, dict[str, str]]:
+    """Return unit and direction (empty: neither way is better) of what jobs of `treatment` give beside times."""
+    job = treatment.job
+    if isinstance(job, Guest):
+        metrics = workload(job.workload).metrics
+        return {metric.name: {"unit": metric.unit, "direction": metric.direction} for metric in metrics}
+    found = {}
+    if any(operation.kind == "commit" for operation in job.operations):
+        found[COMMIT_BYTES] = {"unit": "B", "direction": "lower"}
+    if any(operation.kind == "stats" and operation.seconds is not None for operation in job.operations):
+        found[STATS_READINGS] = {"unit": "1", "direction": ""}
+    return found
 
 
 def operation_limit_s(operation: Operation, treatment: Treatment) -> float:

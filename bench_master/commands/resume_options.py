@@ -22,6 +22,8 @@ FIXED: Final[Mapping[str, Any]] = {
     "run_seconds": None,
     "rate": None,
     "arrivals": None,
+    "overhead": False,
+    "skip_limit": False,
     "look_ahead": True,
     "batch_size": None,
     "seed": None,

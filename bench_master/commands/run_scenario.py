@@ -20,6 +20,7 @@ import gevent
 
 from bench_common.arguments import MAX_SEED, MAX_SLOTS, file_name, name, port, whole_number
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
+from bench_common.overhead import Overhead
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.records import KEPT_PREFIX
 from bench_common.spec import ARRIVAL_PROCESSES, OpenLoad, Treatment
@@ -158,6 +159,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave containers as the jobs left them; cleanup-containers removes them",
     )
+    load.add_argument(
+        "--skip-limit",
+        action="store_true",
+        help="leave out the machine's own limit, where the scenario's key asks for it",
+    )
+    out.add_argument(
+        "--overhead",
+        action="store_true",
+        help="sample the memory and CPU time of the engines' own processes, as the scenario's key does",
+    )
+    out.add_argument(
+        "--trace",
+        action="store_true",
+        help="save every operation on a time axis, for Perfetto's and Chrome's viewers, beside the stats file",
+    )
     out.add_argument(
         "--profile",
         action="store_true",
@@ -195,7 +211,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the scenario, or what is missing of it; return the exit code."""
     if arguments.resume is not None:
         return _resume(arguments)
-    scenario = _paced(_resized(load_scenario(arguments.file, arguments.set), arguments), arguments)
+    scenario = _changed(load_scenario(arguments.file, arguments.set), arguments)
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
     policy, slots = _policy(plan, arguments)
@@ -221,7 +237,7 @@ def _resume(arguments: argparse.Namespace) -> int:
             sys.stderr.write(f"{arguments.resume}: the run is complete: there is nothing to resume\n")
             return int(ExitCode.OK)
         adopt(arguments, past)
-        scenario = _paced(_resized(scenario_of(arguments, past), arguments), arguments)
+        scenario = _changed(scenario_of(arguments, past), arguments)
         plan = make_plan(scenario, _seed(scenario, arguments))
         policy, slots = _policy(plan, arguments)
         past.check_plan(_for_user_count(plan, slots, arguments))
@@ -252,6 +268,16 @@ def _duration(text: str, flag: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise UsageError(f"{flag} {text}: {error}") from error
+
+
+def _changed(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
+    """Return the scenario with what the command line says in the place of its own."""
+    scenario = _paced(_resized(scenario, arguments), arguments)
+    if arguments.overhead and scenario.overhead is None:
+        scenario = replace(scenario, overhead=Overhead())
+    if arguments.skip_limit or arguments.noop:
+        scenario = replace(scenario, limit=False)
+    return scenario
 
 
 def _resized(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
@@ -414,6 +440,7 @@ def _run_plan(
             sampling_s=scenario.sampling_interval_s,
             first_epoch=secrets.randbits(31) << 16,
             notes=(note,) if note else (),
+            overhead=scenario.overhead,
         )
         session = Session(
             plan,
@@ -489,11 +516,9 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
     if not arguments.no_report:
         report_named(arguments.format).write(source, sys.stdout)
         sys.stdout.flush()
+    files = _files(result, result.stats, source, arguments)
     if not arguments.quiet:
-        sys.stderr.write(f"stats file: {result.stats}\n")
-        sys.stderr.writelines(f"profile: {path}\n" for path in result.profiles)
-        if not arguments.no_report:
-            sys.stderr.write(f"report again: bench-master report-scenario -s {shlex.quote(str(result.stats))}\n")
+        sys.stderr.writelines(f"{line}\n" for line in files)
     for reason in result.reasons:
         sys.stderr.write(f"bench-master: {reason}\n")
     if result.status == "interrupted" and not result.unwritable:
@@ -502,6 +527,26 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
         return int(ExitCode.INFRASTRUCTURE)
     errors_shown = arguments.format == "text" and not arguments.no_report
     return _judge(source, noop=arguments.noop, errors_shown=errors_shown)
+
+
+def _files(result: Result, stats: Path, source: ReportSource, arguments: argparse.Namespace) -> list[str]:
+    """Save what is to stand beside the stats file; return lines that say where everything is."""
+    files = [f"stats file: {stats}", *(f"profile: {path}" for path in result.profiles)]
+    if arguments.trace:
+        files.append(f"trace: {_save_trace(source, stats)} (open it at ui.perfetto.dev)")
+    if not arguments.no_report:
+        files.append(f"report again: bench-master report-scenario -s {shlex.quote(str(stats))}")
+    return files
+
+
+def _save_trace(source: ReportSource, stats: Path) -> Path:
+    path = stats.with_name(f"{stats.name.removesuffix('.stats.gz')}.trace.json")
+    try:
+        with path.open("w", encoding="utf-8") as out:
+            report_named("trace").write(source, out)
+    except OSError as error:
+        raise InfrastructureError(f"{path}: the trace cannot be written: {error.strerror}") from error
+    return path
 
 
 def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:

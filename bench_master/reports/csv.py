@@ -76,6 +76,18 @@ def _rows(entry: dict[str, Any], percentiles: list[str]) -> Iterator[dict[str, A
             "p50": metric["median"],
             **{percentile: metric[percentile] for percentile in percentiles if percentile in metric},
         }
+    yield from _overhead(entry["overhead"])
+
+
+def _overhead(overhead: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Yield what the engine itself cost, by column; the relation to the baseline has a mean alone."""
+    for name, figures in (overhead or {}).items():
+        if isinstance(figures, dict) and "mean" in figures:
+            yield {"kind": "overhead", "name": name, **figures}
+    relative = (overhead or {}).get("relative")
+    if relative:
+        yield {"kind": "overhead", "name": "memory_percent", "unit": "%", "mean": relative["memory_percent"]}
+        yield {"kind": "overhead", "name": "cpu_factor", "unit": "1", "mean": relative["cpu_factor"]}
 
 
 def _text(value: Any) -> Any:

@@ -10,6 +10,7 @@ from bench_master.progress.quantities import one_line, printable
 from bench_master.reports import ReportSource
 from bench_master.reports.layout import field, heading, paragraph, significant, size, span
 from bench_master.reports.text_machines import harness_table, load_table, timing
+from bench_master.reports.text_overhead import overhead_notes, overhead_table
 from bench_master.reports.text_tables import overview, treatment_tables
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
@@ -48,6 +49,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from treatment_tables(entry, document["pctile"])
     yield from _section("Thresholds", _thresholds(document))
     yield from _section("Errors", _errors(document, names))
+    yield from _section("What the engines themselves cost", overhead_table(document, names))
     yield from _section("Hosts while it ran", load_table(document))
     yield from _section("The harness itself", harness_table(document))
     yield from _section("Notes", _notes(document))
@@ -232,6 +234,8 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _note("Some percentiles are of a histogram and within 0.2 % of the true value.")
     if any(metric["n"] for metric in metrics):
         yield from _note("A metric's n counts trials. + means higher is better, - lower is better.")
+    for note in overhead_notes(document):
+        yield from _note(note)
     for remark in document["remarks"]:
         yield from _note(f"{one_line(remark)}.")
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from bench_common import __version__
-from bench_common.spec import Guest, Treatment
+from bench_common.spec import Treatment
 from bench_common.statsfile import FORMAT, VERSION
 from bench_master.plan import Plan
 from bench_master.scenario import Scenario
-from workloads.registry import workload
-from workloads.script import script_of
+from workloads.script import metrics_of, script_of
 
 
 def operation_names(treatment: Treatment) -> tuple[str, ...]:
@@ -79,6 +78,7 @@ def build_header(
         "options": dict(options),
         "noop": noop,
         "sampling_interval_s": scenario.sampling_interval_s,
+        "overhead": None if scenario.overhead is None or noop else scenario.overhead.for_header(),
         "treatments": [_treatment(treatment, anywhere) for treatment in plan.treatments],
         "trials": [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials],
     }
@@ -90,12 +90,5 @@ def _treatment(treatment: Treatment, anywhere: str) -> dict[str, Any]:
         "labels": {"environment": treatment.environment or anywhere, **treatment.labels},
         "title": treatment.title,
         "operation_names": list(operation_names(treatment)),
-        "metrics": _metrics(treatment),
+        "metrics": metrics_of(treatment),
     }
-
-
-def _metrics(treatment: Treatment) -> Mapping[str, Mapping[str, str]]:
-    if not isinstance(treatment.job, Guest):
-        return {}
-    metrics = workload(treatment.job.workload).metrics
-    return {metric.name: {"unit": metric.unit, "direction": metric.direction} for metric in metrics}

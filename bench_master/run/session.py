@@ -20,12 +20,14 @@ from gevent.event import Event
 from bench_common.errors import ProtocolError, StatsFileError, WeighbridgeError
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message
+from bench_common.overhead import Overhead
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
 from bench_master.coordinator import events as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.coordinator.roster import Member
 from bench_master.plan import Plan
+from bench_master.progress.quantities import one_line
 from bench_master.progress.snapshot import Snapshot
 from bench_master.progress.view import View
 from bench_master.run.fitness import assess
@@ -66,6 +68,7 @@ class SessionOptions:
     notes: Sequence[str] = ()
     standing: Standing | None = None
     """How far the run had come that is resumed; None where it begins."""
+    overhead: Overhead | None = None
 
 
 @dataclass(slots=True)
@@ -123,6 +126,9 @@ class Session:
             numbers=standing.numbers,
             now=monotonic(),
         )
+        # A no-op run has no engine that could be watched.
+        watched = None if options.noop else options.overhead
+        self._overhead = watched.for_workers(sorted(self._engines)) if watched is not None else {}
         names = [operation_names(treatment) for treatment in plan.treatments]
         self._operation_counts = [len(row) for row in names]
         self._treatment_of = [trial.treatment for trial in plan.trials]
@@ -270,6 +276,8 @@ class Session:
             columns = host.take_samples(message)
             units = {str(name): str(unit) for name, unit in message["units"].items()}
             self._recorder.samples(member.number, message["source"], columns, units)
+        elif message.type == "remark":
+            self._recorder.warn(f"worker {member.worker_id}: {one_line(message['text'])}")
         elif message.type == "profile":
             if self.profiles is None:
                 raise ProtocolError("a profile that was not asked for")
@@ -402,6 +410,7 @@ class Session:
             sampling_s=self._options.sampling_s,
             keep=self._options.keep,
             profile=self.profiles is not None,
+            overhead=self._overhead,
         )
         if self.profiles is not None:
             self.profiles.expect(action.worker_id)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bench_common.errors import did_you_mean
-from bench_common.spec import Guest, Treatment
+from bench_common.spec import Treatment
 from bench_common.thresholds import Threshold, parse_threshold
 from bench_master.scenario.shapes import INVALID
-from workloads.registry import workload
-from workloads.script import script_of
+from workloads.script import metrics_of, script_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,5 +56,4 @@ def _figures(treatment: Treatment, kind: str) -> set[str]:
     """Return the names of a treatment's operations or metrics; every job has the operation `job`, all of it."""
     if kind == "operations":
         return {"job", *(operation.name for operation in script_of(treatment))}
-    job = treatment.job
-    return {metric.name for metric in workload(job.workload).metrics} if isinstance(job, Guest) else set()
+    return set(metrics_of(treatment))

@@ -16,6 +16,7 @@ from bench_master.scenario.composites import Command, Field, ListOf, MapOf, Need
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
 from bench_master.scenario.matrix import MatrixShape
 from bench_master.scenario.operations import OperationsShape
+from bench_master.scenario.overhead import OverheadShape
 from bench_master.scenario.services import FILE_PATTERN, FileText, ServicesOfWorkload, services_record
 from bench_master.scenario.shapes import DURATION, NUMBER, RATE, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
 from bench_master.scenario.storage import MountShape
@@ -131,6 +132,10 @@ def scenario_format() -> ScenarioFormat:
                 "how often a host's resources are read",
                 "1s",
             ),
+            Field(
+                "limit", Boolean(), "what the machine itself can do, measured before the treatments", default=False
+            ),
+            Field("overhead", OverheadShape(engine), "what the engines themselves cost the host", default=False),
             Field(
                 "thresholds",
                 ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'")),

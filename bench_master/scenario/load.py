@@ -11,6 +11,7 @@ from bench_master.scenario.demands import check_thresholds
 from bench_master.scenario.findings import Findings, Given, plain_data
 from bench_master.scenario.format import scenario_format
 from bench_master.scenario.model import Scenario
+from bench_master.scenario.overhead import check_baseline
 from bench_master.scenario.overrides import apply_overrides, apply_switches
 from bench_master.scenario.resolve import Resolver
 from bench_master.scenario.source import Source, read_source
@@ -40,6 +41,7 @@ def scenario_from(source: Source, overrides: Sequence[str] = (), extra: Mapping[
     read: Mapping[str, Given[Any]] = shapes.scenario.read(root, findings)
     resolved = Resolver(shapes, findings).resolve(read, root.place)
     thresholds = check_thresholds(read, resolved.treatments, findings)
+    overhead = check_baseline(read, resolved.treatments, findings)
     if findings.deep:
         raise ScenarioError(findings.problems)
     for note in notes_on(resolved.treatments, resolved.repeats):
@@ -58,6 +60,8 @@ def scenario_from(source: Source, overrides: Sequence[str] = (), extra: Mapping[
         sampling_interval_s=read["sampling_interval"].value if "sampling_interval" in read else 1.0,
         thresholds=thresholds,
         notes=tuple(findings.notes),
+        overhead=overhead,
+        limit="limit" in read and read["limit"].value,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bench_common.overhead import Overhead
     from bench_common.spec import Treatment
 
 Order = Literal["interleaved", "blocked", "as-written"]
@@ -35,3 +36,5 @@ class Scenario:
     sampling_interval_s: float
     thresholds: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    overhead: Overhead | None = None
+    limit: bool = False

@@ -48,6 +48,11 @@ _OPTIONS: Final[dict[str, Field]] = {
         "how long to wait before it is killed",
         default="10s",
     ),
+    "stats": Field(
+        "interval",
+        Measured(DURATION, minimum=0.1, maximum=3600),
+        "how often to ask until the job ends; without it, once",
+    ),
     "kill": Field("signal", Choice("signal", SIGNALS), "the signal to send", default=DEFAULT_SIGNAL),
 }
 """The one thing that can be said of an operation, by kind; the others take nothing."""
@@ -82,7 +87,11 @@ class OperationShape(Shape):
             return Operation(kind, kind, seconds=DEFAULT_GRACE_S if value is None else value)
         if kind == "kill":
             return Operation(kind, kind, signal=value or DEFAULT_SIGNAL)
-        return Operation(kind, kind, seconds=value) if kind == "sleep" else Operation(kind, kind, argv=value or ())
+        return (
+            Operation(kind, kind, seconds=value)
+            if kind in {"sleep", "stats"}
+            else Operation(kind, kind, argv=value or ())
+        )
 
     def _option(self, kind: str, node: Node | None, place: Place, findings: Findings) -> Any:
         """Return the operation's option, None where it is not given, or `INVALID`."""
@@ -179,6 +188,8 @@ _WORKS_IN: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "stop": (frozenset({RUNNING, ENDED}), ENDED),
     "kill": (frozenset({RUNNING}), None),
     "commit": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), None),
+    "stats": (frozenset({RUNNING, PAUSED}), None),
+    "logs": (frozenset({RUNNING, PAUSED, ENDED}), None),
     "remove": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), REMOVED),
     "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED}), None),
 }

@@ -15,25 +15,29 @@ import gevent
 import requests
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_belongings, docker_leftovers, docker_probe, docker_transport
+from bench_worker.engines import docker_belongings, docker_leftovers, docker_probe, docker_stats, docker_transport
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
     RUN_LABEL,
     TICKET_LABEL,
     WORKER_LABEL,
     Container,
+    DaemonSide,
     Done,
     Engine,
     EngineStatus,
     Leftover,
     OperationFailed,
 )
+from bench_worker.engines.daemon_sides import docker_side
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
 from bench_worker.engines.docker_settings import MountRefused, archive_of, create_arguments
 from bench_worker.engines.docker_streams import capture
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench_worker.engines.docker_transport import Exchange
 
 log = logging.getLogger(__name__)
@@ -52,6 +56,7 @@ class DockerEngine(Engine):
     name: ClassVar[str] = "docker"
     operations: ClassVar[frozenset[str]] = frozenset(
         {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "commit", "remove"}
+        | {"stats", "logs"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
         {
@@ -74,6 +79,11 @@ class DockerEngine(Engine):
     def probe(cls) -> EngineStatus:
         """Ask the engine about itself and about the limits that this host can enforce."""
         return docker_probe.look(cls.operations, cls.settings)
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide | None:
+        """Return the processes of the engine that listens at the present endpoint."""
+        return docker_side(docker_transport.endpoint())
 
     def open(self) -> None:
         """Connect, with a connection for every slot."""
@@ -242,6 +252,25 @@ class DockerEngine(Engine):
             text = f"{container.name} has no address: it has ended, or its network is {', '.join(networks) or 'none'}"
             raise failed("refused", text, made)
         return str(address)
+
+    def committed_bytes(self, container: Container, *, timeout_s: float) -> int | None:
+        """Return the size of the image's last layer, as its history tells it."""
+        with operation(timeout_s):
+            history = self._client.history(container.images[-1])  # type: ignore[no-untyped-call]
+        return int(history[0]["Size"])
+
+    def stats(self, container: Container, *, timeout_s: float) -> Done:
+        """Ask once, which takes a second: Docker looks twice."""
+        return docker_stats.one_reading(self._client, self._known(container), timeout_s)
+
+    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
+        """Read the stream, in which Docker answers once a second."""
+        del interval_s  # any other one is refused before the run
+        return docker_stats.readings(self._client, self._known(container), timeout_s)
+
+    def _known(self, container: Container) -> str:
+        with operation(self.options.timeout_s) as made:
+            return _id(container, made)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers, images, networks and volumes that carry the label."""

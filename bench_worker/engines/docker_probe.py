@@ -66,6 +66,7 @@ def status_from(
         "runtime": str(info.get("DefaultRuntime", "")),
         "root": str(info.get("DockerRootDir", "")),
         "stop.grace_step_s": "1",
+        "stats.interval_s": "1",
     }
     details |= {f"setting.{setting}": reason for setting, reason in unenforced.items()}
     warnings = [str(warning) for warning in info.get("Warnings") or ()]

@@ -25,6 +25,7 @@ from bench_worker.engines.base import (
     TICKET_LABEL,
     WORKER_LABEL,
     Container,
+    DaemonSide,
     Done,
     Engine,
     EngineStatus,
@@ -63,7 +64,7 @@ class NativeEngine(Engine):
 
     name: ClassVar[str] = "native"
     operations: ClassVar[frozenset[str]] = frozenset(
-        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "remove"}
+        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "logs", "remove"}
     )
     settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset", "files"})
     inapplicable: ClassVar[frozenset[str]] = frozenset(
@@ -90,6 +91,11 @@ class NativeEngine(Engine):
             inapplicable=tuple(sorted(cls.inapplicable)),
             details={f"setting.{setting}": text for setting, text in _REASONS.items()},
         )
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return none: plain processes need no daemon."""
+        return DaemonSide()
 
     def open(self) -> None:
         """Make the directory that holds the private ones."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import EngineUnavailable
 from bench_common.terminal import check_choice
-from bench_worker.engines.base import Engine, EngineStatus
+from bench_worker.engines.base import DaemonSide, Engine, EngineStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,6 +74,12 @@ def open_engine(name: str, options: EngineOptions) -> Engine:
     opened = engine(options)
     opened.open()
     return opened
+
+
+def daemon_side(name: str) -> DaemonSide | None:
+    """Return which processes an engine declares as its own; None where it says nothing, or is not there."""
+    engine = engine_classes().get(name)
+    return None if engine is None or isinstance(engine, BrokenEngine) else engine.daemon_side()
 
 
 def _load(point: EntryPoint) -> type[Engine] | BrokenEngine:

@@ -60,6 +60,15 @@ def test_a_grace_period_finer_than_the_engines_step_is_refused():
     assert refusals(STATUS, treatment(Operation("stop", "stop", seconds=0.5))) == []
 
 
+def test_an_interval_of_statistics_that_is_not_the_engines_own_pace_is_refused():
+    """Docker streams once a second: any other interval would become that without a word."""
+    status = {**STATUS, "operations": ("stats",), "details": {"stats.interval_s": "1"}}
+    assert refusals(status, treatment(Operation("stats", "stats", seconds=1.0))) == []
+    assert refusals(status, treatment(Operation("stats", "stats"))) == []
+    (reason,) = refusals(status, treatment(Operation("stats", "stats", seconds=0.5)))
+    assert "every 0.5 s cannot be had" in reason
+
+
 def test_what_has_no_meaning_is_left_out_and_said():
     """An image is no matter to a plain process; that is a note and not a refusal."""
     wanted = treatment(image="i", command=("a",), network="none")

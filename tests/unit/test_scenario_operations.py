@@ -43,6 +43,10 @@ def problems(operations):
         ("kill: SIGTERM", Operation("kill", "kill", signal="SIGTERM")),
         ("kill: {signal: SIGHUP}", Operation("kill", "kill", signal="SIGHUP")),
         ("commit", Operation("commit", "commit")),
+        ("stats", Operation("stats", "stats")),
+        ("stats: 1s", Operation("stats", "stats", seconds=1.0)),
+        ("stats: {interval: 500ms}", Operation("stats", "stats", seconds=0.5)),
+        ("logs", Operation("logs", "logs")),
         ("wait: ", Operation("wait", "wait")),
     ],
 )

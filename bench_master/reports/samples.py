@@ -1,0 +1,85 @@
+"""The samples report: every reading of hosts, engines and event loops as a time series, aligned with the trials."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, TextIO
+
+import numpy as np
+
+from bench_common.stats_rows import Samples
+from bench_master.reports import ReportSource
+
+COLUMNS: Final = ("second", "worker", "source", "name", "unit", "value", "trial", "warmup", "treatment")
+
+_OF_THE_READING: Final = frozenset({"time_ns"})
+
+
+class SamplesReport:
+    """Writes a header line and a row for each value: when, whose, what, and the trial that was under way.
+
+    `second` is since the run began, on the master's clock; what is an amount is of the interval before it.
+    """
+
+    name: ClassVar[str] = "samples"
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the table, in the order of the file: a block's readings column by column."""
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        series = _Series(source)
+        for block in source.stats.blocks({"samples"}):
+            writer.writerows(series.rows(block.body))
+
+
+class _Series:
+    """Knows the trials and the workers of a run, from a first pass over its events."""
+
+    def __init__(self, source: ReportSource) -> None:
+        header = source.stats.header
+        self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
+        self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
+        self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
+        self._workers: dict[int, Any] = {-1: "master"}
+        begun: dict[int, int] = {}
+        spans: list[tuple[int, int, int]] = []
+        for block in source.stats.blocks({"host", "event"}):
+            body = block.body
+            if block.kind == "host":
+                self._workers[int(body.get("worker", 0))] = body.get("worker_id")
+            elif body.get("kind") == "trial-begin":
+                begun[body["trial"]] = body["at_ns"]
+            elif body.get("kind") == "trial-end" and body["trial"] in begun:
+                spans.append((begun[body["trial"]], body["at_ns"], body["trial"]))
+        spans.sort()
+        self._begins = np.array([span[0] for span in spans], np.int64)
+        self._spans = spans
+
+    def rows(self, samples: Samples) -> list[tuple[Any, ...]]:
+        """Return the rows of one block."""
+        times = samples.columns["time_ns"]
+        places = np.searchsorted(self._begins, times, side="right") - 1
+        heads, tails = [], []
+        worker = self._workers.get(samples.worker, samples.worker)
+        for instant_ns, place in zip(times.tolist(), places.tolist(), strict=True):
+            heads.append((f"{(instant_ns - self._began_ns) / 1e9:.6f}", worker, samples.source))
+            tails.append(self._trial(place, instant_ns))
+        found = []
+        for name, values in samples.columns.items():
+            if name in _OF_THE_READING:
+                continue
+            unit = samples.units.get(name, "")
+            for head, value, tail in zip(heads, values.tolist(), tails, strict=True):
+                empty = isinstance(value, float) and not math.isfinite(value)
+                found.append((*head, name, unit, "" if empty else value, *tail))
+        return found
+
+    def _trial(self, place: int, instant_ns: int) -> tuple[Any, ...]:
+        if place < 0 or instant_ns > self._spans[place][1]:
+            return ("", "", "")
+        trial = self._spans[place][2]
+        entry = self._trials[trial] if trial < len(self._trials) else (-1, None, False)
+        known = 0 <= entry[0] < len(self._treatments)
+        return (trial, str(bool(entry[2])).lower(), self._treatments[entry[0]].get("title") if known else "")

@@ -1,0 +1,247 @@
+"""The trace report: every operation of every job on a time axis, in the format of Chrome's and Perfetto's viewers.
+
+Format: the "Trace Event Format" of the Chromium project (JSON object form). It is made from the stats file, in
+one pass and in bounded memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right, insort
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, TextIO
+
+from bench_common.overhead import SOURCE
+from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_of
+from bench_common.stats_rows import Rows, Samples
+from bench_master.reports import ReportSource
+from bench_master.reports.job_window import Details, JobWindow
+from bench_master.reports.json import finite
+from bench_master.reports.jsonl import WINDOW_ROWS
+
+Event = dict[str, Any]
+
+MASTER: Final = 0
+"""The master's number among the trace's processes; a worker's is its roster number and 1."""
+LATE: Final = 1 << 20
+"""Of operations whose job is too far away in the file to be found: not said by which worker."""
+
+MESSAGE_LIMIT: Final = 500
+"""How much of an error's message goes into a slice, in characters."""
+
+_MEMORY: Final = ("rss_bytes", "pss_bytes", "cgroup_bytes")
+_CPU: Final = ("user", "system", "iowait", "steal")
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class TraceReport:
+    """Writes one JSON object, an event a line: open it at ui.perfetto.dev or in chrome://tracing.
+
+    A process for each worker, a row (thread) for as many jobs as ran there at once, a slice for each job and in
+    it one for each operation; readings of hosts and engines are counters; the trials are the slices of the
+    master.
+    """
+
+    name: ClassVar[str] = "trace"
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the trace; its times are microseconds since the run began."""
+        header = source.stats.header
+        about = {"run_id": header.get("run_id"), "scenario": header.get("scenario", {}).get("name")}
+        out.write(f'{{"displayTimeUnit":"ms","otherData":{_encode(finite(about))},"traceEvents":[\n')
+        separator = ""
+        for event in trace_events(source):
+            out.write(separator + _text(event))
+            separator = ",\n"
+        out.write("\n]}\n")
+
+
+def _text(event: Event) -> str:
+    try:
+        return _encode(event)
+    except (TypeError, ValueError):
+        return _encode(finite(event))
+
+
+def trace_events(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[Event]:
+    """Yield the events of a trace, in no order of time: viewers sort them."""
+    sketch = _Sketch(source.stats.header)
+    window = JobWindow(window_rows)
+    yield _named("process_name", MASTER, "master")
+    for block in source.stats.blocks({"jobs", "operations", "errors", "host", "event", "samples"}):
+        match block.kind:
+            case "host":
+                yield from sketch.host(block.body)
+            case "event":
+                yield from sketch.event(block.body)
+            case "samples":
+                yield from sketch.samples(block.body)
+            case _:
+                for rows, details in window.add(block):
+                    yield from sketch.jobs(rows, details)
+                yield from sketch.late(window.expelled())
+    for rows, details in window.drain():
+        yield from sketch.jobs(rows, details)
+    yield from sketch.late(window.expelled())
+
+
+class Lanes:
+    """Gives jobs rows in which they do not overlap: as few as there were at once, if they come in order of ends."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[int, int]] = []
+
+    def place(self, start_ns: int, end_ns: int) -> tuple[int, bool]:
+        """Return a row, from 0, that is free from the start on, and whether it is a new one."""
+        # The one that has been free for the shortest time: so none is wasted.
+        before = bisect_right(self._ends, (start_ns, len(self._ends))) - 1
+        lane = self._ends.pop(before)[1] if before >= 0 else len(self._ends)
+        insort(self._ends, (end_ns, lane))
+        return lane, before < 0
+
+
+class _Sketch:
+    """Turns blocks into events with the names that the header knows."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
+        self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
+        self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
+        self._lanes: dict[int, Lanes] = {}
+        self._under_way: dict[int, int] = {}
+
+    def _us(self, instant_ns: int) -> float:
+        return (instant_ns - self._began_ns) / 1e3
+
+    def _title(self, treatment: int) -> str:
+        known = treatment < len(self._treatments)
+        return str(self._treatments[treatment].get("title")) if known else f"treatment {treatment}"
+
+    def host(self, body: Mapping[str, Any]) -> Iterator[Event]:
+        name = f"worker {body.get('worker_id')} on {body.get('host')}"
+        yield _named("process_name", int(body.get("worker", 0)) + 1, name)
+
+    def event(self, body: Mapping[str, Any]) -> Iterator[Event]:
+        kind, at_ns, trial = body.get("kind"), body.get("at_ns"), body.get("trial")
+        if not isinstance(at_ns, int):
+            return
+        if kind == "trial-begin" and isinstance(trial, int):
+            self._under_way[trial] = at_ns
+        elif kind == "trial-end" and trial in self._under_way:
+            entry = self._trials[trial] if trial < len(self._trials) else (0, None, False)
+            more = {"trial": trial, "block": entry[1], "warmup": bool(entry[2])}
+            begin_ns = self._under_way.pop(trial)
+            yield self._slice(self._title(entry[0]), "trial", (MASTER, 0), begin_ns, at_ns - begin_ns, more)
+        elif kind not in ("trial-begin", "trial-end"):
+            yield {"ph": "i", "s": "g", "name": str(kind), "pid": MASTER, "tid": 0, "ts": self._us(at_ns)}
+
+    def jobs(self, rows: Rows, details: Mapping[int, Details]) -> Iterator[Event]:
+        for ticket, treatment, trial, worker, outcome, start_ns, end_ns, *_ in rows.tolist():
+            if outcome > Outcome.FAILED and end_ns <= start_ns:
+                continue  # it never ran
+            lane, fresh = self._lanes.setdefault(worker, Lanes()).place(start_ns, end_ns)
+            place = (worker + 1, lane)
+            if fresh:
+                yield _named("thread_name", place[0], f"jobs, row {lane + 1}", lane)
+            found = details.get(ticket)
+            about = self._about(ticket, treatment, trial) | {"outcome": Outcome(outcome).name.lower()}
+            whole = about
+            if found is not None and found.error is not None:
+                error = found.error
+                whole = about | {
+                    "error": f"{error['operation']}: {error['kind']}: {error['message'][:MESSAGE_LIMIT]}"
+                }
+            yield self._slice(f"job {job_id_of(ticket)}", "job", place, start_ns, end_ns - start_ns, whole)
+            if found is not None:
+                yield from self._operations(treatment, found, place, about)
+
+    def _operations(
+        self, treatment: int, found: Details, place: tuple[int, int], about: Mapping[str, Any]
+    ) -> Iterator[Event]:
+        known = treatment < len(self._treatments)
+        names = self._treatments[treatment].get("operation_names", ()) if known else ()
+        for position, ok, start_ns, duration_ns in found.operations:
+            name = names[position] if position < len(names) else f"operation-{position}"
+            category = "failed operation" if int(ok) == OPERATION_FAILED else "operation"
+            yield self._slice(name, category, place, start_ns, duration_ns, about)
+
+    def late(self, expelled: Mapping[int, Details]) -> Iterator[Event]:
+        for ticket, found in expelled.items():
+            if not found.operations:
+                continue
+            if LATE not in self._lanes:
+                yield _named("process_name", LATE, "operations far from their jobs in the file")
+            first, last = found.operations[0], found.operations[-1]
+            lane, _ = self._lanes.setdefault(LATE, Lanes()).place(first[2], last[2] + last[3])
+            yield from self._operations(
+                found.treatment, found, (LATE, lane), self._about(ticket, found.treatment, found.trial)
+            )
+
+    def _about(self, ticket: int, treatment: int, trial: int) -> dict[str, Any]:
+        about = {"job": job_id_of(ticket), "trial": trial, "treatment": self._title(treatment)}
+        attempt = attempt_of(ticket)
+        return about | {"attempt": attempt} if attempt else about
+
+    def _slice(
+        self,
+        name: str,
+        category: str,
+        place: tuple[int, int],
+        start_ns: int,
+        duration_ns: int,
+        about: Mapping[str, Any],
+    ) -> Event:
+        return {
+            "ph": "X",
+            "name": name,
+            "cat": category,
+            "pid": place[0],
+            "tid": place[1],
+            "ts": self._us(start_ns),
+            "dur": duration_ns / 1e3,
+            "args": about,
+        }
+
+    def samples(self, samples: Samples) -> Iterator[Event]:
+        process, columns = samples.worker + 1, samples.columns
+        if samples.source.startswith(SOURCE):
+            series = _engine_series(samples.source.removeprefix(SOURCE), columns)
+        elif samples.source == "host":
+            series = _host_series(columns)
+        elif "busy_share" in columns:
+            series = {"event loop (% busy)": {"busy": 100.0 * columns["busy_share"]}}
+        else:
+            return
+        times = columns["time_ns"].tolist()
+        for name, parts in series.items():
+            for row, instant_ns in enumerate(times):
+                # What could not be read is no point of the curve.
+                known = {part: float(values[row]) for part, values in parts.items() if math.isfinite(values[row])}
+                if known:
+                    yield {"ph": "C", "name": name, "pid": process, "ts": self._us(instant_ns), "args": known}
+
+
+def _engine_series(engine: str, columns: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the counters of an engine's own processes, each with its parts; parts are stacked by viewers."""
+    series = {f"{engine} {name}": {"bytes": columns[name]} for name in _MEMORY if name in columns}
+    if {"cpu_ns", "interval_ns"} <= columns.keys():
+        series[f"{engine} CPU (% of one)"] = {"used": 100.0 * columns["cpu_ns"] / columns["interval_ns"].clip(1)}
+    if "processes" in columns:
+        series[f"{engine} processes"] = {"count": columns["processes"]}
+    return series
+
+
+def _host_series(columns: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    series = {}
+    cpu = {part: columns[f"cpu_{part}_percent"] for part in _CPU if f"cpu_{part}_percent" in columns}
+    if cpu:
+        series["host CPU (% of all)"] = cpu
+    if "memory_used_bytes" in columns:
+        series["host memory used"] = {"bytes": columns["memory_used_bytes"]}
+    return series
+
+
+def _named(what: str, process: int, name: str, thread: int = 0) -> Event:
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}

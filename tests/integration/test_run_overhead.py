@@ -1,0 +1,72 @@
+"""What a real engine's own processes cost, as a run with ``--overhead`` tells it."""
+
+from pathlib import Path
+
+import pytest
+from weighing import Weighing, require_images
+
+from bench_worker.daemons import listener_of
+from bench_worker.engines.docker_transport import endpoint
+
+pytestmark = pytest.mark.docker
+
+SLEEPER = {
+    "operations": ["run", "kill", "remove"],
+    "container": {"image": "weighbridge/base", "command": ["sleep", "600"], "network": "none"},
+}
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    require_images("weighbridge/base").close()
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+def by_engine(run):
+    return {entry["treatment"]["engine"]: entry["overhead"] for entry in run.document["treatments"]}
+
+
+def test_dockers_own_processes_are_weighed_and_plain_processes_have_none(weighing):
+    """Daemon, containerd and shims at the least, with memory and CPU time; for `native` there is nothing to weigh."""
+    scenario = weighing.scenario(engines=["docker", "native"], run_seconds="3s", job=SLEEPER, concurrency=2)
+    run = weighing.run(scenario, "--overhead")
+    found = by_engine(run)
+    assert found["native"] is None
+    docker = found["docker"]
+    assert docker["processes"]["max"] >= 3, "dockerd, containerd and a shim"
+    # No dockerd is smaller than this, and the sum of all is not that of the machine.
+    assert 20 << 20 < docker["rss_bytes"]["min"] <= docker["rss_bytes"]["mean"] <= docker["rss_bytes"]["max"]
+    assert docker["rss_bytes"]["max"] < 4 << 30
+    assert docker["cpu_s"] > 0
+    assert 0 < docker["cpu_percent"]["mean"] < 100 * 64
+    assert docker["relative"]["cpu_factor"] == 1.0
+    assert "What the engines themselves cost" in run.out
+    samples = [block for block in run.blocks("samples") if block.source == "engine:docker"]
+    assert {"time_ns", "rss_bytes", "pss_bytes", "cpu_ns"} <= samples[0].columns.keys()
+
+
+def test_memory_is_that_which_the_kernel_shows_for_the_daemon(weighing):
+    """The sum is at least the daemon's own resident memory, as its status says, after a run of one container."""
+    run = weighing.run(weighing.scenario(engines=["docker"], run_seconds="2s", job=SLEEPER, overhead=True))
+    pid = listener_of(endpoint().removeprefix("unix://"))
+    status = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    resident = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS:"))
+    assert by_engine(run)["docker"]["rss_bytes"]["max"] > 0.6 * resident
+
+
+def test_a_control_group_stands_in_for_the_processes(weighing):
+    """Where one is named its CPU time is read; the root's own covers all that the machine does."""
+    overhead = {"cgroups": {"docker": "/"}, "interval": "200ms"}
+    run = weighing.run(weighing.scenario(engines=["docker"], run_seconds="2s", job=SLEEPER, overhead=overhead))
+    docker = by_engine(run)["docker"]
+    assert "rss_bytes" not in docker
+    assert docker["cpu_s"] > 0
+
+
+def test_a_control_group_that_is_not_there_is_said(weighing):
+    """The run goes on without, and its report warns."""
+    overhead = {"cgroups": {"docker": "/no/such/group"}}
+    run = weighing.run(weighing.scenario(engines=["docker"], iterations=1, job=SLEEPER, overhead=overhead))
+    assert any("there is no control group /no/such/group" in warning for warning in run.document["warnings"])
+    assert by_engine(run)["docker"] is None

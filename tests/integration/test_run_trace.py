@@ -1,0 +1,37 @@
+"""A trace of a real run: what the stats file holds, on a time axis."""
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+from weighing import Weighing
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+def test_a_run_saves_its_trace_beside_the_stats_file(weighing):
+    """Each operation is a slice within its job's; a worker has as many rows as jobs in flight."""
+    run = weighing.run(weighing.scenario(concurrency=3, iterations=4), "--trace")
+    path = run.stats.with_name(run.stats.name.replace(".stats.gz", ".trace.json"))
+    assert f"trace: {path}" in run.err
+    events = json.loads(path.read_text())["traceEvents"]
+    jobs = {event["args"]["job"]: event for event in events if event.get("cat") == "job"}
+    operations = [event for event in events if event.get("cat") == "operation"]
+    assert (len(jobs), len(operations)) == (12, 36)
+    for operation in operations:
+        job = jobs[operation["args"]["job"]]
+        assert (operation["pid"], operation["tid"]) == (job["pid"], job["tid"])
+        assert job["ts"] <= operation["ts"]
+        assert operation["ts"] + operation["dur"] <= job["ts"] + job["dur"] + 0.001
+    rows = defaultdict(list)
+    for job in jobs.values():
+        rows[job["pid"], job["tid"]].append((job["ts"], job["ts"] + job["dur"]))
+    assert len(rows) <= 3
+    for row in rows.values():
+        row.sort()
+        assert all(end <= start + 0.001 for (_, end), (start, _) in pairwise(row))

@@ -1,0 +1,78 @@
+"""The machine's own limit: which jobs it has, where its trials stand, how it is left out."""
+
+import pytest
+
+from bench_common.spec import Treatment
+from bench_master.cli import run_command_line
+from bench_master.limit import is_limit, limits_of
+from bench_master.plan import make_plan
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.source import Source
+from workloads.script import script_of
+
+TEXT = """\
+name: a
+engines: [docker]
+limit: true
+repeats: 3
+warmup: 1
+iterations: 4
+matrix: {concurrency: [1, 2]}
+job: {operations: [run, remove], container: {image: i, command: [x]}}
+"""
+
+
+def scenario(text=TEXT, *overrides):
+    return scenario_from(Source("s.yaml", text), overrides)
+
+
+def plan_of(*overrides, seed=1):
+    return make_plan(scenario(TEXT, *overrides), seed)
+
+
+def test_the_limit_comes_before_every_treatment_and_stands_behind_them():
+    """Its trials are first, warm-up included; the treatments keep their indices and their order of trials."""
+    plan, without = plan_of(), plan_of("limit=false")
+    assert [one.index for one in plan.treatments] == [0, 1, 2, 3]
+    assert plan.treatments[:2] == without.treatments
+    assert [trial.treatment for trial in plan.trials[:8]] == [2, 3] * 4
+    assert [trial.warmup for trial in plan.trials[:8]] == [True] * 2 + [False] * 6
+    rest = [(trial.treatment, trial.block, trial.warmup) for trial in plan.trials[8:]]
+    assert rest == [(trial.treatment, trial.block, trial.warmup) for trial in without.trials]
+
+
+def test_it_has_as_many_jobs_as_the_treatments():
+    """One for each concurrency and size, of a plain process that does nothing."""
+    plan = plan_of()
+    for limit, treatment in zip(plan.treatments[2:], plan.treatments[:2], strict=True):
+        assert (limit.concurrency, limit.iterations) == (treatment.concurrency, treatment.iterations)
+        assert limit.engine == "native"
+        assert limit.container.command == ("true",)
+        assert [operation.kind for operation in script_of(limit)] == ["run", "wait", "remove"]
+        assert Treatment.from_wire(limit.to_wire()) == limit
+
+
+def test_its_labels_tell_it_from_everything_else():
+    """No two limits and no treatment share a title; without several concurrencies there is no such label."""
+    titles = [one.title for one in plan_of().treatments]
+    assert titles[2:] == ["engine=native job=(limit) concurrency=1", "engine=native job=(limit) concurrency=2"]
+    assert len(set(titles)) == 4
+    one = plan_of("matrix={}", "engines=[native]").treatments
+    assert [entry.title for entry in one] == ["engine=native", "engine=native job=(limit)"]
+    assert [is_limit(entry.labels) for entry in one] == [False, True]
+
+
+def test_treatments_of_one_size_share_a_limit_with_the_most_repeats():
+    """Two engines at one concurrency need one limit; it is repeated as often as the one repeated most."""
+    made = scenario(TEXT, "matrix={}", "engines=[docker, native]")
+    limits, repeats, warmup = limits_of(made.treatments, (3, 7), (0, 2))
+    assert (len(limits), repeats, warmup) == (1, (7,), (2,))
+
+
+@pytest.mark.parametrize(("flags", "there"), [([], True), (["--skip-limit"], False), (["--noop"], False)])
+def test_the_plan_has_it_unless_it_is_skipped(tmp_path, capsys, flags, there):
+    """`--skip-limit` leaves it out; a no-op run is a limit itself."""
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXT)
+    assert run_command_line(["run-scenario", "-f", str(path), "--workers", "1", "--dry-run", *flags]) == 0
+    assert ("(limit)" in capsys.readouterr().out) == there

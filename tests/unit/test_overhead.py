@@ -1,0 +1,210 @@
+"""What engines cost: the scenario's key, samples laid over trials, the baseline, and the reports."""
+
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+from builders import S, StatsBuilder, footer, header, host, treatment_wire
+
+from bench_common.errors import ScenarioError
+from bench_common.overhead import Overhead
+from bench_common.stats_rows import Samples
+from bench_master.overhead import EngineCosts, Span, compare
+from bench_master.reports import write_report
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.source import Source
+
+JOB = "job: {operations: [run, remove], container: {image: i, command: [x]}}\n"
+MIB = 1 << 20
+
+
+def overhead_of(text):
+    return scenario_from(Source("s.yaml", f"name: a\nengines: [docker, native]\n{JOB}{text}\n")).overhead
+
+
+def block(rows, source="engine:docker"):
+    """Build samples of (time in s, interval in s, RSS in MiB, CPU in s)."""
+    columns = np.array(rows, float).T
+    scale = (S, S, MIB, S)
+    names = ("time_ns", "interval_ns", "rss_bytes", "cpu_ns")
+    return Samples(0, source, {n: c * k for n, c, k in zip(names, columns, scale, strict=True)}, {})
+
+
+# -- the key ------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_turns_it_on_with_defaults_or_settings():
+    """`true` is every default; a mapping changes what it names; without the key nothing is watched."""
+    assert overhead_of("overhead: true") == Overhead(0.5, {}, {})
+    assert overhead_of("overhead: false") is None
+    assert overhead_of("") is None
+    text = "overhead: {interval: 2s, baseline: {engine: native}, cgroups: {docker: /system.slice/docker.service}}"
+    assert overhead_of(text) == Overhead(2.0, {"engine": "native"}, {"docker": "/system.slice/docker.service"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("overhead: yes", "expected true, false"),
+        ("overhead: {intervall: 1s}", "did you mean 'interval'?"),
+        ("overhead: {interval: 1ms}", "at least 100ms"),
+        ("overhead: {baseline: {engine: podman}}", "no treatment has engine=podman"),
+        ("overhead: {cgroups: {dokcer: /x}}", "'dokcer' cannot be a key here"),
+        ("overhead: {cgroups: {docker: x}}", "a control group such as"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_place(text, words):
+    """Misspelt keys, intervals out of range, a baseline that is no treatment, an engine that is none."""
+    with pytest.raises(ScenarioError) as refused:
+        overhead_of(text)
+    assert words in str(refused.value)
+    assert "s.yaml:4:" in str(refused.value)
+
+
+def test_workers_are_told_the_engines_and_their_groups():
+    """Each engine of the plan with its control group, or nothing where its processes are to be found."""
+    told = Overhead(cgroups={"docker": "/d"}).for_workers(["docker", "runc"])
+    assert told == {"interval_s": 0.5, "engines": {"docker": "/d", "runc": ""}}
+
+
+# -- trials -------------------------------------------------------------------------------------------------------
+
+
+def test_memory_belongs_to_the_trial_of_its_moment():
+    """Readings between trials, and those of another engine's trial, enter nothing."""
+    costs = EngineCosts([Span(0, 10 * S, 20 * S), Span(1, 30 * S, 40 * S)], ["docker", "native"])
+    costs.add(block([(5, 1, 900, 0), (12, 1, 100, 0), (18, 1, 200, 0), (25, 1, 900, 0), (35, 1, 900, 0)]))
+    figures = costs.document(0)["rss_bytes"]
+    assert figures == {"unit": "B", "n": 2, "mean": 150 * MIB, "min": 100 * MIB, "max": 200 * MIB}
+    assert costs.document(1) is None
+
+
+def test_cpu_time_is_shared_out_by_overlap():
+    """An interval across two trials gives each its part; the mean is all time used by all time covered."""
+    costs = EngineCosts([Span(0, 10 * S, 11 * S), Span(1, 11 * S, 14 * S)], ["docker", "docker"])
+    costs.add(block([(12, 2, 1, 1.0), (13, 1, 1, 0.25)]))
+    first, second = (costs.document(index) for index in (0, 1))
+    assert first["cpu_s"] == pytest.approx(0.5)
+    assert first["cpu_percent"]["mean"] == pytest.approx(50.0)
+    assert (first["cpu_percent"]["n"], first["cpu_percent"]["max"]) == (0, None)
+    assert second["cpu_percent"]["mean"] == pytest.approx(100 * 0.75 / 2)
+    assert (second["cpu_percent"]["n"], second["cpu_percent"]["max"]) == (1, pytest.approx(25.0))
+
+
+def test_what_could_not_be_read_is_left_out():
+    """NaN enters neither a mean nor the CPU time, and sources of the host are not an engine's."""
+    costs = EngineCosts([Span(0, 0, 100 * S)], ["docker"])
+    costs.add(block([(1, 1, math.nan, math.nan), (2, 1, 8, 0.5)]))
+    costs.add(block([(3, 1, 1000, 1000)], source="host"))
+    document = costs.document(0)
+    assert (document["rss_bytes"]["n"], document["cpu_s"]) == (1, pytest.approx(0.5))
+
+
+# -- the baseline -------------------------------------------------------------------------------------------------
+
+
+def entry(labels, mean, percent):
+    overhead = {"rss_bytes": {"mean": mean}, "cpu_percent": {"mean": percent}}
+    return {"title": str(labels), "treatment": labels, "overhead": overhead}
+
+
+def test_the_first_treatment_with_figures_is_the_baseline_unless_one_is_named():
+    """Without a choice the first; the relation is in percent of memory and a factor of CPU."""
+    none = {"title": "", "treatment": {"engine": "native"}, "overhead": None}
+    entries = [none, entry({"engine": "a"}, 100, 10), entry({"engine": "b"}, 150, 5)]
+    compare(entries, {})
+    assert entries[2]["overhead"]["relative"]["memory_percent"] == pytest.approx(50.0)
+    assert entries[2]["overhead"]["relative"]["cpu_factor"] == pytest.approx(0.5)
+    assert entries[1]["overhead"]["relative"]["cpu_factor"] == 1.0
+    assert none["overhead"] is None
+
+
+def test_a_baseline_has_the_other_labels_of_its_treatment():
+    """engine=a is compared at the same concurrency, as long as there is such a treatment."""
+    entries = [
+        entry({"engine": name, "concurrency": count}, 100 * count, 1) for count in (1, 2) for name in ("a", "b")
+    ]
+    entries.append(entry({"engine": "b", "concurrency": 8}, 800, 1))
+    compare(entries, {"engine": "a"})
+    changes = [one["overhead"]["relative"]["memory_percent"] for one in entries]
+    assert changes == pytest.approx([0, 0, 0, 0, 700])
+    assert entries[3]["overhead"]["relative"]["baseline"] == "{'engine': 'a', 'concurrency': 2}"
+
+
+def test_a_baseline_that_used_no_cpu_gives_no_factor():
+    """A quotient by nothing is no number, and is not shown as one."""
+    entries = [entry({"engine": "a"}, 100, 0.0), entry({"engine": "b"}, 100, 5)]
+    compare(entries, {"engine": "a"})
+    assert entries[1]["overhead"]["relative"]["cpu_factor"] is None
+
+
+# -- reports ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stats(tmp_path):
+    treatments = [
+        treatment_wire(index, {"engine": "docker", "concurrency": count}, ("run",))
+        for index, count in enumerate((1, 2))
+    ]
+    trials = [(0, 0, True), (0, 1, False), (1, 1, False)]
+    watched = {"interval_s": 0.5, "baseline": {}, "cgroups": {}}
+    builder = StatsBuilder(tmp_path / "run.stats.gz", header(treatments, trials, overhead=watched))
+    builder.add("host", host(0))
+    for trial in range(3):
+        begin = (1000 + 10 * trial) * S
+        builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial})
+        row = {"ticket": trial, "treatment": trials[trial][0], "trial": trial}
+        builder.add_jobs(row | {"start_ns": begin, "end_ns": begin + S})
+        builder.add_operations(row | {"start_ns": begin, "duration_ns": S})
+        builder.add("event", {"at_ns": begin + 10 * S, "kind": "trial-end", "trial": trial})
+    rows = [(1000 + second, 1, 100 if second < 20 else 125, 0.1) for second in range(1, 30)]
+    samples = block(rows)
+    builder.writer.samples(0, samples.source, samples.columns, {"rss_bytes": "B"})
+    return builder.close(footer(counts={"planned": 3, "done": 3, "failed": 0}))
+
+
+def report(stats, form):
+    out = io.StringIO()
+    write_report(stats, out, form)
+    return out.getvalue()
+
+
+def test_the_text_report_has_a_line_for_each_treatment(stats):
+    """Memory, CPU and their relation to the baseline, in a table that says what they are."""
+    text = report(stats, "text")
+    assert "What the engines themselves cost" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith("  concurrency=")]
+    figures = {row[0]: row[1:] for row in rows if row[-1] == "1.00"}
+    assert " ".join(figures["concurrency=1"]) == "10 100MiB 100MiB 100MiB - 10.0 10.0 10.0 +0.00 1.00"
+    assert figures["concurrency=2"][-2:] == ["+25.00", "1.00"]
+    assert "which pages that they share count" in " ".join(text.split())
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_json_and_csv_have_the_same_figures(stats):
+    """Each figure has its unit and n; warm-up is in none of them."""
+    first, second = json.loads(report(stats, "json"))["treatments"]
+    assert first["overhead"]["rss_bytes"]["n"] == 10
+    assert second["overhead"]["relative"]["memory_percent"] == pytest.approx(25.0)
+    rows = {
+        (row["concurrency"], row["name"]): row
+        for row in csv.DictReader(io.StringIO(report(stats, "csv")))
+        if row["kind"] == "overhead"
+    }
+    assert float(rows["2", "rss_bytes"]["max"]) == 125 * MIB
+    assert rows["2", "rss_bytes"]["unit"] == "B"
+    assert float(rows["2", "cpu_percent"]["mean"]) == pytest.approx(10.0)
+    assert float(rows["2", "memory_percent"]["mean"]) == pytest.approx(25.0)
+
+
+def test_a_run_that_watched_nothing_says_nothing(tmp_path):
+    """Without samples there is no table and no row."""
+    treatment = treatment_wire(0, {"engine": "docker"}, ("run",))
+    path = StatsBuilder(tmp_path / "r.stats.gz", header([treatment], [(0, 0, False)])).close(footer())
+    assert "themselves" not in report(path, "text")
+    assert json.loads(report(path, "json"))["treatments"][0]["overhead"] is None
+    assert "overhead" not in report(path, "csv")
