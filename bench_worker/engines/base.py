@@ -123,6 +123,8 @@ class Engine(abc.ABC):
     operations: ClassVar[frozenset[str]]
     settings: ClassVar[frozenset[str]]
     inapplicable: ClassVar[frozenset[str]] = frozenset()
+    store: ClassVar[str] = ""
+    """Whose things it finds (empty: its own). Engines of one store list the same leftovers, which count once."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options

@@ -34,6 +34,8 @@ from bench_worker.engines.docker_streams import capture
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from bench_worker.engines.docker_transport import Exchange
 
 log = logging.getLogger(__name__)
@@ -72,16 +74,18 @@ class DockerEngine(Engine):
     @classmethod
     def probe(cls) -> EngineStatus:
         """Ask the engine about itself and about the limits that this host can enforce."""
-        return docker_probe.look(cls.operations, cls.settings)
+        return docker_probe.look(cls.name, docker_transport.endpoint(), cls.operations, cls.settings)
 
     def open(self) -> None:
         """Connect, with a connection for every slot."""
         try:
-            self._client = docker_transport.connect(self.options.slots, min(10.0, self.options.timeout_s))
+            self._client = docker_transport.connect(
+                self.options.slots, min(10.0, self.options.timeout_s), self._address()
+            )
         except EngineUnavailable:
             raise
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            status = docker_probe.failed_status(error)
+            status = docker_probe.failed_status(self.name, self._address(), error)
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
         self._warned: set[str] = set()
 
@@ -91,14 +95,8 @@ class DockerEngine(Engine):
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the container; what Docker warns of is logged once."""
-        container.labels.update(
-            {
-                RUN_LABEL: self.options.run_id,
-                WORKER_LABEL: self.options.worker_id,
-                TICKET_LABEL: str(container.ticket),
-            }
-        )
-        with operation(timeout_s) as made:
+        self._label(container)
+        with self._operation(timeout_s) as made:
             arguments = self._arguments(container, made)
             answer = self._client.create_container(**arguments)
         container.handle = answer["Id"]
@@ -109,13 +107,13 @@ class DockerEngine(Engine):
 
     def start(self, container: Container, *, timeout_s: float) -> Done:
         """Start it; Docker answers when its process runs."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             self._client.start(_id(container, made))
         return made.done()
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
         """Run a command in it, attached; done when its output has ended."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             execution = self._client.exec_create(_id(container, made), list(argv))["Id"]
             address = docker_transport.url(self._client, "exec", execution, "start")
             # Not asked for an upgrade, as is usual: after one, docker-py loses what came in together with the head.
@@ -142,35 +140,30 @@ class DockerEngine(Engine):
 
     def wait(self, container: Container, *, timeout_s: float) -> Done:
         """Wait for its end: Docker answers at once when it is over already, so no exit is missed."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             answer = self._client.wait(_id(container, made))
             done = made.done(exit_code=int(answer["StatusCode"]))
-            state = self._state(container)
+            state = self._last_state(container, done)
             if state["Status"] == "created":
                 raise failed("conflict", f"{container.name} was never started", made)
-            until = time.monotonic() + _OOM_NEWS_S
-            limited = container.settings.memory_bytes is not None
-            while done.exit_code == _KILLED_CODE and limited and not state["OOMKilled"] and time.monotonic() < until:
-                gevent.sleep(_POLL_S)
-                state = self._state(container)
         done.oom_killed = bool(state["OOMKilled"])
         return done
 
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """Freeze its cgroup."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             self._client.pause(_id(container, made))
         return made.done()
 
     def unpause(self, container: Container, *, timeout_s: float) -> Done:
         """Thaw its cgroup."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             self._client.unpause(_id(container, made))
         return made.done()
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
         """Stop it; Docker answers when it is over. Its API takes whole seconds of grace only."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             if grace_s != int(grace_s):
                 text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
                 raise failed("refused", text, made)
@@ -179,7 +172,7 @@ class DockerEngine(Engine):
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
         """Send a signal to its first process; after SIGKILL, done when the container is dead."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             try:
                 number = parse_signal(signal)
             except ValueError as error:
@@ -194,16 +187,15 @@ class DockerEngine(Engine):
 
     def commit(self, container: Container, *, timeout_s: float) -> Done:
         """Save it as an image, which has the container's labels."""
-        ordinal = f"-{len(container.images) + 1}" if container.images else ""
-        tag = f"{container.name}{ordinal}"
-        with operation(timeout_s) as made:
+        tag = self._commit_tag(container)
+        with self._operation(timeout_s) as made:
             self._client.commit(_id(container, made), repository=COMMIT_REPOSITORY, tag=tag)
         container.images.append(f"{COMMIT_REPOSITORY}:{tag}")
         return made.done()
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             self._client.remove_container(_id(container, made), v=True, force=True)
             container.handle = None
             while container.images:
@@ -213,7 +205,7 @@ class DockerEngine(Engine):
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its log driver kept, one stream after the other so that neither hides the other's beginning."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             address = docker_transport.url(self._client, "containers", _id(container, made), "logs")
             kept = []
             for index, stream in enumerate(("stdout", "stderr")):
@@ -225,7 +217,7 @@ class DockerEngine(Engine):
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers, images, networks and volumes that carry the label."""
-        return docker_leftovers.find(self._client, run_id, worker_id, timeout_s=self.options.timeout_s)
+        return docker_leftovers.find(self._client, self.name, run_id, worker_id, timeout_s=self.options.timeout_s)
 
     def discard(self, leftover: Leftover) -> None:
         """Remove one of them."""
@@ -239,13 +231,42 @@ class DockerEngine(Engine):
                 self._client,
                 container,
                 allow_host_mounts=self.options.allow_host_mounts,
-                own_socket=docker_transport.socket_path(),
+                own_socket=docker_transport.socket_path(self._address()),
             )
         except MountRefused as error:
             raise failed("refused", str(error), made) from error
 
+    def _address(self) -> str:
+        return docker_transport.endpoint()
+
+    def _operation(self, timeout_s: float) -> AbstractContextManager[Exchange]:
+        return operation(timeout_s, self._address())
+
+    def _label(self, container: Container) -> None:
+        container.labels.update(
+            {
+                RUN_LABEL: self.options.run_id,
+                WORKER_LABEL: self.options.worker_id,
+                TICKET_LABEL: str(container.ticket),
+            }
+        )
+
+    def _commit_tag(self, container: Container) -> str:
+        ordinal = f"-{len(container.images) + 1}" if container.images else ""
+        return f"{container.name}{ordinal}"
+
     def _state(self, container: Container) -> dict[str, Any]:
         state: dict[str, Any] = self._client.inspect_container(str(container.handle))["State"]
+        return state
+
+    def _last_state(self, container: Container, done: Done) -> dict[str, Any]:
+        """Return its state after its end, when the news of a kill for want of memory has had the time to come."""
+        state = self._state(container)
+        until = time.monotonic() + _OOM_NEWS_S
+        limited = container.settings.memory_bytes is not None
+        while done.exit_code == _KILLED_CODE and limited and not state["OOMKilled"] and time.monotonic() < until:
+            gevent.sleep(_POLL_S)
+            state = self._state(container)
         return state
 
 

@@ -16,7 +16,7 @@ from bench_worker.engines.docker_transport import Exchange, endpoint, exchange
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BY_MESSAGE = (
+BY_MESSAGE = (
     ("disk-full", re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)),
     ("image-missing", re.compile(r"no such image|image .*not found", re.IGNORECASE)),
     ("not-executable", re.compile(r"exec.*(permission denied|exec format error|is a directory)", re.IGNORECASE)),
@@ -36,7 +36,7 @@ _TRANSPORT = (requests.RequestException, urllib3.exceptions.HTTPError, DockerExc
 
 def failure_kind(status: int | None, message: str) -> str:
     """Return the kind (see `OperationFailed`) of an answer with this HTTP status and the engine's message."""
-    for kind, pattern in _BY_MESSAGE:
+    for kind, pattern in BY_MESSAGE:
         if pattern.search(message):
             return kind
     return _BY_STATUS.get(status or 0, "engine")
@@ -55,8 +55,11 @@ def exec_failure(exit_code: int, output: bytes) -> str | None:
 
 
 @contextmanager
-def operation(timeout_s: float) -> Iterator[Exchange]:
-    """Stamp and bound the requests inside; raise `OperationFailed`, with the stamps, for whatever goes wrong."""
+def operation(timeout_s: float, address: str | None = None) -> Iterator[Exchange]:
+    """Stamp and bound the requests inside, all to `address` (None: that of the environment).
+
+    Raises `OperationFailed`, with the stamps, for whatever goes wrong.
+    """
     with exchange(timeout_s) as made:
         try:
             yield made
@@ -72,7 +75,7 @@ def operation(timeout_s: float) -> Iterator[Exchange]:
             if made.expired():
                 # Some layers report a read that ran out of time as a broken connection.
                 raise failed("timeout", f"the engine gave no answer in {timeout_s:g} s", made) from error
-            raise failed("unreachable", f"{endpoint()}: {root_cause(error)}", made) from error
+            raise failed("unreachable", f"{address or endpoint()}: {root_cause(error)}", made) from error
 
 
 def failed(kind: str, message: str, made: Exchange) -> OperationFailed:

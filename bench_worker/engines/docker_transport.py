@@ -235,19 +235,18 @@ def endpoint() -> str:
     return os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT
 
 
-def socket_path() -> str | None:
-    """Return the path of the engine's socket, or None when the engine is reached over TCP."""
-    address = endpoint()
+def socket_path(address: str) -> str | None:
+    """Return the path of the socket at `address`, or None when the engine is reached over TCP."""
     return "/" + address.removeprefix("unix://").lstrip("/") if address.startswith("unix://") else None
 
 
-def connect(connections: int, timeout_s: float) -> docker.APIClient:
-    """Return docker-py's client of the engine at `endpoint`, stamped and bounded, after it has answered once.
+def connect(connections: int, timeout_s: float, address: str | None = None) -> docker.APIClient:
+    """Return docker-py's client of the engine at `address`, stamped and bounded, after it has answered once.
 
-    `connections` is how many requests may be under way. Raises docker-py's and requests' own errors, and
-    `EngineUnavailable` for an address that cannot be timed.
+    None is the address that `endpoint` gives. `connections` is how many requests may be under way. Raises docker-py's
+    and requests' own errors, and `EngineUnavailable` for an address that cannot be timed.
     """
-    address = endpoint()
+    address = address or endpoint()
     if address.startswith(("ssh://", "npipe://")):
         raise EngineUnavailable(
             f"DOCKER_HOST={address}: through a tunnel its time would be measured too; run bench-worker on that host"
@@ -274,7 +273,7 @@ def _client(address: str, version: str, size: int) -> docker.APIClient:
     client = docker.APIClient(**settings, max_pool_size=size)
     # Proxies and .netrc are for web sites; looking for them costs each request a scan of the environment.
     client.trust_env = False
-    path = socket_path()
+    path = socket_path(address)
     if path is not None:
         client.mount("http+docker://", _UnixAdapter(path, size))
     else:

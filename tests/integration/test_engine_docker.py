@@ -1,4 +1,4 @@
-"""Each verb of the docker engine on real containers, and each kind of failure."""
+"""Each verb on real containers, and each kind of failure: Docker through its API, and through its command line."""
 
 import time
 from pathlib import Path
@@ -9,6 +9,8 @@ from tiny_image import DockerBench, at_once, import_image, remove_image, run_pat
 
 from bench_common.spec import Mount
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, OperationFailed
+from bench_worker.engines.docker import DockerEngine
+from bench_worker.engines.docker_cli import DockerCliEngine
 
 pytestmark = pytest.mark.docker
 
@@ -23,9 +25,9 @@ def image():
     remove_image(name)
 
 
-@pytest.fixture(scope="module")
-def bench(image):
-    made = DockerBench(image)
+@pytest.fixture(scope="module", params=[DockerEngine, DockerCliEngine], ids=lambda kind: kind.name)
+def bench(image, request):
+    made = DockerBench(image, kind=request.param)
     yield made
     made.close()
 
@@ -243,9 +245,10 @@ def test_the_engines_socket_cannot_be_mounted(image):
         bench.close()
 
 
-def test_twenty_containers_at_once_agree_with_the_engines_own_events(image):
+@pytest.mark.parametrize("kind", [DockerEngine, DockerCliEngine], ids=lambda kind: kind.name)
+def test_twenty_containers_at_once_agree_with_the_engines_own_events(image, kind):
     """The engine saw twenty made, started, dead and destroyed, each of them within the stamps that we took."""
-    bench = DockerBench(image)
+    bench = DockerBench(image, kind=kind)
     begun = time.time()
     offset_ns = time.time_ns() - time.monotonic_ns()
 

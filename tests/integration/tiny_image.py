@@ -63,10 +63,10 @@ def layer():
 class DockerBench:
     """An opened engine for one run, its image, and containers that are gone at the end."""
 
-    def __init__(self, image, run_id=None, slots=20, **options):
+    def __init__(self, image, run_id=None, slots=20, kind=DockerEngine, **options):
         self.image = image
         self.run_id = run_id or f"test-{uuid.uuid4().hex[:12]}"
-        self.engine = DockerEngine(EngineOptions(self.run_id, "w1", slots, **options))
+        self.engine = kind(EngineOptions(self.run_id, "w1", slots, **options))
         self.engine.open()
         self.client = self.engine._client
         # Somebody may clean up this host meanwhile.
