@@ -142,6 +142,16 @@ class Engine(abc.ABC):
     def close(self) -> None:
         """Disconnect. Containers are not touched."""
 
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what containers with these settings would lack on this host: an image, a network, a log driver ...
+
+        Asked before a run begins, and never while anything is measured, so an engine may also fetch what another
+        store of this host has. One reason each, with what to do; empty where nothing is known to be missing. Raises
+        `InfrastructureError` when the engine cannot say.
+        """
+        del settings
+        return []
+
     @abc.abstractmethod
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the container from its settings and set `container.handle`."""

@@ -15,7 +15,7 @@ import gevent
 import requests
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_leftovers, docker_probe, docker_transport
+from bench_worker.engines import docker_leftovers, docker_probe, docker_stock, docker_transport
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
     RUN_LABEL,
@@ -31,11 +31,12 @@ from bench_worker.engines.base import (
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
 from bench_worker.engines.docker_settings import MountRefused, create_arguments
 from bench_worker.engines.docker_streams import capture
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from bench_common.spec import ContainerSettings
     from bench_worker.engines.docker_transport import Exchange
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,9 @@ class DockerEngine(Engine):
             "init",
         }
     )
+
+    output_ends_last: ClassVar[bool] = False
+    """Whether the output of an exec ends with its command, even where the command closed it before."""
 
     @classmethod
     def probe(cls) -> EngineStatus:
@@ -108,13 +112,13 @@ class DockerEngine(Engine):
     def start(self, container: Container, *, timeout_s: float) -> Done:
         """Start it; Docker answers when its process runs."""
         with self._operation(timeout_s) as made:
-            self._client.start(_id(container, made))
+            self._client.start(container_id(container, made))
         return made.done()
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
         """Run a command in it, attached; done when its output has ended."""
         with self._operation(timeout_s) as made:
-            execution = self._client.exec_create(_id(container, made), list(argv))["Id"]
+            execution = self._client.exec_create(container_id(container, made), list(argv))["Id"]
             address = docker_transport.url(self._client, "exec", execution, "start")
             # Not asked for an upgrade, as is usual: after one, docker-py loses what came in together with the head.
             with self._client.post(address, json={"Detach": False, "Tty": False}, stream=True) as response:
@@ -123,11 +127,12 @@ class DockerEngine(Engine):
             done = made.done()
             state = self._client.exec_inspect(execution)
             while state["Running"]:
-                # It closed its output before its end, which was after the question that found it running.
                 ran_ns = made.asked_ns
                 gevent.sleep(_POLL_S)
                 state = self._client.exec_inspect(execution)
-                done.end_ns, done.end_bound_ns = made.end_ns, made.end_ns - ran_ns
+                if not self.output_ends_last:
+                    # It closed its output before its end, which was after the question that found it running.
+                    done.end_ns, done.end_bound_ns = made.end_ns, made.end_ns - ran_ns
         done.exit_code = int(state["ExitCode"])
         done.stdout, done.stderr = stdout.data, stderr.data
         done.truncated = stdout.truncated or stderr.truncated
@@ -141,7 +146,7 @@ class DockerEngine(Engine):
     def wait(self, container: Container, *, timeout_s: float) -> Done:
         """Wait for its end: Docker answers at once when it is over already, so no exit is missed."""
         with self._operation(timeout_s) as made:
-            answer = self._client.wait(_id(container, made))
+            answer = self._client.wait(container_id(container, made))
             done = made.done(exit_code=int(answer["StatusCode"]))
             state = self._last_state(container, done)
             if state["Status"] == "created":
@@ -152,13 +157,13 @@ class DockerEngine(Engine):
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """Freeze its cgroup."""
         with self._operation(timeout_s) as made:
-            self._client.pause(_id(container, made))
+            self._client.pause(container_id(container, made))
         return made.done()
 
     def unpause(self, container: Container, *, timeout_s: float) -> Done:
         """Thaw its cgroup."""
         with self._operation(timeout_s) as made:
-            self._client.unpause(_id(container, made))
+            self._client.unpause(container_id(container, made))
         return made.done()
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
@@ -167,7 +172,7 @@ class DockerEngine(Engine):
             if grace_s != int(grace_s):
                 text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
                 raise failed("refused", text, made)
-            self._client.stop(_id(container, made), timeout=int(grace_s))
+            self._client.stop(container_id(container, made), timeout=int(grace_s))
         return made.done()
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
@@ -177,7 +182,7 @@ class DockerEngine(Engine):
                 number = parse_signal(signal)
             except ValueError as error:
                 raise failed("refused", str(error), made) from error
-            identity = _id(container, made)
+            identity = container_id(container, made)
             self._client.kill(identity, number.name)
             done = made.done()
             if number.name == "SIGKILL" and self._state(container)["Running"]:
@@ -189,14 +194,14 @@ class DockerEngine(Engine):
         """Save it as an image, which has the container's labels."""
         tag = self._commit_tag(container)
         with self._operation(timeout_s) as made:
-            self._client.commit(_id(container, made), repository=COMMIT_REPOSITORY, tag=tag)
+            self._client.commit(container_id(container, made), repository=COMMIT_REPOSITORY, tag=tag)
         container.images.append(f"{COMMIT_REPOSITORY}:{tag}")
         return made.done()
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""
         with self._operation(timeout_s) as made:
-            self._client.remove_container(_id(container, made), v=True, force=True)
+            self._client.remove_container(container_id(container, made), v=True, force=True)
             container.handle = None
             while container.images:
                 self._client.remove_image(container.images[-1], force=True)
@@ -206,14 +211,14 @@ class DockerEngine(Engine):
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its log driver kept, one stream after the other so that neither hides the other's beginning."""
         with self._operation(timeout_s) as made:
-            address = docker_transport.url(self._client, "containers", _id(container, made), "logs")
-            kept = []
-            for index, stream in enumerate(("stdout", "stderr")):
-                with self._client.get(address, params={stream: "1"}, stream=True) as response:
-                    check(response)
-                    kept.append(capture(response.raw, limit_bytes, drain=False)[index])
-        stdout, stderr = kept
+            identity = container_id(container, made)
+            stdout = self._logs(identity, {"stdout": "1"}, limit_bytes)[0]
+            stderr = self._logs(identity, {"stderr": "1"}, limit_bytes)[1]
         return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Look for the image, the network, the log driver and the volumes' driver."""
+        return docker_stock.missing(self._client, settings, timeout_s=self.options.timeout_s)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers, images, networks and volumes that carry the label."""
@@ -235,6 +240,12 @@ class DockerEngine(Engine):
             )
         except MountRefused as error:
             raise failed("refused", str(error), made) from error
+
+    def _logs(self, identity: str, streams: dict[str, str], limit_bytes: int) -> tuple[Capture, Capture]:
+        address = docker_transport.url(self._client, "containers", identity, "logs")
+        with self._client.get(address, params=streams, stream=True) as response:
+            check(response)
+            return capture(response.raw, limit_bytes, drain=False)
 
     def _address(self) -> str:
         return docker_transport.endpoint()
@@ -270,7 +281,8 @@ class DockerEngine(Engine):
         return state
 
 
-def _id(container: Container, made: Exchange) -> str:
+def container_id(container: Container, made: Exchange) -> str:
+    """Return the engine's id of a container; raise the failure ``not-found`` where it was not made."""
     if not isinstance(container.handle, str):
         raise failed("not-found", f"{container.name} does not exist", made)
     return container.handle

@@ -20,15 +20,25 @@ BY_MESSAGE = (
     ("disk-full", re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)),
     ("image-missing", re.compile(r"no such image|image .*not found", re.IGNORECASE)),
     ("not-executable", re.compile(r"exec.*(permission denied|exec format error|is a directory)", re.IGNORECASE)),
-    ("command-not-found", re.compile(r"executable file not found|exec.*no such file or directory", re.IGNORECASE)),
-    ("conflict", re.compile(r"is not paused|already paused|is not running|already in (use|progress)", re.IGNORECASE)),
-    ("unsupported", re.compile(r"does not support|not supported|not implemented", re.IGNORECASE)),
+    ("command-not-found", re.compile(r"executable file .*not found|exec.*no such file or directory", re.IGNORECASE)),
+    (
+        "conflict",
+        re.compile(
+            r"is not paused|already paused|is not running|already in (use|progress)|state improper", re.IGNORECASE
+        ),
+    ),
+    ("not-found", re.compile(r"unable to find network", re.IGNORECASE)),
+    ("unsupported", re.compile(r"does not support|not supported|not implemented|not logging output", re.IGNORECASE)),
+    ("refused", re.compile(r"CPUs are not available|no command (specified|or entrypoint)", re.IGNORECASE)),
 )
 """Docker reports what the kernel or the runtime said as text, under whatever status it has; first match wins."""
 
 _BY_STATUS = {400: "refused", 401: "refused", 403: "refused", 404: "not-found", 409: "conflict", 501: "unsupported"}
 
-_RUNTIME_REFUSED = re.compile(rb"\AOCI runtime exec failed: ")
+IMAGE_ADVICE = "`bench-master build-images` makes Weighbridge's own; any other has to be pulled first"
+
+_RUNTIME_REFUSED = re.compile(rb"\A(OCI runtime exec failed: |Error: .*: OCI (permission denied|runtime ))")
+"""How Docker's and Podman's words begin when the runtime failed an `exec`."""
 
 _TIMEOUTS = (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError)
 _TRANSPORT = (requests.RequestException, urllib3.exceptions.HTTPError, DockerException, OSError)
@@ -45,8 +55,8 @@ def failure_kind(status: int | None, message: str) -> str:
 def exec_failure(exit_code: int, output: bytes) -> str | None:
     """Return the kind when it was the runtime that failed an `exec`, not the command; None when the command ran.
 
-    Engines before 23.0 report it in the command's own output, with exit code 126 or 127, which a command may also
-    have for reasons of its own.
+    Docker Engines before 23.0, and Podman, report it in the command's own output, with exit code 126 or 127, which a
+    command may also have for reasons of its own.
     """
     if exit_code in {126, 127} and _RUNTIME_REFUSED.match(output):
         kind = failure_kind(None, output.decode("utf-8", "replace"))
@@ -82,7 +92,7 @@ def failed(kind: str, message: str, made: Exchange) -> OperationFailed:
     """Return the failure of an operation whose requests `made` has timed."""
     end_ns = made.end_ns if kind not in {"timeout", "unreachable"} else made.now_ns()
     if kind == "image-missing":
-        message += " (`bench-master build-images` makes Weighbridge's own; any other has to be pulled first)"
+        message += f" ({IMAGE_ADVICE})"
     return OperationFailed(kind, message, start_ns=made.start_ns, end_ns=end_ns)
 
 

@@ -249,10 +249,10 @@ def connect(connections: int, timeout_s: float, address: str | None = None) -> d
     address = address or endpoint()
     if address.startswith(("ssh://", "npipe://")):
         raise EngineUnavailable(
-            f"DOCKER_HOST={address}: through a tunnel its time would be measured too; run bench-worker on that host"
+            f"{address}: through a tunnel its time would be measured too; run bench-worker on that host"
         )
     if not address.startswith(("unix://", "tcp://", "http://", "https://")):
-        raise EngineUnavailable(f"DOCKER_HOST={address}: expected unix:///PATH or tcp://HOST:PORT")
+        raise EngineUnavailable(f"{address}: expected unix:///PATH or tcp://HOST:PORT")
     size = connections + _SPARE_CONNECTIONS
     with exchange(timeout_s):
         # docker-py would ask for the version through its own transport, with no deadline. Any version will do to ask.
@@ -269,7 +269,11 @@ def connect(connections: int, timeout_s: float, address: str | None = None) -> d
 
 
 def _client(address: str, version: str, size: int) -> docker.APIClient:
-    settings: dict[str, Any] = {**kwargs_from_env(), "base_url": address, "version": version}
+    settings: dict[str, Any] = {
+        **(kwargs_from_env() if address == endpoint() else {}),
+        "base_url": address,
+        "version": version,
+    }
     client = docker.APIClient(**settings, max_pool_size=size)
     # Proxies and .netrc are for web sites; looking for them costs each request a scan of the environment.
     client.trust_env = False
