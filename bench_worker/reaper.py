@@ -82,18 +82,22 @@ def usable_engines() -> list[Engine]:
 def leftovers(
     engines: Iterable[Engine], run_id: str | None = None, worker_id: str | None = None
 ) -> tuple[list[Leftover], list[Failure]]:
-    """Return what carries the label, in the order in which it has to go, and the engines that could not say."""
-    found: list[Leftover] = []
+    """Return what carries the label, in the order in which it has to go, and the engines that could not say.
+
+    What two engines list that share a store is returned once, as the first one's.
+    """
+    found: dict[tuple[str, str, str], Leftover] = {}
     failed: list[Failure] = []
     for engine in engines:
         try:
-            found += engine.leftovers(run_id, worker_id)
+            for leftover in engine.leftovers(run_id, worker_id):
+                found.setdefault((engine.store or engine.name, leftover.what, leftover.identity), leftover)
         except WeighbridgeError as error:
             failed.append(Failure(engine.name, None, str(error)))
         except Exception as error:  # as above
             log.exception("engine %s cannot say what is left", engine.name)
             failed.append(Failure(engine.name, None, f"{type(error).__name__}: {error}"))
-    return found, failed
+    return list(found.values()), failed
 
 
 def discard_all(

@@ -170,6 +170,8 @@ class Engine(abc.ABC):
     operations: ClassVar[frozenset[str]]
     settings: ClassVar[frozenset[str]]
     inapplicable: ClassVar[frozenset[str]] = frozenset()
+    store: ClassVar[str] = ""
+    """Whose things it finds (empty: its own). Engines of one store list the same leftovers, which count once."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
@@ -191,6 +193,16 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Disconnect. Containers are not touched."""
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what containers with these settings would lack on this host: an image, a network, a log driver ...
+
+        Asked before a run begins, and never while anything is measured, so an engine may also fetch what another
+        store of this host has. One reason each, with what to do; empty where nothing is known to be missing. Raises
+        `InfrastructureError` when the engine cannot say.
+        """
+        del settings
+        return []
 
     @abc.abstractmethod
     def create(self, container: Container, *, timeout_s: float) -> Done:

@@ -15,7 +15,14 @@ import gevent
 import requests
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_belongings, docker_leftovers, docker_probe, docker_stats, docker_transport
+from bench_worker.engines import (
+    docker_belongings,
+    docker_leftovers,
+    docker_probe,
+    docker_stats,
+    docker_stock,
+    docker_transport,
+)
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
     RUN_LABEL,
@@ -33,11 +40,13 @@ from bench_worker.engines.daemon_sides import docker_side
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
 from bench_worker.engines.docker_settings import MountRefused, archive_of, create_arguments
 from bench_worker.engines.docker_streams import capture
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
+    from bench_common.spec import ContainerSettings
     from bench_worker.engines.docker_transport import Exchange
 
 log = logging.getLogger(__name__)
@@ -75,10 +84,13 @@ class DockerEngine(Engine):
         }
     )
 
+    output_ends_last: ClassVar[bool] = False
+    """Whether the output of an exec ends with its command, even where the command closed it before."""
+
     @classmethod
     def probe(cls) -> EngineStatus:
         """Ask the engine about itself and about the limits that this host can enforce."""
-        return docker_probe.look(cls.operations, cls.settings)
+        return docker_probe.look(cls.name, docker_transport.endpoint(), cls.operations, cls.settings)
 
     @classmethod
     def daemon_side(cls) -> DaemonSide | None:
@@ -88,11 +100,13 @@ class DockerEngine(Engine):
     def open(self) -> None:
         """Connect, with a connection for every slot."""
         try:
-            self._client = docker_transport.connect(self.options.slots, min(10.0, self.options.timeout_s))
+            self._client = docker_transport.connect(
+                self.options.slots, min(10.0, self.options.timeout_s), self._address()
+            )
         except EngineUnavailable:
             raise
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            status = docker_probe.failed_status(error)
+            status = docker_probe.failed_status(self.name, self._address(), error)
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
         self._warned: set[str] = set()
 
@@ -102,15 +116,9 @@ class DockerEngine(Engine):
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the container; what it owns besides, and its files, are not timed. A warning is logged once."""
-        container.labels.update(
-            {
-                RUN_LABEL: self.options.run_id,
-                WORKER_LABEL: self.options.worker_id,
-                TICKET_LABEL: str(container.ticket),
-            }
-        )
+        self._label(container)
         docker_belongings.make(self._client, container, timeout_s=timeout_s)
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             arguments = self._arguments(container, made)
             answer = self._client.create_container(**arguments)
         container.handle = identity = str(answer["Id"])
@@ -124,14 +132,14 @@ class DockerEngine(Engine):
 
     def start(self, container: Container, *, timeout_s: float) -> Done:
         """Start it; Docker answers when its process runs."""
-        with operation(timeout_s) as made:
-            self._client.start(_id(container, made))
+        with self._operation(timeout_s) as made:
+            self._client.start(container_id(container, made))
         return made.done()
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
         """Run a command in it, attached; done when its output has ended."""
-        with operation(timeout_s) as made:
-            execution = self._client.exec_create(_id(container, made), list(argv))["Id"]
+        with self._operation(timeout_s) as made:
+            execution = self._client.exec_create(container_id(container, made), list(argv))["Id"]
             address = docker_transport.url(self._client, "exec", execution, "start")
             # Not asked for an upgrade, as is usual: after one, docker-py loses what came in together with the head.
             with self._client.post(address, json={"Detach": False, "Tty": False}, stream=True) as response:
@@ -140,11 +148,12 @@ class DockerEngine(Engine):
             done = made.done()
             state = self._client.exec_inspect(execution)
             while state["Running"]:
-                # It closed its output before its end, which was after the question that found it running.
                 ran_ns = made.asked_ns
                 gevent.sleep(_POLL_S)
                 state = self._client.exec_inspect(execution)
-                done.end_ns, done.end_bound_ns = made.end_ns, made.end_ns - ran_ns
+                if not self.output_ends_last:
+                    # It closed its output before its end, which was after the question that found it running.
+                    done.end_ns, done.end_bound_ns = made.end_ns, made.end_ns - ran_ns
         done.exit_code = int(state["ExitCode"])
         done.stdout, done.stderr = stdout.data, stderr.data
         done.truncated = stdout.truncated or stderr.truncated
@@ -157,49 +166,44 @@ class DockerEngine(Engine):
 
     def wait(self, container: Container, *, timeout_s: float) -> Done:
         """Wait for its end: Docker answers at once when it is over already, so no exit is missed."""
-        with operation(timeout_s) as made:
-            answer = self._client.wait(_id(container, made))
+        with self._operation(timeout_s) as made:
+            answer = self._client.wait(container_id(container, made))
             done = made.done(exit_code=int(answer["StatusCode"]))
-            state = self._state(container)
+            state = self._last_state(container, done)
             if state["Status"] == "created":
                 raise failed("conflict", f"{container.name} was never started", made)
-            until = time.monotonic() + _OOM_NEWS_S
-            limited = container.settings.memory_bytes is not None
-            while done.exit_code == _KILLED_CODE and limited and not state["OOMKilled"] and time.monotonic() < until:
-                gevent.sleep(_POLL_S)
-                state = self._state(container)
         done.oom_killed = bool(state["OOMKilled"])
         return done
 
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """Freeze its cgroup."""
-        with operation(timeout_s) as made:
-            self._client.pause(_id(container, made))
+        with self._operation(timeout_s) as made:
+            self._client.pause(container_id(container, made))
         return made.done()
 
     def unpause(self, container: Container, *, timeout_s: float) -> Done:
         """Thaw its cgroup."""
-        with operation(timeout_s) as made:
-            self._client.unpause(_id(container, made))
+        with self._operation(timeout_s) as made:
+            self._client.unpause(container_id(container, made))
         return made.done()
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
         """Stop it; Docker answers when it is over. Its API takes whole seconds of grace only."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             if grace_s != int(grace_s):
                 text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
                 raise failed("refused", text, made)
-            self._client.stop(_id(container, made), timeout=int(grace_s))
+            self._client.stop(container_id(container, made), timeout=int(grace_s))
         return made.done()
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
         """Send a signal to its first process; after SIGKILL, done when the container is dead."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             try:
                 number = parse_signal(signal)
             except ValueError as error:
                 raise failed("refused", str(error), made) from error
-            identity = _id(container, made)
+            identity = container_id(container, made)
             self._client.kill(identity, number.name)
             done = made.done()
             if number.name == "SIGKILL" and self._state(container)["Running"]:
@@ -209,18 +213,17 @@ class DockerEngine(Engine):
 
     def commit(self, container: Container, *, timeout_s: float) -> Done:
         """Save it as an image, which has the container's labels."""
-        ordinal = f"-{len(container.images) + 1}" if container.images else ""
-        tag = f"{container.name}{ordinal}"
-        with operation(timeout_s) as made:
-            self._client.commit(_id(container, made), repository=COMMIT_REPOSITORY, tag=tag)
+        tag = self._commit_tag(container)
+        with self._operation(timeout_s) as made:
+            self._client.commit(container_id(container, made), repository=COMMIT_REPOSITORY, tag=tag)
         container.images.append(f"{COMMIT_REPOSITORY}:{tag}")
         return made.done()
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""
-        with operation(timeout_s) as made:
+        with self._operation(timeout_s) as made:
             if container.handle is not None or not container.belongings:
-                self._client.remove_container(_id(container, made), v=True, force=True)
+                self._client.remove_container(container_id(container, made), v=True, force=True)
                 container.handle = None
             while container.images:
                 self._client.remove_image(container.images[-1], force=True)
@@ -230,20 +233,16 @@ class DockerEngine(Engine):
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its log driver kept, one stream after the other so that neither hides the other's beginning."""
-        with operation(timeout_s) as made:
-            address = docker_transport.url(self._client, "containers", _id(container, made), "logs")
-            kept = []
-            for index, stream in enumerate(("stdout", "stderr")):
-                with self._client.get(address, params={stream: "1"}, stream=True) as response:
-                    check(response)
-                    kept.append(capture(response.raw, limit_bytes, drain=False)[index])
-        stdout, stderr = kept
+        with self._operation(timeout_s) as made:
+            identity = container_id(container, made)
+            stdout = self._logs(identity, {"stdout": "1"}, limit_bytes)[0]
+            stderr = self._logs(identity, {"stderr": "1"}, limit_bytes)[1]
         return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
 
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the loopback's under the host's network, else its address in the first network that gives it one."""
-        with operation(timeout_s) as made:
-            seen = self._client.inspect_container(_id(container, made))
+        with self._operation(timeout_s) as made:
+            seen = self._client.inspect_container(container_id(container, made))
         if seen["HostConfig"]["NetworkMode"] == "host":
             return "127.0.0.1"
         networks = seen["NetworkSettings"]["Networks"]
@@ -255,7 +254,7 @@ class DockerEngine(Engine):
 
     def committed_bytes(self, container: Container, *, timeout_s: float) -> int | None:
         """Return the size of the image's last layer, as its history tells it."""
-        with operation(timeout_s):
+        with self._operation(timeout_s):
             history = self._client.history(container.images[-1])  # type: ignore[no-untyped-call]
         return int(history[0]["Size"])
 
@@ -269,12 +268,16 @@ class DockerEngine(Engine):
         return docker_stats.readings(self._client, self._known(container), timeout_s)
 
     def _known(self, container: Container) -> str:
-        with operation(self.options.timeout_s) as made:
-            return _id(container, made)
+        with self._operation(self.options.timeout_s) as made:
+            return container_id(container, made)
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Look for the image, the network, the log driver and the volumes' driver."""
+        return docker_stock.missing(self._client, settings, timeout_s=self.options.timeout_s)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers, images, networks and volumes that carry the label."""
-        return docker_leftovers.find(self._client, run_id, worker_id, timeout_s=self.options.timeout_s)
+        return docker_leftovers.find(self._client, self.name, run_id, worker_id, timeout_s=self.options.timeout_s)
 
     def discard(self, leftover: Leftover) -> None:
         """Remove one of them."""
@@ -288,17 +291,53 @@ class DockerEngine(Engine):
                 self._client,
                 container,
                 allow_host_mounts=self.options.allow_host_mounts,
-                own_socket=docker_transport.socket_path(),
+                own_socket=docker_transport.socket_path(self._address()),
             )
         except MountRefused as error:
             raise failed("refused", str(error), made) from error
+
+    def _logs(self, identity: str, streams: dict[str, str], limit_bytes: int) -> tuple[Capture, Capture]:
+        address = docker_transport.url(self._client, "containers", identity, "logs")
+        with self._client.get(address, params=streams, stream=True) as response:
+            check(response)
+            return capture(response.raw, limit_bytes, drain=False)
+
+    def _address(self) -> str:
+        return docker_transport.endpoint()
+
+    def _operation(self, timeout_s: float) -> AbstractContextManager[Exchange]:
+        return operation(timeout_s, self._address())
+
+    def _label(self, container: Container) -> None:
+        container.labels.update(
+            {
+                RUN_LABEL: self.options.run_id,
+                WORKER_LABEL: self.options.worker_id,
+                TICKET_LABEL: str(container.ticket),
+            }
+        )
+
+    def _commit_tag(self, container: Container) -> str:
+        ordinal = f"-{len(container.images) + 1}" if container.images else ""
+        return f"{container.name}{ordinal}"
 
     def _state(self, container: Container) -> dict[str, Any]:
         state: dict[str, Any] = self._client.inspect_container(str(container.handle))["State"]
         return state
 
+    def _last_state(self, container: Container, done: Done) -> dict[str, Any]:
+        """Return its state after its end, when the news of a kill for want of memory has had the time to come."""
+        state = self._state(container)
+        until = time.monotonic() + _OOM_NEWS_S
+        limited = container.settings.memory_bytes is not None
+        while done.exit_code == _KILLED_CODE and limited and not state["OOMKilled"] and time.monotonic() < until:
+            gevent.sleep(_POLL_S)
+            state = self._state(container)
+        return state
 
-def _id(container: Container, made: Exchange) -> str:
+
+def container_id(container: Container, made: Exchange) -> str:
+    """Return the engine's id of a container; raise the failure ``not-found`` where it was not made."""
     if not isinstance(container.handle, str):
         raise failed("not-found", f"{container.name} does not exist", made)
     return container.handle

@@ -16,19 +16,29 @@ from bench_worker.engines.docker_transport import Exchange, endpoint, exchange
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BY_MESSAGE = (
+BY_MESSAGE = (
     ("disk-full", re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)),
     ("image-missing", re.compile(r"no such image|image .*not found", re.IGNORECASE)),
     ("not-executable", re.compile(r"exec.*(permission denied|exec format error|is a directory)", re.IGNORECASE)),
-    ("command-not-found", re.compile(r"executable file not found|exec.*no such file or directory", re.IGNORECASE)),
-    ("conflict", re.compile(r"is not paused|already paused|is not running|already in (use|progress)", re.IGNORECASE)),
-    ("unsupported", re.compile(r"does not support|not supported|not implemented", re.IGNORECASE)),
+    ("command-not-found", re.compile(r"executable file .*not found|exec.*no such file or directory", re.IGNORECASE)),
+    (
+        "conflict",
+        re.compile(
+            r"is not paused|already paused|is not running|already in (use|progress)|state improper", re.IGNORECASE
+        ),
+    ),
+    ("not-found", re.compile(r"unable to find network", re.IGNORECASE)),
+    ("unsupported", re.compile(r"does not support|not supported|not implemented|not logging output", re.IGNORECASE)),
+    ("refused", re.compile(r"CPUs are not available|no command (specified|or entrypoint)", re.IGNORECASE)),
 )
 """Docker reports what the kernel or the runtime said as text, under whatever status it has; first match wins."""
 
 _BY_STATUS = {400: "refused", 401: "refused", 403: "refused", 404: "not-found", 409: "conflict", 501: "unsupported"}
 
-_RUNTIME_REFUSED = re.compile(rb"\AOCI runtime exec failed: ")
+IMAGE_ADVICE = "`bench-master build-images` makes Weighbridge's own; any other has to be pulled first"
+
+_RUNTIME_REFUSED = re.compile(rb"\A(OCI runtime exec failed: |Error: .*: OCI (permission denied|runtime ))")
+"""How Docker's and Podman's words begin when the runtime failed an `exec`."""
 
 _TIMEOUTS = (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError)
 _TRANSPORT = (requests.RequestException, urllib3.exceptions.HTTPError, DockerException, OSError)
@@ -36,7 +46,7 @@ _TRANSPORT = (requests.RequestException, urllib3.exceptions.HTTPError, DockerExc
 
 def failure_kind(status: int | None, message: str) -> str:
     """Return the kind (see `OperationFailed`) of an answer with this HTTP status and the engine's message."""
-    for kind, pattern in _BY_MESSAGE:
+    for kind, pattern in BY_MESSAGE:
         if pattern.search(message):
             return kind
     return _BY_STATUS.get(status or 0, "engine")
@@ -45,8 +55,8 @@ def failure_kind(status: int | None, message: str) -> str:
 def exec_failure(exit_code: int, output: bytes) -> str | None:
     """Return the kind when it was the runtime that failed an `exec`, not the command; None when the command ran.
 
-    Engines before 23.0 report it in the command's own output, with exit code 126 or 127, which a command may also
-    have for reasons of its own.
+    Docker Engines before 23.0, and Podman, report it in the command's own output, with exit code 126 or 127, which a
+    command may also have for reasons of its own.
     """
     if exit_code in {126, 127} and _RUNTIME_REFUSED.match(output):
         kind = failure_kind(None, output.decode("utf-8", "replace"))
@@ -55,8 +65,11 @@ def exec_failure(exit_code: int, output: bytes) -> str | None:
 
 
 @contextmanager
-def operation(timeout_s: float) -> Iterator[Exchange]:
-    """Stamp and bound the requests inside; raise `OperationFailed`, with the stamps, for whatever goes wrong."""
+def operation(timeout_s: float, address: str | None = None) -> Iterator[Exchange]:
+    """Stamp and bound the requests inside, all to `address` (None: that of the environment).
+
+    Raises `OperationFailed`, with the stamps, for whatever goes wrong.
+    """
     with exchange(timeout_s) as made:
         try:
             yield made
@@ -72,14 +85,14 @@ def operation(timeout_s: float) -> Iterator[Exchange]:
             if made.expired():
                 # Some layers report a read that ran out of time as a broken connection.
                 raise failed("timeout", f"the engine gave no answer in {timeout_s:g} s", made) from error
-            raise failed("unreachable", f"{endpoint()}: {root_cause(error)}", made) from error
+            raise failed("unreachable", f"{address or endpoint()}: {root_cause(error)}", made) from error
 
 
 def failed(kind: str, message: str, made: Exchange) -> OperationFailed:
     """Return the failure of an operation whose requests `made` has timed."""
     end_ns = made.end_ns if kind not in {"timeout", "unreachable"} else made.now_ns()
     if kind == "image-missing":
-        message += " (`bench-master build-images` makes Weighbridge's own; any other has to be pulled first)"
+        message += f" ({IMAGE_ADVICE})"
     return OperationFailed(kind, message, start_ns=made.start_ns, end_ns=end_ns)
 
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from bench_worker.engines.docker_transport import Exchange
 
-ENGINE = "docker"
 
-
-def find(client: docker.APIClient, run_id: str | None, worker_id: str | None, *, timeout_s: float) -> list[Leftover]:
+def find(
+    client: docker.APIClient, engine: str, run_id: str | None, worker_id: str | None, *, timeout_s: float
+) -> list[Leftover]:
     """Return containers, images, networks and volumes that carry the label, in the order in which they have to go.
 
-    Raises `InfrastructureError` when the engine does not tell.
+    `engine` is what lists them. Raises `InfrastructureError` when the engine does not tell.
     """
     labels = [RUN_LABEL if run_id is None else f"{RUN_LABEL}={run_id}"]
     if worker_id is not None:
@@ -35,13 +35,13 @@ def find(client: docker.APIClient, run_id: str | None, worker_id: str | None, *,
     try:
         with exchange(timeout_s):
             found = [
-                *_containers(client.containers(all=True, filters=wanted)),
-                *_images(client.images(filters=wanted)),
-                *_networks(client.networks(filters=wanted)),
-                *_volumes(client.volumes(filters=wanted).get("Volumes") or ()),
+                *_containers(engine, client.containers(all=True, filters=wanted)),
+                *_images(engine, client.images(filters=wanted)),
+                *_networks(engine, client.networks(filters=wanted)),
+                *_volumes(engine, client.volumes(filters=wanted).get("Volumes") or ()),
             ]
     except _ERRORS as error:
-        raise InfrastructureError(f"docker cannot say what was left behind: {_said(error)}") from error
+        raise InfrastructureError(f"{engine} cannot say what was left behind: {_said(error)}") from error
     return found
 
 
@@ -74,7 +74,7 @@ def _remove(client: docker.APIClient, leftover: Leftover) -> None:
     elif leftover.what == "volume":
         client.remove_volume(leftover.identity)
     else:
-        raise InfrastructureError(f"docker knows no {leftover.what!r} to remove")
+        raise InfrastructureError(f"{leftover.engine} knows no {leftover.what!r} to remove")
 
 
 def _is_there(client: docker.APIClient, leftover: Leftover, bounded: AbstractContextManager[Exchange]) -> bool:
@@ -103,26 +103,26 @@ def _await_removal(client: docker.APIClient, identity: str, bounded: AbstractCon
         raise InfrastructureError(f"somebody else began to remove it and did not end: {_said(error)}") from error
 
 
-def _containers(rows: list[dict[str, Any]]) -> Iterator[Leftover]:
+def _containers(engine: str, rows: list[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
         name = (row.get("Names") or [""])[0].lstrip("/")
-        yield Leftover(ENGINE, "container", row["Id"], name, _run_of(row), _age_s(row.get("Created")))
+        yield Leftover(engine, "container", row["Id"], name, _run_of(row), _age_s(row.get("Created")))
 
 
-def _images(rows: list[dict[str, Any]]) -> Iterator[Leftover]:
+def _images(engine: str, rows: list[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
         name = (row.get("RepoTags") or [row["Id"]])[0]
-        yield Leftover(ENGINE, "image", row["Id"], name, _run_of(row), _age_s(row.get("Created")))
+        yield Leftover(engine, "image", row["Id"], name, _run_of(row), _age_s(row.get("Created")))
 
 
-def _networks(rows: list[dict[str, Any]]) -> Iterator[Leftover]:
+def _networks(engine: str, rows: list[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
-        yield Leftover(ENGINE, "network", row["Id"], row["Name"], _run_of(row))
+        yield Leftover(engine, "network", row["Id"], row["Name"], _run_of(row))
 
 
-def _volumes(rows: Iterable[dict[str, Any]]) -> Iterator[Leftover]:
+def _volumes(engine: str, rows: Iterable[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
-        yield Leftover(ENGINE, "volume", row["Name"], row["Name"], _run_of(row))
+        yield Leftover(engine, "volume", row["Name"], row["Name"], _run_of(row))
 
 
 def _run_of(row: Mapping[str, Any]) -> str:

@@ -33,20 +33,24 @@ _NEEDED: Final = {
 """What `docker info` must say for a setting to be more than a wish: Docker itself drops it with a warning only."""
 
 
-def failed_status(error: BaseException) -> EngineStatus:
-    """Return the status of an engine that does not answer: why not, and what to do."""
-    address = docker_transport.endpoint()
+def failed_status(name: str, address: str, error: BaseException) -> EngineStatus:
+    """Return the status of an engine that does not answer at `address`: why not, and what to do."""
     if isinstance(error, EngineUnavailable):
         reason, advice = str(error), "set DOCKER_HOST to a Docker Engine's socket, or unset it for the usual one"
     else:
         cause = root_cause(error)
         reason = f"no Docker Engine answers at {address}: {cause}"
         advice = next((text for sign, text in _ADVICE if sign in cause), _START)
-    return EngineStatus(name="docker", usable=False, endpoint=address, reason=reason, advice=advice)
+    return EngineStatus(name, usable=False, endpoint=address, reason=reason, advice=advice)
 
 
 def status_from(
-    info: Mapping[str, Any], swap_bytes: int, operations: frozenset[str], settings: frozenset[str]
+    name: str,
+    address: str,
+    info: Mapping[str, Any],
+    swap_bytes: int,
+    operations: frozenset[str],
+    settings: frozenset[str],
 ) -> EngineStatus:
     """Return the status that `docker info` gives; `swap_bytes` is the host's swap space, 0 where there is none."""
     unenforced = {
@@ -74,10 +78,10 @@ def status_from(
         details["warnings"] = "; ".join(warnings)
     linux = info.get("OSType", "linux") == "linux"
     return EngineStatus(
-        name="docker",
+        name=name,
         usable=linux,
         version=str(info.get("ServerVersion", "")),
-        endpoint=docker_transport.endpoint(),
+        endpoint=address,
         reason="" if linux else f"it runs {info.get('OSType')} containers",
         advice="" if linux else "point DOCKER_HOST at an engine for Linux containers",
         operations=tuple(sorted(operations)),
@@ -86,18 +90,19 @@ def status_from(
     )
 
 
-def look(operations: frozenset[str], settings: frozenset[str]) -> EngineStatus:
-    """Ask the engine at the present endpoint about itself; never raises, at most two steps of `PROBE_TIMEOUT_S`."""
+def look(name: str, address: str, operations: frozenset[str], settings: frozenset[str]) -> EngineStatus:
+    """Ask the engine at `address` about itself; never raises, at most two steps of `PROBE_TIMEOUT_S`."""
     try:
-        client = docker_transport.connect(1, PROBE_TIMEOUT_S)
+        client = docker_transport.connect(1, PROBE_TIMEOUT_S, address)
         try:
             with docker_transport.exchange(PROBE_TIMEOUT_S):
                 info = client.info()
         finally:
             client.close()
     except (EngineUnavailable, docker.errors.DockerException, requests.RequestException, OSError) as error:
-        return failed_status(error)
-    return status_from(info, _swap_bytes() if docker_transport.socket_path() else 0, operations, settings)
+        return failed_status(name, address, error)
+    swap_bytes = _swap_bytes() if docker_transport.socket_path(address) else 0
+    return status_from(name, address, info, swap_bytes, operations, settings)
 
 
 def _swap_bytes() -> int:

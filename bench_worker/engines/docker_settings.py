@@ -127,13 +127,17 @@ def _mount(mount: Mount, container: Container, *, allow_host_mounts: bool, own_s
         # The worker's own directory, made for this container: nothing of the host is in it.
         own = private_directory(container, mount)
         return DockerMount(mount.target, str(own), type="bind", read_only=mount.read_only)
+    source = allowed_source(mount, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+    return DockerMount(mount.target, source, type="bind", read_only=mount.read_only)
+
+
+def allowed_source(mount: Mount, *, allow_host_mounts: bool, own_socket: str | None) -> str:
+    """Return the host directory of a mount, without symbolic links; raise `MountRefused` where it must not be had."""
     if not allow_host_mounts:
         raise MountRefused(
             f"host directory {mount.source} may not be mounted: this worker does not allow host mounts"
         )
-    sockets = [*KNOWN_SOCKETS, *([own_socket] if own_socket else [])]
-    source = safe_host_directory(mount.source, sockets)
-    return DockerMount(mount.target, source, type="bind", read_only=mount.read_only)
+    return safe_host_directory(mount.source, [*KNOWN_SOCKETS, *([own_socket] if own_socket else [])])
 
 
 def private_directory(container: Container, mount: Mount) -> Path:

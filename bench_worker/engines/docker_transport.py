@@ -235,25 +235,24 @@ def endpoint() -> str:
     return os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT
 
 
-def socket_path() -> str | None:
-    """Return the path of the engine's socket, or None when the engine is reached over TCP."""
-    address = endpoint()
+def socket_path(address: str) -> str | None:
+    """Return the path of the socket at `address`, or None when the engine is reached over TCP."""
     return "/" + address.removeprefix("unix://").lstrip("/") if address.startswith("unix://") else None
 
 
-def connect(connections: int, timeout_s: float) -> docker.APIClient:
-    """Return docker-py's client of the engine at `endpoint`, stamped and bounded, after it has answered once.
+def connect(connections: int, timeout_s: float, address: str | None = None) -> docker.APIClient:
+    """Return docker-py's client of the engine at `address`, stamped and bounded, after it has answered once.
 
-    `connections` is how many requests may be under way. Raises docker-py's and requests' own errors, and
-    `EngineUnavailable` for an address that cannot be timed.
+    None is the address that `endpoint` gives. `connections` is how many requests may be under way. Raises docker-py's
+    and requests' own errors, and `EngineUnavailable` for an address that cannot be timed.
     """
-    address = endpoint()
+    address = address or endpoint()
     if address.startswith(("ssh://", "npipe://")):
         raise EngineUnavailable(
-            f"DOCKER_HOST={address}: through a tunnel its time would be measured too; run bench-worker on that host"
+            f"{address}: through a tunnel its time would be measured too; run bench-worker on that host"
         )
     if not address.startswith(("unix://", "tcp://", "http://", "https://")):
-        raise EngineUnavailable(f"DOCKER_HOST={address}: expected unix:///PATH or tcp://HOST:PORT")
+        raise EngineUnavailable(f"{address}: expected unix:///PATH or tcp://HOST:PORT")
     size = connections + _SPARE_CONNECTIONS
     with exchange(timeout_s):
         # docker-py would ask for the version through its own transport, with no deadline. Any version will do to ask.
@@ -270,11 +269,15 @@ def connect(connections: int, timeout_s: float) -> docker.APIClient:
 
 
 def _client(address: str, version: str, size: int) -> docker.APIClient:
-    settings: dict[str, Any] = {**kwargs_from_env(), "base_url": address, "version": version}
+    settings: dict[str, Any] = {
+        **(kwargs_from_env() if address == endpoint() else {}),
+        "base_url": address,
+        "version": version,
+    }
     client = docker.APIClient(**settings, max_pool_size=size)
     # Proxies and .netrc are for web sites; looking for them costs each request a scan of the environment.
     client.trust_env = False
-    path = socket_path()
+    path = socket_path(address)
     if path is not None:
         client.mount("http+docker://", _UnixAdapter(path, size))
     else:

@@ -36,7 +36,7 @@ class Ours:
     def __init__(self, engine, prefix):
         self._engine = engine
         self._prefix = prefix
-        self.name = engine.name
+        self.name, self.store = engine.name, engine.store
         self.discard = engine.discard
 
     def leftovers(self, run_id=None, worker_id=None):

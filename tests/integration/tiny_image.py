@@ -15,6 +15,7 @@ import pytest
 from bench_common.spec import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions
 from bench_worker.engines.docker import DockerEngine
+from bench_worker.engines.podman import PodmanEngine
 from bench_worker.lease import RunLease
 
 APPLETS = ("cat", "date", "dd", "echo", "env", "id", "kill", "ls", "sh", "sleep", "touch", "true")
@@ -30,6 +31,14 @@ def missing(reason):
 def require_docker():
     """Return the engine's status when one answers."""
     status = DockerEngine.probe()
+    if not status.usable:
+        missing(f"{status.reason}; {status.advice}")
+    return status
+
+
+def require_podman():
+    """Return the engine's status when Podman can be used."""
+    status = PodmanEngine.probe()
     if not status.usable:
         missing(f"{status.reason}; {status.advice}")
     return status
@@ -63,12 +72,13 @@ def layer():
 class DockerBench:
     """An opened engine for one run, its image, and containers that are gone at the end."""
 
-    def __init__(self, image, run_id=None, slots=20, **options):
+    def __init__(self, image, run_id=None, slots=20, kind=DockerEngine, **options):
         self.image = image
         self.run_id = run_id or f"test-{uuid.uuid4().hex[:12]}"
-        self.engine = DockerEngine(EngineOptions(self.run_id, "w1", slots, **options))
+        self.engine = kind(EngineOptions(self.run_id, "w1", slots, **options))
         self.engine.open()
         self.client = self.engine._client
+        assert self.engine.missing(ContainerSettings(image=image)) == []
         # Somebody may clean up this host meanwhile.
         self.lease = RunLease(self.run_id)
         self.lease.acquire()
@@ -91,9 +101,11 @@ class DockerBench:
         return container
 
     def close(self):
-        """Remove what the run made."""
+        """Remove what the run made, and the copy of the image in another store than Docker's."""
         for leftover in self.engine.leftovers(self.run_id):
             self.engine.discard(leftover)
+        if self.engine.name == "podman":
+            self.client.remove_image(self.image, force=True)
         self.engine.close()
         self.lease.release()
 

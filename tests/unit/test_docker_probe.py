@@ -22,7 +22,9 @@ INFO = {
 
 
 def status(swap_bytes=0, **changes):
-    return status_from({**INFO, **changes}, swap_bytes, DockerEngine.operations, DockerEngine.settings)
+    return status_from(
+        "docker", "unix:///s", {**INFO, **changes}, swap_bytes, DockerEngine.operations, DockerEngine.settings
+    )
 
 
 def test_an_engine_with_every_limit_enforces_every_setting():
@@ -75,7 +77,7 @@ def test_an_engine_for_other_systems_is_not_usable():
 )
 def test_a_silent_engine_comes_with_what_to_do(error, advice):
     """Each reason has its own remedy."""
-    got = failed_status(error)
+    got = failed_status("docker", "unix:///s", error)
     assert not got.usable
     assert got.reason
     assert advice in got.advice

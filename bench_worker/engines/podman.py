@@ -1,0 +1,134 @@
+"""Podman through its API, which speaks Docker's: the same verbs, calls and stamps as the engine ``docker``.
+
+There is no daemon to start with: where no service of Podman's API runs, the worker has one of its own for as long as
+the engine is open (see `podman_service`). Images are built into Docker's store; `missing` copies them from there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from docker.types import Ulimit
+
+from bench_common.errors import EngineUnavailable
+from bench_worker.engines import docker_probe, podman_service
+from bench_worker.engines.base import Done, EngineOptions, EngineStatus
+from bench_worker.engines.docker import DockerEngine, container_id
+from bench_worker.engines.podman_images import obtain
+from bench_worker.engines.podman_service import ADVICE, PROGRAM, Limits, PrivateService
+
+if TYPE_CHECKING:
+    from bench_common.spec import ContainerSettings
+    from bench_worker.engines.base import Container
+    from bench_worker.engines.docker_transport import Exchange
+
+_START_S: Final = 10.0
+_PROBE_START_S: Final = 2.5
+_INIT: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
+"""Where Podman looks for the first process that ``init: true`` asks for."""
+
+
+class PodmanEngine(DockerEngine):
+    """Podman, through the socket that runs already or one of its own."""
+
+    name: ClassVar[str] = "podman"
+    output_ends_last: ClassVar[bool] = True
+
+    @classmethod
+    def probe(cls) -> EngineStatus:
+        """Ask the service that runs, or a private one that ends again."""
+        service = PrivateService()
+        try:
+            address = podman_service.running_address() or _start(service, _PROBE_START_S)
+            status = docker_probe.look(cls.name, address, cls.operations, cls.settings)
+        except EngineUnavailable as error:
+            return EngineStatus(cls.name, usable=False, reason=str(error), advice=ADVICE)
+        finally:
+            service.end()
+        return _own(status, private=service.started)
+
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options)
+        self._service = PrivateService()
+        self._at = ""
+        self._limits = Limits({})
+
+    def open(self) -> None:
+        """Connect to the service that runs, or to one that is started now."""
+        try:
+            self._at = podman_service.running_address() or _start(self._service, _START_S)
+            self._limits = podman_service.service_limits(self._at)
+            super().open()
+        except EngineUnavailable as error:
+            self._service.end()
+            raise EngineUnavailable(f"engine 'podman' cannot be used: {error}; {ADVICE}") from error
+
+    def close(self) -> None:
+        """Close the connections, and end a service of our own. Containers go on."""
+        super().close()
+        self._service.end()
+
+    def create(self, container: Container, *, timeout_s: float) -> Done:
+        """Make the container; before that, and not timed, those of its named volumes that are not there yet.
+
+        Podman would make them, too, but without the labels by which they are found again.
+        """
+        self._label(container)
+        named = [mount.source for mount in container.settings.storage if mount.kind == "volume" and mount.source]
+        if named:
+            with self._operation(timeout_s):
+                there = {volume["Name"] for volume in self._client.volumes().get("Volumes") or ()}
+                for name in sorted(set(named) - there):
+                    self._client.create_volume(name, labels=dict(container.labels))
+        return super().create(container, timeout_s=timeout_s)
+
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+        """Return what its log driver kept of both streams, up to where one of them is full.
+
+        Asked for one stream of a container that goes on writing to the other, Podman reads on and never ends.
+        """
+        with self._operation(timeout_s) as made:
+            streams = {"stdout": "1", "stderr": "1"}
+            stdout, stderr = self._logs(container_id(container, made), streams, limit_bytes)
+        return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Copy the image from Docker's store where it is not in Podman's, then say what is lacking."""
+        reason = obtain(self._client, settings.image) if settings.image else ""
+        return [reason] if reason else super().missing(settings)
+
+    def _address(self) -> str:
+        return self._at
+
+    def _arguments(self, container: Container, made: Exchange) -> dict[str, Any]:
+        arguments = super()._arguments(container, made)
+        host = arguments["host_config"]
+        given = {limit["Name"] for limit in host.get("Ulimits") or ()}
+        host["Ulimits"] = [
+            *(host.get("Ulimits") or ()),
+            *(
+                Ulimit(name=name, soft=most, hard=most)
+                for name, most in self._limits.ulimits.items()
+                if name not in given
+            ),
+        ]
+        return arguments
+
+
+def _start(service: PrivateService, timeout_s: float) -> str:
+    if shutil.which(PROGRAM) is None:
+        raise EngineUnavailable(f"there is no program {PROGRAM!r} on PATH")
+    return service.start(timeout_s)
+
+
+def _own(status: EngineStatus, *, private: bool) -> EngineStatus:
+    """Return a status with what is Podman's own in it."""
+    details = {**status.details, "service": "private" if private else "running"}
+    settings = set(status.settings)
+    if private and not any(Path(path).exists() for path in _INIT):
+        settings.discard("init")
+        details["setting.init"] = "Podman's first process, catatonit, is not installed (`apt-get install catatonit`)"
+    return replace(status, settings=tuple(sorted(settings)), details=details)

@@ -1,0 +1,148 @@
+"""What is Podman's own: its private service, and images from Docker's store. Its verbs are in test_engine_docker."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from tiny_image import DockerBench, import_image, remove_image, require_podman
+from weighing import Weighing, until
+
+from bench_common.errors import EngineUnavailable
+from bench_common.spec import ContainerSettings
+from bench_worker.engines.base import EngineOptions
+from bench_worker.engines.podman import PodmanEngine
+from bench_worker.engines.podman_service import PrivateService, answers
+
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("usable")]
+
+HOLD = """
+import sys
+from bench_worker.engines.podman_service import PrivateService
+print(PrivateService().start(20), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def usable():
+    return require_podman()
+
+
+@pytest.fixture(scope="module")
+def image():
+    name = import_image()
+    yield name
+    remove_image(name)
+
+
+@pytest.fixture
+def engine():
+    made = PodmanEngine(EngineOptions(f"test-{uuid.uuid4().hex[:12]}", "w1", 2))
+    made.open()
+    yield made
+    made.close()
+
+
+def test_a_private_service_lives_as_long_as_it_is_needed():
+    """It answers when `start` returns, and nothing of it is left after `end`."""
+    service = PrivateService()
+    address = service.start(20)
+    folder = Path(address.removeprefix("unix://")).parent
+    assert answers(address)
+    service.end()
+    assert not answers(address)
+    assert not folder.exists()
+    service.end()
+
+
+def test_a_private_service_ends_with_whoever_started_it():
+    """Also when that process is killed, and what it leaves in the file system goes with the next start."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        address = holder.stdout.readline().strip()
+        assert answers(address)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(10)
+        until(lambda: not answers(address), 10, "the end of the service")
+    finally:
+        holder.kill()
+        holder.wait(10)
+        holder.stdin.close()
+        holder.stdout.close()
+    service = PrivateService()
+    service.start(20)
+    service.end()
+    assert not Path(address.removeprefix("unix://")).parent.exists()
+
+
+def test_a_service_that_is_named_is_used(monkeypatch, image):
+    """CONTAINER_HOST names one; it goes on when the engine is closed."""
+    service = PrivateService()
+    address = service.start(20)
+    try:
+        monkeypatch.setenv("CONTAINER_HOST", address)
+        assert PodmanEngine.probe().endpoint == address
+        bench = DockerBench(image, kind=PodmanEngine)
+        container = bench.running("sleep", "100")
+        bench.engine.remove(container, timeout_s=20)
+        bench.close()
+        assert answers(address)
+    finally:
+        service.end()
+
+
+def test_a_service_that_cannot_be_reached_is_said(monkeypatch, tmp_path):
+    """With the address, and what to do."""
+    monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/none")
+    status = PodmanEngine.probe()
+    assert not status.usable
+    assert f"{tmp_path}/none" in status.reason
+    with pytest.raises(EngineUnavailable, match="podman"):
+        PodmanEngine(EngineOptions("r", "w1", 1)).open()
+
+
+def test_an_image_comes_from_dockers_store_and_only_once(engine, image):
+    """It keeps its id on the way, and what neither store has is said."""
+    assert engine.missing(ContainerSettings(image=image)) == []
+    first = engine._client.inspect_image(image)["Id"]
+    assert engine.missing(ContainerSettings(image=image)) == []
+    assert engine._client.inspect_image(image)["Id"] == first
+    engine._client.remove_image(image, force=True)
+    (reason,) = engine.missing(ContainerSettings(image="weighbridge-test/nothing:here"))
+    assert "weighbridge-test/nothing:here" in reason
+    assert "nor in Docker's" in reason
+
+
+def test_containers_outlive_the_service_that_made_them(image):
+    """They are Podman's, not the service's: the next engine finds what the last one left."""
+    bench = DockerBench(image, kind=PodmanEngine)
+    try:
+        container = bench.running("sleep", "100")
+        bench.engine.close()
+        bench.engine.open()
+        (left,) = bench.engine.leftovers(bench.run_id)
+        assert (left.what, left.identity) == ("container", container.handle)
+        bench.client = bench.engine._client
+        assert bench.client.inspect_container(left.identity)["State"]["Running"]
+    finally:
+        bench.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="containers of root are looked at")
+def test_a_whole_run(engine, image, tmp_path):
+    """A run under Podman and Docker: all done, nothing left."""
+    assert engine.missing(ContainerSettings(image=image)) == []
+    with Weighing(tmp_path) as weighing:
+        scenario = weighing.scenario(
+            engines=["docker", "podman"],
+            job={"operations": ["run", {"exec": ["true"]}, "remove"]},
+            container={"image": image, "network": "none", "command": ["sleep", "100"]},
+        )
+        run = weighing.run(scenario)
+    assert run.outcomes() == {"done": 2}
+    assert engine.leftovers(run.run_id) == []
+    engine._client.remove_image(image, force=True)
