@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal as signals
 import time
 from contextlib import suppress
-from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar, Final
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
@@ -34,7 +34,7 @@ from bench_worker.engines.native_labels import matches
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail, until_dead, wait_for
 from bench_worker.engines.oci_bundle import Bundle, Bundles
 from bench_worker.engines.oci_images import Images, ImageTrouble
-from bench_worker.engines.oci_runtime import Runtime, complained, kill_noted, logged_bytes
+from bench_worker.engines.oci_runtime import Runtime, RuntimeErrand, kill_noted
 from bench_worker.engines.oci_settings import SettingRefused, check_settings
 from bench_worker.engines.output import read_beginning
 from bench_worker.orphans import adopt, take_in_orphans
@@ -42,7 +42,6 @@ from bench_worker.processes import Process, WaitTimeout
 
 _DISCARD_S: Final = 30.0
 _ENDING_S: Final = 0.2
-_SAID_BYTES: Final = 4096
 
 
 class OciEngine(Engine):
@@ -56,6 +55,7 @@ class OciEngine(Engine):
         {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
     )
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    exec_pid_option: ClassVar[str] = "--pid-file"
     log_option: ClassVar[str] = "{}"
     """How ``--log`` names a file."""
     advice: ClassVar[str]
@@ -102,7 +102,8 @@ class OciEngine(Engine):
         self._images = Images()
 
     def close(self) -> None:
-        """Leave the mount namespace."""
+        """Leave the mount namespace and let go of the images."""
+        self._images.close()
         self._space.close()
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
@@ -120,23 +121,25 @@ class OciEngine(Engine):
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
         """``exec``, attached. At the timeout the command is killed, too."""
-        bundle = self._bundle(container)
         if not argv:
             fail("refused", "there is no command to start", time.monotonic_ns())
         errand = self._errand(container, timeout_s)
-        bundle.execs += 1
-        pid_file = bundle.directory / f"exec-{bundle.execs}.pid"
-        logged = logged_bytes(bundle.log)
+        pid_file = errand.log.with_suffix(".pid")
         try:
-            answer = errand.call("exec", "--pid-file", str(pid_file), container.name, *argv)
+            answer = errand.call("exec", self.exec_pid_option, str(pid_file), container.name, *argv)
         except OperationFailed:
-            kill_noted(pid_file)
+            self.end_exec(container, pid_file)
             raise
-        if answer.exit_code and complained(bundle.log, logged):
+        if answer.exit_code and errand.complaint():
             raise errand.failed(answer)
         return errand.done(
             exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
         )
+
+    def end_exec(self, container: Container, pid_file: Path) -> None:
+        """Kill the command of an `exec` whose runtime was killed; one that is gone is no error."""
+        del container
+        kill_noted(pid_file)
 
     def wait(self, container: Container, *, timeout_s: float) -> Done:
         """Wait for the end of the first process; its stamp is the reaper's. No command of the runtime is run."""
@@ -232,7 +235,7 @@ class OciEngine(Engine):
         for item in oci_homes.labelled(self.name):
             if str(item.path) != leftover.identity or item.labels[RUN_LABEL] != leftover.run_id:
                 continue
-            errand = self._runtime.errand(item.path / "runtime.log", self.options_for(None), _DISCARD_S)
+            errand = self._runtime.errand(item.path / "discard.log", self.options_for(None), _DISCARD_S)
             try:
                 errand.do("delete", "--force", item.path.name)
                 self._bundles.delete(item.path)
@@ -269,8 +272,7 @@ class OciEngine(Engine):
             stderr_path=str(bundle.stderr),
         )
         if answer.exit_code:
-            # The stderr of the command was the container's.
-            raise errand.failed(replace(answer, stderr=read_beginning(bundle.stderr, _SAID_BYTES)[0]))
+            raise errand.failed(answer)
         try:
             bundle.main = adopt(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=errand.start_ns)
         except (OSError, ValueError) as error:
@@ -289,14 +291,14 @@ class OciEngine(Engine):
         return errand.done()
 
     def _signal(self, errand: Errand, container: Container, signal: str, main: Process) -> None:
-        """Send a signal to the first process; one that has just ended is no error."""
+        """Send a signal to the first process; one that has just ended is no error, one that is paused must go on."""
+        self._thaw(errand, container)
         answer = errand.call("kill", container.name, signal.removeprefix("SIG"))
         if answer.exit_code:
             try:
                 main.wait(_ENDING_S)
             except WaitTimeout:
                 raise errand.failed(answer) from None
-        self._thaw(errand, container)
 
     def _thaw(self, errand: Errand, container: Container) -> None:
         """Let a paused container go on, as it has to take its signals."""
@@ -305,5 +307,6 @@ class OciEngine(Engine):
             errand.do("resume", container.name)
             bundle.paused = False
 
-    def _errand(self, container: Container, timeout_s: float) -> Errand:
-        return self._runtime.errand(self._bundle(container).log, self.options_for(container), timeout_s)
+    def _errand(self, container: Container, timeout_s: float) -> RuntimeErrand:
+        log = self._bundle(container).next_log()
+        return self._runtime.errand(log, self.options_for(container), timeout_s)

@@ -40,7 +40,7 @@ class Bundle:
     stop_signal: str = "SIGTERM"
     main: Process | None = None
     paused: bool = False
-    execs: int = 0
+    errands: int = 0
 
     @property
     def config(self) -> Path:
@@ -52,10 +52,10 @@ class Bundle:
         """Where the runtime writes the number of the first process."""
         return self.directory / "pid"
 
-    @property
-    def log(self) -> Path:
-        """Where the runtime writes its own errors."""
-        return self.directory / "runtime.log"
+    def next_log(self) -> Path:
+        """Return where the runtime writes its own errors of the next operation."""
+        self.errands += 1
+        return self.directory / f"runtime-{self.errands}.log"
 
     @property
     def stdout(self) -> Path:

@@ -7,9 +7,12 @@ whole, so that several workers may want the same one at once.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import secrets
 import shutil
+import time
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +29,7 @@ from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.oci_spec import ImageConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _CONFIG: Final = "image.json"
 _CHUNK_BYTES: Final = 1 << 20
@@ -52,50 +55,89 @@ class Unpacked:
 
 
 class Images:
-    """The images that one engine has used: each unpacked by the first that wants it, while the others wait."""
+    """The images that one engine has used: each unpacked by the first that wants it, while the others wait.
+
+    What it has handed out is locked until `close`, so that nobody takes it away.
+    """
 
     def __init__(self) -> None:
         self._unpacked: dict[str, Unpacked] = {}
         self._lock = RLock()
+        self._held = ExitStack()
 
     def get(self, image: str | None, labels: Mapping[str, str]) -> Unpacked:
-        """Return `image` unpacked, as it was when it was first wanted; raise `ImageTrouble`."""
+        """Return `image` unpacked, as it was when it was first wanted; raise `ImageTrouble`.
+
+        The container that is made for the export carries `labels`.
+        """
         if image is None:
             raise ImageTrouble("refused", "an `image` is needed to make a container from")
         with self._lock:
             if image not in self._unpacked:
-                self._unpacked[image] = unpack(image, labels)
+                with _client(f"image {image}") as client:
+                    self._unpacked[image] = self._unpack(client, image, labels)
             return self._unpacked[image]
 
+    def close(self) -> None:
+        """Let go of all images."""
+        self._held.close()
 
-def unpack(image: str, labels: Mapping[str, str]) -> Unpacked:
-    """Return `image` unpacked, from the store or from the Docker Engine; raise `ImageTrouble`.
+    def _unpack(self, client: docker.APIClient, image: str, labels: Mapping[str, str]) -> Unpacked:
+        facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+        directory = oci_homes.images() / str(facts["Id"]).rpartition(":")[2]
+        while True:
+            if not (directory / _CONFIG).exists():
+                _fetch(client, facts, directory, labels)
+                _prune(client)
+            try:
+                file = (directory / _CONFIG).open("rb")
+            except FileNotFoundError:
+                continue
+            fcntl.flock(file, fcntl.LOCK_SH)
+            if (directory / _CONFIG).exists():
+                self._held.callback(file.close)
+                return Unpacked(directory / "rootfs", ImageConfig.read(json.load(file)), {})
+            file.close()
 
-    The engine is asked what the name means now. The container that is made for the export carries `labels`.
-    """
+
+def prune() -> None:
+    """Delete the unpacked images that the Docker Engine no longer has and nobody uses; raise `ImageTrouble`."""
+    with _client("what is no longer used") as client:
+        _prune(client)
+
+
+@contextmanager
+def _client(what: str) -> Iterator[docker.APIClient]:
+    """Lend a client of the Docker Engine; what goes wrong with `what` becomes an `ImageTrouble`."""
     try:
         client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=_ANSWER_S)
         try:
-            facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
-            directory = oci_homes.images() / str(facts["Id"]).rpartition(":")[2]
-            if not (directory / _CONFIG).exists():
-                _fetch(client, facts, directory, labels)
+            yield client
         finally:
             client.close()
     except docker.errors.ImageNotFound as error:
-        text = f"image {image} is not in the Docker Engine that images are taken from; pull or build it there"
+        text = f"{what} is not in the Docker Engine that images are taken from; pull or build it there"
         raise ImageTrouble("image-missing", text) from error
     except (docker.errors.DockerException, requests.RequestException) as error:
-        text = f"image {image} cannot be taken from the Docker Engine: {error}; start it, or give `rootfs` instead"
+        text = f"{what} cannot be taken from the Docker Engine: {error}; start it, or give `rootfs` instead"
         raise ImageTrouble("unreachable", text) from error
     except (OSError, OperationFailed) as error:
-        raise ImageTrouble("engine", f"image {image} cannot be unpacked below {oci_homes.STORE}: {error}") from error
-    return _known(directory)
+        raise ImageTrouble("engine", f"{what} cannot be unpacked below {oci_homes.STORE}: {error}") from error
 
 
-def _known(directory: Path) -> Unpacked:
-    config: dict[str, Any] = json.loads((directory / _CONFIG).read_text(encoding="utf-8"))
-    return Unpacked(directory / "rootfs", ImageConfig.read(config), {})
+def _prune(client: docker.APIClient) -> None:
+    for unfinished in (*oci_homes.images().glob(".*.new"), *oci_homes.images().glob(".*.old")):
+        with suppress(FileNotFoundError):
+            if time.time() - unfinished.stat().st_mtime > _UNPACK_S:
+                oci_homes.delete(unfinished)
+    for config in oci_homes.images().glob(f"*/{_CONFIG}"):
+        with suppress(FileNotFoundError, BlockingIOError), config.open("rb") as file:
+            try:
+                client.inspect_image(config.parent.name)  # type: ignore[no-untyped-call]
+            except docker.errors.ImageNotFound:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                doomed = config.parent.rename(config.parent.with_name(f".{config.parent.name}.old"))
+                oci_homes.delete(doomed)
 
 
 def _fetch(client: docker.APIClient, facts: Mapping[str, Any], directory: Path, labels: Mapping[str, str]) -> None:

@@ -6,18 +6,21 @@ writes to its log, so that is where to look.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from bench_worker.engines.command_line import CommandLine, Errand
+from bench_worker.engines.command_line import Answer, CommandLine, Errand
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
+    from bench_worker.engines.base import OperationFailed
     from bench_worker.engines.mount_space import MountSpace
 
 KINDS: Final = tuple(
@@ -26,14 +29,37 @@ KINDS: Final = tuple(
         ("disk-full", r"no space left on device|disk quota exceeded"),
         ("not-found", r"container .*does not exist|loading (container|sandbox): file does not exist"),
         ("conflict", r"already exists|id already in use|not running|is paused|not paused|in `created` or `stopped`"),
-        ("conflict", r"incompatible container status|cannot (pause|resume|exec|start)|not .?stopped"),
-        ("not-executable", r"(exec|load|executable).*(permission denied|exec format error|is a directory)"),
+        ("conflict", r"incompatible container status|invalid container state"),
+        ("conflict", r"cannot (pause|resume|exec|start)|not .?stopped"),
+        ("not-executable", r"(exec|load).*(permission denied|exec format error|is a directory|correct permission)"),
         ("command-not-found", r"not found in|executable .*not found|(exec|load).*no such file or directory"),
     )
 )
 """What a runtime's words mean; the first match wins."""
 
-_ERROR_LOGGED: Final = re.compile(rb'"level":\s*"(error|fatal|panic)"', re.IGNORECASE)
+_ERROR_LEVELS: Final = frozenset({"error", "fatal", "panic"})
+_BACKTRACE: Final = "\n\nStack backtrace:"
+
+
+@dataclass
+class RuntimeErrand(Errand):
+    """An operation whose runtime writes its own errors to `log`, a file that is not there yet."""
+
+    log: Path = Path(os.devnull)
+
+    def failed(self, answer: Answer) -> OperationFailed:
+        """Return the failure that the runtime's log tells of, or else the words on its stderr."""
+        said = self.complaint()
+        return super().failed(replace(answer, stderr=said.encode()) if said else answer)
+
+    def complaint(self) -> str:
+        """Return the last error that the runtime itself has reported; nothing where there is none."""
+        try:
+            text = self.log.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        said = [entry.get("msg") or entry.get("message") for entry in _entries(text) if _is_error(entry)]
+        return str(said[-1]).partition(_BACKTRACE)[0] if said else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +71,26 @@ class Runtime:
     space: MountSpace
     log_option: str = "{}"
 
-    def errand(self, log: Path, options: tuple[str, ...], timeout_s: float) -> Errand:
-        """Return an operation whose complaints go to `log` as well; `options` come before each command."""
+    def errand(self, log: Path, options: tuple[str, ...], timeout_s: float) -> RuntimeErrand:
+        """Return an operation whose runtime reports its errors to `log`; `options` come before each command."""
         general = ("--root", str(self.root), "--log", self.log_option.format(log), "--log-format", "json")
         line = CommandLine(self.program, (*general, *options), kinds=KINDS, spawner=self.space.spawn)
-        return line.errand(timeout_s)
+        return RuntimeErrand(line, timeout_s, log=log)
 
 
-def logged_bytes(log: Path) -> int:
-    """Return how much the runtime has complained so far, in bytes."""
-    try:
-        return log.stat().st_size
-    except FileNotFoundError:
-        return 0
+def _entries(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a log of JSON objects, which not every runtime puts on lines of their own."""
+    decoder, position = json.JSONDecoder(), 0
+    while (position := text.find("{", position)) >= 0:
+        try:
+            entry, position = decoder.raw_decode(text, position)
+        except ValueError:
+            return
+        yield entry
 
 
-def complained(log: Path, since: int) -> bool:
-    """Say whether the runtime itself, not a command that it ran, reported an error after so many bytes of its log."""
-    try:
-        return _ERROR_LOGGED.search(log.read_bytes()[since:]) is not None
-    except FileNotFoundError:
-        return False
+def _is_error(entry: dict[str, Any]) -> bool:
+    return str(entry.get("level")).lower() in _ERROR_LEVELS
 
 
 def kill_noted(pid_file: Path) -> None:
