@@ -49,7 +49,7 @@ class OciEngine(Engine):
 
     name: ClassVar[str]
     operations: ClassVar[frozenset[str]] = frozenset(
-        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "remove"}
+        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "stats", "logs", "remove"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
         {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
@@ -221,6 +221,12 @@ class OciEngine(Engine):
         stdout, cut_out = read_beginning(bundle.stdout, limit_bytes)
         stderr, cut_err = read_beginning(bundle.stderr, limit_bytes)
         return Done(start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err)
+
+    def stats(self, container: Container, *, timeout_s: float) -> Done:
+        """``events --stats``: one reading, as JSON in `stdout`."""
+        errand = self._errand(container, timeout_s)
+        answer = errand.do("events", "--stats", container.name)
+        return errand.done(stdout=answer.stdout)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers whose config.json carries our labels."""

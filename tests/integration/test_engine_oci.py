@@ -100,7 +100,11 @@ def test_a_whole_life(bench):
     done.append(engine.start(life, timeout_s=10))
     executed = engine.exec(life, ("sh", "-c", "echo $MINE; echo oops >&2; exit 5"), timeout_s=10)
     assert (executed.exit_code, executed.stderr) == (5, b"oops\n")
-    done += [executed, engine.pause(life, timeout_s=10)]
+    done.append(executed)
+    if "stats" in engine.operations:
+        done.append(engine.stats(life, timeout_s=10))
+        assert json.loads(done[-1].stdout)
+    done.append(engine.pause(life, timeout_s=10))
     assert kind_of(engine.exec, life, ("true",)) == "conflict"
     done.append(engine.unpause(life, timeout_s=10))
     until(lambda: engine.logs(life, limit_bytes=9, timeout_s=5).stderr)
