@@ -153,6 +153,10 @@ class Process:
             for watcher in self._watchers:
                 watcher.send()
 
+    def ended(self, exit_: Exit) -> None:
+        """Note that it was reaped already, before anybody could wait for it. For `bench_worker.orphans`."""
+        self._exit = exit_
+
 
 STATUS_LOST = -(signal.NSIG + 1)
 """An `Exit.code` that no process can have: something else in this program took the exit status.
@@ -166,13 +170,19 @@ class _Reaper:
 
     def __init__(self) -> None:
         self._processes: dict[int, Process] = {}
+        self._by_pid: dict[int, Process] = {}
         self._epoll = _native_epoll()
         self._lock = _native_lock()
         self._running = False
 
+    def watches(self, pid: int) -> bool:
+        """Say whether the child with this number is reaped here."""
+        return pid in self._by_pid
+
     def watch(self, process: Process) -> None:
         """Have `process` stamped and reaped at its end."""
         pidfd = os.pidfd_open(process.pid)
+        self._by_pid[process.pid] = process
         with self._lock:
             if not self._running:
                 self._running = True
@@ -197,9 +207,29 @@ class _Reaper:
                 self._epoll.unregister(pidfd)
                 os.close(pidfd)
                 process.reap(end_ns, earliest_ns)
+                if self._by_pid.get(process.pid) is process:
+                    del self._by_pid[process.pid]
 
 
 _reaper = _Reaper()
+
+starting = _native_lock()
+"""Held while a child is made and not watched yet; whoever holds it sees no child of ours that is not watched."""
+
+
+def is_watched(pid: int) -> bool:
+    """Say whether the child with this number is one that `spawn` started or `watch_child` was told of."""
+    return _reaper.watches(pid)
+
+
+def watch_child(pid: int, *, start_ns: int) -> Process:
+    """Have a child that somebody else made stamped and reaped at its end; it was made after `start_ns` (monotonic).
+
+    Hold `starting` meanwhile. Raises `ProcessLookupError` when there is no such process.
+    """
+    process = Process(pid, start_ns=start_ns, running_ns=time.monotonic_ns())
+    _reaper.watch(process)
+    return process
 
 
 def spawn(
@@ -225,8 +255,11 @@ def spawn(
             # A child inherits the affinity of the thread that makes it, and no other thread sees this one's.
             os.sched_setaffinity(0, wanted)
         try:
-            pid = posix_spawn.spawn(path, argv, env=env, cwd=cwd, stdout=stdout_path, stderr=stderr_path)
-            running_ns = time.monotonic_ns()
+            with starting:
+                start_ns = time.monotonic_ns()
+                pid = posix_spawn.spawn(path, argv, env=env, cwd=cwd, stdout=stdout_path, stderr=stderr_path)
+                process = Process(pid, start_ns=start_ns, running_ns=time.monotonic_ns())
+                _reaper.watch(process)
         finally:
             if wanted:
                 os.sched_setaffinity(0, allowed)
@@ -234,8 +267,6 @@ def spawn(
         end_ns = time.monotonic_ns()
         kind, message = _explain(error, argv[0], cwd)
         raise kind(message, start_ns=start_ns, end_ns=end_ns) from error
-    process = Process(pid, start_ns=start_ns, running_ns=running_ns)
-    _reaper.watch(process)
     return process
 
 

@@ -90,7 +90,7 @@ class CommandLine:
 
     `kinds` says what a complaint means: pairs of a kind (see `OperationFailed`) and what is looked for in the text;
     the first match wins, and ``engine`` is what is left. `env` is the program's whole environment (None: that of this
-    process as it is at each call).
+    process as it is at each call). `spawner` starts it, in another namespace say, as `processes.spawn` would.
     """
 
     program: str
@@ -98,6 +98,7 @@ class CommandLine:
     kinds: Sequence[tuple[str, re.Pattern[str]]] = ()
     env: Mapping[str, str] | None = None
     cwd: str = "/"
+    spawner: Callable[..., Process] = spawn
 
     def errand(self, timeout_s: float) -> Errand:
         """Return an operation that has to be over in `timeout_s`."""
@@ -222,7 +223,7 @@ def run(
             if path is None:
                 taps.append(_Tap(limit_bytes, full))
             paths.append(path or taps[-1].path)
-        process = spawn((*opening, *words), env=env, cwd=cli.cwd, stdout_path=paths[0], stderr_path=paths[1])
+        process = cli.spawner((*opening, *words), env=env, cwd=cli.cwd, stdout_path=paths[0], stderr_path=paths[1])
         for tap in taps:
             tap.open()
         exit_ = process.wait(timeout_s)

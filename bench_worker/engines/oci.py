@@ -1,0 +1,318 @@
+"""Drives an OCI runtime by its command line: what runc, crun, youki and runsc have in common, which is nearly all.
+
+The runtime is called once for each verb, and what it takes is what is measured. The bundle is made before and taken
+away after. A container's first process is left to us when the runtime has detached from it, so its end and exit code
+come from the reaper's thread (see `bench_worker.orphans`), not from asking the runtime again and again.
+"""
+
+from __future__ import annotations
+
+import signal as signals
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, Final
+
+from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_worker.engines import oci_cgroups, oci_homes, oci_probe
+from bench_worker.engines.arguments import parse_signal
+from bench_worker.engines.base import (
+    RUN_LABEL,
+    TICKET_LABEL,
+    WORKER_LABEL,
+    Container,
+    Done,
+    Engine,
+    EngineStatus,
+    Leftover,
+    OperationFailed,
+)
+from bench_worker.engines.command_line import Errand
+from bench_worker.engines.docker_settings import MountRefused
+from bench_worker.engines.mount_space import MountSpace
+from bench_worker.engines.native_labels import matches
+from bench_worker.engines.native_stock import disk_errors, ended_at, fail, until_dead, wait_for
+from bench_worker.engines.oci_bundle import Bundle, Bundles
+from bench_worker.engines.oci_images import Images, ImageTrouble
+from bench_worker.engines.oci_runtime import Runtime, RuntimeErrand, kill_noted
+from bench_worker.engines.oci_settings import SettingRefused, check_settings
+from bench_worker.engines.output import read_beginning
+from bench_worker.orphans import adopt, take_in_orphans
+from bench_worker.processes import Process, WaitTimeout
+
+_DISCARD_S: Final = 30.0
+_ENDING_S: Final = 0.2
+
+
+class OciEngine(Engine):
+    """One OCI runtime. A subclass gives its name, its options and what it cannot do."""
+
+    name: ClassVar[str]
+    operations: ClassVar[frozenset[str]] = frozenset(
+        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "stats", "logs", "remove"}
+    )
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
+    )
+    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    exec_pid_option: ClassVar[str] = "--pid-file"
+    log_option: ClassVar[str] = "{}"
+    """How ``--log`` names a file."""
+    advice: ClassVar[str]
+    reasons: ClassVar[dict[str, str]] = {
+        "init": "a runtime brings no init of its own; use a command that reaps its children"
+    }
+
+    @classmethod
+    def options_for(cls, container: Container | None) -> tuple[str, ...]:
+        """Return the options of the runtime that come before each command for this container."""
+        del container
+        return ()
+
+    @classmethod
+    def probe(cls) -> EngineStatus:
+        """Say whether the runtime is there and may do its work."""
+        return oci_probe.look(
+            cls.name,
+            advice=cls.advice,
+            operations=cls.operations,
+            settings=cls.settings,
+            inapplicable=cls.inapplicable,
+            reasons=cls.reasons,
+        )
+
+    def open(self) -> None:
+        """Make the store, the mount namespace and the heirship of orphans."""
+        status = self.probe()
+        if not status.usable:
+            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {status.reason} ({status.advice})")
+        self._space = MountSpace()
+        root = oci_homes.make_private(oci_homes.STATE_ROOT / self.name)
+        self._runtime = Runtime(status.endpoint, root, self._space, self.log_option)
+        self._cgroups = oci_cgroups.Cgroups.look()
+        try:
+            self._space.enter()
+            take_in_orphans()
+        except OSError as error:
+            text = f"engine {self.name!r} cannot be used: {error.filename or ''}: {error.strerror}; run as root"
+            raise EngineUnavailable(text) from error
+        self._bundles = Bundles(
+            self.name, self._space, self._cgroups, allow_host_mounts=self.options.allow_host_mounts
+        )
+        self._images = Images()
+
+    def close(self) -> None:
+        """Leave the mount namespace and let go of the images."""
+        self._images.close()
+        self._space.close()
+
+    def create(self, container: Container, *, timeout_s: float) -> Done:
+        """Make the bundle (not timed), then ``create``: the container is there, its command does not run yet."""
+        return self._make(container, timeout_s, "create")
+
+    def start(self, container: Container, *, timeout_s: float) -> Done:
+        """``start``: the command takes the place of what waited in the container."""
+        self._bundle(container)
+        return self._simply(container, "start", timeout_s)
+
+    def run(self, container: Container, *, timeout_s: float) -> Done:
+        """Make the bundle (not timed), then ``run --detach``."""
+        return self._make(container, timeout_s, "run", "--detach")
+
+    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
+        """``exec``, attached. At the timeout the command is killed, too."""
+        if not argv:
+            fail("refused", "there is no command to start", time.monotonic_ns())
+        errand = self._errand(container, timeout_s)
+        pid_file = errand.log.with_suffix(".pid")
+        try:
+            answer = errand.call("exec", self.exec_pid_option, str(pid_file), container.name, *argv)
+        except OperationFailed:
+            self.end_exec(container, pid_file)
+            raise
+        if answer.exit_code and errand.complaint():
+            raise errand.failed(answer)
+        return errand.done(
+            exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
+        )
+
+    def end_exec(self, container: Container, pid_file: Path) -> None:
+        """Kill the command of an `exec` whose runtime was killed; one that is gone is no error."""
+        del container
+        kill_noted(pid_file)
+
+    def wait(self, container: Container, *, timeout_s: float) -> Done:
+        """Wait for the end of the first process; its stamp is the reaper's. No command of the runtime is run."""
+        start_ns = time.monotonic_ns()
+        bundle = self._bundle(container)
+        if bundle.main is None:
+            fail("conflict", f"{container.name} was never started", start_ns)
+        done = wait_for(bundle.main, start_ns, time.monotonic() + timeout_s)
+        if done.exit_code and container.settings.memory_bytes is not None:
+            directory = self._cgroups.memory_directory(bundle.cgroups_path)
+            done.oom_killed = oci_cgroups.oom_kills(directory) > 0
+        return done
+
+    def pause(self, container: Container, *, timeout_s: float) -> Done:
+        """``pause``."""
+        done = self._simply(container, "pause", timeout_s)
+        self._bundle(container).paused = True
+        return done
+
+    def unpause(self, container: Container, *, timeout_s: float) -> Done:
+        """``resume``."""
+        done = self._simply(container, "resume", timeout_s)
+        self._bundle(container).paused = False
+        return done
+
+    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
+        """``kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when the process is dead."""
+        bundle = self._bundle(container)
+        errand = self._errand(container, timeout_s)
+        deadline = time.monotonic() + timeout_s
+        main = bundle.main
+        if main is None or main.exit is not None:
+            return errand.done()
+        self._signal(errand, container, bundle.stop_signal, main)
+        if grace_s < timeout_s:
+            with suppress(WaitTimeout):
+                return ended_at(errand.start_ns, main.wait(grace_s))
+            self._signal(errand, container, "SIGKILL", main)
+        return ended_at(errand.start_ns, until_dead(main, errand.start_ns, deadline))
+
+    def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
+        """``kill``. After SIGKILL, done when the first process is dead; the runtime itself does not wait for that."""
+        bundle = self._bundle(container)
+        deadline = time.monotonic() + timeout_s
+        try:
+            number = parse_signal(signal)
+        except ValueError as error:
+            fail("refused", str(error), time.monotonic_ns())
+        errand = self._errand(container, timeout_s)
+        if bundle.main is None or bundle.main.exit is not None:
+            raise errand.failure("conflict", f"{container.name} is not running")
+        self._signal(errand, container, number.name, bundle.main)
+        if number is not signals.SIGKILL:
+            return errand.done()
+        return ended_at(errand.start_ns, until_dead(bundle.main, errand.start_ns, deadline))
+
+    def commit(self, container: Container, *, timeout_s: float) -> Done:
+        """Not among `operations`: a runtime has no images."""
+        del timeout_s
+        fail("unsupported", f"{self.name} cannot commit {container.name}: it has no images", time.monotonic_ns())
+
+    def remove(self, container: Container, *, timeout_s: float) -> Done:
+        """``delete --force``, then the bundle (not timed)."""
+        bundle = self._bundle(container)
+        errand = self._errand(container, timeout_s)
+        self._thaw(errand, container)
+        errand.do("delete", "--force", container.name)
+        done = errand.done()
+        with disk_errors(done.start_ns):
+            self._bundles.delete(bundle.directory)
+        container.handle = None
+        return done
+
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+        """Return what the first process wrote to its two files."""
+        del timeout_s
+        start_ns = time.monotonic_ns()
+        bundle = self._bundle(container)
+        stdout, cut_out = read_beginning(bundle.stdout, limit_bytes)
+        stderr, cut_err = read_beginning(bundle.stderr, limit_bytes)
+        return Done(start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err)
+
+    def stats(self, container: Container, *, timeout_s: float) -> Done:
+        """``events --stats``: one reading, as JSON in `stdout`."""
+        errand = self._errand(container, timeout_s)
+        answer = errand.do("events", "--stats", container.name)
+        return errand.done(stdout=answer.stdout)
+
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return the containers whose config.json carries our labels."""
+        return [
+            Leftover(self.name, "container", str(item.path), item.path.name, item.labels[RUN_LABEL], item.age_s)
+            for item in oci_homes.labelled(self.name)
+            if matches(item.labels, run_id, worker_id)
+        ]
+
+    def discard(self, leftover: Leftover) -> None:
+        """Delete the container and its directory, if it still carries the label of that run."""
+        for item in oci_homes.labelled(self.name):
+            if str(item.path) != leftover.identity or item.labels[RUN_LABEL] != leftover.run_id:
+                continue
+            errand = self._runtime.errand(item.path / "discard.log", self.options_for(None), _DISCARD_S)
+            try:
+                errand.do("delete", "--force", item.path.name)
+                self._bundles.delete(item.path)
+            except (OSError, OperationFailed) as error:
+                raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
+
+    def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
+        begun_ns = time.monotonic_ns()
+        container.labels.update(
+            {
+                RUN_LABEL: self.options.run_id,
+                WORKER_LABEL: self.options.worker_id,
+                TICKET_LABEL: str(container.ticket),
+            }
+        )
+        try:
+            check_settings(type(self), container.settings, self._cgroups)
+            image = self._images.get(container.settings.image, container.labels)
+            with disk_errors(begun_ns):
+                bundle = self._bundles.make(container, image)
+        except ImageTrouble as error:
+            fail(error.kind, str(error), begun_ns)
+        except (SettingRefused, MountRefused) as error:
+            fail("refused", str(error), begun_ns)
+        errand = self._errand(container, timeout_s)
+        answer = errand.call(
+            *words,
+            "--bundle",
+            str(bundle.directory),
+            "--pid-file",
+            str(bundle.pid_file),
+            container.name,
+            stdout_path=str(bundle.stdout),
+            stderr_path=str(bundle.stderr),
+        )
+        if answer.exit_code:
+            raise errand.failed(answer)
+        try:
+            bundle.main = adopt(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=errand.start_ns)
+        except (OSError, ValueError) as error:
+            raise errand.failure("engine", f"{self.name} left no process behind: {error}") from error
+        return errand.done()
+
+    def _bundle(self, container: Container) -> Bundle:
+        if not isinstance(container.handle, Bundle):
+            fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
+        return container.handle
+
+    def _simply(self, container: Container, verb: str, timeout_s: float) -> Done:
+        self._bundle(container)
+        errand = self._errand(container, timeout_s)
+        errand.do(verb, container.name)
+        return errand.done()
+
+    def _signal(self, errand: Errand, container: Container, signal: str, main: Process) -> None:
+        """Send a signal to the first process; one that has just ended is no error, one that is paused must go on."""
+        self._thaw(errand, container)
+        answer = errand.call("kill", container.name, signal.removeprefix("SIG"))
+        if answer.exit_code:
+            try:
+                main.wait(_ENDING_S)
+            except WaitTimeout:
+                raise errand.failed(answer) from None
+
+    def _thaw(self, errand: Errand, container: Container) -> None:
+        """Let a paused container go on, as it has to take its signals."""
+        bundle = self._bundle(container)
+        if bundle.paused:
+            errand.do("resume", container.name)
+            bundle.paused = False
+
+    def _errand(self, container: Container, timeout_s: float) -> RuntimeErrand:
+        log = self._bundle(container).next_log()
+        return self._runtime.errand(log, self.options_for(container), timeout_s)

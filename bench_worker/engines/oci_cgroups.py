@@ -1,0 +1,76 @@
+"""Finds out which limits this host's cgroups can enforce, and whether a container met its memory limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench_worker.host_files import LiveFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_worker.host_files import HostFiles
+
+ROOT: Final = "/sys/fs/cgroup"
+PARENT: Final = "weighbridge"
+"""The cgroup below which those of all our containers are."""
+
+_NEEDED: Final = {
+    "memory_bytes": (("memory", "memory.limit_in_bytes"), "memory", "cannot limit memory"),
+    "cpus": (("cpu", "cpu.cfs_quota_us"), "cpu", "cannot limit CPU time (CFS quota)"),
+    "cpuset": (("cpuset", "cpuset.cpus"), "cpuset", "cannot pin a container to CPUs"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """What this host's cgroups are: version 1 or 2, whether swap can be limited, and what cannot be, with reasons."""
+
+    version: int
+    swap_limit: bool
+    unenforced: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def look(cls, files: HostFiles | None = None) -> Cgroups:
+        """Look at the host (or at a recorded one)."""
+        host = files or LiveFiles()
+        controllers = host.text(f"{ROOT}/cgroup.controllers")
+        if controllers is None:
+            found = {
+                setting: not host.exists(f"{ROOT}/{'/'.join(needed)}") for setting, (needed, _, _) in _NEEDED.items()
+            }
+            swap_limit = host.exists(f"{ROOT}/memory/memory.memsw.limit_in_bytes")
+        else:
+            found = {setting: name not in controllers.split() for setting, (_, name, _) in _NEEDED.items()}
+            swap_limit = True
+        missing = {setting: f"this host's kernel {_NEEDED[setting][2]}" for setting, lacks in found.items() if lacks}
+        if "memory_bytes" not in missing and not swap_limit and _swap_bytes(host):
+            missing["memory_bytes"] = (
+                "this host has swap and its kernel cannot limit it: a container would go on in swap, not at its "
+                "limit (`swapoff -a`, or boot with swapaccount=1)"
+            )
+        return cls(1 if controllers is None else 2, swap_limit, missing)
+
+    def memory_directory(self, path: str) -> Path:
+        """Return the directory that has the memory files of the cgroup `path`, which begins at the root."""
+        return Path(ROOT, "memory" if self.version == 1 else "", path.lstrip("/"))
+
+
+def oom_kills(directory: Path) -> int:
+    """Return how many processes the memory limit killed in a cgroup (its directory); 0 where nobody counts."""
+    for name in ("memory.events", "memory.oom_control"):
+        try:
+            lines = (directory / name).read_text(encoding="ascii").splitlines()
+        except OSError:
+            continue
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    return 0
+
+
+def _swap_bytes(files: HostFiles) -> int:
+    for line in (files.text("/proc/meminfo") or "").splitlines():
+        if line.startswith("SwapTotal:"):
+            return int(line.split()[1]) * 1024
+    return 0

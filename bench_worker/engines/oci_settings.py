@@ -1,0 +1,66 @@
+"""Refuses what an OCI runtime cannot do for a container, and turns its storage into the mounts of a config.json."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bench_common.errors import did_you_mean
+from bench_worker.engines.arguments import parse_cpuset
+from bench_worker.engines.docker_settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
+from bench_worker.engines.oci_spec import NETWORKS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench_common.spec import ContainerSettings, Mount
+    from bench_worker.engines.oci import OciEngine
+    from bench_worker.engines.oci_cgroups import Cgroups
+
+
+class SettingRefused(ValueError):
+    """A setting that an OCI runtime cannot fulfil; the message says which and why."""
+
+
+def check_settings(engine: type[OciEngine], settings: ContainerSettings, cgroups: Cgroups) -> None:
+    """Raise `SettingRefused` for a setting that the engine would have to ignore on a host with these cgroups."""
+    name = engine.name
+    why = {**engine.reasons, **cgroups.unenforced}
+    for setting in sorted(settings.given() - engine.inapplicable):
+        if setting not in engine.settings or setting in cgroups.unenforced:
+            reason = why.get(setting, "an OCI runtime has nothing of the kind")
+            raise SettingRefused(f"{name} cannot enforce {setting}={getattr(settings, setting)!r}: {reason}")
+    if settings.network is not None and settings.network not in NETWORKS:
+        known = " or ".join(map(repr, NETWORKS))
+        hint = did_you_mean(settings.network, NETWORKS)
+        raise SettingRefused(f"network {settings.network!r}: {name} makes no networks{hint}; expected {known}")
+    if settings.cpuset is not None:
+        try:
+            parse_cpuset(settings.cpuset)
+        except ValueError as error:
+            raise SettingRefused(str(error)) from error
+
+
+def bind(mount: Mount, directory: Path, *, allow_host_mounts: bool) -> dict[str, Any]:
+    """Return one piece of storage as a mount; a volume without a name is a directory below `directory`.
+
+    Raises `SettingRefused` and `MountRefused`.
+    """
+    mode = "ro" if mount.read_only else "rw"
+    if mount.kind == "tmpfs":
+        size = [f"size={mount.size_bytes}"] if mount.size_bytes else []
+        options = [mode, "nosuid", "nodev", *size]
+        return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": options}
+    if mount.kind == "volume":
+        if mount.source:
+            raise SettingRefused(
+                f"volume {mount.source!r}: an OCI runtime knows no volumes by name; leave the name out for one "
+                "that lives as long as the container, or mount a host directory"
+            )
+        source = str(directory / "volumes" / mount.target.strip("/").replace("/", "-"))
+    else:
+        if not allow_host_mounts:
+            raise MountRefused(
+                f"host directory {mount.source} may not be mounted: this worker does not allow host mounts"
+            )
+        source = safe_host_directory(mount.source, KNOWN_SOCKETS)
+    return {"destination": mount.target, "type": "bind", "source": source, "options": ["rbind", mode]}

@@ -1,0 +1,38 @@
+"""runsc: gVisor's runtime, which has a kernel of its own in user space for each container."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, Final
+
+from bench_worker.engines.base import Container, OperationFailed
+from bench_worker.engines.oci import OciEngine
+
+_END_EXEC_S: Final = 5.0
+
+
+class RunscEngine(OciEngine):
+    """`runsc <https://gvisor.dev>`_ on the platform ``ptrace``, which needs no virtualisation."""
+
+    name: ClassVar[str] = "runsc"
+    settings: ClassVar[frozenset[str]] = OciEngine.settings - {"memory_bytes", "cpus", "cpuset"}
+    advice: ClassVar[str] = "install it (`apt-get install runsc`, or `script/engines runsc`)"
+
+    exec_pid_option: ClassVar[str] = "--internal-pid-file"
+    reasons: ClassVar[dict[str, str]] = {
+        **OciEngine.reasons,
+        **dict.fromkeys(("memory_bytes", "cpus", "cpuset"), "it is run with --ignore-cgroups"),
+    }
+
+    @classmethod
+    def options_for(cls, container: Container | None) -> tuple[str, ...]:
+        """Return the platform, and the network, which is an option of the program here."""
+        network = container.settings.network if container else None
+        return ("--platform=ptrace", "--ignore-cgroups", f"--network={network or 'none'}")
+
+    def end_exec(self, container: Container, pid_file: Path) -> None:
+        """Kill the command of an `exec` inside of the sandbox, where it has a number of its own."""
+        with suppress(OSError, ValueError, OperationFailed):
+            pid = int(pid_file.read_text(encoding="ascii"))
+            self._errand(container, _END_EXEC_S).do("kill", f"--pid={pid}", container.name, "KILL")
