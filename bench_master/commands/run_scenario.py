@@ -24,6 +24,7 @@ from bench_common.records import KEPT_PREFIX
 from bench_common.spec import Treatment
 from bench_common.statsfile import StatsFile
 from bench_common.units import parse_duration
+from bench_master.bucketbench import load_either
 from bench_master.commands.report_options import add_report_options
 from bench_master.coordinator import Policy
 from bench_master.coordinator.shares import MAX_AHEAD
@@ -40,7 +41,7 @@ from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.profiles import Profiles
 from bench_master.run.session import Result, Session, SessionOptions
 from bench_master.run.switchboard import Switchboard
-from bench_master.scenario import Scenario, load_scenario
+from bench_master.scenario import Scenario
 from bench_master.table import counted
 from bench_master.tally import Tally
 
@@ -62,6 +63,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "-f", "--file", required=True, metavar="X.yaml", help="a scenario's file, or a ready-made one's name"
+    )
+    parser.add_argument(
+        "--legacy",
+        action="store_true",
+        help="of a bucketbench definition: each driver with 1, 2 ... and all of its threads, not only all",
     )
     parser.add_argument(
         "--set",
@@ -179,7 +185,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the scenario; return the exit code."""
-    scenario = _resized(load_scenario(arguments.file, arguments.set), arguments)
+    scenario = _resized(load_either(arguments.file, arguments.set, legacy=arguments.legacy), arguments)
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
     policy, slots = _policy(plan, arguments)
@@ -191,6 +197,8 @@ def run(arguments: argparse.Namespace) -> int:
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
     _try_out(stats)
+    if not arguments.quiet:
+        sys.stderr.writelines(f"note: {text}\n" for text in scenario.lost)
     result = _run_plan(scenario, plan, policy, slots, stats, arguments)
     return _conclude(result, arguments)
 
@@ -325,7 +333,7 @@ def _run_plan(
             keep=arguments.keep,
             sampling_s=scenario.sampling_interval_s,
             first_epoch=secrets.randbits(31) << 16,
-            notes=(note,) if note else (),
+            notes=(*((note,) if note else ()), *scenario.lost),
         )
         session = Session(
             plan,
