@@ -6,5 +6,6 @@ report format of that name.
 """
 
 from bench_master.bucketbench.load import load_either, native_text
+from bench_master.bucketbench.translate import Flags
 
-__all__ = ["load_either", "native_text"]
+__all__ = ["Flags", "load_either", "native_text"]

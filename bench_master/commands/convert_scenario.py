@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bench_common.arguments import file_name
 from bench_common.errors import ExitCode, UsageError
 from bench_master.bucketbench import native_text
+from bench_master.commands.definition_options import add_definition_options, definition_flags
 
 if TYPE_CHECKING:
     import argparse
@@ -27,15 +28,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=file_name, metavar="NEW.yaml", help="write to NEW.yaml (default: standard output)"
     )
-    parser.add_argument(
-        "--legacy", action="store_true", help="each driver with 1, 2 ... and all of its threads, not only all"
-    )
+    add_definition_options(parser)
+    parser.add_argument("--overhead", action="store_true", help="measure what the engines themselves cost, too")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the scenario; return the exit code."""
     output: Path | None = arguments.output
-    text, lost = native_text(arguments.file, legacy=arguments.legacy)
+    text, lost = native_text(arguments.file, definition_flags(arguments))
     if output is None:
         sys.stdout.write(text)
     else:

@@ -25,6 +25,7 @@ from bench_common.spec import Treatment
 from bench_common.statsfile import StatsFile
 from bench_common.units import parse_duration
 from bench_master.bucketbench import load_either
+from bench_master.commands.definition_options import add_definition_options, definition_flags
 from bench_master.commands.report_options import add_report_options
 from bench_master.coordinator import Policy
 from bench_master.coordinator.shares import MAX_AHEAD
@@ -64,11 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-f", "--file", required=True, metavar="X.yaml", help="a scenario's file, or a ready-made one's name"
     )
-    parser.add_argument(
-        "--legacy",
-        action="store_true",
-        help="of a bucketbench definition: each driver with 1, 2 ... and all of its threads, not only all",
-    )
+    add_definition_options(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -185,7 +182,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the scenario; return the exit code."""
-    scenario = _resized(load_either(arguments.file, arguments.set, legacy=arguments.legacy), arguments)
+    scenario = _resized(load_either(arguments.file, arguments.set, definition_flags(arguments)), arguments)
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
     policy, slots = _policy(plan, arguments)
@@ -200,7 +197,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         sys.stderr.writelines(f"note: {text}\n" for text in scenario.lost)
     result = _run_plan(scenario, plan, policy, slots, stats, arguments)
-    return _conclude(result, arguments)
+    return _conclude(result, arguments, scenario)
 
 
 def _try_out(stats: Path) -> None:
@@ -396,11 +393,18 @@ def _take_signals(session: Session) -> None:
     gevent.signal_handler(signal.SIGHUP, session.terminate)
 
 
-def _conclude(result: Result, arguments: argparse.Namespace) -> int:
+def _refusal(result: Result, scenario: Scenario) -> UsageError | InfrastructureError:
+    """Return why nobody can run the plan, and how to run the rest of a definition."""
+    text = "this plan cannot be run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
+    if scenario.dialect and len({one.labels["job"] for one in scenario.treatments}) > 1:
+        text += "\nto leave out a driver, name the others: --drivers A,B"
+    return (InfrastructureError if result.unusable else UsageError)(text)
+
+
+def _conclude(result: Result, arguments: argparse.Namespace, scenario: Scenario) -> int:
     """Show the report; return the exit code that the run's end, its thresholds and its results call for."""
     if result.status == "refused":
-        text = "this plan cannot be run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
-        raise (InfrastructureError if result.unusable else UsageError)(text)
+        raise _refusal(result, scenario)
     if result.stats is None:
         if result.status == "interrupted":
             return int(ExitCode.INTERRUPTED)

@@ -6,7 +6,7 @@ import pytest
 
 from bench_common.errors import ScenarioError, UsageError
 from bench_common.spec import OPERATIONS
-from bench_master.bucketbench import load_either, native_text
+from bench_master.bucketbench import Flags, load_either, native_text
 from bench_master.bucketbench.schema import COMMANDS, DRIVERS
 from bench_master.commands.convert_scenario import NAME
 from bench_master.scenario import load_scenario
@@ -184,7 +184,7 @@ def test_stop_is_one_thing_and_that_is_said(load):
 def test_legacy_is_a_sweep_from_one_thread_to_all(load):
     """Each driver has its own."""
     drivers = "{type: Docker, threads: 3, iterations: 5}, {type: Runc, threads: 1, iterations: 2}"
-    scenario = load(f"{HEAD}drivers: [{drivers}]\ncommands: [run, remove]\n", legacy=True)
+    scenario = load(f"{HEAD}drivers: [{drivers}]\ncommands: [run, remove]\n", flags=Flags(legacy=True))
     assert [(one.engine, one.concurrency, one.iterations) for one in scenario.treatments] == [
         ("docker", 1, 5),
         ("docker", 2, 5),
@@ -196,13 +196,28 @@ def test_legacy_is_a_sweep_from_one_thread_to_all(load):
 def test_legacy_has_no_meaning_for_a_scenario(load):
     """A scenario says in its matrix what bucketbench says with a flag."""
     with pytest.raises(UsageError, match=r"--legacy is of bucketbench's definitions; .*concurrency: \[1, 2, 4\]"):
-        load("name: a\njob: {operations: [sleep: 1s]}\n", legacy=True)
+        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(legacy=True))
+
+
+def test_only_the_drivers_that_are_named_run(load):
+    """In the order of the file, in any capitals; that the others are left out is said."""
+    path = str(DATA / "whole.yaml")
+    scenario = load_either(path, flags=Flags(drivers=("docker-2", "Crun")))
+    assert [one.labels["job"] for one in scenario.treatments] == ["CRun", "Docker-2"]
+    assert f"{path}: left out, since --drivers does not name them: Docker, DockerCLI, Containerd" in scenario.lost[0]
+    assert not any("Containerd is" in note or "youki" in note for note in scenario.lost)
+    with pytest.raises(UsageError, match=r"no driver 'Runcc' \(did you mean 'Runc'\?\); the drivers are: Docker,"):
+        load_either(path, flags=Flags(drivers=("Runcc",)))
+    with pytest.raises(UsageError, match="--drivers is of bucketbench's definitions"):
+        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(drivers=("Docker",)))
 
 
 def test_a_scenario_is_read_as_ever():
     """What is no definition is the business of the scenario's own reader, whatever is wrong with it."""
     assert load_either("quickstart").treatments == load_scenario("quickstart").treatments
     assert load_either("quickstart").lost == ()
+    assert load_either("quickstart").dialect == ""
+    assert load_either(str(DATA / "docker.yaml")).dialect == "bucketbench"
 
 
 def test_set_is_of_the_scenario_that_a_definition_becomes(load):
@@ -216,12 +231,12 @@ def test_set_is_of_the_scenario_that_a_definition_becomes(load):
     assert scenario.treatments[0].iterations == 9
 
 
-@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("flags", [Flags(), Flags(legacy=True), Flags(overhead=True)])
 @pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml"])
-def test_what_is_converted_plans_to_the_same(name, legacy):
+def test_what_is_converted_plans_to_the_same(name, flags):
     """Treatments, repeats and order of the written scenario are those of the direct run."""
-    direct = load_either(str(DATA / name), legacy=legacy)
-    text, lost = native_text(str(DATA / name), legacy=legacy)
+    direct = load_either(str(DATA / name), flags=flags)
+    text, lost = native_text(str(DATA / name), flags)
     converted = scenario_from(Source("new.yaml", text))
     for field in ("name", "treatments", "repeats", "warmup", "order", "seed", "document"):
         assert getattr(converted, field) == getattr(direct, field), field
