@@ -197,7 +197,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         sys.stderr.writelines(f"note: {text}\n" for text in scenario.lost)
     result = _run_plan(scenario, plan, policy, slots, stats, arguments)
-    return _conclude(result, arguments, scenario)
+    if result.status == "refused" and scenario.dialect:
+        result.reasons.append("to run the other drivers of the definition, name them: --drivers A,B")
+    return _conclude(result, arguments)
 
 
 def _try_out(stats: Path) -> None:
@@ -393,18 +395,11 @@ def _take_signals(session: Session) -> None:
     gevent.signal_handler(signal.SIGHUP, session.terminate)
 
 
-def _refusal(result: Result, scenario: Scenario) -> UsageError | InfrastructureError:
-    """Return why nobody can run the plan, and how to run the rest of a definition."""
-    text = "this plan cannot be run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
-    if scenario.dialect and len({one.labels["job"] for one in scenario.treatments}) > 1:
-        text += "\nto leave out a driver, name the others: --drivers A,B"
-    return (InfrastructureError if result.unusable else UsageError)(text)
-
-
-def _conclude(result: Result, arguments: argparse.Namespace, scenario: Scenario) -> int:
+def _conclude(result: Result, arguments: argparse.Namespace) -> int:
     """Show the report; return the exit code that the run's end, its thresholds and its results call for."""
     if result.status == "refused":
-        raise _refusal(result, scenario)
+        text = "this plan cannot be run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
+        raise (InfrastructureError if result.unusable else UsageError)(text)
     if result.stats is None:
         if result.status == "interrupted":
             return int(ExitCode.INTERRUPTED)

@@ -8,8 +8,8 @@ from weighing import Weighing, containers_of, require_images
 pytestmark = pytest.mark.docker
 
 DATA = Path(__file__).parent.parent / "data" / "bucketbench"
-GENTLE = ("--set", "container.init=true")
-"""With an init, `sleep` heeds SIGTERM, and no stop takes its whole grace period."""
+GENTLE = ("--set", "container.init=true", "--set", "container.network=none")
+"""With an init, `sleep` heeds SIGTERM, and no stop takes its whole grace period; a network is no matter here."""
 
 
 @pytest.fixture
@@ -85,3 +85,17 @@ def test_what_fails_is_no_throughput(weighing, client):
     assert ["run", *["-"] * 5, "4"] in lines
     assert ["stop", *["-"] * 5, "0"] in lines
     assert containers_of(client, run.run_id) == []
+
+
+def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(weighing, tmp_path, client):
+    """Half of a comparison is none: it is said how to run the other half alone."""
+    impossible = ("--set", "jobs.Docker-2.operations=[run, {stop: 500ms}, remove]")
+    program, stats = weighing.start_run(DATA / "docker.yaml", *impossible)
+    ended = program.ended()
+    assert ended.status == 2
+    assert "to run the other drivers of the definition, name them: --drivers A,B" in ended.err
+    assert not stats.exists()
+    run = weighing.run(DATA / "docker.yaml", *GENTLE, "--drivers", "docker-2")
+    assert [one["treatment"]["job"] for one in run.document["treatments"]] == ["Docker-2"]
+    assert run.outcomes() == {"done": 2}
+    assert f"note: {DATA / 'docker.yaml'}: left out, since --drivers does not name them: Docker\n" in run.err
