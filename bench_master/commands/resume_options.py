@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from bench_common.arguments import file_name
 from bench_common.errors import UsageError
+from bench_master.bucketbench import load_either
+from bench_master.commands.definition_options import definition_flags
 from bench_master.run.resumption import Resumption
-from bench_master.scenario import Scenario, load_scenario
+from bench_master.scenario import Scenario
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
 
@@ -82,6 +84,6 @@ def adopt(arguments: argparse.Namespace, past: Resumption) -> None:
 def scenario_of(arguments: argparse.Namespace, past: Resumption) -> Scenario:
     """Return the scenario that is named, else the one in the stats file as it was resolved there."""
     if arguments.file is not None:
-        return load_scenario(arguments.file, arguments.set)
+        return load_either(arguments.file, arguments.set, definition_flags(arguments))
     stored = past.header["scenario"]
     return scenario_from(Source(str(stored["path"]), json.dumps(stored["document"])))

@@ -26,6 +26,8 @@ from bench_common.records import KEPT_PREFIX
 from bench_common.spec import ARRIVAL_PROCESSES, OpenLoad, Treatment
 from bench_common.statsfile import StatsFile, StatsWriter
 from bench_common.units import parse_duration, parse_rate
+from bench_master.bucketbench import load_either
+from bench_master.commands.definition_options import add_definition_options, definition_flags
 from bench_master.commands.report_options import add_report_options
 from bench_master.commands.resume_options import add_resume_option, adopt, scenario_of, stored_options
 from bench_master.coordinator import Policy
@@ -44,7 +46,7 @@ from bench_master.run.profiles import Profiles
 from bench_master.run.resumption import Resumption
 from bench_master.run.session import Result, Session, SessionOptions
 from bench_master.run.switchboard import Switchboard
-from bench_master.scenario import Scenario, load_scenario
+from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
 from bench_master.table import counted
 from bench_master.tally import Tally
@@ -69,6 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-f", "--file", required=True, metavar="X.yaml", help="a scenario's file, or a ready-made one's name"
     )
     add_resume_option(parser, named)
+    add_definition_options(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -211,7 +214,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the scenario, or what is missing of it; return the exit code."""
     if arguments.resume is not None:
         return _resume(arguments)
-    scenario = _changed(load_scenario(arguments.file, arguments.set), arguments)
+    scenario = _changed(load_either(arguments.file, arguments.set, definition_flags(arguments)), arguments)
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
     policy, slots = _policy(plan, arguments)
@@ -221,7 +224,11 @@ def run(arguments: argparse.Namespace) -> int:
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
     _try_out(stats)
+    if not arguments.quiet:
+        sys.stderr.writelines(f"note: {text}\n" for text in scenario.lost)
     result = _run_plan(scenario, plan, policy, slots, stats, arguments)
+    if result.status == "refused" and scenario.dialect:
+        result.reasons.append("to run the other drivers of the definition, name them: --drivers A,B")
     return _conclude(result, arguments)
 
 
@@ -439,7 +446,7 @@ def _run_plan(
             standing=past.standing if past is not None else None,
             sampling_s=scenario.sampling_interval_s,
             first_epoch=secrets.randbits(31) << 16,
-            notes=(note,) if note else (),
+            notes=(*((note,) if note else ()), *scenario.lost),
             overhead=scenario.overhead,
         )
         session = Session(

@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from bench_common.errors import ExitCode, UsageError
-from bench_master.scenario import Scenario, load_scenario, scenario_schema
+from bench_master.bucketbench import load_either
+from bench_master.scenario import Scenario, scenario_schema
 from bench_master.table import counted
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     status = ExitCode.OK
     for reference in arguments.file:
         try:
-            scenario = load_scenario(reference, arguments.set)
+            scenario = load_either(reference, arguments.set)
         except UsageError as error:
             # The next file may be good, so this one's problems must not end the command.
             sys.stderr.write(f"{error}\n")

@@ -11,6 +11,7 @@ from bench_master.reports import ReportSource
 from bench_master.reports.layout import field, heading, paragraph, significant, size, span
 from bench_master.reports.text_machines import harness_table, load_table, timing
 from bench_master.reports.text_overhead import overhead_notes, overhead_table
+from bench_master.reports.text_scaling import scaling_tables
 from bench_master.reports.text_tables import overview, treatment_tables
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
@@ -40,6 +41,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
             yield from paragraph("In every treatment: " + _spelled(common))
             yield ""
         yield from overview(document, names)
+        yield from _section("Scaling", scaling_tables(document, common))
     for entry, name in zip(document["treatments"], names, strict=True):
         yield ""
         yield from heading(name, "-")

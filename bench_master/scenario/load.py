@@ -18,7 +18,7 @@ from bench_master.scenario.source import Source, read_source
 from bench_master.scenario.tree import Entries, Leaf, Place, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def load_scenario(reference: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> Scenario:
@@ -31,10 +31,20 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), extra: Mapping[
     return scenario_from(read_source(reference), overrides, extra or {})
 
 
-def scenario_from(source: Source, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> Scenario:
-    """Return the scenario that a text holds; raise `ScenarioError` with every problem."""
+def scenario_from(
+    source: Source,
+    overrides: Sequence[str] = (),
+    extra: Mapping[str, Any] | None = None,
+    dialect: Callable[[Entries, Findings], Entries] | None = None,
+) -> Scenario:
+    """Return the scenario that a text holds; raise `ScenarioError` with every problem.
+
+    A `dialect` makes a scenario's tree of the text's own before anything else is done with it.
+    """
     findings = Findings()
-    root = _tree(source)
+    root = tree_of(source)
+    if dialect is not None:
+        root = dialect(root, findings)
     apply_overrides(root, overrides, findings)
     apply_switches(root, extra or {}, findings)
     shapes = scenario_format()
@@ -65,7 +75,8 @@ def scenario_from(source: Source, overrides: Sequence[str] = (), extra: Mapping[
     )
 
 
-def _tree(source: Source) -> Entries:
+def tree_of(source: Source) -> Entries:
+    """Return the mapping that a text is; raise `ScenarioError` with everything that is wrong with its YAML."""
     composer = Composer(source.text, source.path)
     root = composer.compose()
     if composer.problems:

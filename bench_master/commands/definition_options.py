@@ -1,0 +1,34 @@
+"""What `run-scenario` and `convert-scenario` share: what can be said of a bucketbench definition besides its text."""
+
+from __future__ import annotations
+
+import argparse
+
+from bench_master.bucketbench import Flags
+
+
+def add_definition_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of both commands."""
+    group = parser.add_argument_group("bucketbench definitions")
+    group.add_argument(
+        "--legacy", action="store_true", help="each driver with 1, 2 ... and all of its threads, not only all"
+    )
+    group.add_argument(
+        "--drivers",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="only these drivers, by type; the second of a type is called Docker-2",
+    )
+
+
+def definition_flags(arguments: argparse.Namespace) -> Flags:
+    """Return what the command line says; a command without `--overhead` measures none."""
+    return Flags(arguments.legacy, vars(arguments).get("overhead", False), arguments.drivers)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, (part.strip() for part in text.split(","))))
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r}: names of drivers expected, such as Docker,CRun")
+    return names

@@ -1,0 +1,163 @@
+"""The report that bucketbench's users know: rates by threads, then each command's times, in its words.
+
+It has the same columns, and none of its mistakes: rates count containers that were done and nothing else, times are
+not cut to whole milliseconds, what failed has no time, `wait` and repeated commands have rows of their own, and each
+row says which threads it is of. What of its tables a run did not measure (the limit, the overhead) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TextIO
+
+from bench_master.ledger import JOB
+from bench_master.progress.quantities import one_line
+from bench_master.reports import ReportSource
+from bench_master.reports.layout import significant
+
+_WORDS: Final = {"unpause": "resume", "remove": "delete", "stats": "metrics"}
+"""Operations that bucketbench has another word for."""
+
+_GIVEN_BY_ROW: Final = frozenset({"environment", "engine", "job", "concurrency"})
+_LIMIT: Final = "(limit)"
+"""The job of a treatment that measured the machine itself."""
+_MIB: Final = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One treatment: the row that it belongs to, its threads, its iterations, and its part of the report."""
+
+    row: str
+    threads: int
+    iterations: int | None
+    entry: Mapping[str, Any]
+
+
+class BucketbenchReport:
+    """Writes the tables of bucketbench."""
+
+    name: ClassVar[str] = "bucketbench"
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the report."""
+        out.writelines(f"{line}\n" for line in lines(source.document, source.stats.header.get("treatments", ())))
+
+
+def lines(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the report's lines; `treatments` are those of the stats file's header, in the document's order."""
+    cells = _cells(document, treatments)
+    yield "SUMMARY TIMINGS/THREAD RATES"
+    yield ""
+    yield from _rates(cells)
+    yield ""
+    yield "DETAILED COMMAND TIMINGS/STATISTICS (ms)"
+    for cell in cells:
+        yield ""
+        yield from _times(cell)
+    yield from _overhead(cells)
+    yield from _remarks(document, cells)
+
+
+def _cells(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -> list[_Cell]:
+    name = one_line(str(document["scenario"]["name"]))
+    environments = {entry["treatment"].get("environment") for entry in document["treatments"]}
+    cells = []
+    for entry, treatment in zip(document["treatments"], treatments, strict=True):
+        labels = entry["treatment"]
+        limit = labels.get("job") == _LIMIT
+        row = ["Limit"] if limit else [name, str(labels.get("job", labels.get("engine")))]
+        if len(environments) > 1:
+            row.append(str(labels.get("environment")))
+        if not limit:
+            row += [f"{key}={value}" for key, value in labels.items() if key not in _GIVEN_BY_ROW]
+        iterations = treatment.get("iterations")
+        cells.append(_Cell(one_line(":".join(row)), int(treatment["concurrency"]), iterations, entry))
+    # The machine's own limit is the first line, wherever it stands in the file.
+    return sorted(cells, key=lambda cell: cell.entry["treatment"].get("job") != _LIMIT)
+
+
+def _rates(cells: Sequence[_Cell]) -> list[str]:
+    """Return a line for each row with its rate at each number of threads that occurs."""
+    threads = sorted({cell.threads for cell in cells})
+    rows: dict[tuple[str, int | None], dict[int, Mapping[str, Any]]] = {}
+    for cell in cells:
+        rows.setdefault((cell.row, cell.iterations), {})[cell.threads] = cell.entry
+    table = [["", "Iter/Thd", *(f"{count} thrd{'' if count == 1 else 's'}" for count in threads)]]
+    for (row, iterations), entries in rows.items():
+        rates = [entries[count]["jobs_per_s"] if count in entries else None for count in threads]
+        shown = ["" if count not in entries else "-" for count in threads]
+        figures = [word if rate is None else significant(rate) for rate, word in zip(rates, shown, strict=True)]
+        table.append([row, "-" if iterations is None else str(iterations), *figures])
+    return _aligned(table)
+
+
+def _times(cell: _Cell) -> list[str]:
+    table = [[f"{cell.row}:{cell.threads}", "Min", "Max", "Avg", "Median", "Stddev", "Errors"]]
+    for name, operation in cell.entry["operations"].items():
+        if name == JOB:
+            continue
+        kind, dash, number = name.partition("-")
+        figures = (operation[f"{figure}_s"] for figure in ("min", "max", "mean", "p50", "stddev"))
+        word = f"{_WORDS.get(kind, kind)}{dash}{number}"
+        table.append([word, *("-" if value is None else f"{1000 * value:.3f}" for value in figures)])
+        table[-1].append(str(operation["errors"]))
+    return _aligned(table)
+
+
+def _overhead(cells: Sequence[_Cell]) -> Iterator[str]:
+    """Yield what the engines themselves cost, where the run measured it."""
+    measured = [(cell, cell.entry["overhead"]) for cell in cells if cell.entry.get("overhead")]
+    if not measured:
+        return
+    yield ""
+    yield "OVERHEAD"
+    yield ""
+    table = [["Bench / driver / threads", *(("Min", "Max", "Avg") * 2), "Mem %", "CPU x"]]
+    for cell, overhead in measured:
+        memory = overhead.get("cgroup_bytes") or overhead.get("rss_bytes") or {}
+        cpu, relative = overhead.get("cpu_percent") or {}, overhead.get("relative") or {}
+        table.append(
+            [
+                f"{cell.row}:{cell.threads}",
+                *(_figure(memory.get(name), "{:.1f} MiB", _MIB) for name in ("min", "max", "mean")),
+                *(_figure(cpu.get(name), "{:.2f} %") for name in ("min", "max", "mean")),
+                _figure(relative.get("memory_percent"), "{:+.2f}%"),
+                _figure(relative.get("cpu_factor"), "{:.2f}x"),
+            ]
+        )
+    yield from _aligned(table)
+
+
+def _figure(value: float | None, form: str, unit: float = 1.0) -> str:
+    return "-" if value is None else form.format(value / unit)
+
+
+def _remarks(document: Mapping[str, Any], cells: Sequence[_Cell]) -> Iterator[str]:
+    """Yield what has to be known beside the tables."""
+    remarks = [f"INCOMPLETE: {reason}" for reason in document["incomplete"]]
+    if document["run"]["noop"]:
+        remarks.append("NO-OP: nothing was executed; this is the harness's ceiling")
+    remarks += [f"WARNING: {warning}" for warning in document["warnings"]]
+    for cell in cells:
+        jobs = cell.entry["jobs"]
+        if lost := {name: jobs[name] for name in ("failed", "lost", "aborted") if jobs[name]}:
+            counts = ", ".join(f"{count} {name}" for name, count in lost.items())
+            remarks.append(f"{cell.row}:{cell.threads}: {counts} of {jobs['total']}, not counted in its rate")
+    for group in document["errors"]:
+        first = next(iter(str(group["message"]).splitlines()), "")
+        remarks.append(f"{group['count']} x {group['operation']}: {group['kind']}: {first}")
+    workers = len(document["hosts"])
+    if workers > 1:
+        remarks.append(f"threads are those of each of {workers} workers; rates are of all together")
+    remarks += document["remarks"]
+    if remarks:
+        yield ""
+        yield from (one_line(f"- {remark}") for remark in remarks)
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, every column aligned at the right as bucketbench does."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

@@ -1,0 +1,101 @@
+"""bucketbench's definitions, run for real: as they are, converted, and where everything in them fails."""
+
+from pathlib import Path
+
+import pytest
+from weighing import Weighing, containers_of, require_images
+
+pytestmark = pytest.mark.docker
+
+DATA = Path(__file__).parent.parent / "data" / "bucketbench"
+GENTLE = ("--set", "container.init=true", "--set", "container.network=none")
+"""With an init, `sleep` heeds SIGTERM, and no stop takes its whole grace period; a network is no matter here."""
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client():
+    opened = require_images("weighbridge/base")
+    yield opened
+    opened.close()
+
+
+def table(weighing, run):
+    """Return bucketbench's table of a run, each line as its words."""
+    report = weighing.master("report-scenario", "-s", run.stats, "--format", "bucketbench")
+    assert report.status == 0, report.err
+    return [line.split() for line in report.out.splitlines()]
+
+
+def test_a_definition_runs_as_it_is(weighing, client):
+    """Two drivers, each with its own threads and iterations, one after the other; then their table."""
+    run = weighing.run(DATA / "docker.yaml", *GENTLE)
+    assert run.outcomes() == {"done": 6}
+    assert [(one["title"], one["jobs"]["done"]) for one in run.document["treatments"]] == [
+        ("engine=docker job=Docker", 4),
+        ("engine=docker job=Docker-2", 2),
+    ]
+    said = f"{DATA / 'docker.yaml'}:18: 'stop' is SIGTERM, and SIGKILL after 10s, under every driver"
+    assert f"note: {said}" in run.err
+    assert any(note.startswith(said) for note in run.header["scenario"]["notes"])
+    assert any(remark.startswith(said) for remark in run.document["remarks"])
+    lines = table(weighing, run)
+    assert ["Iter/Thd", "1", "thrd", "2", "thrds"] in lines
+    rates = {line[0]: line[1:] for line in lines if line and line[0] in ("Basic:Docker", "Basic:Docker-2")}
+    assert [rates["Basic:Docker"][0], rates["Basic:Docker-2"][0]] == ["2", "2"]
+    for name, entry in zip(rates, run.document["treatments"], strict=True):
+        assert float(rates[name][1]) == pytest.approx(entry["jobs_per_s"], rel=1e-3)
+    commands = [line for line in lines if line and line[0] in ("run", "pause", "resume", "stop", "delete")]
+    assert len(commands) == 10
+    for _, low, high, mean, median, _, errors in commands:
+        assert 0 < float(low) <= float(median) <= float(high)
+        assert float(low) <= float(mean) <= float(high)
+        assert errors == "0"
+    assert containers_of(client, run.run_id) == []
+
+
+def test_what_is_converted_runs_to_the_same_treatments(weighing, tmp_path, client):
+    """The written scenario is one that every command takes; --legacy is a sweep, which scales in the report."""
+    new = tmp_path / "new.yaml"
+    converted = weighing.master("convert-scenario", DATA / "docker.yaml", "-o", new, "--legacy")
+    assert converted.status == 0, converted.err
+    assert "note: " in converted.err
+    assert weighing.master("validate-scenario", "-f", new).status == 0
+    run = weighing.run(new, *GENTLE, "--set", "jobs.Docker.iterations=1")
+    direct = weighing.run(DATA / "docker.yaml", *GENTLE, "--legacy", "--set", "jobs.Docker.iterations=1", "--noop")
+    assert run.header["treatments"] == direct.header["treatments"]
+    assert run.header["trials"] == direct.header["trials"]
+    assert run.outcomes() == {"done": 5}
+    assert "Scaling" in run.out
+    assert ["jobs", "in", "flight", "1", "2"] in [line.split() for line in run.out.splitlines()]
+    assert containers_of(client, run.run_id) == []
+
+
+def test_what_fails_is_no_throughput(weighing, client):
+    """Every iteration fails: nothing is counted, the failure is told, and no container is left."""
+    run = weighing.run(DATA / "failing.yaml", status=3)
+    assert run.outcomes() == {"failed": 4}
+    lines = table(weighing, run)
+    assert ["Failing:Docker", "2", "0"] in lines
+    assert ["run", *["-"] * 5, "4"] in lines
+    assert ["stop", *["-"] * 5, "0"] in lines
+    assert containers_of(client, run.run_id) == []
+
+
+def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(weighing, tmp_path, client):
+    """Half of a comparison is none: it is said how to run the other half alone."""
+    impossible = ("--set", "jobs.Docker-2.operations=[run, {stop: 500ms}, remove]")
+    program, stats = weighing.start_run(DATA / "docker.yaml", *impossible)
+    ended = program.ended()
+    assert ended.status == 2
+    assert "to run the other drivers of the definition, name them: --drivers A,B" in ended.err
+    assert not stats.exists()
+    run = weighing.run(DATA / "docker.yaml", *GENTLE, "--drivers", "docker-2")
+    assert [one["treatment"]["job"] for one in run.document["treatments"]] == ["Docker-2"]
+    assert run.outcomes() == {"done": 2}
+    assert f"note: {DATA / 'docker.yaml'}: left out, since --drivers does not name them: Docker\n" in run.err

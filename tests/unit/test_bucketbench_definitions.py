@@ -1,0 +1,265 @@
+"""bucketbench's definitions: whatever is in one is understood, or named with its place; nothing goes unsaid."""
+
+from pathlib import Path
+
+import pytest
+
+from bench_common.errors import ScenarioError, UsageError
+from bench_common.spec import OPERATIONS
+from bench_master.bucketbench import Flags, load_either, native_text
+from bench_master.bucketbench.schema import COMMANDS, DRIVERS
+from bench_master.commands.convert_scenario import NAME
+from bench_master.scenario import load_scenario
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.source import Source
+
+DATA = Path(__file__).parent.parent / "data" / "bucketbench"
+ENGINES = ("containerd", "cri", "crun", "docker", "docker-cli", "native", "runc", "youki")
+
+HEAD = "name: a\nimage: weighbridge/base\n"
+DOCKER = "drivers: [{type: Docker, threads: 2, iterations: 3}]\n"
+
+
+@pytest.fixture(autouse=True)
+def every_engine(monkeypatch):
+    """A definition is read in the same way wherever the engines are installed."""
+    monkeypatch.setattr("bench_master.scenario.format.engine_names", lambda: ENGINES)
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Return what a definition of this text amounts to."""
+
+    def loaded(text, **options):
+        path = tmp_path / "old.yaml"
+        path.write_text(text)
+        return load_either(str(path), **options)
+
+    return loaded
+
+
+def problems(name):
+    """Return what is wrong with a file of the tests, each with line and column."""
+    with pytest.raises(ScenarioError) as caught:
+        load_either(str(DATA / name))
+    return [str(problem).removeprefix(f"{DATA / name}:") for problem in caught.value.problems]
+
+
+def test_each_driver_is_a_job_under_its_engine_with_its_own_threads_and_iterations():
+    """The eight drivers of a file, one of them twice, become nine treatments in the order of the file."""
+    scenario = load_either(str(DATA / "whole.yaml"))
+    assert [
+        (one.labels["job"], one.engine, one.concurrency, one.iterations, one.operation_count, one.run_seconds)
+        for one in scenario.treatments
+    ] == [
+        ("Docker", "docker", 2, 4, None, None),
+        ("DockerCLI", "docker-cli", 3, 5, None, None),
+        ("Containerd", "containerd", 1, 6, None, None),
+        ("Ctr", "containerd", 1, 7, None, None),
+        ("CRI", "cri", 2, 8, None, None),
+        ("Runc", "runc", 4, 9, None, None),
+        ("CRun", "crun", 4, 10, None, None),
+        ("Youki", "youki", 4, 11, None, None),
+        ("Docker-2", "docker", 1, 12, None, None),
+    ]
+    assert scenario.order == "as-written"
+    assert {one.labels["job"] for one in scenario.treatments} >= {driver.name for driver in DRIVERS}
+
+
+def test_image_command_and_log_driver_are_carried_over():
+    """The command is split at its blanks; options of a log driver belong to the driver that has it."""
+    first, second, *others = load_either(str(DATA / "whole.yaml")).treatments
+    assert {one.container.image for one in (first, second, *others)} == {"weighbridge/base"}
+    assert {one.container.command for one in (first, second, *others)} == {("sleep", "30")}
+    assert first.container.log_driver == "json-file"
+    assert first.container.log_options == {"max-size": "1m", "max-file": "2"}
+    assert (second.container.log_driver, second.container.log_options) == ("none", {})
+    assert {one.container.log_driver for one in others} == {None}
+
+
+def test_every_alias_in_any_capitals_is_its_operation():
+    """bucketbench folds the case of commands, and reads what Go takes for true or for nothing."""
+    scenario = load_either(str(DATA / "aliases.yaml"))
+    known = [COMMANDS[word] for word in ("start", "metrics", "pause", "resume", "stats", "kill", "wait", "erase")]
+    kinds = [operation.kind for operation in scenario.treatments[0].job.operations]
+    assert kinds == [kind for kind in known if kind in OPERATIONS]
+    assert scenario.name == "2026"
+    assert scenario.treatments[0].container.command is None
+    assert [one.labels["job"] for one in scenario.treatments] == ["Docker", "Docker-2"]
+
+
+@pytest.mark.parametrize(("word", "kind"), [pair for pair in COMMANDS.items() if pair[1] in OPERATIONS])
+def test_a_command_is_one_operation(load, word, kind):
+    """Each of bucketbench's words, and no other."""
+    before = {"run": "", "unpause": "run, pause, "}.get(kind, "run, ")
+    operation = load(f"{HEAD}{DOCKER}commands: [{before}{word}]\n").treatments[0].job.operations[-1]
+    assert operation.kind == kind
+    assert operation.seconds == (10.0 if kind == "stop" else None)
+
+
+def test_what_is_wrong_is_said_at_its_place_with_the_right_spelling():
+    """All typos of a file at once; a key that bucketbench would overlook is one of them."""
+    found = problems("typos.yaml")
+    expected = [
+        "1:1: unknown key 'nam' in the bucketbench definition (did you mean 'name'?)",
+        "1:1: key 'image' is missing in the bucketbench definition",
+        "2:1: unknown key 'comand' in the bucketbench definition (did you mean 'command'?)",
+        "4:11: unknown driver 'Dokcer' (did you mean 'Docker'?)",
+        "5:5: unknown key 'thread' in the driver (did you mean 'threads'?)",
+        "6:17: '0': expected a whole number, at least 1",
+        "7:5: unknown key 'logdriver' in the driver (did you mean 'logDriver'?)",
+        "9:14: '2': expected a whole number",
+        "10:17: '1.5': expected a whole number",
+        "11:18: 'perhaps': expected true or false",
+        "12:5: unknown key 'cgrouppath' in the driver (did you mean 'cgroupPath'?)",
+        "13:5: 'Docker': expected a driver",
+        "15:5: unknown command 'rum' (did you mean 'run'?)",
+        "17:5: unknown command 'wiat' (did you mean 'wait'?)",
+    ]
+    for line in expected:
+        assert any(problem.startswith(line) for problem in found), line
+    assert len(found) == len(expected)
+
+
+def test_an_order_that_cannot_work_is_refused_before_anything_runs():
+    """bucketbench runs it, fails in every iteration and prints a rate."""
+    assert problems("order.yaml") == [
+        "6:5: 'stop' cannot work here: the container was not created; put 'create' or 'run' before it",
+        "7:5: 'run' cannot work here: the container has ended; a job has one container; create it once",
+        "8:5: 'run' cannot work here: the container is running; a job has one container; create it once",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{HEAD}{DOCKER}", "key 'commands' is missing"),
+        (f"{HEAD}commands: [run]\n", "key 'drivers' is missing"),
+        (f"{HEAD}drivers: []\ncommands: [run]\n", "3:10: an empty list"),
+        (f"{HEAD}drivers: [{{threads: 1, iterations: 1}}]\ncommands: [run]\n", "3:11: key 'type' is missing"),
+        (f"{HEAD}drivers: [{{type: Docker, iterations: 1}}]\ncommands: [run]\n", "key 'threads' is missing"),
+        (f"{HEAD}{DOCKER}commands: []\n", "4:11: an empty list"),
+        (f"{HEAD}{DOCKER}commands: run\n", "4:11: 'run': expected a list"),
+        (f"name: a\nimage: -x\n{DOCKER}commands: [run]\n", "2:8: '-x': expected an image"),
+    ],
+)
+def test_what_is_missing_or_empty_is_refused(load, text, said):
+    """bucketbench panics, or runs nothing."""
+    with pytest.raises(ScenarioError, match=r"old\.yaml") as caught:
+        load(text)
+    assert said in str(caught.value)
+
+
+def test_keys_that_bucketbench_overlooks_too_are_left_out_and_said():
+    """A file that works there works here; its name is the file's where it gives none."""
+    scenario = load_either(str(DATA / "stray.yaml"))
+    assert scenario.name == "stray"
+    assert scenario.treatments[0].container.command == ("sleep", "'a", "b'")
+    for line, words in {
+        2: "'entrypoint' is no key of a bucketbench definition",
+        3: "'command' is split at its blanks",
+        4: "'detached: false' has no effect",
+        7: "'clientpath' means nothing to Docker",
+        10: "'logOpts' means nothing without 'logDriver'",
+        11: "'statsIntervalSec' means nothing to Docker",
+        12: "'color' is no key of a bucketbench driver",
+    }.items():
+        assert any(note.startswith(f"{DATA / 'stray.yaml'}:{line}: {words}") for note in scenario.lost), words
+    assert len(scenario.lost) == 7
+    assert set(scenario.lost) <= set(scenario.notes)
+
+
+def test_stop_is_one_thing_and_that_is_said(load):
+    """30 s, 10 s and none at all are three measurements that nobody can compare."""
+    drivers = ", ".join(f"{{type: {driver.name}, threads: 1, iterations: 1}}" for driver in DRIVERS)
+    scenario = load(f"{HEAD}drivers: [{drivers}]\ncommands: [run, stop, remove]\n")
+    assert {one.job.operations[1].seconds for one in scenario.treatments} == {10.0}
+    [said] = [note for note in scenario.lost if "'stop' is SIGTERM" in note]
+    assert "old.yaml:4: " in said
+    assert "30s under Docker, SIGKILL at once under Containerd" in said
+    alike = load(f"{HEAD}drivers: [{{type: DockerCLI, threads: 1, iterations: 1}}]\ncommands: [run, stop]\n")
+    assert alike.lost == ()
+
+
+def test_legacy_is_a_sweep_from_one_thread_to_all(load):
+    """Each driver has its own."""
+    drivers = "{type: Docker, threads: 3, iterations: 5}, {type: Runc, threads: 1, iterations: 2}"
+    scenario = load(f"{HEAD}drivers: [{drivers}]\ncommands: [run, remove]\n", flags=Flags(legacy=True))
+    assert [(one.engine, one.concurrency, one.iterations) for one in scenario.treatments] == [
+        ("docker", 1, 5),
+        ("docker", 2, 5),
+        ("docker", 3, 5),
+        ("runc", 1, 2),
+    ]
+
+
+def test_legacy_has_no_meaning_for_a_scenario(load):
+    """A scenario says in its matrix what bucketbench says with a flag."""
+    with pytest.raises(UsageError, match=r"--legacy is of bucketbench's definitions; .*concurrency: \[1, 2, 4\]"):
+        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(legacy=True))
+
+
+def test_only_the_drivers_that_are_named_run(load):
+    """In the order of the file, in any capitals; that the others are left out is said."""
+    path = str(DATA / "whole.yaml")
+    scenario = load_either(path, flags=Flags(drivers=("docker-2", "Crun")))
+    assert [one.labels["job"] for one in scenario.treatments] == ["CRun", "Docker-2"]
+    assert f"{path}: left out, since --drivers does not name them: Docker, DockerCLI, Containerd" in scenario.lost[0]
+    assert not any("Containerd is" in note or "youki" in note for note in scenario.lost)
+    with pytest.raises(UsageError, match=r"no driver 'Runcc' \(did you mean 'Runc'\?\); the drivers are: Docker,"):
+        load_either(path, flags=Flags(drivers=("Runcc",)))
+    with pytest.raises(UsageError, match="--drivers is of bucketbench's definitions"):
+        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(drivers=("Docker",)))
+
+
+def test_a_scenario_is_read_as_ever():
+    """What is no definition is the business of the scenario's own reader, whatever is wrong with it."""
+    assert load_either("quickstart").treatments == load_scenario("quickstart").treatments
+    assert load_either("quickstart").lost == ()
+    assert load_either("quickstart").dialect == ""
+    assert load_either(str(DATA / "docker.yaml")).dialect == "bucketbench"
+
+
+def test_set_is_of_the_scenario_that_a_definition_becomes(load):
+    """So a definition can be run with more repeats, and on another network, without being converted."""
+    scenario = load(
+        f"{HEAD}{DOCKER}commands: [run, remove]\n",
+        overrides=["repeats=6", "container.network=none", "jobs.Docker.iterations=9"],
+    )
+    assert scenario.repeats == (6,)
+    assert scenario.treatments[0].container.network == "none"
+    assert scenario.treatments[0].iterations == 9
+
+
+@pytest.mark.parametrize("flags", [Flags(), Flags(legacy=True), Flags(overhead=True)])
+@pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml"])
+def test_what_is_converted_plans_to_the_same(name, flags):
+    """Treatments, repeats and order of the written scenario are those of the direct run."""
+    direct = load_either(str(DATA / name), flags=flags)
+    text, lost = native_text(str(DATA / name), flags)
+    converted = scenario_from(Source("new.yaml", text))
+    for field in ("name", "treatments", "repeats", "warmup", "order", "seed", "document"):
+        assert getattr(converted, field) == getattr(direct, field), field
+    assert lost == direct.lost
+    comments = " ".join(line.strip("# ") for line in text.splitlines() if line.lstrip().startswith("#"))
+    assert all(note in comments for note in lost)
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["no", "~", "1e3", "a: b", "# x", "é\u2028\u0007", "\U0001f6a2", '"', "\\", "- x", "a\tb", "{x}", "*a", "x:"],
+)
+def test_any_text_survives_the_conversion(load, tmp_path, word):
+    """Whatever a name is made of, the written file says the same."""
+    escaped = "".join(f"\\U{ord(letter):08x}" for letter in word)
+    text = f'name: "{escaped}"\nimage: a\n{DOCKER}commands: [run, remove]\n'
+    assert load(text).name == word
+    written, _ = native_text(str(tmp_path / "old.yaml"))
+    assert scenario_from(Source("new.yaml", written)).name == word
+
+
+def test_only_a_definition_is_converted():
+    """A scenario is one already."""
+    with pytest.raises(UsageError, match="quickstart: no bucketbench definition"):
+        native_text("quickstart")
+    assert NAME == "convert-scenario"
