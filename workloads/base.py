@@ -62,8 +62,9 @@ class Workload(abc.ABC):
 
     Class attributes describe it: `name` (registered and written in scenarios), `summary` (one line), `image` (the
     image that `build-images` makes for it), `binary` (what must be on PATH to run it natively), `parameters`,
-    `metrics`. `tool_names` gives the parameter for what the tool itself calls it, today or in old versions: no
-    spelling that a scenario may use, but one whose refusal says the right name.
+    `metrics`. `tool_names` gives the parameter for what the tool itself calls it, today or in old versions, and
+    `tool_test` is what the tool's own ``--test`` calls the workload, if it has one: scenarios that use these are
+    understood, with a note that says the name here.
     """
 
     name: ClassVar[str]
@@ -73,6 +74,7 @@ class Workload(abc.ABC):
     parameters: ClassVar[tuple[Parameter, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
     tool_names: ClassVar[Mapping[str, str]] = {}
+    tool_test: ClassVar[str | None] = None
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:

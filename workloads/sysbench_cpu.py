@@ -49,6 +49,7 @@ class SysbenchCpu(Workload):
         Metric("events_per_second", "1/s", "higher", "events completed a second, all threads together"),
         *SUMMARY_METRICS,
     )
+    tool_test: ClassVar[str | None] = "cpu"
     tool_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",

@@ -117,6 +117,7 @@ class SysbenchFileio(Workload):
         Metric("written_mib_per_second", "MiB/s", "higher", "data written a second"),
         *SUMMARY_METRICS,
     )
+    tool_test: ClassVar[str | None] = "fileio"
     tool_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",

@@ -69,6 +69,7 @@ class SysbenchMemory(Workload):
         Metric("transferred_mib", "MiB", "higher", "data transferred; says something where `time` ends the run"),
         *SUMMARY_METRICS,
     )
+    tool_test: ClassVar[str | None] = "memory"
     tool_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",

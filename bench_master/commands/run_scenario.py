@@ -187,6 +187,8 @@ def run(arguments: argparse.Namespace) -> int:
         workers = max(1, arguments.workers + (arguments.expect or 0))
         sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
         return int(ExitCode.OK)
+    if not arguments.quiet:
+        sys.stderr.writelines(f"note: {note}\n" for note in scenario.notes)
     stats = arguments.stats_file or _default_path(scenario, noop=arguments.noop)
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")

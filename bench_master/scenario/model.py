@@ -19,7 +19,8 @@ class Scenario:
 
     `path` is where it was read and `text` what stood there; `document` is the same as plain JSON-able data after
     every override, and loads to an equal scenario. `repeats` and `warmup` are trials of each treatment, by its index;
-    `seed` is None where the author left it open. `notes` are for the user to read.
+    `seed` is None where the author left it open. `notes` are for the user to read. `profiles` are
+    the scales that it knows besides ``full``, `scale` is the one that it was loaded at.
     """
 
     name: str
@@ -35,3 +36,5 @@ class Scenario:
     sampling_interval_s: float
     thresholds: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    scale: str = "full"
