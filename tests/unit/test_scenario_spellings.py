@@ -64,10 +64,8 @@ def test_in_a_matrix_the_values_vary_in_their_place():
 def test_jobs_that_do_not_share_a_name_keep_it():
     """A matrix that two workloads inherit is translated only if the name means the same to both."""
     jobs = "jobs: {a: {test: cpu}, b: {workload: mbw}}\nmatrix: {params.num-threads: [1, 2]}\n"
-    assert (
-        "unknown parameter 'num-threads' of sysbench-cpu: that is what sysbench calls it; here it is 'threads'"
-        in (problems(jobs)[0])
-    )
+    expected = "unknown parameter 'num-threads' of sysbench-cpu: that is what sysbench calls it; here it is 'threads'"
+    assert any(expected in one for one in problems(jobs))
 
 
 def test_the_document_has_todays_names():
