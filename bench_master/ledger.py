@@ -69,6 +69,8 @@ class Ledger:
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
         self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
+        self._timed = not header.get("imported")
+        """Whether stamps are times: those of results that were measured elsewhere are not known."""
         self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
         count = len(self._trials)
         self._starts = np.full(count, np.iinfo(np.int64).max)
@@ -135,7 +137,9 @@ class Ledger:
         return selected(rows, keep)
 
     def measured_jobs(self, rows: Rows) -> Iterator[tuple[Key, Rows]]:
-        """Yield the jobs that are done, of measured trials, by treatment."""
+        """Yield the jobs that are done and whose times are known, of measured trials, by treatment."""
+        if not self._timed:
+            return
         for treatment, outcome, group in grouped_rows(self._measured(rows), "outcome"):
             if outcome == Outcome.DONE:
                 yield (treatment, JOB), group
@@ -151,7 +155,7 @@ class Ledger:
             return
         self.strangers += int((rows["treatment"] >= len(self.treatments)).sum())
         ran = selected(rows, rows["outcome"] <= Outcome.FAILED)
-        if len(ran):
+        if len(ran) and self._timed:
             first, last = int(ran["start_ns"].min()), int(ran["end_ns"].max())
             self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
             self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
@@ -166,7 +170,7 @@ class Ledger:
         counts = self.outcomes[treatment]
         counts["warmup"] += len(rows) - len(measured)
         counts[outcome.name.lower()] += len(measured)
-        if outcome == Outcome.DONE:
+        if outcome == Outcome.DONE and self._timed:
             self.series[treatment, JOB].add(measured["end_ns"] - measured["start_ns"], measured["ticket"])
             self.bounds[treatment].record(measured["bound_ns"])
         elif outcome == Outcome.FAILED:

@@ -105,7 +105,8 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
             "ended": footer.get("ended"),
             "status": footer.get("status"),
             "noop": bool(header.get("noop")),
-            "measures": "harness-ceiling" if header.get("noop") else "scenario",
+            "measures": _measures(header),
+            "imported": header.get("imported"),
             "order": header.get("order"),
             "seed": header.get("seed"),
             "argv": list(header.get("argv", ())),
@@ -122,6 +123,12 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
         "remarks": [str(remark) for remark in footer.get("remarks", ())],
         "totals": totals,
     }
+
+
+def _measures(header: Mapping[str, Any]) -> str:
+    if header.get("imported"):
+        return "elsewhere"
+    return "harness-ceiling" if header.get("noop") else "scenario"
 
 
 def _host(body: Mapping[str, Any], load: Load | None) -> Document:

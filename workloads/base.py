@@ -64,7 +64,8 @@ class Workload(abc.ABC):
     image that `build-images` makes for it), `binary` (what must be on PATH to run it natively), `parameters`,
     `metrics`. `tool_names` gives the parameter for what the tool itself calls it, today or in old versions, and
     `tool_test` is what the tool's own ``--test`` calls the workload, if it has one: scenarios that use these are
-    understood, with a note that says the name here.
+    understood, with a note that says the name here. `run_begins` is a regular expression for the first line of a
+    run's output, by which runs are found in a log of many; without it a text is one run.
     """
 
     name: ClassVar[str]
@@ -75,6 +76,7 @@ class Workload(abc.ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     tool_names: ClassVar[Mapping[str, str]] = {}
     tool_test: ClassVar[str | None] = None
+    run_begins: ClassVar[str | None] = None
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:

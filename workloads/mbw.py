@@ -73,6 +73,7 @@ class Mbw(Workload):
         ),
         Parameter("block_size", "size", 256 * 1024, "block of mcblock", "B", minimum=1),
     )
+    run_begins: ClassVar[str | None] = r"mbw memory benchmark v\d|Usage: mbw \[|Long uses \d+ bytes\."
     metrics: ClassVar[tuple[Metric, ...]] = tuple(
         metric
         for kind, help_text in _KINDS.items()

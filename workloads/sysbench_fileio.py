@@ -13,7 +13,7 @@ from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.sysbench_output import Latencies, Summary, number, read_run_of_files
-from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, SUMMARY_METRICS, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     import re
@@ -118,6 +118,7 @@ class SysbenchFileio(Workload):
         *SUMMARY_METRICS,
     )
     tool_test: ClassVar[str | None] = "fileio"
+    run_begins: ClassVar[str | None] = RUN_BEGINS
     tool_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",

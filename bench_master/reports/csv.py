@@ -31,7 +31,7 @@ class CsvReport:
         own = [
             "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
             *percentiles, "max", "worst_job", *(f"jobs_{name}" for name in _JOBS), "jobs_per_s",
-            *_TIMING,
+            *_TIMING, "imported",
         ]  # fmt: skip
         titles = {label: f"label_{label}" if label in own else label for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
@@ -41,6 +41,7 @@ class CsvReport:
                 **{titles[label]: _text(value) for label, value in entry["treatment"].items()},
                 "scenario": document["scenario"]["name"],
                 "run_id": document["run"]["run_id"],
+                "imported": _text(bool(document["run"]["imported"])),
                 **{f"jobs_{name}": entry["jobs"][name] for name in _JOBS},
                 **{name: _text(entry[name]) for name in ("jobs_per_s", *_TIMING)},
             }

@@ -68,6 +68,7 @@ class _Sketch:
         self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
         self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
         self.workers: dict[int, Any] = {}
+        self._imported = bool(header.get("imported"))
 
     def jobs(self, rows: Rows, details: Mapping[int, Details]) -> Iterator[dict[str, Any]]:
         for ticket, treatment, trial, worker, outcome, start_ns, end_ns, bound_ns in rows.tolist():
@@ -79,6 +80,8 @@ class _Sketch:
                 "duration_s": (end_ns - start_ns) / 1e9 if ran else None,
                 "end_bound_s": bound_ns / 1e9 if ran else None,
             }
+            if self._imported:
+                line |= {"imported": True, "start_s": None, "duration_s": None, "end_bound_s": None}
             yield line | self._details(treatment, details.get(ticket))
 
     def late(self, expelled: Mapping[int, Details]) -> Iterator[dict[str, Any]]:
