@@ -130,7 +130,8 @@ class Treatment:
     `labels` are what tells this treatment from the others, in the order of the report (environment, engine, job,
     then the matrix keys). `environment` is None where any worker will do. Exactly one of `iterations` (jobs per
     slot), `operation_count` (jobs in all) and `run_seconds` (s) is set; they are per trial. `concurrency` is the
-    number of jobs in flight per worker. `timeout_s` bounds every single operation.
+    number of jobs in flight per worker. `timeout_s` bounds every single operation. One
+    that is `optional` is left out of what a run must do where its image or tool is not there.
     """
 
     index: int
@@ -144,6 +145,7 @@ class Treatment:
     operation_count: int | None = None
     run_seconds: float | None = None
     timeout_s: float = 60.0
+    optional: bool = False
 
     @property
     def title(self) -> str:

@@ -35,6 +35,9 @@ KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "ev
 
 MAX_ERROR_GROUPS: Final = 1000
 
+ABSENT: Final = frozenset({"image-missing", "command-not-found"})
+"""The kinds of errors that say that what a treatment needs is not there."""
+
 
 @dataclass(slots=True)
 class ErrorGroup:
@@ -90,6 +93,9 @@ class Ledger:
         self._unsuccessful: list[np.ndarray[Any, Any]] = []
         self._excluded: frozenset[int] | None = None
         self.errors: dict[tuple[str, str], ErrorGroup] = {}
+        self.absent: dict[int, str] = {}
+        """What was not there, by treatment, of those that failed for no other reason."""
+        self._failed_otherwise: set[int] = set()
         self.ungrouped_errors = 0
         self.hosts: dict[int, Mapping[str, Any]] = {}
         self.loads: dict[int, Load] = {}
@@ -208,6 +214,11 @@ class Ledger:
         return declared + sorted({name for index, name in self._metrics if index == treatment} - set(declared))
 
     def _add_error(self, record: ErrorRecord) -> None:
+        if record.kind not in ABSENT:
+            self._failed_otherwise.add(record.treatment)
+            self.absent.pop(record.treatment, None)
+        elif record.treatment not in self._failed_otherwise:
+            self.absent.setdefault(record.treatment, record.message)
         key = (record.operation, record.kind)
         if key not in self.errors and len(self.errors) >= MAX_ERROR_GROUPS:
             self.ungrouped_errors += 1

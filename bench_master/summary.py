@@ -211,6 +211,7 @@ def _treatment(
     return {
         "title": treatment.get("title"),
         "treatment": dict(treatment.get("labels", {})),
+        "left_out": _left_out(ledger, index),
         "trials": {"planned": planned, "run": seen},
         "jobs": {
             "total": sum(ended.values()),
@@ -229,6 +230,12 @@ def _treatment(
             for name in ledger.metric_names(index)
         },
     }
+
+
+def _left_out(ledger: Ledger, index: int) -> str | None:
+    """Return why an optional treatment was left out; None where it was not, or is no optional one."""
+    optional = ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"]
+    return ledger.absent.get(index) if optional else None
 
 
 def _of(ledger: Ledger, index: int) -> list[tuple[str, Series]]:

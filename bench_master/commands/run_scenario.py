@@ -421,7 +421,12 @@ def _conclude(result: Result, arguments: argparse.Namespace) -> int:
 def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     """Return the exit code of a complete run: what gave no result at all is no success, nor is a missed threshold."""
     treatments = source.document["treatments"]
-    barren = sum(not row["jobs"]["done"] for row in treatments)
+    for row in treatments:
+        if row["left_out"]:
+            sys.stderr.write(
+                f"bench-master: left out, as it is optional: {row['title']}: {one_line(row['left_out'])}\n"
+            )
+    barren = sum(not row["jobs"]["done"] and not row["left_out"] for row in treatments)
     if barren:
         of_all = f"{barren} of {counted(len(treatments), 'treatment')}"
         reason = "" if errors_shown else _first_error(source.document)
@@ -436,7 +441,7 @@ def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
 
 def _first_error(document: Mapping[str, Any]) -> str:
     """Return what the most frequent error in treatments without a result said, on one line; nothing if none did."""
-    barren = {row["title"] for row in document["treatments"] if not row["jobs"]["done"]}
+    barren = {row["title"] for row in document["treatments"] if not row["jobs"]["done"] and not row["left_out"]}
     for group in document["errors"]:
         if barren.intersection(group["treatments"]):
             return f"; {group['operation']}: {one_line(group['message'])}"

@@ -64,18 +64,7 @@ def _section(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
 def _head(document: Mapping[str, Any]) -> Iterator[str]:
     run, scenario, totals = document["run"], document["scenario"], document["totals"]
     yield from heading(f"Weighbridge report: {one_line(str(scenario['name']))}", "=")
-    if run["noop"]:
-        yield from _banner("NO-OP", "this is the harness's ceiling. Nothing was executed; no figure is an engine's.")
-    if run["imported"]:
-        yield from _banner("IMPORTED", "measured elsewhere. What is not in the files named below is not known.")
-    if document["incomplete"]:
-        yield from _banner("INCOMPLETE", "the figures below are of what there is.")
-        for reason in document["incomplete"]:
-            yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
-    if document["warnings"]:
-        yield from _banner("WARNING", "")
-        for warning in document["warnings"]:
-            yield from paragraph(f"- {one_line(warning)}", indent=2, hanging=4)
+    yield from _banners(document)
     yield ""
     if scenario["description"]:
         yield from paragraph(one_line(scenario["description"]))
@@ -91,6 +80,26 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     for host in () if run["imported"] else document["hosts"]:
         yield from field("host", _host(host))
         yield from field("", _facts(host["fingerprint"] or {}))
+
+
+def _banners(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what must be known before any figure is read."""
+    run = document["run"]
+    if run["noop"]:
+        yield from _banner("NO-OP", "this is the harness's ceiling. Nothing was executed; no figure is an engine's.")
+    if run["imported"]:
+        yield from _banner("IMPORTED", "measured elsewhere. What is not in the files named below is not known.")
+    if document["incomplete"]:
+        yield from _banner("INCOMPLETE", "the figures below are of what there is.")
+        for reason in document["incomplete"]:
+            yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
+    for entry in document["treatments"]:
+        if entry["left_out"]:
+            yield from _banner("LEFT OUT", one_line(f"{entry['title']}, which is optional: {entry['left_out']}"))
+    if document["warnings"]:
+        yield from _banner("WARNING", "")
+        for warning in document["warnings"]:
+            yield from paragraph(f"- {one_line(warning)}", indent=2, hanging=4)
 
 
 def _origin(run: Mapping[str, Any]) -> Iterator[str]:

@@ -83,6 +83,12 @@ def scenario_format() -> ScenarioFormat:
             MapOf("parameters of the workload by name", "^.+$", ParamShape()),
             "the parameters of the workload",
         ),
+        Field(
+            "optional",
+            Boolean(),
+            "leave it out, with the reason, where its image or tool is not there",
+            default=False,
+        ),
     )
     job = Record(
         "job",
