@@ -115,6 +115,7 @@ class SysbenchFileio(Workload):
         Metric("fsyncs_per_second", "1/s", "higher", "calls of fsync a second, all threads together"),
         Metric("read_mib_per_second", "MiB/s", "higher", "data read a second; MiB are 2**20 bytes"),
         Metric("written_mib_per_second", "MiB/s", "higher", "data written a second"),
+        Metric("mib_per_second", "MiB/s", "higher", "data read and written a second, together"),
         *SUMMARY_METRICS,
     )
     tool_test: ClassVar[str | None] = "fileio"
@@ -192,7 +193,8 @@ class SysbenchFileio(Workload):
             rates = _old_rates(run, facts)
         else:
             rates = _rates(run, facts)
-        return _of_mode(rates, facts["mode"]) | summary_values(run)
+        together = {"mib_per_second": rates["read_mib_per_second"] + rates["written_mib_per_second"]}
+        return _of_mode(rates, facts["mode"]) | together | summary_values(run)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit and what making the files takes; None where only `events` ends the run."""
