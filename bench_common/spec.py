@@ -157,7 +157,7 @@ class Treatment:
     jobs in flight per worker. `timeout_s` bounds every single operation. With `open_load` jobs arrive at a rate of
     their own; without, each slot begins the next one when it has ended one (a closed system). `services` are the
     containers of the servers that a guest's workload declares, by their names; what runs in them is the workload's to
-    say.
+    say. One that is `optional` is left out of what a run must do where its image or tool is not there.
     """
 
     index: int
@@ -173,6 +173,7 @@ class Treatment:
     timeout_s: float = 60.0
     open_load: OpenLoad | None = None
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
+    optional: bool = False
 
     @property
     def title(self) -> str:

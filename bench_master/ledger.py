@@ -47,6 +47,9 @@ KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "ev
 
 MAX_ERROR_GROUPS: Final = 1000
 
+ABSENT: Final = frozenset({"image-missing", "command-not-found"})
+"""The kinds of errors that say that what a treatment needs is not there."""
+
 
 @dataclass(slots=True)
 class ErrorGroup:
@@ -81,6 +84,8 @@ class Ledger:
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
         self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
+        self._timed = not header.get("imported")
+        """Whether stamps are times: those of results that were measured elsewhere are not known."""
         self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
         count = len(self._trials)
         self._starts = np.full(count, np.iinfo(np.int64).max)
@@ -110,6 +115,9 @@ class Ledger:
         self._unsuccessful: list[np.ndarray[Any, Any]] = []
         self._excluded: frozenset[int] | None = None
         self.errors: dict[tuple[str, str], ErrorGroup] = {}
+        self.absent: dict[int, str] = {}
+        """What was not there, by treatment, of those that failed for no other reason."""
+        self._failed_otherwise: set[int] = set()
         self.ungrouped_errors = 0
         self.hosts: dict[int, Mapping[str, Any]] = {}
         self.loads: dict[int, Load] = {}
@@ -158,7 +166,9 @@ class Ledger:
         return selected(rows, keep)
 
     def measured_jobs(self, rows: Rows) -> Iterator[tuple[Key, Rows]]:
-        """Yield the jobs that are done, of measured trials, by treatment."""
+        """Yield the jobs that are done and whose times are known, of measured trials, by treatment."""
+        if not self._timed:
+            return
         for treatment, outcome, group in grouped_rows(self._measured(rows), "outcome"):
             if outcome == Outcome.DONE:
                 yield (treatment, JOB), group
@@ -178,7 +188,7 @@ class Ledger:
             return
         self.strangers += int((rows["treatment"] >= len(self.treatments)).sum())
         ran = selected(rows, rows["outcome"] <= Outcome.FAILED)
-        if len(ran):
+        if len(ran) and self._timed:
             first, last = int(ran["start_ns"].min()), int(ran["end_ns"].max())
             self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
             self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
@@ -193,7 +203,7 @@ class Ledger:
         counts = self.outcomes[treatment]
         counts["warmup"] += len(rows) - len(measured)
         counts[outcome.name.lower()] += len(measured)
-        if outcome == Outcome.DONE:
+        if outcome == Outcome.DONE and self._timed:
             self.series[treatment, JOB].add(measured["end_ns"] - measured["start_ns"], measured["ticket"])
             self.bounds[treatment].record(measured["bound_ns"])
             responses = self.responses(treatment, measured)
@@ -265,6 +275,11 @@ class Ledger:
         return declared + sorted({name for index, name in self._metrics if index == treatment} - set(declared))
 
     def _add_error(self, record: ErrorRecord) -> None:
+        if record.kind not in ABSENT:
+            self._failed_otherwise.add(record.treatment)
+            self.absent.pop(record.treatment, None)
+        elif record.treatment not in self._failed_otherwise:
+            self.absent.setdefault(record.treatment, record.message)
         key = (record.operation, record.kind)
         if key not in self.errors and len(self.errors) >= MAX_ERROR_GROUPS:
             self.ungrouped_errors += 1

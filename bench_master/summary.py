@@ -120,7 +120,8 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
             "ended": footer.get("ended"),
             "status": footer.get("status"),
             "noop": bool(header.get("noop")),
-            "measures": "harness-ceiling" if header.get("noop") else "scenario",
+            "measures": _measures(header),
+            "imported": header.get("imported"),
             "order": header.get("order"),
             "seed": header.get("seed"),
             "argv": list(header.get("argv", ())),
@@ -137,6 +138,12 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
         "remarks": [str(remark) for remark in footer.get("remarks", ())],
         "totals": totals,
     }
+
+
+def _measures(header: Mapping[str, Any]) -> str:
+    if header.get("imported"):
+        return "elsewhere"
+    return "harness-ceiling" if header.get("noop") else "scenario"
 
 
 def _host(body: Mapping[str, Any], load: Load | None) -> Document:
@@ -219,6 +226,7 @@ def _treatment(
     return {
         "title": treatment.get("title"),
         "treatment": dict(treatment.get("labels", {})),
+        "left_out": _left_out(ledger, index),
         "trials": {"planned": planned, "run": seen},
         "jobs": {
             "total": sum(ended.values()),
@@ -238,6 +246,12 @@ def _treatment(
             for name in ledger.metric_names(index)
         },
     }
+
+
+def _left_out(ledger: Ledger, index: int) -> str | None:
+    """Return why an optional treatment was left out; None where it was not, or is no optional one."""
+    optional = ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"]
+    return ledger.absent.get(index) if optional else None
 
 
 def _of(ledger: Ledger, index: int) -> list[tuple[str, Series]]:

@@ -39,6 +39,9 @@ MESSAGE_LIMIT: Final = 2000
 ENDED_BY_SIGNAL: Final = (130, 137, 143, -2, -9, -15)
 """Exit codes of a command that was told to end: no failure where the script itself stopped or killed it."""
 
+NOT_FOUND: Final = 127
+"""The exit code of a shell, and of what starts processes, for a command that does not exist (POSIX 2.8.2)."""
+
 WAITING: Final = ("exec", "logs", "sleep", "stats", "stop", "wait")
 """The operations during which a job can be called off at once."""
 
@@ -214,6 +217,8 @@ class Performer:
         output = (operation.name, printed.stdout, printed.stderr, code, printed.truncated)
         if code or done.oom_killed:
             kind, text = _exit_problem(operation, done, printed)
+            # Of a workload's own fixed command 127 is the shell's word for a tool that is not there.
+            kind = "command-not-found" if code == NOT_FOUND and kind == "exit-code" else kind
             return Trouble(kind, text, *stamps, outputs=(output,))
         if operation.name not in self._parsed or self._workload is None:
             report.outputs = [*(report.outputs or ()), output]

@@ -91,10 +91,12 @@ class Workload(abc.ABC):
 
     Class attributes describe it: `name` (registered and written in scenarios), `summary` (one line), `image` (the
     image that `build-images` makes for it), `binary` (what must be on PATH to run it natively), `parameters`,
-    `metrics`. `tool_names` gives the parameter for what the tool itself calls it, today or in old versions: no
-    spelling that a scenario may use, but one whose refusal says the right name. `services` are the servers that a
-    job needs beside it. `programs` are those commands of its images that Weighbridge brings itself: by name, the file
-    below ``dockerfiles`` that is run natively.
+    `metrics`. `services` are the servers that a job needs beside it. `programs` are those commands of its images that
+    Weighbridge brings itself: by name, the file below ``dockerfiles`` that is run natively. `tool_names` gives the
+    parameter for what the tool itself calls it, today or in old versions, and `tool_test` is what the tool's own
+    ``--test`` calls the workload, if it has one: scenarios that use these are understood, with a note that says the
+    name here. `run_begins` is a regular expression for the first line of a run's output, by which runs are found in a
+    log of many; without it a text is one run.
     """
 
     name: ClassVar[str]
@@ -106,6 +108,8 @@ class Workload(abc.ABC):
     tool_names: ClassVar[Mapping[str, str]] = {}
     services: ClassVar[tuple[Service, ...]] = ()
     programs: ClassVar[Mapping[str, str]] = {}
+    tool_test: ClassVar[str | None] = None
+    run_begins: ClassVar[str | None] = None
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:

@@ -17,6 +17,8 @@ from bench_common.errors import UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.mbw_output import Labels, Table, read_output
+from workloads.mbw_processes import SCRIPT as PROCESSES_SCRIPT
+from workloads.mbw_processes import read_processes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +30,11 @@ MIB: Final = 2**20
 SCRIPT: Final = 'mbw -h; exec mbw "$@"'
 """Prints the help, the only place where mbw says which version it is (it exits 1 for it), then runs.
 
-This is the one use of a shell: the text is fixed, and parameters reach mbw as words of their own.
+The text is fixed, and parameters reach mbw as words of their own.
 """
+
+MOST_CPUS: Final = 64
+"""How many CPUs a host is taken to have at most, for the time that one mbw for each of them may take."""
 
 SLOW_BYTES_PER_SECOND: Final = 2**30
 """What a slow machine copies, for the time that a run may take."""
@@ -45,6 +50,14 @@ _KINDS: Final = {
     "labelled_memcpy": "printed as MEMCPY by a version that is not known: memcpy, or the loop up to 1.2.2",
     "labelled_dumb": "printed as DUMB by a version that is not known: the loop, or memcpy up to 1.2.2",
     "labelled_mcblock": "printed as MCBLOCK by a version that is not known: from memory, or the cache up to 1.2.2",
+}
+
+_FIGURES: Final = {
+    "": "all data over all time, by one process",
+    "_total": "the sum over `processes`",
+    "_min": "the slowest run",
+    "_median": "the median run",
+    "_max": "the fastest run",
 }
 
 _KIND_OF: Final[dict[Labels, dict[str, str]]] = {
@@ -72,16 +85,20 @@ class Mbw(Workload):
             choices=tuple(_TESTS),
         ),
         Parameter("block_size", "size", 256 * 1024, "block of mcblock", "B", minimum=1),
+        Parameter(
+            "processes", "int", 1, "mbw at once; 0 is one for each CPU that the job may use", minimum=0, maximum=4096
+        ),
     )
-    metrics: ClassVar[tuple[Metric, ...]] = tuple(
-        metric
-        for kind, help_text in _KINDS.items()
-        for metric in (
-            Metric(f"{kind}_mib_per_second", "MiB/s", "higher", f"{help_text}; all data over all time"),
-            Metric(f"{kind}_min_mib_per_second", "MiB/s", "higher", f"{help_text}; the slowest run"),
-            Metric(f"{kind}_median_mib_per_second", "MiB/s", "higher", f"{help_text}; the median run"),
-            Metric(f"{kind}_max_mib_per_second", "MiB/s", "higher", f"{help_text}; the fastest run"),
-        )
+    run_begins: ClassVar[str | None] = (
+        r"mbw memory benchmark v\d|Usage: mbw \[|Long uses \d+ bytes\.|Starting test on \d+ cores"
+    )
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        *(
+            Metric(f"{kind}{figure}_mib_per_second", "MiB/s", "higher", f"{help_text}; {what}")
+            for kind, help_text in _KINDS.items()
+            for figure, what in _FIGURES.items()
+        ),
+        Metric("processes", "1", "higher", "mbw that ran at once, where they were started together"),
     )
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
@@ -93,14 +110,22 @@ class Mbw(Workload):
             raise UsageError(f"mbw: block_size {format_size(block)} is larger than array_size {format_size(array)}")
         tests = _TESTS[str(params["methods"])]
         argv = (*tests, "-b", str(block), "-n", str(params["runs"]), str(array // MIB))
-        return (Step("run", ("sh", "-c", SCRIPT, "mbw", *argv)),)
+        if params["processes"] == 1:
+            return (Step("run", ("sh", "-c", SCRIPT, "mbw", *argv)),)
+        return (Step("run", ("sh", "-c", PROCESSES_SCRIPT, "mbw", str(params["processes"]), *argv)),)
 
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run by mbw 1.x or 2.x.
 
         With the help of ``mbw -h`` in front, as this workload's own runs have it, labels that a version swaps are
-        put right. A bare run may be of either kind, so its metrics say that they are as labelled.
+        put right. A bare run may be of either kind, so its metrics say that they are as labelled. Of several mbw at
+        once each rate is the mean of one, with the sum and the number of processes beside it.
         """
+        together = read_processes(text, self._parse_one)
+        return self._parse_one(text) if together is None else together
+
+    @staticmethod
+    def _parse_one(text: str) -> dict[str, float]:
         output = read_output(text)
         kinds = _KIND_OF[output.labels]
         return {name: value for label, table in output.tables.items() for name, value in _values(kinds[label], table)}
@@ -108,7 +133,9 @@ class Mbw(Workload):
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return what a slow machine takes for all copies, and for filling the arrays."""
         copies = int(str(params["runs"])) * 3 + 2
-        return 1.0 + copies * int(str(params["array_size"])) / SLOW_BYTES_PER_SECOND
+        # Together they share one memory; how many there are for each CPU only the host knows.
+        at_once = int(str(params["processes"])) or MOST_CPUS
+        return 1.0 + at_once * copies * int(str(params["array_size"])) / SLOW_BYTES_PER_SECOND
 
 
 def _values(kind: str, table: Table) -> tuple[tuple[str, float], ...]:

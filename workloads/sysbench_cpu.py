@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.sysbench_output import number, read_run
-from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, SUMMARY_METRICS, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +49,8 @@ class SysbenchCpu(Workload):
         Metric("events_per_second", "1/s", "higher", "events completed a second, all threads together"),
         *SUMMARY_METRICS,
     )
+    tool_test: ClassVar[str | None] = "cpu"
+    run_begins: ClassVar[str | None] = RUN_BEGINS
     tool_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",

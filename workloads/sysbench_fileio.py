@@ -13,7 +13,7 @@ from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.sysbench_output import Latencies, Summary, number, read_run_of_files
-from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, SUMMARY_METRICS, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     import re
@@ -115,8 +115,11 @@ class SysbenchFileio(Workload):
         Metric("fsyncs_per_second", "1/s", "higher", "calls of fsync a second, all threads together"),
         Metric("read_mib_per_second", "MiB/s", "higher", "data read a second; MiB are 2**20 bytes"),
         Metric("written_mib_per_second", "MiB/s", "higher", "data written a second"),
+        Metric("mib_per_second", "MiB/s", "higher", "data read and written a second, together"),
         *SUMMARY_METRICS,
     )
+    tool_test: ClassVar[str | None] = "fileio"
+    run_begins: ClassVar[str | None] = RUN_BEGINS
     tool_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",
@@ -190,7 +193,8 @@ class SysbenchFileio(Workload):
             rates = _old_rates(run, facts)
         else:
             rates = _rates(run, facts)
-        return _of_mode(rates, facts["mode"]) | summary_values(run)
+        together = {"mib_per_second": rates["read_mib_per_second"] + rates["written_mib_per_second"]}
+        return _of_mode(rates, facts["mode"]) | together | summary_values(run)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit and what making the files takes; None where only `events` ends the run."""

@@ -14,7 +14,7 @@ from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.sysbench_output import Summary, number, read_run
-from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, SUMMARY_METRICS, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     import re
@@ -69,6 +69,8 @@ class SysbenchMemory(Workload):
         Metric("transferred_mib", "MiB", "higher", "data transferred; says something where `time` ends the run"),
         *SUMMARY_METRICS,
     )
+    tool_test: ClassVar[str | None] = "memory"
+    run_begins: ClassVar[str | None] = RUN_BEGINS
     tool_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",

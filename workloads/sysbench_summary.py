@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 PERCENTILES: Final = ("50", "75", "90", "95", "99")
 """The ranks that have a metric of their own: numbers of different ranks must never share a name."""
 
+RUN_BEGINS: Final = r"sysbench \d+\.\d+"
+"""The banner, the first line of every run since 0.4."""
+
 PERCENTILE: Final = Parameter(
     "percentile", "choice", "95", "rank of the latency percentile; 0 is none", choices=("0", *PERCENTILES)
 )

@@ -61,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     # Where there is no header there is no report, and a file to write to is left as it was.
     _ = source.stats.header
     if arguments.rps_histogram is not None:
+        if source.stats.header.get("imported"):
+            raise UsageError(f"{arguments.stats_file}: measured elsewhere, and nobody knows when: it has no rates")
         _write_rates(source.stats, arguments.rps_histogram)
     if arguments.report_file is None:
         report.write(source, sys.stdout)

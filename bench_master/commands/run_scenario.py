@@ -220,6 +220,8 @@ def run(arguments: argparse.Namespace) -> int:
     policy, slots = _policy(plan, arguments)
     if arguments.dry_run:
         return _show(scenario, plan, arguments)
+    if not arguments.quiet:
+        sys.stderr.writelines(f"note: {note}\n" for note in scenario.notes)
     stats = arguments.stats_file or _default_path(scenario, noop=arguments.noop)
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
@@ -559,7 +561,12 @@ def _save_trace(source: ReportSource, stats: Path) -> Path:
 def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     """Return the exit code of a complete run: what gave no result at all is no success, nor is a missed threshold."""
     treatments = source.document["treatments"]
-    barren = sum(not row["jobs"]["done"] for row in treatments)
+    for row in treatments:
+        if row["left_out"]:
+            sys.stderr.write(
+                f"bench-master: left out, as it is optional: {row['title']}: {one_line(row['left_out'])}\n"
+            )
+    barren = sum(not row["jobs"]["done"] and not row["left_out"] for row in treatments)
     if barren:
         of_all = f"{barren} of {counted(len(treatments), 'treatment')}"
         reason = "" if errors_shown else _first_error(source.document)
@@ -574,7 +581,7 @@ def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
 
 def _first_error(document: Mapping[str, Any]) -> str:
     """Return what the most frequent error in treatments without a result said, on one line; nothing if none did."""
-    barren = {row["title"] for row in document["treatments"] if not row["jobs"]["done"]}
+    barren = {row["title"] for row in document["treatments"] if not row["jobs"]["done"] and not row["left_out"]}
     for group in document["errors"]:
         if barren.intersection(group["treatments"]):
             return f"; {group['operation']}: {one_line(group['message'])}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bench_common.errors import ExitCode, UsageError
 from bench_master.bucketbench import load_either
 from bench_master.scenario import Scenario, scenario_schema
+from bench_master.scenario.profiles import SCALE
 from bench_master.table import counted
 
 if TYPE_CHECKING:
@@ -61,7 +62,22 @@ def run(arguments: argparse.Namespace) -> int:
             status = ExitCode.USAGE
         else:
             sys.stdout.write(_verdict(reference, scenario, quiet=arguments.quiet))
+            status = max(status, *(_check_profile(reference, name, arguments) for name in scenario.profiles), status)
     return int(status)
+
+
+def _check_profile(reference: str, profile: str, arguments: argparse.Namespace) -> ExitCode:
+    """Check a scenario at another scale than it was asked for at; say what is wrong, or how large it is."""
+    scale = f"{SCALE}={profile}"
+    if any(text.replace(" ", "").startswith(f"{SCALE}=") for text in arguments.set):
+        return ExitCode.OK
+    try:
+        scenario = load_either(reference, [*arguments.set, scale])
+    except UsageError as error:
+        sys.stderr.writelines(f"with --set {scale}: {line}\n" for line in str(error).splitlines())
+        return ExitCode.USAGE
+    sys.stdout.write(_verdict(f"{reference} with --set {scale}", scenario, quiet=True))
+    return ExitCode.OK
 
 
 def _verdict(reference: str, scenario: Scenario, *, quiet: bool) -> str:

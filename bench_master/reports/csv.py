@@ -32,7 +32,7 @@ class CsvReport:
         own = [
             "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
             *percentiles, "max", "worst_job", *(f"jobs_{name}" for name in _JOBS), "jobs_per_s",
-            *_TIMING, *(f"open_{name}" for name in _OPEN),
+            *_TIMING, *(f"open_{name}" for name in _OPEN), "imported", "left_out",
         ]  # fmt: skip
         titles = {label: f"label_{label}" if label in own else label for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
@@ -42,6 +42,8 @@ class CsvReport:
                 **{titles[label]: _text(value) for label, value in entry["treatment"].items()},
                 "scenario": document["scenario"]["name"],
                 "run_id": document["run"]["run_id"],
+                "imported": _text(bool(document["run"]["imported"])),
+                "left_out": _text(entry["left_out"]),
                 **{f"jobs_{name}": entry["jobs"][name] for name in _JOBS},
                 **{name: _text(entry[name]) for name in ("jobs_per_s", *_TIMING)},
                 **{f"open_{name}": _text(value) for name, value in _open(entry).items()},

@@ -69,6 +69,7 @@ class _Sketch:
         self._open = {index for index, one in enumerate(self._treatments) if one.get("open_load")}
         self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
         self.workers: dict[int, Any] = {}
+        self._imported = bool(header.get("imported"))
 
     def jobs(self, rows: Rows, details: Mapping[int, Details]) -> Iterator[dict[str, Any]]:
         for ticket, treatment, trial, worker, outcome, start_ns, end_ns, bound_ns, wait_ns in rows.tolist():
@@ -82,6 +83,8 @@ class _Sketch:
             }
             if treatment in self._open:
                 line["wait_s"] = wait_ns / 1e9 if ran else None
+            if self._imported:
+                line |= {"imported": True, "start_s": None, "duration_s": None, "end_bound_s": None}
             yield line | self._details(treatment, details.get(ticket))
 
     def late(self, expelled: Mapping[int, Details]) -> Iterator[dict[str, Any]]:

@@ -68,28 +68,52 @@ def _section(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
 def _head(document: Mapping[str, Any]) -> Iterator[str]:
     run, scenario, totals = document["run"], document["scenario"], document["totals"]
     yield from heading(f"Weighbridge report: {one_line(str(scenario['name']))}", "=")
-    if run["noop"]:
-        yield from _banner("NO-OP", "this is the harness's ceiling. Nothing was executed; no figure is an engine's.")
-    if document["incomplete"]:
-        yield from _banner("INCOMPLETE", "the figures below are of what there is.")
-        for reason in document["incomplete"]:
-            yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
-    if document["warnings"]:
-        yield from _banner("WARNING", "")
-        for warning in document["warnings"]:
-            yield from paragraph(f"- {one_line(warning)}", indent=2, hanging=4)
+    yield from _banners(document)
     yield ""
     if scenario["description"]:
         yield from paragraph(one_line(scenario["description"]))
         yield ""
-    yield from field("run", f"{run['run_id']}, {_instant(run['created'])}, took {span(totals['duration_s'])}")
-    yield from field("scenario", one_line(str(scenario["path"])))
-    yield from field("order", f"{run['order']}, seed {run['seed']}")
+    if run["imported"]:
+        yield from _origin(run)
+    else:
+        yield from field("run", f"{run['run_id']}, {_instant(run['created'])}, took {span(totals['duration_s'])}")
+        yield from field("scenario", one_line(str(scenario["path"])))
+        yield from field("order", f"{run['order']}, seed {run['seed']}")
     yield from field("jobs", _totals(totals))
     yield from field("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))
-    for host in document["hosts"]:
+    for host in () if run["imported"] else document["hosts"]:
         yield from field("host", _host(host))
         yield from field("", _facts(host["fingerprint"] or {}))
+
+
+def _banners(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what must be known before any figure is read."""
+    run = document["run"]
+    if run["noop"]:
+        yield from _banner("NO-OP", "this is the harness's ceiling. Nothing was executed; no figure is an engine's.")
+    if run["imported"]:
+        yield from _banner("IMPORTED", "measured elsewhere. What is not in the files named below is not known.")
+    if document["incomplete"]:
+        yield from _banner("INCOMPLETE", "the figures below are of what there is.")
+        for reason in document["incomplete"]:
+            yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
+    for entry in document["treatments"]:
+        if entry["left_out"]:
+            yield from _banner("LEFT OUT", one_line(f"{entry['title']}, which is optional: {entry['left_out']}"))
+    if document["warnings"]:
+        yield from _banner("WARNING", "")
+        for warning in document["warnings"]:
+            yield from paragraph(f"- {one_line(warning)}", indent=2, hanging=4)
+
+
+def _origin(run: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is known of results that were measured elsewhere."""
+    origin = run["imported"]
+    yield from field("imported", f"{run['run_id']}, {_instant(origin['at'])}; when it was measured is not known")
+    for file in origin["files"]:
+        amount = f"{file['readings']:,} readings of a monitor" if file["readings"] else f"{file['runs']:,} runs"
+        yield from field("from", one_line(f"{file['name']}, {amount}"))
+    yield from field("order", "not known; nor are hosts, times and parameters")
 
 
 def _banner(word: str, text: str) -> list[str]:

@@ -17,6 +17,8 @@ from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
 from bench_master.scenario.matrix import MatrixShape
 from bench_master.scenario.operations import OperationsShape
 from bench_master.scenario.overhead import OverheadShape
+from bench_master.scenario.profiles import FULL, PROFILES, SCALE, OverridesShape
+from bench_master.scenario.profiles import NAME_PATTERN as PROFILE_PATTERN
 from bench_master.scenario.services import FILE_PATTERN, FileText, ServicesOfWorkload, services_record
 from bench_master.scenario.shapes import DURATION, NUMBER, RATE, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
 from bench_master.scenario.storage import MountShape
@@ -93,6 +95,12 @@ def scenario_format() -> ScenarioFormat:
             MapOf("parameters of the workload by name", "^.+$", ParamShape()),
             "the parameters of the workload",
         ),
+        Field(
+            "optional",
+            Boolean(),
+            "leave it out, with the reason, where its image or tool is not there",
+            default=False,
+        ),
     )
     job = Record(
         "job",
@@ -141,6 +149,12 @@ def scenario_format() -> ScenarioFormat:
                 ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'")),
                 "what must hold for the run to end with exit code 0",
             ),
+            Field(
+                PROFILES,
+                MapOf("profiles by name", PROFILE_PATTERN, OverridesShape()),
+                "other scales of this scenario: overrides by name",
+            ),
+            Field(SCALE, Text("the name of a profile", PROFILE_PATTERN, bare=()), "the profile to apply", FULL),
         ),
         (OneOf(("job", "jobs"), required=True, advice=": say what is to be run"), OneOf(QUANTITIES)),
         tuple((field.name, "job") for field in own),

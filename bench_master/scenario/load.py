@@ -12,9 +12,11 @@ from bench_master.scenario.findings import Findings, Given, plain_data
 from bench_master.scenario.format import scenario_format
 from bench_master.scenario.model import Scenario
 from bench_master.scenario.overhead import check_baseline
-from bench_master.scenario.overrides import apply_overrides, apply_switches
+from bench_master.scenario.overrides import apply_all
+from bench_master.scenario.profiles import PROFILES, SCALE
 from bench_master.scenario.resolve import Resolver
 from bench_master.scenario.source import Source, read_source
+from bench_master.scenario.spellings import translate_spellings
 from bench_master.scenario.tree import Entries, Leaf, Place, quoted
 
 if TYPE_CHECKING:
@@ -45,8 +47,8 @@ def scenario_from(
     root = tree_of(source)
     if dialect is not None:
         root = dialect(root, findings)
-    apply_overrides(root, overrides, findings)
-    apply_switches(root, extra or {}, findings)
+    scale = apply_all(root, overrides, extra or {}, findings)
+    translate_spellings(root, findings)
     shapes = scenario_format()
     read: Mapping[str, Given[Any]] = shapes.scenario.read(root, findings)
     resolved = Resolver(shapes, findings).resolve(read, root.place)
@@ -56,12 +58,13 @@ def scenario_from(
         raise ScenarioError(findings.problems)
     for note in notes_on(resolved.treatments, resolved.repeats):
         findings.note(note)
+    document = plain_data(root, findings.literals)
     return Scenario(
         name=read["name"].value,
         description=read["description"].value if "description" in read else "",
         path=source.path,
         text=source.text,
-        document=plain_data(root, findings.literals),
+        document={key: value for key, value in document.items() if key not in {PROFILES, SCALE}},
         treatments=resolved.treatments,
         repeats=resolved.repeats,
         warmup=resolved.warmup,
@@ -72,6 +75,8 @@ def scenario_from(
         notes=tuple(findings.notes),
         overhead=overhead,
         limit="limit" in read and read["limit"].value,
+        profiles=tuple(document.get(PROFILES, ())),
+        scale=scale,
     )
 
 

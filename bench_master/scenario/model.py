@@ -20,9 +20,9 @@ class Scenario:
 
     `path` is where it was read and `text` what stood there; `document` is the same as plain JSON-able data after
     every override, and loads to an equal scenario. `repeats` and `warmup` are trials of each treatment, by its index;
-    `seed` is None where the author left it open. `notes` are for the user to read.
-    `dialect` names the tool whose file it was, where that is another one; `lost` are those of the notes that say what
-    was not carried over of it.
+    `seed` is None where the author left it open. `notes` are for the user to read. `dialect` names the tool whose
+    file it was, where that is another one; `lost` are those of the notes that say what was not carried over of it.
+    `profiles` are the scales that it knows besides ``full``, `scale` is the one that it was loaded at.
     """
 
     name: str
@@ -42,3 +42,5 @@ class Scenario:
     limit: bool = False
     dialect: str = ""
     lost: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    scale: str = "full"

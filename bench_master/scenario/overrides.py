@@ -1,4 +1,4 @@
-"""``--set key=value`` and the command line's own switches, applied to the tree before anything is checked.
+"""Profiles, ``--set key=value`` and the command line's own switches, applied to the tree before anything is checked.
 
 So every check holds for them too, and a problem names the argument as its place.
 """
@@ -11,15 +11,55 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_common.errors import did_you_mean
 from bench_master.scenario.compose import Composer
 from bench_master.scenario.format import QUANTITIES
+from bench_master.scenario.profiles import FULL, PROFILES, SCALE
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bench_master.scenario.findings import Findings
 
 _KEYS_WITH_DOTS: Final = frozenset({"env", "log_options", "params", "matrix"})
 """Mappings whose keys may hold dots themselves: what follows one of these is a single key."""
+
+
+def apply_all(root: Entries, overrides: Sequence[str], switches: Mapping[str, Any], findings: Findings) -> str:
+    """Apply the profile, then ``--set``, then the switches, so that each has the last word; return the scale."""
+    scaling = [text for text in overrides if text.partition("=")[0].strip().partition(".")[0] in {SCALE, PROFILES}]
+    apply_overrides(root, scaling, findings)
+    scale = apply_profile(root, findings)
+    apply_overrides(root, [text for text in overrides if text not in scaling], findings)
+    apply_switches(root, switches, findings)
+    return scale
+
+
+def apply_profile(root: Entries, findings: Findings) -> str:
+    """Apply the profile that ``scale`` names, if any, as ``--set`` would apply each of its keys; return the scale.
+
+    The scenario's name gets the scale behind it, unless the profile names it itself: a small run must not be taken
+    for the full one in a report.
+    """
+    scale = root.values.get(SCALE)
+    if not isinstance(scale, Leaf) or scale.text == FULL:
+        return FULL
+    profiles = root.values.get(PROFILES)
+    known = profiles.values if isinstance(profiles, Entries) else {}
+    profile = known.get(scale.text)
+    if profile is None:
+        there = did_you_mean(scale.text, [*known, FULL]) or f"; there is: {', '.join([*known, FULL])}"
+        findings.add(scale.place, f"the scenario has no profile {quoted(scale)}{there}", deep=True)
+    if not isinstance(profile, Entries):
+        return FULL
+    for key, value in profile.values.items():
+        if key in {SCALE, PROFILES}:
+            findings.add(profile.key_places[key], f"a profile cannot set '{key}': remove it", deep=True)
+        else:
+            override(root, key, value, profile.key_places[key], findings)
+    name = root.values.get("name")
+    if "name" not in profile.values and isinstance(name, Leaf):
+        root.values["name"] = Leaf(name.place, f"{name.text} ({scale.text})", plain=False)
+    findings.note(f"scale {scale.text}: the profile sets {', '.join(profile.values) or 'nothing'}")
+    return scale.text
 
 
 def apply_overrides(root: Entries, overrides: Iterable[str], findings: Findings) -> None:
@@ -35,7 +75,7 @@ def apply_overrides(root: Entries, overrides: Iterable[str], findings: Findings)
         for problem in composer.problems:
             findings.add(place, problem.message)
         if not composer.problems:
-            _set(root, path.strip(), value or Leaf(place, ""), place, findings)
+            override(root, path.strip(), value or Leaf(place, ""), place, findings)
 
 
 def apply_switches(root: Entries, switches: Mapping[str, Any], findings: Findings) -> None:
@@ -56,7 +96,8 @@ def apply_switches(root: Entries, switches: Mapping[str, Any], findings: Finding
         _put(root, key, node or Leaf(place, ""), place)
 
 
-def _set(root: Entries, path: str, value: Node, place: Place, findings: Findings) -> None:
+def override(root: Entries, path: str, value: Node, place: Place, findings: Findings) -> None:
+    """Set what a dotted path leads to; what lies between is made where it is missing. `place` is where it is said."""
     node: Node = root
     left, walked = path, ""
     while True:

@@ -51,6 +51,7 @@ class _Job:
     engines: tuple[str, ...]
     matrix: Matrix
     place: Place
+    optional: bool
 
 
 class Resolver:
@@ -110,7 +111,8 @@ class Resolver:
         elif "params" in own:
             settings |= _own_params(workload, own["params"])
         understood = self._understood(matrix.value, workload)
-        return _Job(label, settings, workload, values_of(engines) or ("docker",), understood, given.place)
+        optional = "optional" in own and own["optional"].value is True
+        return _Job(label, settings, workload, values_of(engines) or ("docker",), understood, given.place, optional)
 
     def _understood(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:
         """Return the matrix with the parameters of the workload read as what they are."""
@@ -176,6 +178,7 @@ class Resolver:
             timeout_s=_value(settings, "timeout"),
             open_load=load,
             services=services,
+            optional=job.optional,
         )
 
     def _fits(self, job: _Job, cell: Cell) -> bool:

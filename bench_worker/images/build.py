@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -96,6 +96,8 @@ class Builder:
     progress: Callable[[str], None]
     answers: Callable[[str], bool]
     verbose: bool = False
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Build arguments of the user's, for every folder that is built from its Dockerfile."""
 
     def build_all(
         self, recipes: Sequence[Recipe], *, forced: Collection[str] = (), dry_run: bool = False
@@ -111,7 +113,7 @@ class Builder:
         stale: set[str] = set()
         for recipe in recipes:
             parent = self._parent_id(recipe) if recipe.parent not in stale else ""
-            fingerprint = recipe.fingerprint(parent)
+            fingerprint = recipe.fingerprint(parent, {} if _is_base(recipe) else self.arguments)
             present = self.store.inspect(recipe.image)
             if (
                 present
@@ -158,7 +160,7 @@ class Builder:
         source = f"Dockerfile {recipe.folder}"
         self.progress(f"{recipe.image}: building from {recipe.folder}")
         # The builder knows the names of proxies and leaves them out of the image; the rest holds no secret.
-        arguments = {**self.host.proxies, "APT_OPTIONS": " ".join(self.host.options)}
+        arguments = {**self.host.proxies, "APT_OPTIONS": " ".join(self.host.options), **self.arguments}
         self.store.build(
             recipe.folder,
             recipe.image,

@@ -26,23 +26,28 @@ SOURCE_LABEL: Final = "weighbridge.source"
 """Holds where a base image's packages came from."""
 
 _FROM: Final = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE | re.MULTILINE)
+_ON_REQUEST: Final = re.compile(r"^# build-images: on request$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A folder with a Dockerfile; `parent` is the image of another recipe that it is built on, if any."""
+    """A folder with a Dockerfile; `parent` is the image of another recipe that it is built on, if any.
+
+    One that is `on_request` is built only when it is named: it needs what cannot be had everywhere.
+    """
 
     name: str
     folder: Path
     parent: str | None
+    on_request: bool = False
 
     @property
     def image(self) -> str:
         """The name of the image."""
         return NAMESPACE + self.name
 
-    def fingerprint(self, parent_id: str = "") -> str:
-        """Return a hash over the folder's files (names and contents) and the parent's image id."""
+    def fingerprint(self, parent_id: str = "", arguments: Mapping[str, str] | None = None) -> str:
+        """Return a hash over the folder's files (names and contents), the parent's image id and build arguments."""
         digest = hashlib.sha256()
         for path in sorted(self.folder.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -50,6 +55,8 @@ class Recipe:
                 digest.update(f"{path.relative_to(self.folder).as_posix()}\0{len(content)}\0".encode())
                 digest.update(content)
         digest.update(parent_id.encode())
+        for name, value in sorted((arguments or {}).items()):
+            digest.update(f"\0{name}={value}".encode())
         return digest.hexdigest()
 
 
@@ -58,8 +65,9 @@ def all_recipes(root: Path | None = None) -> dict[str, Recipe]:
     folder = Path(str(files("dockerfiles"))) if root is None else root
     found = {path.parent.name: path for path in sorted(folder.glob("*/Dockerfile"))}
     return {
-        name: Recipe(name, path.parent, _parent(path.read_text(encoding="utf-8"), found))
+        name: Recipe(name, path.parent, _parent(text, found), bool(_ON_REQUEST.search(text)))
         for name, path in found.items()
+        for text in (path.read_text(encoding="utf-8"),)
     }
 
 
@@ -73,9 +81,10 @@ def _parent(dockerfile: str, names: Iterable[str]) -> str | None:
 
 
 def in_build_order(wanted: Iterable[str], recipes: Mapping[str, Recipe]) -> list[Recipe]:
-    """Return the wanted recipes (all when none is named) and what they are built on, parents first.
+    """Return the wanted recipes and what they are built on, parents first.
 
-    A name may be given with or without ``weighbridge/``. Raises `UsageError` for an unknown one.
+    When none is named, all but those on request. A name may be given with or without ``weighbridge/``. Raises
+    `UsageError` for an unknown one.
     """
     ordered: dict[str, Recipe] = {}
 
@@ -87,7 +96,7 @@ def in_build_order(wanted: Iterable[str], recipes: Mapping[str, Recipe]) -> list
             add(recipe.parent, (*above, name))
         ordered.setdefault(name, recipe)
 
-    for given in list(wanted) or sorted(recipes):
+    for given in list(wanted) or sorted(name for name, recipe in recipes.items() if not recipe.on_request):
         name = given.removeprefix(NAMESPACE).removesuffix(":latest")
         if name not in recipes:
             hint = did_you_mean(name, recipes)

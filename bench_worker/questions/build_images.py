@@ -16,6 +16,9 @@ HELP = "build the images that scenarios use (all, or each --image), and say what
 def configure(group: argparse._ArgumentGroup) -> None:
     """Add the arguments that only this question knows."""
     group.add_argument("--image", dest="images", metavar="NAME", action="append", default=[], help="build this image")
+    group.add_argument(
+        "--image-arg", dest="image_args", metavar="NAME=VALUE", action="append", default=[], help="a build argument"
+    )
     group.add_argument("--image-force", action="store_true", help="build them even if up to date")
     group.add_argument("--image-dry-run", action="store_true", help="say what would be built; build nothing")
     group.add_argument("--image-quiet", action="store_true", help="do not tell progress on stderr")
@@ -41,6 +44,7 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             progress=_silent if arguments.image_quiet else _told,
             answers=url_answers,
             verbose=arguments.verbose,
+            arguments=dict(text.split("=", 1) for text in arguments.image_args),
         )
         built = builder.build_all(
             recipes, forced=named if arguments.image_force else (), dry_run=arguments.image_dry_run

@@ -188,14 +188,7 @@ def test_wrong_shapes_are_refused(text, said):
     ("params", "said"),
     [
         ("{thread: 1}", "s.yaml:5:12: unknown parameter 'thread' of sysbench-cpu (did you mean 'threads'?)"),
-        (
-            "{num-threads: 1}",
-            "s.yaml:5:12: unknown parameter 'num-threads' of sysbench-cpu: that is what sysbench calls",
-        ),
-        (
-            "{--max_requests: 1}",
-            "s.yaml:5:12: unknown parameter '--max_requests' of sysbench-cpu: that is what sysbench",
-        ),
+        ("{num-thread: 1}", "s.yaml:5:12: unknown parameter 'num-thread' of sysbench-cpu"),
         ("{threads: 0}", "s.yaml:5:21: '0': expected a whole number, at least 1"),
         ("{threads: many}", "s.yaml:5:21: 'many': expected a whole number"),
         ("{time: 12:30}", "s.yaml:5:18: '12:30': a duration has units"),

@@ -240,3 +240,81 @@ def test_parameters_that_mbw_cannot_serve_are_refused(changes, reason):
 def test_the_time_that_a_job_will_take_grows_with_its_copies():
     """Ten copies by three methods, and the filling of two arrays."""
     assert Mbw().expected_seconds(params(array_size=1024 * MIB, runs=10)) == 33.0
+
+
+def several(version: str, name: str, count: int) -> str:
+    """What the workload's own step prints of several mbw at once."""
+    sections = "".join(f"process {number} of {count}\n{sample(name)}" for number in range(1, count + 1))
+    return sample(f"{version}-help") + sections
+
+
+@pytest.mark.parametrize(("version", "name"), GOOD)
+def test_several_at_once_have_a_mean_a_sum_and_a_number(version, name):
+    """A sum never stands without the number of processes and what one of them did."""
+    one, three = averages(parse(with_help(version, name))), parse(several(version, name, 3))
+    assert three["processes"] == 3
+    for metric, value in one.items():
+        assert three[metric] == pytest.approx(value)
+        assert three[metric.replace("_mib", "_total_mib")] == pytest.approx(3 * value)
+    assert set(three) <= {metric.name for metric in Mbw.metrics}
+
+
+def test_a_process_that_failed_is_a_failed_run():
+    """The line is that of the whole text."""
+    text = several("1.4", "1.4-default-n3", 2)
+    place = text.index("process 2 of 2\n") + len("process 2 of 2\n")
+    broken = f"{text[:place]}Killed\n"
+    with pytest.raises(ParseError) as caught:
+        parse(broken)
+    assert caught.value.line == len(broken.splitlines())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[: text.index("process 2 of 2")],
+        lambda text: text.replace("process 2 of 2", "process 3 of 3"),
+        lambda text: text + text[text.index("process 1") :],
+        lambda text: text.replace("process 1 of 2\n", ""),
+        lambda text: text[: text.index("process 2 of 2")] + "process 2 of 2\n" + sample("1.4-t2"),
+    ],
+)
+def test_processes_that_are_missing_or_differ_are_refused(change):
+    """All of them, once, each with the same methods."""
+    with pytest.raises(ParseError):
+        parse(change(several("1.4", "1.4-default-n3", 2)))
+
+
+STUDY = (
+    "Starting test on 2 cores\nWaiting for tests to finish\n"
+    "MEMCPY Total AVG: 7781.474 MiB/s\nDUMB Total AVG: 5266.766 MiB/s\nMCBLOCK Total AVG: 9094.090 MiB/s\n"
+)
+
+
+def test_what_the_study_s_script_printed_is_read():
+    """Sums of averages, by label as printed: which version it was, nobody noted."""
+    assert parse(STUDY) == {
+        "processes": 2.0,
+        "labelled_memcpy_mib_per_second": 7781.474 / 2,
+        "labelled_memcpy_total_mib_per_second": 7781.474,
+        "labelled_dumb_mib_per_second": 5266.766 / 2,
+        "labelled_dumb_total_mib_per_second": 5266.766,
+        "labelled_mcblock_mib_per_second": 9094.090 / 2,
+        "labelled_mcblock_total_mib_per_second": 9094.090,
+    }
+
+
+@pytest.mark.parametrize("count", range(1, 5))
+def test_the_study_s_script_cut_short_is_refused(count):
+    """After no line but the last is it complete; nor is more than one run one."""
+    with pytest.raises(ParseError):
+        parse("\n".join(STUDY.splitlines()[:count]))
+    with pytest.raises(ParseError):
+        parse(STUDY + STUDY)
+
+
+def test_the_step_of_several_takes_numbers_as_words():
+    """The number of processes and the parameters stand behind the one fixed line of shell."""
+    (step,) = Mbw().steps(params(processes=0))
+    assert step.argv[:2] == ("sh", "-c")
+    assert step.argv[3:5] == ("mbw", "0")

@@ -1,0 +1,104 @@
+"""Finds the runs of a tool in a text: one or many, with lines of others before, between and after them.
+
+A workload's parser reads one run and refuses every line that it does not know. So a text is cut where runs begin,
+and each piece is given to the parser; what it refuses behind a run that is complete belongs to somebody else. A run
+that is not complete is a failed run, never a missing one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from bench_common.errors import ParseError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from workloads.base import Workload
+
+_NUMBER: Final = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?", re.ASCII)
+
+_MOST_BEGINNINGS: Final = 3
+"""How many lines of one run may look like the first of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run in a text: where it begins (1-based `line`), what was printed, and its metrics, or why it has none."""
+
+    line: int
+    text: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
+
+
+def split_runs(workload: Workload, text: str, metric: str | None = None) -> list[Run]:
+    """Return the runs in a text, in its order; none where no run begins in it.
+
+    `metric` says what the numbers are in a text that has one number a line and nothing else: without it such a text
+    is refused (`UsageError`), as nobody can know.
+    """
+    lines = text.splitlines()
+    numbers = [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
+    if numbers and all(_NUMBER.fullmatch(word) for _, word in numbers):
+        name = _named(workload, metric)
+        return [Run(number, word, {name: float(word)}) for number, word in numbers]
+    if metric is not None:
+        place = next((number for number, word in numbers if not _NUMBER.fullmatch(word)), 1)
+        raise UsageError(f"line {place} is no number: a metric is named for texts of one number a line alone")
+    return list(_runs(workload, lines))
+
+
+def _named(workload: Workload, metric: str | None) -> str:
+    names = [each.name for each in workload.metrics]
+    if metric is None:
+        raise UsageError(f"these are plain numbers: say with --metric which of {', '.join(names)} they are")
+    if metric not in names:
+        there = did_you_mean(metric, names) or f"; it has: {', '.join(names)}"
+        raise UsageError(f"{workload.name} has no metric {metric!r}{there}")
+    return metric
+
+
+def _runs(workload: Workload, lines: list[str]) -> Iterator[Run]:
+    begins = re.compile(workload.run_begins) if workload.run_begins else None
+    starts = [number for number, line in enumerate(lines) if begins and begins.match(line.strip("\r\0\ufeff"))]
+    if begins is None and any(line.strip() for line in lines):
+        starts = [0]
+    edges = [*starts, len(lines)]
+    at = 0
+    while at < len(starts):
+        # A tool may print several lines that can begin a run, such as its help and then the run itself.
+        found, taken = _run(workload, starts[at] + 1, lines[starts[at] : edges[at + 1]]), 1
+        for more in range(2, _MOST_BEGINNINGS + 1):
+            if not found.error or at + more >= len(edges):
+                break
+            longer = _run(workload, starts[at] + 1, lines[starts[at] : edges[at + more]])
+            if not longer.error:
+                found, taken = longer, more
+        yield found
+        at += taken
+
+
+def _run(workload: Workload, line: int, lines: list[str]) -> Run:
+    """Return a run that begins at 1-based `line` and has all of `lines`, or some of them with a stranger's behind."""
+    text = "\n".join(lines) + "\n"
+    try:
+        return Run(line, text, workload.parse(text))
+    except ParseError as error:
+        refused = error
+    if refused.line is not None and refused.line > 1:
+        own = "\n".join(lines[: refused.line - 1]) + "\n"
+        try:
+            return Run(line, own, workload.parse(own))
+        except ParseError:
+            pass
+    return Run(line, text, error=_located(refused, line))
+
+
+def _located(error: ParseError, start: int) -> str:
+    """Return a parser's message with the line of the whole text that it is about."""
+    if error.line is None:
+        return f"the run at line {start}: {error}"
+    return f"line {start + error.line - 1}: {str(error).removeprefix(f'line {error.line}: ')}"

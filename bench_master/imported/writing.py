@@ -1,0 +1,138 @@
+"""Writes a stats file of results that were measured elsewhere: what is known, and nothing that would be made up.
+
+Such a file has metrics, outputs and samples like any other. It has no times: when a run was, and how long it took, on
+which host, in which order, with which parameters, is not in what a tool prints. Its header says ``imported``, and
+readers take no stamp of it for a time.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench_common import __version__
+from bench_common.records import JOB_ROW, ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
+from bench_common.statsfile import FORMAT, VERSION, StatsWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from bench_common.spec import Scalar
+    from bench_master.imported.monitors import Monitor
+    from bench_master.imported.runs import Run
+    from workloads.base import Workload
+
+
+@dataclass(slots=True)
+class Import:
+    """What is to be written. `files` describes where it came from; `interval_s` is what the user says of samples."""
+
+    workload: Workload
+    environment: str
+    engine: str
+    run_id: str
+    argv: Sequence[str]
+    labels: Mapping[str, Scalar] = field(default_factory=dict)
+    interval_s: float | None = None
+    files: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[tuple[str, Run]] = field(default_factory=list)
+    monitors: list[Monitor] = field(default_factory=list)
+
+    @property
+    def failed(self) -> int:
+        """How many of the runs are not complete."""
+        return sum(bool(run.error) for _, run in self.runs)
+
+
+def write_import(path: Path, what: Import) -> None:
+    """Write the stats file; raise `StatsFileError` where it exists or cannot be written."""
+    writer = StatsWriter(path)
+    writer.put("header", _header(what))
+    host = {"worker": 0, "worker_id": "imported", "host": None, "environment": what.environment, "slots": None}
+    writer.put("host", {**host, "engines": {what.engine: ""}, "fingerprint": None, "clock": None})
+    rows = np.zeros(len(what.runs), JOB_ROW)
+    for number, (place, run) in enumerate(what.runs):
+        ticket = ticket_of(number)
+        # Stamps stay 0, which in an imported file stands for: nobody knows.
+        rows[number]["ticket"], rows[number]["trial"] = ticket, number
+        rows[number]["outcome"] = Outcome.FAILED if run.error else Outcome.DONE
+        key = (ticket, 0, number)
+        writer.outputs([OutputRecord(*key, "run", run.text.encode("utf-8", "replace"))])
+        if run.error:
+            writer.errors([ErrorRecord(*key, "parse", "incomplete-run", f"{place}: {run.error}")])
+        else:
+            writer.metrics([MetricRecord(*key, name, float(value)) for name, value in run.metrics.items()])
+    writer.jobs(rows)
+    for monitor in what.monitors:
+        _samples(writer, monitor, what.interval_s)
+    done = len(what.runs) - what.failed
+    writer.close(
+        {
+            "ended": None,
+            "status": "complete",
+            "duration_s": None,
+            "counts": {"planned": len(what.runs), "done": done, "failed": what.failed, "lost": 0, "aborted": 0},
+            "not_started": 0,
+            "warnings": list(dict.fromkeys(doubt for monitor in what.monitors for doubt in monitor.doubts)),
+        }
+    )
+
+
+def _header(what: Import) -> dict[str, Any]:
+    labels = {"environment": what.environment, "engine": what.engine, **what.labels}
+    names = ", ".join(str(file["name"]) for file in what.files)
+    metrics = {one.name: {"unit": one.unit, "direction": one.direction} for one in what.workload.metrics}
+    given = {name for _, run in what.runs for name in run.metrics}
+    treatment = {
+        "index": 0,
+        "labels": labels,
+        "title": " ".join(f"{key}={value}" for key, value in labels.items()),
+        "environment": what.environment,
+        "engine": what.engine,
+        "job": {"kind": "guest", "workload": what.workload.name, "params": None},
+        "operation_names": [],
+        "metrics": {name: metric for name, metric in metrics.items() if name in given},
+    }
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "run_id": what.run_id,
+        "created": None,
+        "imported": {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "workload": what.workload.name,
+            "files": what.files,
+        },
+        "scenario": {
+            "name": f"{what.workload.name}, measured elsewhere",
+            "description": "",
+            "path": names,
+            "text": "",
+            "document": {},
+            "notes": [],
+        },
+        "thresholds": [],
+        "order": None,
+        "seed": None,
+        "argv": list(what.argv),
+        "versions": {"weighbridge": __version__, "python": platform.python_version()},
+        "noop": False,
+        "sampling_interval_s": what.interval_s,
+        "treatments": [treatment],
+        "trials": [[0, number, False] for number in range(len(what.runs))],
+    }
+
+
+def _samples(writer: StatsWriter, monitor: Monitor, interval_s: float | None) -> None:
+    columns = {name: np.asarray(values, dtype=np.float64) for name, values in monitor.columns.items()}
+    units = dict(monitor.units)
+    rows = len(next(iter(columns.values()), ()))
+    if interval_s is not None:
+        columns["interval_ns"] = np.full(rows, interval_s * 1e9)
+        units["interval_ns"] = "ns"
+    writer.samples(0, "host", columns, units)

@@ -1,0 +1,127 @@
+"""blogload and blogbench in real runs, as plain processes and in containers, and how their failures are told.
+
+The real blogbench is in no archive that a test could rely on: where its part is the command line and the exit code, a
+script stands in for it that prints what the real one printed.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from weighing import Weighing, containers_of, require_images
+
+DATA = Path(__file__).parents[1] / "data" / "blogbench"
+LOAD = {"writers": 2, "rewriters": 1, "commenters": 1, "readers": 2, "time": "1s", "total_size": "16MiB"}
+BENCH = {"iterations": 5, "sleep": "1s"}
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client():
+    opened = require_images("weighbridge/base", "weighbridge/blogload")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def stand_in(weighing, tmp_path):
+    """A function that puts a blogbench on PATH, which prints two samples and exits with 0."""
+
+    def put(helping, running, stderr=""):
+        folder = tmp_path / "bin"
+        folder.mkdir(exist_ok=True)
+        script = folder / "blogbench"
+        script.write_text(
+            "#!/bin/sh\n"
+            f'if [ "$1" = --help ]; then exec cat "{DATA / helping}"; fi\n'
+            f'cat "{DATA / running}"\n'
+            f"printf '%s' '{stderr}' >&2\n"
+        )
+        script.chmod(0o755)
+        weighing.environ["PATH"] = f"{folder}{os.pathsep}{weighing.environ['PATH']}"
+
+    return put
+
+
+@pytest.mark.docker
+def test_blogload_weighs_natively_and_in_a_container(weighing, client):
+    """Each kind of process got to work, and its files are gone afterwards."""
+    scenario = weighing.scenario(
+        engines=["native", "docker"], job={"workload": "blogload", "params": {**LOAD, "report_interval": "500ms"}}
+    )
+    run = weighing.run(scenario)
+    assert run.outcomes() == {"done": 2}
+    for row in run.document["treatments"]:
+        assert row["metrics"]["total_time_s"]["median"] == pytest.approx(1.0, abs=0.5)
+        assert all(metric["median"] > 0 for metric in row["metrics"].values())
+    outputs = [record.stdout for block in run.blocks("outputs") for record in block]
+    assert all(b"\n[0.5s] blogs=" in text for text in outputs)
+    assert containers_of(client, run.run_id) == []
+    assert not list((weighing.folder / "tmp").rglob("blogload-*"))
+
+
+@pytest.mark.docker
+def test_a_full_disk_is_a_failed_job_with_its_reason(weighing, client):
+    """Where the files do not fit, the job fails, says why, and leaves no container."""
+    scenario = weighing.scenario(
+        engines=["docker"],
+        job={
+            "workload": "blogload",
+            "params": LOAD | {"time": "10s", "total_size": "256MiB"},
+            "container": {"storage": [{"tmpfs": "1MiB", "target": "/srv/blogload"}]},
+        },
+    )
+    run = weighing.run(scenario, status=3)
+    assert run.outcomes() == {"failed": 1}
+    assert "No space left on device" in run.document["errors"][0]["message"]
+    assert containers_of(client, run.run_id) == []
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_blogbench_s_scores_have_its_version(weighing, stand_in, version):
+    """The binary on PATH is used natively, and its own help says which version it is."""
+    stand_in(f"{version}-help.txt", f"{version}-i5-s2.txt")
+    run = weighing.run(weighing.scenario(job={"workload": "blogbench", "params": BENCH}))
+    given = {name for name, metric in run.document["treatments"][0]["metrics"].items() if metric["n"]}
+    suffix = version.replace(".", "_")
+    assert given == {f"reads_score_{suffix}", f"writes_score_{suffix}"}
+
+
+@pytest.mark.parametrize(
+    ("running", "stderr", "said"),
+    [
+        ("fail-badopt.txt", "", "blogbench refused its arguments"),
+        ("1.2-i5-s2.txt", "write(): [No space left on device]", "No space left on device"),
+        ("fail-missingdir.txt", "", "No such file or directory"),
+    ],
+)
+def test_blogbench_that_fails_with_0_is_a_failed_job(weighing, stand_in, running, stderr, said):
+    """Its exit code says nothing; what it printed does."""
+    stand_in("1.2-help.txt", running, stderr)
+    run = weighing.run(weighing.scenario(job={"workload": "blogbench", "params": BENCH}), status=3)
+    assert run.outcomes() == {"failed": 1}
+    assert said in run.document["errors"][0]["message"]
+
+
+def test_an_optional_job_is_left_out_where_its_tool_is_not_there(weighing):
+    """The run goes on and succeeds, and the report says what was left out, and why."""
+    jobs = {
+        "bench": {"workload": "blogbench", "params": BENCH, "optional": True},
+        "nap": {"operations": [{"sleep": "10ms"}]},
+    }
+    run = weighing.run(weighing.scenario(jobs=jobs))
+    bench = next(row for row in run.document["treatments"] if row["treatment"]["job"] == "bench")
+    assert "blogbench: not found" in bench["left_out"]
+    assert "*** LEFT OUT: engine=native job=bench, which is optional:" in run.out
+    assert "left out, as it is optional: engine=native job=bench" in run.err
+
+
+def test_a_job_that_is_not_optional_fails_the_run(weighing):
+    """Without the key a missing tool is what it is."""
+    run = weighing.run(weighing.scenario(job={"workload": "blogbench", "params": BENCH}), status=3)
+    assert run.document["errors"][0]["kind"] == "command-not-found"

@@ -1,0 +1,90 @@
+"""The monitors of the study vm-docker-bench: counters without time stamps, of which only what is known is made."""
+
+import math
+
+import pytest
+
+from bench_common.errors import ParseError
+from bench_master.imported.monitors import read_monitor
+
+CPU = """\
+x,user,nice,system,idle,iowait,irq,softirq,steal,guest,guest_nice
+cpu,266,0,519,422490,26,33,21,0,0,0
+cpu,276,0,539,422650,36,33,21,0,0,0
+cpu,286,0,549,422820,30,33,21,0,0,0
+"""
+MEMORY = "total,used,free,shared,buffers,cached\n7989,327,7662,0,24,207\n7989,346,7643,0,24,215\n"
+HEAD = (
+    "major number,minor number,device name,reads completed successfully,reads merged,sectors read,"
+    "time spent reading (ms),writes completed,writes merged,sectors written,time spent writing (ms),"
+    "I/Os currently in progress,time spent doing I/Os (ms),weighted time spent doing I/Os (ms)\n"
+)
+DISK = HEAD + "".join(
+    f"8,{minor},{name},1,0,{100 * step + minor},0,1,0,{50 * step},0,0,0,0\n"
+    for step in range(3)
+    for minor, name in ((0, "sda"), (1, "sda1"), (16, "sdb"))
+)
+
+
+def test_cpu_counters_become_shares_and_ticks():
+    """Each reading but the first has the ticks since the one before, and their share of all."""
+    monitor = read_monitor(CPU)
+    assert monitor.columns["cpu_user_ticks"] == [10.0, 10.0]
+    assert monitor.columns["cpu_user_percent"][0] == pytest.approx(100 * 10 / 200)
+    assert monitor.units["cpu_user_percent"] == "%"
+
+
+def test_a_counter_that_runs_backwards_is_left_out_and_told():
+    """Waiting for I/O can decrease: that is no negative share of time."""
+    monitor = read_monitor(CPU)
+    assert math.isnan(monitor.columns["cpu_iowait_percent"][1])
+    assert monitor.doubts == ("CPU counters ran backwards in 1 of 3 readings: left out there",)
+
+
+def test_all_of_proc_stat_is_the_first_scripts():
+    """The line of all CPUs together counts; those of single ones, interrupts and the rest do not."""
+    text = "user,nice,system,idle,iowait,irq,softirq,steal\n"
+    text += "".join(f"cpu,{n},0,0,{n},0,0,0,0,0,0\ncpu0,1,0,0,1,0,0,0,0,0,0\nintr,5,6\nctxt,9\n" for n in (10, 20))
+    assert read_monitor(text).columns["cpu_user_percent"] == [50.0]
+
+
+def test_memory_is_what_is_used_without_buffers_and_cache():
+    """``free -m`` of that time counted both as used, in MiB."""
+    monitor = read_monitor(MEMORY)
+    assert monitor.columns["memory_used_bytes"] == [(327 - 24 - 207) * 2**20, (346 - 24 - 215) * 2**20]
+
+
+def test_disks_are_counted_once():
+    """Partitions are within their disks; sectors are 512 bytes."""
+    monitor = read_monitor(DISK)
+    assert monitor.columns == {"disk_read_bytes": [102400.0] * 2, "disk_written_bytes": [51200.0] * 2}
+
+
+def test_no_time_is_made_up():
+    """The logs have no stamps, so there is no column of time."""
+    for text in (CPU, MEMORY, DISK):
+        assert not any("time" in name or "_ns" in name for name in read_monitor(text).columns)
+
+
+@pytest.mark.parametrize("text", ["", "hello\n", "26.1\n26.2\n", "user,name\n1,2\n"])
+def test_what_is_no_monitor_is_none(text):
+    """Other texts are left to the workload's parser."""
+    assert read_monitor(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CPU + "disk,1\n", "line 5: not a line of /proc/stat: 'disk,1'"),
+        (CPU + "cpu,1,2\n", "line 5: expected 8 counters"),
+        (MEMORY + "7989,x,1,2,3,4\n", "line 4: 'x' is no whole number"),
+        (MEMORY + "7989\n", "line 4: expected 6 numbers"),
+        (HEAD + "8,0\n", "line 2: not a line of /proc/diskstats"),
+        (DISK + "8,0,sda,1,0,9,0,1,0,9,0,0,0,0\n", "readings are missing: sda has 4, sdb has 3"),
+    ],
+)
+def test_a_line_that_does_not_belong_is_refused(text, message):
+    """A log that was cut or mixed up is told of, with its line."""
+    with pytest.raises(ParseError) as caught:
+        read_monitor(text)
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,159 @@
+"""``import-results``: a stats file that every report reads, marked as imported, in which nothing is made up."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from bench_common.records import Outcome
+from bench_common.statsfile import StatsFile
+from bench_master.cli import run_command_line
+from bench_master.reports import write_report
+
+DATA = Path(__file__).parents[1] / "data"
+GOOD = (DATA / "sysbench" / "cpu-1t.txt").read_text()
+IMPORT = ["import-results", "sysbench-cpu"]
+CPU_LOG = "user,nice,system,idle,iowait,irq,softirq,steal\n0,0,0,0,0,0,0,0\n50,0,0,50,0,0,0,0\n"
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """Import two good runs and a broken one from a gzip, and a monitor's log."""
+    log, monitor, stats = tmp_path / "log.gz", tmp_path / "cpu.csv", tmp_path / "out.stats.gz"
+    log.write_bytes(gzip.compress(f"noise\n{GOOD}\nnoise\n{GOOD[:300]}\nKilled\n{GOOD}".encode()))
+    monitor.write_text(CPU_LOG)
+    argv = [
+        "import-results",
+        "sysbench-cpu",
+        "--environment",
+        "control",
+        "--engine",
+        "docker",
+        "--label",
+        "threads=1",
+    ]
+    assert run_command_line([*argv, "-s", str(stats), str(log), str(monitor)]) == 0
+    return stats
+
+
+def report(stats, format_name):
+    """Return a report as text."""
+    out = io.StringIO()
+    write_report(stats, out, format_name)
+    return out.getvalue()
+
+
+def test_runs_are_trials_and_a_broken_one_is_failed(imported):
+    """Each run counts once; what was printed is kept with it."""
+    document = json.loads(report(imported, "json"))
+    (entry,) = document["treatments"]
+    assert entry["treatment"] == {"environment": "control", "engine": "docker", "threads": 1}
+    assert (entry["jobs"]["done"], entry["jobs"]["failed"], entry["trials"]["run"]) == (2, 1, 3)
+    assert entry["metrics"]["events_per_second"]["n"] == 2
+    assert "log.gz: line" in document["errors"][0]["message"]
+    outputs = [record for block in StatsFile(imported).blocks({"outputs"}) for record in block.body]
+    assert [record.stdout.decode().splitlines()[0][:8] for record in outputs] == ["sysbench"] * 3
+
+
+def test_nothing_is_made_up(imported):
+    """Times, durations, rates, host, order and seed are not known, and no report has a figure for them."""
+    document = json.loads(report(imported, "json"))
+    run, totals, (entry,) = document["run"], document["totals"], document["treatments"]
+    assert [run[key] for key in ("created", "ended", "order", "seed", "sampling_interval_s")] == [None] * 5
+    assert (totals["duration_s"], totals["jobs_per_s"], entry["jobs_per_s"]) == (None, None, None)
+    assert entry["operations"]["job"]["n"] == 0
+    assert entry["timing_error_max_s"] is None
+    assert document["hosts"][0]["fingerprint"] is None
+    assert "clock" not in StatsFile(imported).header
+    lines = [json.loads(line) for line in report(imported, "jsonl").splitlines()]
+    assert {(line["start_s"], line["duration_s"]) for line in lines} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("format_name", "mark"),
+    [
+        ("text", "*** IMPORTED: measured elsewhere."),
+        ("csv", ",true,\n"),
+        ("json", '"measures": "elsewhere"'),
+        ("jsonl", '"imported": true'),
+    ],
+)
+def test_every_report_says_that_it_was_imported(imported, format_name, mark):
+    """Nobody takes it for a run of ours."""
+    assert mark in report(imported, format_name)
+
+
+def test_where_it_came_from_is_kept(imported):
+    """Each file has its name, size, hash and what was found in it."""
+    log, monitor = StatsFile(imported).header["imported"]["files"]
+    assert (Path(log["name"]).name, log["runs"], log["readings"], len(log["sha256"])) == ("log.gz", 3, 0, 64)
+    assert (Path(monitor["name"]).name, monitor["runs"], monitor["readings"]) == ("cpu.csv", 0, 1)
+
+
+def test_samples_have_rates_only_where_the_user_says_how(tmp_path):
+    """Without --interval a disk's amounts stay amounts."""
+    head = "major number,minor number,device name,a,b,c,d,e,f,g,h,i,j,k\n"
+    disk = tmp_path / "io.csv"
+    disk.write_text(head + "8,0,sda,0,0,0,0,0,0,0,0,0,0,0\n8,0,sda,0,0,60,0,0,0,0,0,0,0,0\n")
+    argv = ["import-results", "sysbench-fileio", "--environment", "e", "--engine", "docker", str(disk), "-s"]
+    assert run_command_line([*argv, str(tmp_path / "a")]) == 0
+    assert run_command_line([*argv, str(tmp_path / "b"), "--interval", "15s"]) == 0
+    bare, rated = (json.loads(report(tmp_path / name, "json"))["hosts"][0]["samples"] for name in ("a", "b"))
+    assert bare["disk_read_bytes"]["mean"] == 60 * 512
+    assert rated["disk_read_bytes_per_s"]["mean"] == 60 * 512 / 15
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--label", "threads"], "--label threads: expected KEY=VALUE"),
+        (["--label", "engine=x"], "--label engine=x: give it with --engine"),
+        (["--interval", "0s"], "--interval 0s: expected more than 0 seconds"),
+        ([], "no run of sysbench-cpu begins in "),
+        (["--metric", "total_time_s"], "line 1 is no number"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused(tmp_path, capsys, more, message):
+    """A usage error makes no file."""
+    text = tmp_path / "t.txt"
+    text.write_text("nothing here\n")
+    stats = tmp_path / "o.stats.gz"
+    argv = ["import-results", "sysbench-cpu", "--environment", "e", "--engine", "docker", "-s", str(stats), str(text)]
+    assert run_command_line([*argv, *more]) == 2
+    assert message in capsys.readouterr().err
+    assert not stats.exists()
+
+
+def test_a_stats_file_is_never_overwritten(imported, tmp_path, capsys):
+    """The same name again is refused."""
+    text = tmp_path / "t.txt"
+    text.write_text(GOOD)
+    argv = [
+        "import-results",
+        "sysbench-cpu",
+        "--environment",
+        "e",
+        "--engine",
+        "docker",
+        "-s",
+        str(imported),
+        str(text),
+    ]
+    assert run_command_line(argv) == 3
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_there_is_no_rate_histogram_of_it(imported, tmp_path, capsys):
+    """When jobs ended nobody knows."""
+    argv = ["report-scenario", "-s", str(imported), "-r", str(tmp_path / "r.tsv")]
+    assert run_command_line(argv) == 2
+    assert "measured elsewhere" in capsys.readouterr().err
+
+
+def test_failed_runs_count_as_failed_jobs(imported):
+    """The rows say which run is which."""
+    (rows,) = StatsFile(imported).iter_jobs()
+    assert rows["outcome"].tolist() == [Outcome.DONE, Outcome.FAILED, Outcome.DONE]
+    assert set(rows["start_ns"].tolist()) | set(rows["end_ns"].tolist()) == {0}

@@ -1,0 +1,75 @@
+"""Optional treatments: left out with the reason where what they need is not there, and for no other reason."""
+
+import io
+import json
+
+import pytest
+from builders import MS, header, job_rows, treatment_wire
+
+from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
+from bench_common.spec import Treatment
+from bench_common.statsfile import StatsFile, StatsWriter
+from bench_master.reports import write_report
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.source import Source
+
+MISSING = "No such image: weighbridge/blogbench:latest"
+
+
+def written(tmp_path, *errors, optional=True, done=0):
+    """Write a run of one treatment whose jobs failed with these errors, after some that were done."""
+    path = tmp_path / "a.stats.gz"
+    writer = StatsWriter(path)
+    treatment = treatment_wire(0, {"engine": "docker"}, ["create"], {"m": {"unit": "1", "direction": "higher"}})
+    count = done + len(errors)
+    writer.put("header", header([{**treatment, "optional": optional}], [[0, index, False] for index in range(count)]))
+    outcomes = [Outcome.DONE] * done + [Outcome.FAILED] * len(errors)
+    writer.jobs(
+        job_rows(*({"ticket": ticket_of(n), "trial": n, "outcome": o, "end_ns": MS} for n, o in enumerate(outcomes)))
+    )
+    writer.metrics([MetricRecord(ticket_of(n), 0, n, "m", 1.0) for n in range(done)])
+    writer.errors([ErrorRecord(ticket_of(done + n), 0, n, "create", *error) for n, error in enumerate(errors)])
+    writer.close({"status": "complete", "counts": {"planned": count, "done": done, "failed": len(errors)}})
+    return path
+
+
+def left_out(path):
+    """Return why the JSON report says that the treatment was left out."""
+    out = io.StringIO()
+    write_report(path, out, "json")
+    return json.loads(out.getvalue())["treatments"][0]["left_out"]
+
+
+@pytest.mark.parametrize("kind", ["image-missing", "command-not-found"])
+def test_what_is_not_there_is_left_out_with_the_reason(tmp_path, kind):
+    """Image or tool: the report says what was missing, and each format has it."""
+    path = written(tmp_path, (kind, MISSING), (kind, MISSING))
+    assert left_out(path) == MISSING
+    for name in ("text", "csv"):
+        out = io.StringIO()
+        write_report(path, out, name)
+        assert MISSING in out.getvalue().replace("\n    ", " ")
+    assert StatsFile(path).header["treatments"][0]["optional"] is True
+
+
+@pytest.mark.parametrize(
+    ("errors", "more"),
+    [
+        ([("exit-code", "exit code 1")], {}),
+        ([("image-missing", MISSING), ("exit-code", "exit code 1")], {}),
+        ([("exit-code", "exit code 1"), ("image-missing", MISSING)], {}),
+        ([("image-missing", MISSING)], {"optional": False}),
+        ([("image-missing", MISSING)], {"done": 1}),
+    ],
+)
+def test_a_failure_is_not_excused(tmp_path, errors, more):
+    """Another failure, a treatment that is not optional, and one that gave a result are what they are."""
+    assert left_out(written(tmp_path, *errors, **more)) is None
+
+
+def test_the_key_reaches_the_treatment_and_back():
+    """A job says that it is optional; the workers and the stats file are told."""
+    text = "name: a\njobs: {a: {workload: blogbench, optional: true}, b: {workload: blogload}}\n"
+    first, second = scenario_from(Source("s.yaml", text)).treatments
+    assert (first.optional, second.optional) == (True, False)
+    assert Treatment.from_wire(first.to_wire()) == first

@@ -1,0 +1,144 @@
+"""blogload: our own load of writers, rewriters, commenters and readers on one directory of blogs.
+
+It is of the kind of blogbench, which cannot be had everywhere, and is not blogbench: its figures are rates of its
+own and are comparable with nobody's scores. The program is `blogload_program`, whose text is handed to the
+interpreter of the host or the image, so that both run the same.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
+
+from bench_common.errors import ParseError, UsageError
+from workloads.base import Metric, Parameter, Step, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.spec import Scalar
+
+MIB: Final = 2**20
+START_S: Final = 5.0
+"""What starting the processes and removing the files may take beside the time itself."""
+
+_COUNTERS: Final = ("blogs", "articles", "pictures", "rewrites", "comments", "reads", "written_bytes", "read_bytes")
+_BEGINS: Final = re.compile(
+    r"blogload (\d{1,9}): \d{1,9} writers, \d{1,9} rewriters, \d{1,9} commenters, \d{1,9} readers; "
+    r"seed \d{1,18}, fsync (?:on|off)"
+)
+_KNOWN: Final = "1"
+_PROGRESS: Final = re.compile(r"\[\d{1,9}\.\ds\]" + "".join(rf" {name}=\d{{1,18}}" for name in _COUNTERS))
+_TOTAL: Final = re.compile(r"total time: (\d{1,9}\.\d{4})s")
+
+
+@cache
+def program() -> str:
+    """Return the text of the program."""
+    return (files("workloads") / "blogload_program.py").read_text(encoding="utf-8")
+
+
+class Blogload(Workload):
+    """Our own load on a directory of blogs."""
+
+    name: ClassVar[str] = "blogload"
+    summary: ClassVar[str] = "a busy directory of blogs, by processes of our own (no blogbench: own figures)"
+    image: ClassVar[str] = "weighbridge/blogload"
+    binary: ClassVar[str] = "python3"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("writers", "int", 3, "processes that write new blogs", minimum=1, maximum=1000),
+        Parameter("rewriters", "int", 1, "processes that replace articles and pictures", minimum=0, maximum=1000),
+        Parameter("commenters", "int", 5, "processes that add comments", minimum=0, maximum=1000),
+        Parameter("readers", "int", 10, "processes that read whole files", minimum=0, maximum=1000),
+        Parameter("time", "duration", 10.0, "run time", "s", minimum=0.1, maximum=86400),
+        Parameter(
+            "total_size",
+            "size",
+            2**30,
+            "articles and pictures, about; then old ones make way",
+            "B",
+            minimum=MIB,
+        ),
+        Parameter("fsync", "bool", False, "fsync every file before it appears"),
+        Parameter("seed", "int", 1, "fixes what each process draws", minimum=0, maximum=2**53),
+        Parameter("report_interval", "duration", 0.0, "time between progress lines; 0 is none", "s", minimum=0),
+    )
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("blogs_per_second", "1/s", "higher", "blogs completed a second, all writers together"),
+        Metric("files_written_per_second", "1/s", "higher", "articles and pictures of new blogs a second"),
+        Metric("rewrites_per_second", "1/s", "higher", "articles and pictures replaced a second"),
+        Metric("comments_per_second", "1/s", "higher", "comments added a second"),
+        Metric("reads_per_second", "1/s", "higher", "files read from end to end a second"),
+        Metric("written_mib_per_second", "MiB/s", "higher", "data written a second; MiB are 2**20 bytes"),
+        Metric("read_mib_per_second", "MiB/s", "higher", "data read a second"),
+        Metric("total_time_s", "s", "lower", "run time, which was asked for"),
+    )
+    run_begins: ClassVar[str | None] = r"blogload \d+: "
+
+    def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
+        """Return the one command; raise `UsageError` for so short a time that there is no interval in it."""
+        time_s, interval_s = float(str(params["time"])), float(str(params["report_interval"]))
+        if interval_s > time_s:
+            raise UsageError(f"{self.name}: report_interval {interval_s:g} s is longer than time {time_s:g} s")
+        argv = (
+            *(f"--{role}={params[role]}" for role in ("writers", "rewriters", "commenters", "readers")),
+            f"--time={time_s:g}",
+            f"--interval={interval_s:g}",
+            f"--total-size={params['total_size']}",
+            f"--seed={params['seed']}",
+            *(("--fsync",) if params["fsync"] else ()),
+        )
+        return (Step("run", (self.binary, "-c", program(), *argv)),)
+
+    def parse(self, text: str) -> dict[str, float]:
+        """Return the metrics of one complete run."""
+        lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        if not lines:
+            raise ParseError("empty: blogload printed nothing (was it started at all?)")
+        begins = _BEGINS.fullmatch(lines[0][1])
+        if begins is None or begins[1] != _KNOWN:
+            _refuse(lines, 0, f"expected 'blogload {_KNOWN}: ...'")
+        rest = 1
+        while rest < len(lines) and _PROGRESS.fullmatch(lines[rest][1]):
+            rest += 1
+        total = _TOTAL.fullmatch(lines[rest][1]) if rest < len(lines) else None
+        if total is None:
+            _refuse(lines, rest, "expected 'total time: ...': the run was killed or failed")
+        counts: dict[str, int] = {}
+        for at, name in enumerate(_COUNTERS, start=rest + 1):
+            match = re.fullmatch(rf"{name}: (\d{{1,18}})", lines[at][1], re.ASCII) if at < len(lines) else None
+            if match is None:
+                _refuse(lines, at, f"expected '{name}: ...'")
+            counts[name] = int(match[1])
+        end = rest + 1 + len(_COUNTERS)
+        if end >= len(lines) or lines[end][1] != "done":
+            _refuse(lines, end, "expected 'done'")
+        if end + 1 < len(lines):
+            _refuse(lines, end + 1, "a run ends with 'done'; give one run at a time")
+        seconds = float(total[1])
+        if not seconds or not counts["blogs"]:
+            _refuse(lines, rest, "no blog was completed in that time; give it more")
+        return {
+            "blogs_per_second": counts["blogs"] / seconds,
+            "files_written_per_second": (counts["articles"] + counts["pictures"]) / seconds,
+            "rewrites_per_second": counts["rewrites"] / seconds,
+            "comments_per_second": counts["comments"] / seconds,
+            "reads_per_second": counts["reads"] / seconds,
+            "written_mib_per_second": counts["written_bytes"] / MIB / seconds,
+            "read_mib_per_second": counts["read_bytes"] / MIB / seconds,
+            "total_time_s": seconds,
+        }
+
+    def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return the run time, and what starting and clearing up may take."""
+        return float(str(params["time"])) + START_S
+
+
+def _refuse(lines: list[tuple[int, str]], at: int, message: str) -> NoReturn:
+    if at >= len(lines):
+        number, line = lines[-1]
+        raise ParseError(f"the text ends here; {message}", line=number, text=line)
+    number, line = lines[at]
+    raise ParseError(message, line=number, text=line)
