@@ -44,7 +44,7 @@ PROFILE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """How the agent was started. `once`: end with the first run, or when no master is found for `patience_s`."""
+    """How the agent was started. `once`: end with the first run; `patience_s`: end after so long without a master."""
 
     control: str
     worker_id: str

@@ -8,7 +8,7 @@ import secrets
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,8 @@ from bench_common.records import KEPT_PREFIX
 from bench_common.spec import Treatment
 from bench_common.statsfile import StatsFile
 from bench_common.units import parse_duration
+from bench_master.commands.fleet_options import add_inventory, add_start
+from bench_master.commands.fleet_run import bind_ip_for, crewed, planned_crew
 from bench_master.commands.report_options import add_report_options
 from bench_master.coordinator import Policy
 from bench_master.coordinator.shares import MAX_AHEAD
@@ -98,6 +100,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="LABEL",
         help="what local workers call their environment (default: the scenario's if it has one, else local)",
     )
+
+    fleet = parser.add_argument_group("workers on the hosts of an inventory: started, run and ended again")
+    add_inventory(fleet, required=False)
+    add_start(fleet)
 
     load = parser.add_argument_group("load, in place of what the scenario says")
     load.add_argument(
@@ -182,16 +188,19 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = _resized(load_scenario(arguments.file, arguments.set), arguments)
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
-    policy, slots = _policy(plan, arguments)
+    crew = planned_crew(arguments)
+    policy, slots = _policy(plan, arguments, crew)
     if arguments.dry_run:
-        workers = max(1, arguments.workers + (arguments.expect or 0))
+        workers = max(1, arguments.workers + (arguments.expect or 0) + len(crew))
         sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
         return int(ExitCode.OK)
     stats = arguments.stats_file or _default_path(scenario, noop=arguments.noop)
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
     _try_out(stats)
-    result = _run_plan(scenario, plan, policy, slots, stats, arguments)
+    with crewed(arguments) as crew:
+        policy, slots = _policy(plan, arguments, crew)
+        result = _run_plan(scenario, plan, policy, slots, stats, arguments, crew)
     return _conclude(result, arguments)
 
 
@@ -255,17 +264,19 @@ def _environment(plan: Plan, arguments: argparse.Namespace) -> str:
 
 
 def _bind_ip(arguments: argparse.Namespace) -> str | None:
+    if arguments.inventory is not None:
+        return bind_ip_for(arguments)
     if arguments.zmq_bind_ip:
         return str(arguments.zmq_bind_ip)
     return None if arguments.workers and not arguments.expect else "127.0.0.1"
 
 
-def _policy(plan: Plan, arguments: argparse.Namespace) -> tuple[Policy, int]:
-    """Return the policy, and the slots that each local worker needs."""
+def _policy(plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) -> tuple[Policy, int]:
+    """Return the policy, and the slots that each local worker needs; `crew` are the workers of an inventory."""
     expect = arguments.expect
     if expect is None:
-        expect = 0 if arguments.workers else 1
-    expected = arguments.workers + expect
+        expect = 0 if arguments.workers or arguments.inventory is not None else 1
+    expected = arguments.workers + expect + len(crew)
     if not expected:
         raise UsageError("--workers 0 --expect 0: nobody would run the jobs; give --workers 1")
     policy = Policy(
@@ -293,7 +304,13 @@ def _boot_id() -> str:
 
 
 def _run_plan(
-    scenario: Scenario, plan: Plan, policy: Policy, slots: int, stats: Path, arguments: argparse.Namespace
+    scenario: Scenario,
+    plan: Plan,
+    policy: Policy,
+    slots: int,
+    stats: Path,
+    arguments: argparse.Namespace,
+    crew: frozenset[str],
 ) -> Result:
     run_id = (KEPT_PREFIX if arguments.keep else "") + secrets.token_hex(6)
     noop: bool = arguments.noop
@@ -317,8 +334,10 @@ def _run_plan(
         return Journal(stats, header, **callbacks)
 
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
-    with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure) as endpoints:
+    with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure, keys=bool(crew)) as endpoints:
         key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
+        if allow_list is not None and crew and not arguments.expect:
+            allow_list.only = crew
         options = SessionOptions(
             run_id=run_id,
             noop=noop,
@@ -362,8 +381,9 @@ def _run_plan(
                 )
                 board.local_keys = session.locals.keys
                 session.locals.start()
-            if policy.expected > arguments.workers and not arguments.quiet:
-                _invite(endpoints, policy.expected - arguments.workers, alone=not arguments.workers)
+            by_hand = policy.expected - arguments.workers - len(crew)
+            if by_hand and not arguments.quiet:
+                _invite(endpoints, by_hand, alone=not arguments.workers)
             _take_signals(session)
             result = session.run()
             if session.profiles is not None and result.stats is not None:
