@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,7 +88,8 @@ def errand_of(arguments: argparse.Namespace, inventory: Inventory, ports: Ports 
             raise UsageError(f"--patience {text}: {error}") from error
     bind_ip = getattr(arguments, "zmq_bind_ip", None)
     everywhere = bind_ip in (None, "0.0.0.0", "::", "*", "localhost")  # noqa: S104  compared only
-    cache = Path("~/.cache/weighbridge/wheels").expanduser()
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    cache = (Path(named) if named.startswith("/") else Path("~/.cache").expanduser()) / "weighbridge" / "wheels"
     return Errand(
         enrolment=Enrolment(getattr(arguments, "key_dir", None) or default_directory()),
         wheelhouse=Wheelhouse(cache, getattr(arguments, "wheelhouse", None)),
