@@ -9,7 +9,7 @@ from typing import Self
 from bench_common.errors import InfrastructureError, ScenarioError, UsageError, did_you_mean
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.inventory import LAUNCHERS_GROUP
-from bench_master.fleet.launchers.base import RUNNING, STARTED, Errand, Launcher, Outcome, Told
+from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Errand, Launcher, Outcome, Told
 
 
 class Fleet:
@@ -60,9 +60,12 @@ class Fleet:
             found |= launcher.logs(self._of(name), self._told)
         return {name: found[name] for name in self.inventory.worker_names}
 
-    def launcher(self, name: str) -> Launcher:
-        """Return one of the launchers in use."""
-        return self._launchers[name]
+    def ask(self, questions: Sequence[Sequence[str]]) -> dict[str, Answers | InfrastructureError]:
+        """Return what ``bench-worker`` answers to each of some questions (its flags), by host; or why it cannot."""
+        found: dict[str, Answers | InfrastructureError] = {}
+        for name, launcher in self._launchers.items():
+            found |= launcher.ask(self._of(name), self._told, questions)
+        return found
 
     def _of(self, name: str) -> list[FleetHost]:
         return [host for host in self.inventory.hosts if host.launcher == name]

@@ -48,9 +48,7 @@ class Station:
         """The kind of its Python."""
         return PythonKind(*(str(self.facts[name]) for name in ("soabi", "version", "machine", "libc")))
 
-    def do(
-        self, verb: str, *, files: Iterable[Path] = (), timeout_s: float = SHORT_S, **fields: Any
-    ) -> dict[str, Any]:
+    def do(self, verb: str, files: Iterable[Path] = (), timeout_s: float = SHORT_S, **fields: Any) -> dict[str, Any]:
         """Have `on_host` do something; return its answer."""
         request = {"verb": verb, "directory": self._host.directory, **fields}
         command = [self.python, "-I", "-c", _BOOT, str(len(self._program))]

@@ -108,6 +108,12 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     assert not [secret for secret in master.secrets() if secret in words]
     key = testbed.home(1) / ".local/share/weighbridge/keys/blade-1.key"
     assert key.stat().st_mode & 0o777 == 0o600
+    heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--format", "json")
+    assert heard.status == 0, heard.err
+    for row in json.loads(heard.out):
+        assert (row["host"], row["clock"]) == (row["worker"], {"offset_ns": 0, "bound_ns": 0})
+        assert row["heard"] < 2
+        assert row["load"] >= 0
     here = ("--zmq-bind-ip", f"{testbed.subnet}.1")
     run = master.run(master.scenario(job=NAP, iterations=4), *master.ports, *here, "--expect", 2, workers=0)
     assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
@@ -119,6 +125,9 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     ended = master.rows(master.fleet("kill-workers", "--purge"))
     assert {row[2] for row in ended.values()} == {"ended"}
     assert testbed.processes() == []
+    heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--wait", 1)
+    assert heard.status == 3
+    assert heard.out.count("not heard") == 2
     for number in (1, 2):
         assert [path for path in testbed.home(number).rglob("*") if path.is_file()] == []
 

@@ -10,7 +10,7 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from bench_common.errors import InfrastructureError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
@@ -20,6 +20,8 @@ from bench_master.fleet.wheels import Wheelhouse
 from bench_master.run.endpoints import Ports
 from bench_master.run.enrolment import Enrolment
 
+Answers = list[list[dict[str, Any]]]
+"""The rows that ``bench-worker`` answered to each of some questions."""
 Told = Callable[[str, str], None]
 """Takes a host's name and what is being done there."""
 
@@ -117,6 +119,14 @@ class Launcher(abc.ABC):
     @abc.abstractmethod
     def logs(self, hosts: Sequence[FleetHost], told: Told) -> dict[str, str | InfrastructureError]:
         """Return the log of each worker by its name, or why there is none."""
+
+    def ask(
+        self, hosts: Sequence[FleetHost], told: Told, questions: Sequence[Sequence[str]]
+    ) -> dict[str, Answers | InfrastructureError]:
+        """Return what ``bench-worker`` answers to questions (each its flags) on each host, or why it cannot."""
+        del told, questions
+        error = InfrastructureError(f"launcher {self.name} starts workers, and asks nothing of hosts")
+        return {host.name: error for host in hosts}
 
     def close(self) -> None:  # noqa: B027  most hold nothing open
         """Let go of what is held open. Workers go on."""

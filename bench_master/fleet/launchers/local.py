@@ -11,8 +11,9 @@ from typing import Any
 from bench_common.errors import InfrastructureError
 from bench_master.fleet import on_host
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.base import RUNNING, STARTED, Launcher, Outcome, Told
+from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Launcher, Outcome, Told
 from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
+from bench_master.local_worker import ask_worker
 
 HERE = "this installation"
 
@@ -65,6 +66,14 @@ class LocalLauncher(Launcher):
             logs = _do(host, "logs", names=list(host.worker_names))["logs"]
             found |= {name: logs.get(name, missing) for name in host.worker_names}
         return found
+
+    def ask(
+        self, hosts: Sequence[FleetHost], told: Told, questions: Sequence[Sequence[str]]
+    ) -> dict[str, Answers | InfrastructureError]:
+        """Ask this installation's ``bench-worker``."""
+        for host in hosts:
+            told(host.name, "asking bench-worker")
+        return side_by_side(hosts, lambda _: [ask_worker(*flags) for flags in questions])
 
 
 def _do(host: FleetHost, verb: str, **fields: Any) -> dict[str, Any]:

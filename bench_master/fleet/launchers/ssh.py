@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.base import RUNNING, STARTED, Errand, Launcher, Outcome, Told
+from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Errand, Launcher, Outcome, Told
 from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
 from bench_master.fleet.ssh import Connections, HostFailed, local_address
 from bench_master.fleet.station import Station
@@ -60,10 +60,10 @@ class SshLauncher(Launcher):
         return logs
 
     def ask(
-        self, hosts: Sequence[FleetHost], told: Told, flags: Sequence[str]
-    ) -> dict[str, list[dict[str, Any]] | InfrastructureError]:
-        """Ask ``bench-worker`` a question on every host; installs it there if need be. Return the answers by host."""
-        return side_by_side(hosts, partial(self._ask, told=told, flags=flags))
+        self, hosts: Sequence[FleetHost], told: Told, questions: Sequence[Sequence[str]]
+    ) -> dict[str, Answers | InfrastructureError]:
+        """Ask ``bench-worker`` on every host; it is installed there if need be."""
+        return side_by_side(hosts, partial(self._ask, told=told, questions=questions))
 
     def close(self) -> None:
         """Close every connection, tunnels included."""
@@ -142,11 +142,12 @@ class SshLauncher(Launcher):
         with self._station(host, told) as (_, station):
             return dict(station.do("logs", names=list(host.worker_names), timeout_s=ASK_S)["logs"])
 
-    def _ask(self, host: FleetHost, *, told: Told, flags: Sequence[str]) -> list[dict[str, Any]]:
+    def _ask(self, host: FleetHost, *, told: Told, questions: Sequence[Sequence[str]]) -> Answers:
+        answers = []
         with self._station(host, told) as (_, station):
             identity = self._installed(host, station, told)
-            told(host.name, f"asking {' '.join(flags)}")
-            answer = station.do(
-                "ask", timeout_s=ASK_S, identity=identity, flags=list(flags), env=dict(host.env), limit_s=ASK_S
-            )
-            return list(answer["rows"])
+            for flags in questions:
+                told(host.name, f"asking bench-worker {' '.join(flags)}")
+                fields = {"identity": identity, "env": dict(host.env), "limit_s": ASK_S}
+                answers.append(list(station.do("ask", (), ASK_S, flags=list(flags), **fields)["rows"]))
+        return answers
