@@ -32,6 +32,8 @@ LOG_TAIL = 2000
 LOG_LIMIT = 8 << 20
 """The most of one log that is sent, in bytes: its end."""
 CHUNK = 1 << 20
+CHILDREN: list[subprocess.Popen[bytes]] = []
+"""Workers that were started from here: meant to outlive us, so never waited for."""
 
 
 class Refused(Exception):
@@ -164,6 +166,7 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
             env=environment,
             start_new_session=True,
         )
+    CHILDREN.append(process)
     state = {"pid": process.pid, "born": born(process.pid), "mark": mark, "identity": request["identity"]}
     write_private(directory / "workers" / f"{name}.json", json.dumps(state))
     deadline = time.monotonic() + EARLY_DEATH_S
