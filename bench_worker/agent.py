@@ -8,6 +8,7 @@ master that is silent for longer than the lease is gone: what its run left here 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ LOOP_UNITS: Final = {**LoopMeter.UNITS, "running_mean": "jobs", "waiting_mean": 
 """What a load process tells of itself: how busy its loop was, and how many jobs were under way or due."""
 SAMPLES_EVERY_S: Final = 2.0
 """How often what was sampled is sent."""
+COMPARED_S: Final = 5.0
+"""How long a comparison with a master that holds no run is told."""
 READY_S: Final = 30.0
 """How long a load process may take to start."""
 PROFILE_S: Final = 5.0
@@ -51,7 +54,7 @@ RELEASE_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """How the agent was started. `once`: end with the first run, or when no master is found for `patience_s`."""
+    """How the agent was started. `once`: end with the first run; `patience_s`: end after so long without a master."""
 
     control: str
     worker_id: str
@@ -94,6 +97,7 @@ class Agent:
         control.connect(options.control)
         self._control = Channel(control, self._on_control)
         self._clock = ClockComparison()
+        self._compared_at = 0.0
         self._run: Run | None = None
         self._child: LoadChild | None = None
         self._child_failures = 0
@@ -159,12 +163,21 @@ class Agent:
 
     def _introduction(self) -> dict[str, Any]:
         options = self._options
+        present: dict[str, Any] = {"load": os.getloadavg()[0]}
+        best = self._clock.best
+        if best is not None and monotonic() - self._compared_at < COMPARED_S:
+            present["clock"] = {"offset_ns": best.offset_ns, "bound_ns": best.bound_ns}
         return {
             "worker_id": options.worker_id,
             "environment": options.environment,
             "slots": options.slots,
             "sent_ns": monotonic_ns(),
-            "info": {**self._info, "labels": options.labels, "allow_host_mounts": options.allow_host_mounts},
+            "info": {
+                **self._info,
+                **present,
+                "labels": options.labels,
+                "allow_host_mounts": options.allow_host_mounts,
+            },
         }
 
     def _say_hello(self) -> None:
@@ -202,9 +215,13 @@ class Agent:
 
     def _pulse(self, message: Message, now_ns: int) -> None:
         run = self._run
-        if run is None or message.epoch != run.epoch:
+        if run is not None and message.epoch == run.epoch:
+            run.heard_at = monotonic()
+        elif run is not None or message.epoch:
             return
-        run.heard_at = monotonic()
+        elif monotonic() - self._compared_at > COMPARED_S:
+            self._clock = ClockComparison()  # the last comparison may have been with another master
+        self._compared_at = monotonic()
         self._clock.exchange(message["echo_ns"], message["received_ns"], message["sent_ns"], now_ns)
 
     def _read_inbox(self) -> None:
@@ -240,6 +257,7 @@ class Agent:
         child = self._child
         if self._run is not None or child is None or not child.ready:
             return
+        self._clock = ClockComparison()
         self._run = run = Run(
             run_id=message["run_id"],
             number=message["number"],

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench_common import __version__
-from bench_common.arguments import MAX_SLOTS, name, port, whole_number
+from bench_common.arguments import MAX_SLOTS, name, port, seconds, whole_number
 from bench_common.ports import CONTROL_PORT
 from bench_common.terminal import add_debug_flag, guarded
 from bench_worker import questions
@@ -83,6 +83,12 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--insecure", action="store_true", help="reach a master beyond loopback without a key")
     where.add_argument("--control", metavar="ENDPOINT", help=argparse.SUPPRESS)
+    where.add_argument(
+        "--patience",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long to wait for a master, before the first run and after each (default: for ever)",
+    )
     where.add_argument("--once", action="store_true", help="end with the first run instead of waiting for the next")
     who = parser.add_argument_group("this worker")
     who.add_argument(

@@ -75,7 +75,7 @@ def _options(arguments: argparse.Namespace) -> AgentOptions:
         key=key,
         labels=dict(_label(text) for text in arguments.label),
         once=arguments.once,
-        patience_s=LOCAL_PATIENCE_S if arguments.control else None,
+        patience_s=LOCAL_PATIENCE_S if arguments.control else arguments.patience,
         allow_host_mounts=arguments.allow_host_mounts,
     )
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bench_common.errors import ExitCode
+from bench_master.commands.fleet_doctor import examine_fleet
+from bench_master.commands.fleet_options import add_inventory
 from bench_master.local_worker import ask_worker
 from bench_master.run.endpoints import Ports
 
@@ -34,6 +36,10 @@ CHECK_WIDTH: Final = 13
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = EPILOG
+    add_inventory(
+        parser.add_argument_group("hosts of an inventory, side by side: what differs, beside what is wrong"),
+        required=False,
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to show it (default: text)")
     parser.add_argument(
         "--directory",
@@ -46,6 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it; return the exit code."""
+    if arguments.inventory is not None:
+        return examine_fleet(arguments)
     ports = Ports()
     flags = ["--doctor"]
     for port in (ports.control, ports.results, ports.work):

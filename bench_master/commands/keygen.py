@@ -7,23 +7,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bench_common.allow_list import REMARKS, add_worker, parse_allow_list, revoke_worker
-from bench_common.errors import UsageError
-from bench_common.keys import (
-    ALLOW_LIST_FILE,
-    MASTER_FILE,
-    KeyPair,
-    WorkerKey,
-    checked_name,
-    default_directory,
-    make_private_directory,
-    read_master_key,
-    read_trusted,
-    read_worker_key,
-    worker_file,
-    write_master_key,
-    write_worker_key,
-)
+from bench_common.allow_list import parse_allow_list, revoke_worker
+from bench_common.keys import ALLOW_LIST_FILE, checked_name, default_directory, read_trusted, worker_file
+from bench_master.run.enrolment import Enrolment
 
 NAME = "keygen"
 HELP = "make keys for the master and its workers, list and revoke them"
@@ -66,48 +52,25 @@ def run(arguments: argparse.Namespace) -> int:
 def _make(directory: Path, names: list[str]) -> None:
     for name in names:
         checked_name(name)
-    make_private_directory(directory)
-    master_path = directory / MASTER_FILE
-    if master_path.exists():
-        master = read_master_key(master_path)
-        _say(f"master key       {master_path} (was there)")
-    else:
-        master = KeyPair.generate()
-        write_master_key(master_path, master)
-        _say(f"master key       {master_path}")
+    enrolment = Enrolment(directory)
+    master, made_now = enrolment.master()
+    _say(f"master key       {enrolment.master_path}{'' if made_now else ' (was there)'}")
     _say(f"its public key   {master.public.decode()}")
-    allow_path = directory / ALLOW_LIST_FILE
-    if not allow_path.exists():
-        allow_path.write_text(REMARKS, encoding="ascii")
-        allow_path.chmod(0o600)
-    _say(f"allow-list       {allow_path}")
-    made = [path for name in names if (path := _make_worker(directory, allow_path, master, name))]
+    _say(f"allow-list       {enrolment.allow_path}")
+    made = []
+    for name in names:
+        worker = enrolment.worker(name)
+        if worker.made:
+            _say(f"worker {name}: {worker.path}")
+            made.append(worker.path)
+        else:
+            _say(f"worker {name}: on the allow-list already; to replace its key, --revoke {name} first")
     if made:
         _say("\nMove each worker's key to its host (it is not needed here), and use it there:")
         for path in made:
             _say(f"  scp -p {path} HOST:\n  ssh HOST bench-worker --zmq-host MASTER --key {path.name}")
     elif not names:
         _say("\nNext: bench-master keygen --worker NAME")
-
-
-def _make_worker(directory: Path, allow_path: Path, master: KeyPair, name: str) -> Path | None:
-    listed = parse_allow_list(read_trusted(allow_path), str(allow_path))
-    if name in listed.values():
-        _say(f"worker {name}: on the allow-list already; to replace its key, --revoke {name} first")
-        return None
-    path = worker_file(directory, name)
-    if path.exists():
-        # Its line was deleted or its making broke off: a key that may have been revoked is not let in again unasked.
-        public = read_worker_key(path).keys.public.decode()
-        raise UsageError(
-            f"{path}: a key of {name} is there, but not on the allow-list. "
-            f"Remove the file to make a new key, or admit this one again: echo '{public} {name}' >> {allow_path}"
-        )
-    key = WorkerKey(name, KeyPair.generate(), master.public)
-    write_worker_key(path, key)
-    add_worker(allow_path, key.keys.public, name)
-    _say(f"worker {name}: {path}")
-    return path
 
 
 def _list(directory: Path) -> None:

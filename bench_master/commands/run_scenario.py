@@ -8,7 +8,7 @@ import secrets
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,6 +28,8 @@ from bench_common.statsfile import StatsFile, StatsWriter
 from bench_common.units import parse_duration, parse_rate
 from bench_master.bucketbench import load_either
 from bench_master.commands.definition_options import add_definition_options, definition_flags
+from bench_master.commands.fleet_options import add_inventory, add_start
+from bench_master.commands.fleet_run import bind_ip_for, crewed, planned_crew
 from bench_master.commands.report_options import add_report_options
 from bench_master.commands.resume_options import add_resume_option, adopt, scenario_of, stored_options
 from bench_master.coordinator import Policy
@@ -107,6 +109,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="LABEL",
         help="what local workers call their environment (default: the scenario's if it has one, else local)",
     )
+
+    fleet = parser.add_argument_group("workers on the hosts of an inventory: started, run and ended again")
+    add_inventory(fleet, required=False)
+    add_start(fleet)
 
     load = parser.add_argument_group("load, in place of what the scenario says")
     load.add_argument(
@@ -217,25 +223,26 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = _changed(load_either(arguments.file, arguments.set, definition_flags(arguments)), arguments)
     seed = _seed(scenario, arguments)
     plan = make_plan(scenario, seed)
-    policy, slots = _policy(plan, arguments)
+    crew = planned_crew(arguments)
+    policy, slots = _policy(plan, arguments, crew)
     if arguments.dry_run:
-        return _show(scenario, plan, arguments)
+        return _show(scenario, plan, arguments, crew)
     if not arguments.quiet:
         sys.stderr.writelines(f"note: {note}\n" for note in scenario.notes)
     stats = arguments.stats_file or _default_path(scenario, noop=arguments.noop)
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
     _try_out(stats)
-    if not arguments.quiet:
-        sys.stderr.writelines(f"note: {text}\n" for text in scenario.lost)
-    result = _run_plan(scenario, plan, policy, slots, stats, arguments)
+    with crewed(arguments) as crew:
+        policy, slots = _policy(plan, arguments, crew)
+        result = _run_plan(scenario, plan, policy, slots, stats, arguments, crew)
     if result.status == "refused" and scenario.dialect:
         result.reasons.append("to run the other drivers of the definition, name them: --drivers A,B")
     return _conclude(result, arguments)
 
 
-def _show(scenario: Scenario, plan: Plan, arguments: argparse.Namespace) -> int:
-    workers = max(1, arguments.workers + (arguments.expect or 0))
+def _show(scenario: Scenario, plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) -> int:
+    workers = max(1, arguments.workers + (arguments.expect or 0) + len(crew))
     sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
     return int(ExitCode.OK)
 
@@ -248,17 +255,20 @@ def _resume(arguments: argparse.Namespace) -> int:
         adopt(arguments, past)
         scenario = _changed(scenario_of(arguments, past), arguments)
         plan = make_plan(scenario, _seed(scenario, arguments))
-        policy, slots = _policy(plan, arguments)
+        crew = planned_crew(arguments)
+        _, slots = _policy(plan, arguments, crew)
         past.check_plan(_for_user_count(plan, slots, arguments))
         if not arguments.quiet:
             sys.stderr.write(f"resuming {arguments.resume}: {past.summary()}\n")
         if arguments.dry_run:
             left = tuple(trial for trial in plan.trials if trial.index not in past.standing.whole)
-            return _show(scenario, replace(plan, trials=left), arguments)
+            return _show(scenario, replace(plan, trials=left), arguments, crew)
         if past.patience_s:
             sys.stderr.write(f"waiting {past.patience_s:.0f} s: until then its workers may still be at work\n")
             gevent.sleep(past.patience_s)
-        result = _run_plan(scenario, plan, policy, slots, arguments.resume, arguments, past)
+        with crewed(arguments) as crew:
+            policy, slots = _policy(plan, arguments, crew)
+            result = _run_plan(scenario, plan, policy, slots, arguments.resume, arguments, crew, past)
         return _conclude(result, arguments)
 
 
@@ -364,17 +374,19 @@ def _environment(plan: Plan, arguments: argparse.Namespace) -> str:
 
 
 def _bind_ip(arguments: argparse.Namespace) -> str | None:
+    if arguments.inventory is not None:
+        return bind_ip_for(arguments)
     if arguments.zmq_bind_ip:
         return str(arguments.zmq_bind_ip)
     return None if arguments.workers and not arguments.expect else "127.0.0.1"
 
 
-def _policy(plan: Plan, arguments: argparse.Namespace) -> tuple[Policy, int]:
-    """Return the policy, and the slots that each local worker needs."""
+def _policy(plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) -> tuple[Policy, int]:
+    """Return the policy, and the slots that each local worker needs; `crew` are the workers of an inventory."""
     expect = arguments.expect
     if expect is None:
-        expect = 0 if arguments.workers else 1
-    expected = arguments.workers + expect
+        expect = 0 if arguments.workers or arguments.inventory is not None else 1
+    expected = arguments.workers + expect + len(crew)
     if not expected:
         raise UsageError("--workers 0 --expect 0: nobody would run the jobs; give --workers 1")
     policy = Policy(
@@ -409,6 +421,7 @@ def _run_plan(
     slots: int,
     stats: Path,
     arguments: argparse.Namespace,
+    crew: frozenset[str],
     past: Resumption | None = None,
 ) -> Result:
     run_id = (KEPT_PREFIX if arguments.keep else "") + secrets.token_hex(6)
@@ -439,8 +452,10 @@ def _run_plan(
         return Journal(writer, **callbacks)
 
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
-    with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure) as endpoints:
+    with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure, keys=bool(crew)) as endpoints:
         key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
+        if allow_list is not None and crew and not arguments.expect:
+            allow_list.only = crew
         options = SessionOptions(
             run_id=past.run_label if past is not None else run_id,
             noop=noop,
@@ -486,8 +501,9 @@ def _run_plan(
                 )
                 board.local_keys = session.locals.keys
                 session.locals.start()
-            if policy.expected > arguments.workers and not arguments.quiet:
-                _invite(endpoints, policy.expected - arguments.workers, alone=not arguments.workers)
+            by_hand = policy.expected - arguments.workers - len(crew)
+            if by_hand and not arguments.quiet:
+                _invite(endpoints, by_hand, alone=not arguments.workers)
             _take_signals(session)
             result = session.run()
             if session.profiles is not None and result.stats is not None:

@@ -38,15 +38,16 @@ class Endpoints:
     """Binds a master's sockets. `bind_ip` None means: no TCP, workers of this host only.
 
     Used as a context manager, it removes the ipc directory in the end. One that a master left behind when it was
-    killed is removed by the next.
+    killed is removed by the next. With `keys` they are asked for on the loopback, too: at the other end of a tunnel
+    are users of another host.
     """
 
-    def __init__(self, bind_ip: str | None, ports: Ports, *, insecure: bool = False) -> None:
+    def __init__(self, bind_ip: str | None, ports: Ports, *, insecure: bool = False, keys: bool = False) -> None:
         if bind_ip is not None:
             _check(bind_ip, ports)
         self.bind_ip = bind_ip
         self.ports = ports
-        self.curve = bind_ip is not None and curve_required(bind_ip, insecure=insecure)
+        self.curve = bind_ip is not None and (keys or curve_required(bind_ip, insecure=insecure))
         _remove_stale()
         self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=ROOT))
         self._lock = _lock(self.directory)

@@ -28,6 +28,23 @@ class Present:
     info: Mapping[str, Any] = field(default_factory=dict)
     heard_ns: int = 0
 
+    def silent_s(self) -> float:
+        """Return how long ago it was heard, in seconds."""
+        return (monotonic_ns() - self.heard_ns) / 1e9
+
+    def clock(self, boot_id: str) -> tuple[int, int] | None:
+        """Return how far its clock is ahead of ours and give or take what, in ns; None where it has not compared.
+
+        Within one boot of one machine (`boot_id` is ours) there is one clock.
+        """
+        if boot_id and self.info.get("boot_id") == boot_id:
+            return 0, 0
+        told = self.info.get("clock")
+        if not isinstance(told, Mapping):
+            return None
+        offset, bound = told.get("offset_ns"), told.get("bound_ns")
+        return (-offset, bound) if isinstance(offset, int) and isinstance(bound, int) else None
+
 
 class Muster:
     """Collects hellos; `open` a switchboard with `control_came` first."""
@@ -36,13 +53,17 @@ class Muster:
         self.present: dict[str, Present] = {}
         self.board: Switchboard | None = None
 
-    def control_came(self, peer: bytes, identity: str | None, message: Message, _received_ns: int) -> None:
-        """Take a control message in; all but a hello is of no interest here."""
+    def control_came(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
+        """Take a control message in; all but a hello is of no interest here.
+
+        The answer is a pulse: with it the worker compares its clock to ours, and tells so with its next hello.
+        """
         if message.type != "hello" or self.board is None or not self.board.admits(identity):
             return
         worker_id = identity or message["worker_id"]
         place = (message["environment"], message["slots"], message["info"])
-        self.present[worker_id] = Present(peer, worker_id, *place, heard_ns=monotonic_ns())
+        self.present[worker_id] = Present(peer, worker_id, *place, heard_ns=received_ns)
+        self.board.say(peer, "pulse", 0, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns())
 
     def result_came(self, _identity: str | None, _message: Message) -> None:
         """Take a batch of results in: nobody is asked for any."""

@@ -42,9 +42,13 @@ class _Extent(NamedTuple):
 
 
 class Composer:
-    """Makes one tree of one text. `at` is the place of everything in it where the text has no lines of its own."""
+    """Makes one tree of one text. `at` is the place of everything in it where the text has no lines of its own.
 
-    def __init__(self, text: str, file: str, at: Place | None = None) -> None:
+    `kind` is what messages call the text: a scenario, or another file that is written alike.
+    """
+
+    def __init__(self, text: str, file: str, at: Place | None = None, *, kind: str = "a scenario") -> None:
+        self._kind = kind
         self._text = text
         self._file = file
         self._at = at
@@ -63,7 +67,9 @@ class Composer:
             next(self._events)
             after = next(self._events)
             if not isinstance(after, yaml.StreamEndEvent):
-                self._complain(after, "a second document starts here; a scenario is one document: delete the `---`")
+                self._complain(
+                    after, f"a second document starts here; {self._kind} is one document: delete the `---`"
+                )
         except _Refused as refused:
             self.problems.append(refused.problem)
             return None
@@ -86,7 +92,7 @@ class Composer:
         self._check_depth(depth, place)
         assert isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent))
         if event.tag is not None:
-            self.problems.append(place.problem(f"tags have no meaning in a scenario: remove {event.tag!r}"))
+            self.problems.append(place.problem(f"tags have no meaning in {self._kind}: remove {event.tag!r}"))
         anchor = event.anchor
         if anchor is not None:
             self._anchors[anchor] = None
@@ -158,7 +164,7 @@ class Composer:
 
     def _check_depth(self, depth: int, place: Place) -> None:
         if depth > MAX_DEPTH:
-            raise _Refused(place.problem(f"nested deeper than {MAX_DEPTH} levels; no scenario needs that"))
+            raise _Refused(place.problem(f"nested deeper than {MAX_DEPTH} levels; {self._kind} never needs that"))
 
     def _place(self, mark: _Mark | None) -> Place:
         if self._at is not None or mark is None:

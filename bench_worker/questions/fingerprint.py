@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from bench_worker.fingerprint import fingerprint, suggested_environment
+from bench_worker.fingerprint import FACTS, fingerprint, format_fact, suggested_environment
 
 FLAG = "--fingerprint"
 HELP = "print the properties of this host that may explain a result, and the environment that it seems to be"
@@ -18,6 +18,12 @@ def configure(group: argparse._ArgumentGroup) -> None:
 
 
 def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
-    """Yield one object: the facts by name, and the suggested environment."""
+    """Yield one object: the facts by name, as values and as shown, which tell hosts apart, and the environment."""
     del arguments
-    yield {"environment": suggested_environment(), "facts": fingerprint()}
+    facts = fingerprint()
+    yield {
+        "environment": suggested_environment(),
+        "facts": facts,
+        "shown": {name: format_fact(name, value) for name, value in facts.items()},
+        "identity": [name for name in facts if FACTS[name].identity],
+    }

@@ -279,7 +279,7 @@ def run_doctor(monkeypatch, findings, *, quiet=False, form="text"):
         return findings
 
     monkeypatch.setattr(command, "ask_worker", ask_worker)
-    arguments = argparse.Namespace(quiet=quiet, directory=["/srv"], format=form)
+    arguments = argparse.Namespace(inventory=None, quiet=quiet, directory=["/srv"], format=form)
     return command.run(arguments), asked
 
 

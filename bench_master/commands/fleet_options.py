@@ -1,0 +1,149 @@
+"""What the commands for a fleet share: inventory, how its hosts are reached, progress, the table at the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+
+from bench_common.arguments import file_name
+from bench_common.errors import ExitCode, UsageError
+from bench_common.keys import default_directory
+from bench_common.units import parse_duration
+from bench_master.fleet.fleet import Fleet
+from bench_master.fleet.hosts import Inventory
+from bench_master.fleet.inventory import load_inventory
+from bench_master.fleet.known_hosts import KnownHosts, default_known_hosts
+from bench_master.fleet.launchers.base import PATIENCE_S, Errand, Outcome
+from bench_master.fleet.wheels import Wheelhouse
+from bench_master.run.endpoints import Ports
+from bench_master.run.enrolment import Enrolment
+from bench_master.table import counted, tab_separated, table
+
+TITLES = ("HOST", "WORKER", "STATE", "DETAIL")
+
+
+def add_inventory(parser: argparse._ActionsContainer, *, required: bool) -> None:
+    """Add the inventory and which of its hosts are meant."""
+    parser.add_argument(
+        "-i", "--inventory", type=file_name, required=required, metavar="HOSTS.yaml", help="the hosts of the fleet"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this host, range of hosts or group; repeatable",
+    )
+    parser.add_argument(
+        "--known-hosts",
+        type=file_name,
+        metavar="FILE",
+        help="the keys by which hosts are known (default: ~/.ssh/known_hosts)",
+    )
+    parser.add_argument(
+        "--accept-new",
+        action="store_true",
+        help="add hosts that are not in it; one that has changed is always refused",
+    )
+
+
+def add_start(parser: argparse._ActionsContainer) -> None:
+    """Add how workers are started."""
+    parser.add_argument(
+        "--require-all", action="store_true", help="if one host fails, end what was started on the others"
+    )
+    parser.add_argument(
+        "--tunnel", action="store_true", help="workers reach the master through the SSH connections to their hosts"
+    )
+    parser.add_argument(
+        "--master-address", metavar="HOST", help="how hosts reach the master (default: as each is reached from here)"
+    )
+    parser.add_argument(
+        "--wheelhouse", type=file_name, metavar="DIR", help="wheels for hosts whose Python is of another kind"
+    )
+    parser.add_argument(
+        "--patience",
+        metavar="TIME",
+        help=f"how long a worker waits for a master before it ends (default: {PATIENCE_S / 3600:g}h)",
+    )
+
+
+def inventory_of(arguments: argparse.Namespace) -> Inventory:
+    """Return the hosts that are meant."""
+    return load_inventory(arguments.inventory).only(arguments.only)
+
+
+def errand_of(arguments: argparse.Namespace, inventory: Inventory, ports: Ports | None = None) -> Errand:
+    """Return how workers are to be started, as the command line says."""
+    patience_s = PATIENCE_S
+    text = getattr(arguments, "patience", None)
+    if text is not None:
+        try:
+            patience_s = parse_duration(text)
+        except ValueError as error:
+            raise UsageError(f"--patience {text}: {error}") from error
+    bind_ip = getattr(arguments, "zmq_bind_ip", None)
+    everywhere = bind_ip in (None, "0.0.0.0", "::", "*", "localhost")  # noqa: S104  compared only
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    cache = (Path(named) if named.startswith("/") else Path("~/.cache").expanduser()) / "weighbridge" / "wheels"
+    return Errand(
+        enrolment=Enrolment(getattr(arguments, "key_dir", None) or default_directory()),
+        wheelhouse=Wheelhouse(cache, getattr(arguments, "wheelhouse", None)),
+        known_hosts=KnownHosts(arguments.known_hosts or default_known_hosts(), accept_new=arguments.accept_new),
+        ports=ports or Ports(),
+        lanes=len(inventory.worker_names),
+        master=getattr(arguments, "master_address", None),
+        master_here="127.0.0.1" if everywhere else str(bind_ip),
+        tunnel=getattr(arguments, "tunnel", False),
+        patience_s=patience_s,
+        verbose=arguments.verbose,
+    )
+
+
+class Progress:
+    """Says on stderr what is being done on which host, and since when; nothing at all where `quiet`."""
+
+    def __init__(self, inventory: Inventory, *, quiet: bool) -> None:
+        self._began = monotonic()
+        self._quiet = quiet
+        self._width = max((len(host.name) for host in inventory.hosts), default=0)
+
+    def __call__(self, host: str, doing: str) -> None:
+        """Take what is being done on a host."""
+        if not self._quiet:
+            sys.stderr.write(f"{monotonic() - self._began:6.1f} s  {host:<{self._width}}  {doing}\n")
+            sys.stderr.flush()
+
+
+def show(outcomes: Sequence[Outcome]) -> None:
+    """Print what became of each worker: aligned for a person, tab-separated for a program."""
+    rows = [(outcome.host, outcome.worker, outcome.state, outcome.detail) for outcome in outcomes]
+    lines = table(TITLES, rows) if sys.stdout.isatty() else tab_separated([TITLES, *rows])
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def status_of(outcomes: Sequence[Outcome]) -> int:
+    """Return the exit code that outcomes call for; say how many failed."""
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    if failed:
+        hosts = len({outcome.host for outcome in failed})
+        sys.stderr.write(f"bench-master: {counted(hosts, 'host')} failed; the reasons are in the table\n")
+        return int(ExitCode.INFRASTRUCTURE)
+    return int(ExitCode.OK)
+
+
+def say_learned(fleet_hosts: KnownHosts, *, quiet: bool) -> None:
+    """Tell which hosts were met for the first time."""
+    if not quiet:
+        sys.stderr.writelines(f"{line}\n" for line in fleet_hosts.learned)
+
+
+def end_all(fleet: Fleet, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """End what was started, since not everything was; return the outcomes as they are now."""
+    ended = {outcome.worker: outcome for outcome in fleet.stop()}
+    return [outcome if outcome.failed else ended.get(outcome.worker, outcome) for outcome in outcomes]

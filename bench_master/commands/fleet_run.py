@@ -1,0 +1,107 @@
+"""What `run-scenario -i` adds to a run: its workers are started first, no others are let in, and ended after it."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench_common.errors import InfrastructureError, UsageError
+from bench_master.commands.fleet_options import Progress, end_all, errand_of, inventory_of, say_learned
+from bench_master.fleet.fleet import Fleet, running
+from bench_master.fleet.hosts import FleetHost, Inventory
+from bench_master.fleet.launchers.base import STARTED, Outcome
+from bench_master.run.endpoints import Ports
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104  with keys, always
+LOOPBACK = "127.0.0.1"
+
+
+def planned_crew(arguments: argparse.Namespace) -> frozenset[str]:
+    """Return the names of the workers that there will be if no host fails."""
+    return frozenset(inventory_of(arguments).worker_names) if arguments.inventory is not None else frozenset()
+
+
+def bind_ip_for(arguments: argparse.Namespace) -> str:
+    """Return where a master listens for a fleet: everywhere, or on the loopback if all come through tunnels."""
+    if arguments.zmq_bind_ip:
+        return str(arguments.zmq_bind_ip)
+    hosts = inventory_of(arguments).hosts
+    near = all(arguments.tunnel or host.tunnel or host.launcher == "local" for host in hosts)
+    return LOOPBACK if near else EVERYWHERE
+
+
+@contextmanager
+def crewed(arguments: argparse.Namespace) -> Iterator[frozenset[str]]:
+    """Give the names of the workers that run on the fleet, and end those that were started; none without one."""
+    if arguments.inventory is None:
+        yield frozenset()
+        return
+    if arguments.insecure:
+        raise UsageError("--insecure: the workers of an inventory always have keys; leave it out")
+    inventory = inventory_of(arguments)
+    ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
+    _check_ports(bind_ip_for(arguments), ports)
+    errand = errand_of(arguments, inventory, ports)
+    progress = Progress(inventory, quiet=arguments.quiet)
+    with Fleet(inventory, errand, progress) as fleet:
+        begun: list[Outcome] = []
+        try:
+            # Should this be broken off, whatever may have been started is ended.
+            begun = [Outcome(host.name, name, STARTED) for host in inventory.hosts for name in host.worker_names]
+            outcomes = fleet.start()
+            begun = [outcome for outcome in outcomes if outcome.state == STARTED]
+            say_learned(errand.known_hosts, quiet=arguments.quiet)
+            _judge(fleet, outcomes, require_all=arguments.require_all)
+            yield frozenset(outcome.worker for outcome in running(outcomes))
+        finally:
+            _end(inventory, _hosts_of(inventory, begun), fleet)
+
+
+def _hosts_of(inventory: Inventory, begun: list[Outcome]) -> list[FleetHost]:
+    """Return the hosts on which something was started."""
+    names = {outcome.host for outcome in begun if outcome.state == STARTED}
+    return [host for host in inventory.hosts if host.name in names]
+
+
+def _judge(fleet: Fleet, outcomes: list[Outcome], *, require_all: bool) -> None:
+    """Tell of hosts that failed; raise `InfrastructureError` where the run cannot do without."""
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    if not failed:
+        return
+    for outcome in failed:
+        sys.stderr.write(f"bench-master: {outcome.host}: {outcome.detail}\n")
+    if require_all:
+        end_all(fleet, outcomes)
+        raise InfrastructureError("not every host could start its workers, and --require-all was given")
+    if len(failed) == len(outcomes):
+        raise InfrastructureError("no host could start a worker")
+
+
+def _end(inventory: Inventory, hosts: list[FleetHost], fleet: Fleet) -> None:
+    """End what was started for the run; what could not be ended is told."""
+    if not hosts:
+        return
+    for outcome in fleet.stop(hosts):
+        if outcome.failed:
+            sys.stderr.write(
+                f"bench-master: worker {outcome.worker} may still run: {outcome.detail}; "
+                f"later: bench-master kill-workers -i {inventory.path} --only {outcome.host}\n"
+            )
+
+
+def _check_ports(bind_ip: str, ports: Ports) -> None:
+    """Raise `InfrastructureError` where another master listens: nothing is started then."""
+    for port, flag in ((ports.control, "--zmq-control-port"), (ports.results, "--zmq-results-port")):
+        family = socket.AF_INET6 if ":" in bind_ip else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((bind_ip, port))
+            except OSError as error:
+                raise InfrastructureError(
+                    f"port {port} of {bind_ip} cannot be had ({error.strerror}), most likely another master has it; "
+                    f"end it or give {flag}"
+                ) from error

@@ -1,0 +1,82 @@
+"""`bench-master start-workers`: workers on every host of an inventory, which wait there for a master."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import gevent
+
+from bench_common.arguments import port
+from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
+from bench_master.commands.fleet_options import (
+    Progress,
+    add_inventory,
+    add_start,
+    end_all,
+    errand_of,
+    inventory_of,
+    say_learned,
+    show,
+    status_of,
+)
+from bench_master.fleet.fleet import Fleet
+from bench_master.run.endpoints import Ports
+
+NAME = "start-workers"
+HELP = "start workers on the hosts of an inventory, where they wait for this master"
+
+EPILOG = """\
+Goes to every host at once, finds a Python there, installs this version of Weighbridge from here (no network is
+needed there) unless it is installed already, delivers each worker's key and starts it so that it outlives the
+connection. A worker that runs already, just so, is left alone. See docs/fleet.rst.
+
+Exit codes: 0 every worker runs; 3 a host failed (the others go on, unless --require-all).
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.epilog = EPILOG
+    add_inventory(parser, required=True)
+    add_start(parser)
+    parser.add_argument("--key-dir", type=Path, metavar="DIR", help="where the keys are (default: as keygen's)")
+    parser.add_argument(
+        "--zmq-control-port",
+        type=port,
+        default=CONTROL_PORT,
+        metavar="PORT",
+        help="the master's (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--zmq-results-port",
+        type=port,
+        default=RESULTS_PORT,
+        metavar="PORT",
+        help="for tunnels (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--zmq-work-port", type=port, default=WORK_PORT, metavar="PORT", help="for tunnels (default: %(default)s)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start them, print the table; with tunnels stay until Ctrl-C."""
+    inventory = inventory_of(arguments)
+    ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
+    errand = errand_of(arguments, inventory, ports)
+    with Fleet(inventory, errand, Progress(inventory, quiet=arguments.quiet)) as fleet:
+        outcomes = fleet.start()
+        failed = any(outcome.failed for outcome in outcomes)
+        if failed and arguments.require_all:
+            outcomes = end_all(fleet, outcomes)
+        say_learned(errand.known_hosts, quiet=arguments.quiet)
+        show(outcomes)
+        status = status_of(outcomes)
+        through = [host.name for host in inventory.hosts if errand.tunnels(host)]
+        if through and not (failed and arguments.require_all):
+            sys.stderr.write(f"tunnels to {', '.join(through)} stand for as long as this runs; Ctrl-C closes them\n")
+            while True:
+                gevent.sleep(3600)
+        return status

@@ -1,0 +1,225 @@
+"""Reads ``hosts.yaml``: the hosts of a fleet, how each is reached, and what its workers are to be.
+
+Everything that is wrong with a file is told at once, each with file, line and column, as with a scenario.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final
+
+from bench_common.errors import ScenarioError, UsageError, did_you_mean
+from bench_common.keys import NAME
+from bench_master.fleet.hosts import DEFAULT_CONCURRENCY, DEFAULT_DIRECTORY, SSH_PORT, FleetHost, Inventory, Login
+from bench_master.fleet.inventory_format import MERGED, inventory_format
+from bench_master.fleet.ranges import expand, has_range
+from bench_master.scenario.compose import Composer
+from bench_master.scenario.findings import Findings, Given
+from bench_master.scenario.shapes import INVALID
+from bench_master.scenario.tree import Entries, Leaf, Place, quoted
+
+LAUNCHERS_GROUP: Final = "weighbridge.launchers"
+MAX_BYTES: Final = 1024**2
+
+_JUMP: Final = re.compile(
+    r"(?:(?P<user>[^@:]+)@)?(?P<address>\[[0-9a-fA-F:.]+\]|[^@:\[\]]+)(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
+def launcher_names() -> tuple[str, ...]:
+    """Return the names of the installed launchers."""
+    return tuple(sorted({entry.name for entry in entry_points(group=LAUNCHERS_GROUP)}))
+
+
+def load_inventory(path: Path) -> Inventory:
+    """Return the inventory in a file; raise `UsageError`, which names every problem with its place."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}: expected an inventory (docs/fleet.rst)") from error
+    if len(content) > MAX_BYTES:
+        raise UsageError(f"{path}: larger than {MAX_BYTES} bytes: this is no inventory")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8") from error
+    return inventory_from(text, str(path), launcher_names())
+
+
+def inventory_from(text: str, path: str, launchers: tuple[str, ...]) -> Inventory:
+    """Return the inventory that a text holds; raise `ScenarioError` with every problem."""
+    composer = Composer(text, path, kind="an inventory")
+    root = composer.compose()
+    if composer.problems:
+        raise ScenarioError(composer.problems)
+    if root is None or (isinstance(root, Leaf) and root.empty):
+        raise ScenarioError([Place(path, 1, 1).problem("the file is empty; an inventory has at least 'hosts'")])
+    if not isinstance(root, Entries):
+        raise ScenarioError([root.place.problem(f"an inventory is a mapping of keys to values, not {quoted(root)}")])
+    findings = Findings()
+    read = inventory_format(launchers).read(root, findings)
+    hosts = _Reader(read, root, findings).hosts()
+    if findings.deep:
+        raise ScenarioError(findings.problems)
+    return Inventory(path, tuple(hosts))
+
+
+class _Reader:
+    """Makes hosts of what was read: groups and defaults applied, ranges expanded, jump hosts found."""
+
+    def __init__(self, read: Mapping[str, Given[Any]], root: Entries, findings: Findings) -> None:
+        self._findings = findings
+        self._defaults = _valid(read, "defaults")
+        self._groups = _valid(read, "groups")
+        self._hosts = _valid(read, "hosts")
+        node = root.values.get("hosts")
+        self._places = node.key_places if isinstance(node, Entries) else {}
+
+    def hosts(self) -> list[FleetHost]:
+        """Return every host; what is wrong is among the findings."""
+        made: dict[str, tuple[FleetHost, Given[Any] | None]] = {}
+        for key, given in self._hosts.items():
+            if given.value is INVALID:
+                continue
+            for host, jump in self._of_entry(key, given):
+                if host.name in made:
+                    first = made[host.name][0].place
+                    self._findings.add(host.place, f"host '{host.name}' is on line {first.line} already: remove one")
+                else:
+                    made[host.name] = host, jump
+        hosts = [self._through(host, jump, made) for host, jump in made.values()]
+        self._check_workers(hosts)
+        return hosts
+
+    def _of_entry(self, key: str, given: Given[Any]) -> Iterable[tuple[FleetHost, Given[Any] | None]]:
+        place = self._places[key]
+        names = self._expand(key, place)
+        settings = self._settings(given.value)
+        address = settings.get("address")
+        addresses = names if address is None else self._expand(address.value, address.place)
+        if address is not None and len(addresses) != len(names) and names and addresses:
+            hint = "" if has_range(address.value) else ": each host has one of its own, such as 10.0.0.[1-16]"
+            self._findings.add(
+                address.place, f"{len(addresses)} addresses for the {len(names)} hosts of '{key}'{hint}"
+            )
+            return
+        for name, where in zip(names, addresses, strict=False):
+            if not NAME.fullmatch(name):
+                self._findings.add(place, f"{name!r}: expected 1 to 64 of A-Z a-z 0-9 . _ -, a letter or digit first")
+                continue
+            yield self._host(name, where, place, settings), settings.get("jump")
+
+    def _host(self, name: str, address: str, place: Place, settings: Mapping[str, Given[Any]]) -> FleetHost:
+        def value(key: str, default: Any = None) -> Any:
+            return settings[key].value if key in settings else default
+
+        def texts(key: str) -> dict[str, str]:
+            return {word: text.value for word, text in value(key, {}).items()}
+
+        key = value("key")
+        login = Login(address, value("port", SSH_PORT), value("user"), Path(key).expanduser() if key else None)
+        return FleetHost(
+            name,
+            login,
+            place,
+            environment=value("environment"),
+            labels=texts("labels"),
+            groups=tuple(group.value for group in value("groups", ())),
+            workers=value("workers", 1),
+            concurrency=value("concurrency", DEFAULT_CONCURRENCY),
+            env=texts("env"),
+            allow_host_mounts=value("allow_host_mounts", False),
+            python=value("python"),
+            directory=value("directory", DEFAULT_DIRECTORY),
+            master=value("master"),
+            tunnel=value("tunnel", False),
+            launcher=value("launcher", "ssh"),
+            settings=texts("settings"),
+        )
+
+    def _expand(self, text: str, place: Place) -> list[str]:
+        try:
+            return expand(text)
+        except ValueError as error:
+            self._findings.add(place, str(error))
+            return []
+
+    def _settings(self, own: Mapping[str, Given[Any]]) -> dict[str, Given[Any]]:
+        """Return what holds for a host: its own word, that of its groups (the last first), that of the defaults."""
+        layers = [self._defaults]
+        for group in own["groups"].value if "groups" in own and own["groups"].value is not INVALID else ():
+            if group.value not in self._groups:
+                hint = did_you_mean(group.value, self._groups) or "; define it under 'groups:'"
+                self._findings.add(group.place, f"no group '{group.value}'{hint}")
+            elif self._groups[group.value].value is not INVALID:
+                layers.append(self._groups[group.value].value)
+        settings: dict[str, Given[Any]] = {}
+        for layer in (*layers, own):
+            for key, given in layer.items():
+                if given.value is INVALID:
+                    continue
+                if key in MERGED and key in settings:
+                    settings[key] = Given({**settings[key].value, **given.value}, given.place)
+                else:
+                    settings[key] = given
+        return settings
+
+    def _through(
+        self, host: FleetHost, jump: Given[Any] | None, made: Mapping[str, tuple[FleetHost, Given[Any] | None]]
+    ) -> FleetHost:
+        login = self._route(host, jump, made, (host.name,))
+        return replace(host, login=login)
+
+    def _route(
+        self,
+        host: FleetHost,
+        jump: Given[Any] | None,
+        made: Mapping[str, tuple[FleetHost, Given[Any] | None]],
+        passed: tuple[str, ...],
+    ) -> Login:
+        """Return how a host is reached, with every host on the way."""
+        own = host.login
+        # What a group says of the way to its hosts does not hold for the host on the way itself.
+        if jump is None or jump.value == host.name:
+            return own
+        if jump.value in passed:
+            self._findings.add(jump.place, f"the way leads in a circle: {' -> '.join((*passed, jump.value))}")
+            return own
+        if jump.value in made:
+            before, further = made[jump.value]
+            return replace(own, jump=self._route(before, further, made, (*passed, jump.value)))
+        match = _JUMP.fullmatch(jump.value)
+        if match is None or not 0 < int(match["port"] or SSH_PORT) <= 65535:  # noqa: PLR2004  the largest port
+            self._findings.add(
+                jump.place,
+                f"{jump.value!r}: expected a host of this inventory, or [user@]address[:port]"
+                f"{did_you_mean(jump.value, made)}",
+            )
+            return own
+        address = match["address"].strip("[]")
+        port = int(match["port"] or SSH_PORT)
+        return replace(own, jump=Login(address, port, match["user"] or own.user, own.key))
+
+    def _check_workers(self, hosts: Sequence[FleetHost]) -> None:
+        owners: dict[str, FleetHost] = {}
+        for host in hosts:
+            for name in host.worker_names:
+                if name in owners:
+                    self._findings.add(
+                        host.place, f"worker '{name}' of host '{host.name}' is one of '{owners[name].name}', too"
+                    )
+                if not NAME.fullmatch(name):
+                    self._findings.add(host.place, f"{name!r}: a worker's name has 64 characters at most")
+                owners[name] = host
+
+
+def _valid(read: Any, key: str) -> dict[str, Any]:
+    """Return a part that was read, empty where it is absent or refused."""
+    if not isinstance(read, Mapping) or key not in read or read[key].value is INVALID:
+        return {}
+    return dict(read[key].value)

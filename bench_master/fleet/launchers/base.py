@@ -1,0 +1,132 @@
+"""What every launcher keeps to: it starts, ends and tells the logs of the workers of some hosts.
+
+A launcher of your own is a subclass of `Launcher`, registered under the entry point ``weighbridge.launchers`` by the
+name that it calls itself. It gets an `Errand`, which says how the master is reached and gives each worker's key.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from bench_common.errors import InfrastructureError
+from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
+from bench_master.fleet.hosts import FleetHost
+from bench_master.fleet.known_hosts import KnownHosts
+from bench_master.fleet.wheels import Wheelhouse
+from bench_master.run.endpoints import Ports
+from bench_master.run.enrolment import Enrolment
+
+Answers = list[list[dict[str, Any]]]
+"""The rows that ``bench-worker`` answered to each of some questions."""
+Told = Callable[[str, str], None]
+"""Takes a host's name and what is being done there."""
+
+STARTED: Final = "started"
+RUNNING: Final = "running already"
+FAILED: Final = "failed"
+PATIENCE_S: Final = 12 * 3600.0
+"""How long a worker that was started waits for a master before it ends by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one worker: `state` is one of the words above, or how it ended; `detail` says more."""
+
+    host: str
+    worker: str
+    state: str
+    detail: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is not as it was asked for."""
+        return self.state == FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """How workers are to be started: where their master is, with which keys, from which wheels.
+
+    `master` is the address that every host is told; without it each is told the one that it seems to be reached from.
+    """
+
+    enrolment: Enrolment
+    wheelhouse: Wheelhouse
+    known_hosts: KnownHosts
+    ports: Ports = field(default_factory=lambda: Ports(CONTROL_PORT, RESULTS_PORT, WORK_PORT))
+    lanes: int = 1
+    master: str | None = None
+    master_here: str = "127.0.0.1"
+    tunnel: bool = False
+    patience_s: float = PATIENCE_S
+    verbose: bool = False
+
+    def tunnels(self, host: FleetHost) -> bool:
+        """Return whether a host reaches the master through its SSH connection."""
+        return self.tunnel or host.tunnel
+
+    def arguments(self, host: FleetHost, address: str) -> list[str]:
+        """Return the arguments of ``bench-worker`` for a worker of `host`, without its key and its name."""
+        words = ["--zmq-host", address, "--zmq-control-port", str(self.ports.control)]
+        words += ["-c", str(host.concurrency), "--patience", f"{self.patience_s:g}"]
+        if host.environment is not None:
+            words += ["--environment", host.environment]
+        for name, value in host.labels.items():
+            words += ["--label", f"{name}={value}"]
+        if host.allow_host_mounts:
+            words.append("--allow-host-mounts")
+        if self.verbose:
+            words.append("-v")
+        return words
+
+    def master_for(self, host: FleetHost) -> str:
+        """Return the address that was given for the master; raise `InfrastructureError` where none was."""
+        address = host.master or self.master
+        if address is None:
+            raise InfrastructureError(
+                f"launcher {host.launcher} cannot tell how the host reaches the master: give --master-address, "
+                "or 'master:' in the inventory"
+            )
+        return address
+
+    def key_of(self, worker: str) -> Path:
+        """Return a worker's key file, made if need be."""
+        return self.enrolment.key_to_deliver(worker)
+
+
+class Launcher(abc.ABC):
+    """Starts and ends workers. Nothing that it does may put a key on a command line or into a log."""
+
+    name: ClassVar[str]
+    settings: ClassVar[Mapping[str, str]] = {}
+    """What an inventory may say under ``settings:``, each with its meaning."""
+
+    def __init__(self, errand: Errand) -> None:
+        self.errand = errand
+
+    @abc.abstractmethod
+    def start(self, hosts: Sequence[FleetHost], told: Told) -> list[Outcome]:
+        """Start the workers of `hosts`; what fails on one host is its outcome and stops no other."""
+
+    @abc.abstractmethod
+    def stop(self, hosts: Sequence[FleetHost], told: Told, *, purge: bool) -> list[Outcome]:
+        """End the workers of `hosts`; with `purge` remove what was installed there, too."""
+
+    @abc.abstractmethod
+    def logs(self, hosts: Sequence[FleetHost], told: Told) -> dict[str, str | InfrastructureError]:
+        """Return the log of each worker by its name, or why there is none."""
+
+    def ask(
+        self, hosts: Sequence[FleetHost], told: Told, questions: Sequence[Sequence[str]]
+    ) -> dict[str, Answers | InfrastructureError]:
+        """Return what ``bench-worker`` answers to questions (each its flags) on each host, or why it cannot."""
+        del told, questions
+        error = InfrastructureError(f"launcher {self.name} starts workers, and asks nothing of hosts")
+        return {host.name: error for host in hosts}
+
+    def close(self) -> None:  # noqa: B027  most hold nothing open
+        """Let go of what is held open. Workers go on."""

@@ -1,0 +1,88 @@
+"""What the launchers of clusters share: one thing to be started for each worker, by a tool of the user."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Final
+
+from bench_common.errors import InfrastructureError
+from bench_master.fleet.hosts import FleetHost
+from bench_master.fleet.launchers.base import RUNNING, STARTED, Launcher, Outcome, Told
+from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
+
+LABEL: Final = "weighbridge.worker"
+"""Marks what belongs to a worker, with its name; nothing else is ever removed."""
+
+
+class ClusterLauncher(Launcher):
+    """Starts workers through a cluster's own scheduler; a subclass says how one is started, ended and read."""
+
+    def start(self, hosts: Sequence[FleetHost], told: Told) -> list[Outcome]:
+        """Start the workers of each host."""
+
+        def start(host: FleetHost) -> list[Outcome]:
+            if self.errand.tunnels(host):
+                raise InfrastructureError(f"launcher {self.name} has no SSH connection to tunnel through")
+            address = self.errand.master_for(host)
+            outcomes = []
+            for worker in host.worker_names:
+                told(host.name, f"starting {worker}")
+                detail = self.launch(host, worker, address)
+                outcomes.append(Outcome(host.name, worker, STARTED if detail else RUNNING, detail))
+            return outcomes
+
+        return outcomes_of(hosts, side_by_side(hosts, start))
+
+    def stop(self, hosts: Sequence[FleetHost], told: Told, *, purge: bool) -> list[Outcome]:
+        """End the workers of each host. Nothing was installed there, so there is nothing to purge."""
+        del purge
+
+        def stop(host: FleetHost) -> list[Outcome]:
+            outcomes = []
+            for worker in host.worker_names:
+                told(host.name, f"ending {worker}")
+                outcomes.append(Outcome(host.name, worker, self.end(host, worker)))
+            return outcomes
+
+        return outcomes_of(hosts, side_by_side(hosts, stop))
+
+    def logs(self, hosts: Sequence[FleetHost], told: Told) -> dict[str, str | InfrastructureError]:
+        """Return the log of each worker."""
+
+        def read(host: FleetHost) -> dict[str, str]:
+            told(host.name, "reading logs")
+            return {worker: self.log_of(host, worker) for worker in host.worker_names}
+
+        found: dict[str, str | InfrastructureError] = {}
+        for host in hosts:
+            answer = side_by_side([host], read)[host.name]
+            for worker in host.worker_names:
+                found[worker] = answer if isinstance(answer, InfrastructureError) else answer[worker]
+        return found
+
+    def setting(self, host: FleetHost, name: str, default: str | None = None) -> str:
+        """Return a setting of a host; raise `InfrastructureError` for one that must be given."""
+        value = host.settings.get(name, default)
+        if value is None:
+            raise InfrastructureError(
+                f"launcher {self.name} needs the setting '{name}': {self.settings[name]}; give it under 'settings:'"
+            )
+        return value
+
+    def command(self, host: FleetHost, worker: str, address: str, *, key: str, python: str) -> list[str]:
+        """Return the argument vector of a worker, which has the place of its key but no key."""
+        arguments = self.errand.arguments(host, address)
+        return [host.python or python, "-m", "bench_worker", *arguments, "--key", key, worker]
+
+    @abc.abstractmethod
+    def launch(self, host: FleetHost, worker: str, address: str) -> str:
+        """Start a worker; return what is to be known of it, or nothing at all where it runs already."""
+
+    @abc.abstractmethod
+    def end(self, host: FleetHost, worker: str) -> str:
+        """End a worker; return ``ended`` or ``was not running``."""
+
+    @abc.abstractmethod
+    def log_of(self, host: FleetHost, worker: str) -> str:
+        """Return a worker's log."""

@@ -1,0 +1,127 @@
+"""Launcher `kubernetes`: a Job (or a DaemonSet) for each worker, bound to its node, applied with the user's kubectl.
+
+Each has a Secret of its own with one key, which goes to kubectl through its stdin. The image has to hold Weighbridge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from bench_common.errors import InfrastructureError
+from bench_master.fleet.hosts import FleetHost
+from bench_master.fleet.launchers.cluster import LABEL, ClusterLauncher
+from bench_master.fleet.launchers.tool import run_tool
+
+KEY_FOLDER: Final = "/etc/weighbridge"
+KINDS: Final = {"job": "Job", "daemonset": "DaemonSet"}
+GRACE_S: Final = 60
+"""How long a worker may take to clean up before its pod is killed."""
+
+
+class KubernetesLauncher(ClusterLauncher):
+    """Nodes of a Kubernetes cluster, by ``address`` (the value of their host-name label)."""
+
+    name = "kubernetes"
+    settings: ClassVar[Mapping[str, str]] = {
+        "image": "an image with Weighbridge in it",
+        "namespace": "the namespace (default: that of kubectl's context)",
+        "context": "kubectl's context (default: the current one)",
+        "kind": "job (default), or daemonset: a worker that dies is started again",
+        "node_label": "the label by which nodes are told apart (default: kubernetes.io/hostname)",
+        "engine_socket": "the socket of the node's container engine, to be mounted (default: none)",
+    }
+
+    def launch(self, host: FleetHost, worker: str, address: str) -> str:
+        """Apply the manifest; where nothing of it is new the worker runs already."""
+        manifest = self.manifest(host, worker, address)
+        said = run_tool([*self._kubectl(host), "apply", "-f", "-"], json.dumps(manifest))
+        if said.strip() and all(line.endswith("unchanged") for line in said.strip().splitlines()):
+            return ""
+        return f"{self._kind(host)} {_name(worker)}, master {address}"
+
+    def manifest(self, host: FleetHost, worker: str, address: str) -> dict[str, Any]:
+        """Return the Secret and the Job or DaemonSet of a worker."""
+        kind = self._kind(host)
+        name = _name(worker)
+        marks = {LABEL: worker}
+        metadata = {"name": name, "labels": marks}
+        pod: dict[str, Any] = {
+            "restartPolicy": "Always" if kind == "DaemonSet" else "Never",
+            "nodeSelector": {self.setting(host, "node_label", "kubernetes.io/hostname"): host.login.address},
+            # The host is what is weighed: no network between it and the worker, and no token of the cluster in it.
+            "hostNetwork": True,
+            "dnsPolicy": "ClusterFirstWithHostNet",
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": GRACE_S,
+            "containers": [self._container(host, worker, address)],
+            "volumes": [{"name": "key", "secret": {"secretName": name, "defaultMode": 0o400}}],
+        }
+        socket = host.settings.get("engine_socket")
+        if socket is not None:
+            pod["containers"][0]["volumeMounts"].append({"name": "engine", "mountPath": socket})
+            pod["volumes"].append({"name": "engine", "hostPath": {"path": socket, "type": "Socket"}})
+        template = {"metadata": {"labels": marks}, "spec": pod}
+        if kind == "DaemonSet":
+            workload = {"apiVersion": "apps/v1", "spec": {"selector": {"matchLabels": marks}, "template": template}}
+        else:
+            workload = {"apiVersion": "batch/v1", "spec": {"backoffLimit": 0, "template": template}}
+        key = self.errand.key_of(worker).read_text("ascii")
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"worker.key": key}}
+        return {
+            "apiVersion": "v1",
+            "kind": "List",
+            "items": [secret, {**workload, "kind": kind, "metadata": metadata}],
+        }
+
+    def end(self, host: FleetHost, worker: str) -> str:
+        """Delete what carries the worker's label, and wait until it is gone."""
+        said = run_tool(
+            [
+                *self._kubectl(host),
+                "delete",
+                "job,daemonset,secret",
+                "--selector",
+                f"{LABEL}={worker}",
+                "--ignore-not-found",
+                "--wait=true",
+                "--cascade=foreground",
+            ],
+            timeout_s=GRACE_S * 3,
+        )
+        return "ended" if "deleted" in said else "was not running"
+
+    def log_of(self, host: FleetHost, worker: str) -> str:
+        """Ask for the log of the worker's pod."""
+        return run_tool([*self._kubectl(host), "logs", "--selector", f"{LABEL}={worker}", "--tail=-1"])
+
+    def _container(self, host: FleetHost, worker: str, address: str) -> dict[str, Any]:
+        key = f"{KEY_FOLDER}/worker.key"
+        return {
+            "name": "worker",
+            "image": self.setting(host, "image"),
+            "command": self.command(host, worker, address, key=key, python="python3"),
+            "env": [{"name": name, "value": value} for name, value in host.env.items()],
+            "volumeMounts": [{"name": "key", "mountPath": KEY_FOLDER, "readOnly": True}],
+        }
+
+    def _kind(self, host: FleetHost) -> str:
+        kind = self.setting(host, "kind", "job")
+        if kind not in KINDS:
+            raise InfrastructureError(f"setting 'kind': {kind!r}: expected one of {', '.join(KINDS)}")
+        return KINDS[kind]
+
+    @staticmethod
+    def _kubectl(host: FleetHost) -> list[str]:
+        flags = {"context": host.settings.get("context"), "namespace": host.settings.get("namespace")}
+        return ["kubectl", *(f"--{name}={value}" for name, value in flags.items() if value is not None)]
+
+
+def _name(worker: str) -> str:
+    """Return a worker's name as Kubernetes allows it: small letters, digits and dashes; no two are the same."""
+    plain = re.sub(r"[^a-z0-9-]", "-", worker.lower()).strip("-")[:40]
+    mark = "" if plain == worker else f"-{hashlib.sha256(worker.encode()).hexdigest()[:6]}"
+    return f"weighbridge-{plain}{mark}"

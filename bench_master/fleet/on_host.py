@@ -1,0 +1,329 @@
+"""What is done on a host of the fleet: a program of the standard library alone, sent there through SSH and run.
+
+It reads one JSON object from stdin (a line), after it whatever files are sent along, and answers with one JSON object
+on stdout. Keys come in that way, too: never on a command line, never in an environment. `request` has ``verb``,
+``directory`` and what the verb needs. Nothing outside of ``directory`` is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+EARLY_DEATH_S = 1.5
+"""How long a worker that was just started is watched: what is wrong with its arguments or key shows at once."""
+END_S = 45.0
+"""How long a worker that was told to end may take to clean up before it is killed."""
+INSTALL_S = 600.0
+LOG_TAIL = 2000
+LOG_LIMIT = 8 << 20
+"""The most of one log that is sent, in bytes: its end."""
+CHUNK = 1 << 20
+CHILDREN: list[subprocess.Popen[bytes]] = []
+"""Workers that were started from here: meant to outlive us, so never waited for."""
+
+
+class Refused(Exception):
+    """The request cannot be met; the message is for the user."""
+
+
+def look(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
+    """Return what this host and its Python are, and what was installed here before."""
+    directory = place(request)
+    return {
+        "host": socket.gethostname(),
+        "soabi": str(sysconfig.get_config_var("SOABI")),
+        "version": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "machine": platform.machine(),
+        "libc": " ".join(part for part in platform.libc_ver() if part),
+        "venv": has_venv(),
+        "client": os.environ.get("SSH_CONNECTION", "").split(" ")[0],
+        "installed": sorted(path.parent.name for path in directory.glob("venvs/*/.complete")),
+        "wheels": sorted(path.parent.name for path in directory.glob("wheels/*/*.whl")),
+        "directory": str(directory),
+    }
+
+
+def install(request: dict[str, Any], files: BinaryIO) -> dict[str, Any]:
+    """Take the wheels that come along in, and make the virtual environment; return how long it took."""
+    directory = place(request)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    began = time.monotonic()
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        paths = [take_wheel(directory, wheel, files) for wheel in request["wheels"]]
+        target = directory / "venvs" / request["identity"]
+        if not (target / ".complete").exists():
+            make_environment(target, paths)
+        tidy(directory, request["identity"], {path.parent.name for path in paths})
+    return {"seconds": time.monotonic() - began}
+
+
+def take_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path:
+    """Return where a wheel is, once it is there and what it should be."""
+    path = directory / "wheels" / str(wheel["sha256"]) / Path(wheel["name"]).name
+    if not wheel["sent"]:
+        if not path.exists():
+            raise Refused(f"{path} has gone since it was seen; try again")
+        return path
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    left = int(wheel["size"])
+    temporary = path.with_suffix(".part")
+    with temporary.open("wb") as file:
+        while left:
+            chunk = files.read(min(left, CHUNK))
+            if not chunk:
+                raise Refused("the connection broke while files were sent")
+            digest.update(chunk)
+            file.write(chunk)
+            left -= len(chunk)
+    if digest.hexdigest() != wheel["sha256"]:
+        temporary.unlink()
+        raise Refused(f"{wheel['name']} arrived with another content than was sent")
+    temporary.replace(path)
+    return path
+
+
+def make_environment(target: Path, wheels: list[Path]) -> None:
+    """Make a virtual environment of the wheels and nothing else; pip runs out of its own wheel."""
+    if not has_venv():
+        raise Refused(
+            f"{sys.executable} lacks the module venv; install it (Debian: python3-venv), or name another 'python:'"
+        )
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    python = target / "bin" / "python"
+    pip = next(path for path in wheels if path.name.startswith("pip-"))
+    run_tool([sys.executable, "-m", "venv", "--without-pip", str(target)])
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-input"]
+    offline = ["--isolated", "--no-index", "--no-deps", "--no-compile"]
+    run_tool([str(python), f"{pip}/pip", *quiet, "install", *offline, *map(str, wheels)])
+    run_tool([str(python), f"{pip}/pip", "--disable-pip-version-check", "check"])
+    (target / ".complete").touch()
+
+
+def run_tool(command: list[str]) -> None:
+    """Run a program; raise `Refused` with its last words when it fails."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False, env=environment)  # noqa: S603
+    if done.returncode:
+        words = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
+        raise Refused(f"{Path(command[0]).name} {command[1]} failed: {words[:600]}")
+
+
+def tidy(directory: Path, identity: str, wheels: set[str]) -> None:
+    """Remove environments and wheels of earlier versions that no worker here was started from."""
+    used = {identity} | {state["identity"] for state in states(directory).values() if alive(state)}
+    for path in (directory / "venvs").iterdir():
+        if path.name not in used:
+            shutil.rmtree(path, ignore_errors=True)
+    for path in (directory / "wheels").iterdir():
+        if path.name not in wheels:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
+    """Start a worker that outlives this session, unless it runs already just so; return its state and pid."""
+    directory = place(request)
+    name = request["name"]
+    python = request.get("python") or directory / "venvs" / request["identity"] / "bin" / "python"
+    key = directory / "keys" / f"{name}.key"
+    mark = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+    before = states(directory).get(name)
+    if before is not None and alive(before):
+        if before["mark"] == mark:
+            return {"state": "running", "pid": before["pid"]}
+        end_worker(directory, name, before)
+    for folder in ("keys", "logs", "workers", "work"):
+        (directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(key, request["key"])
+    log = directory / "logs" / f"{name}.log"
+    if log.exists():
+        log.replace(log.with_suffix(".log.1"))
+    environment = {**os.environ, **request["env"]}
+    environment.pop("SSH_AUTH_SOCK", None)
+    with log.open("ab") as said:
+        process = subprocess.Popen(  # noqa: S603  our own program
+            [str(python), "-m", "bench_worker", *request["argv"], "--key", str(key), name],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            cwd=directory / "work",
+            env=environment,
+            start_new_session=True,
+        )
+    CHILDREN.append(process)
+    state = {"pid": process.pid, "born": born(process.pid), "mark": mark, "identity": request["identity"]}
+    write_private(directory / "workers" / f"{name}.json", json.dumps(state))
+    deadline = time.monotonic() + EARLY_DEATH_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            (directory / "workers" / f"{name}.json").unlink(missing_ok=True)
+            raise Refused(f"the worker ended at once, with exit code {process.returncode}: {tail(log)}")
+        time.sleep(0.05)
+    return {"state": "started", "pid": process.pid}
+
+
+def stop(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
+    """End workers and remove their keys; with ``purge`` remove everything of ours. Return what became of each."""
+    directory = place(request)
+    known = states(directory)
+    names = request["names"] or sorted(known)
+    ended = {}
+    for name in names:
+        ended[name] = end_worker(directory, name, known.get(name))
+    others = [name for name, state in states(directory).items() if alive(state)]
+    if request.get("purge") and not others and directory.exists():
+        shutil.rmtree(directory)
+    return {"ended": ended, "others": others}
+
+
+def end_worker(directory: Path, name: str, state: dict[str, Any] | None) -> str:
+    """End a worker, and all that it started, for certain; return ``ended``, ``killed`` or ``was not running``."""
+    how = "was not running"
+    if state is not None and alive(state):
+        how = "ended"
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(state["pid"], signal.SIGTERM)
+        deadline = time.monotonic() + END_S
+        while alive(state) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if alive(state):
+            how = "killed"
+    if state is not None:
+        # Its session is its own: whatever is left in it is of this worker.
+        for pid in session_of(state["pid"]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    for path in (directory / "keys" / f"{name}.key", directory / "workers" / f"{name}.json"):
+        path.unlink(missing_ok=True)
+    return how
+
+
+def logs(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
+    """Return the end of the logs of workers, by name."""
+    directory = place(request)
+    found = {}
+    for path in sorted((directory / "logs").glob("*.log")) if (directory / "logs").is_dir() else ():
+        if path.stem in request["names"]:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - LOG_LIMIT))
+                found[path.stem] = file.read().decode("utf-8", "replace")
+    return {"logs": found}
+
+
+def ask(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
+    """Return what ``bench-worker`` answers to the flags of a question."""
+    directory = place(request)
+    python = directory / "venvs" / request["identity"] / "bin" / "python"
+    done = subprocess.run(  # noqa: S603  our own program
+        [str(python), "-m", "bench_worker", *request["flags"]],
+        capture_output=True,
+        text=True,
+        timeout=request["limit_s"],
+        check=False,
+        cwd=directory,
+        env={**os.environ, **request["env"]},
+    )
+    if done.returncode:
+        raise Refused(f"bench-worker {' '.join(request['flags'])} failed: {done.stderr.strip()[-600:]}")
+    return {"rows": [json.loads(line) for line in done.stdout.splitlines() if line.strip()]}
+
+
+def place(request: dict[str, Any]) -> Path:
+    """Return the directory of a request, from the home directory where it is relative."""
+    return Path.home() / Path(request["directory"]).expanduser()
+
+
+def has_venv() -> bool:
+    """Whether this Python can make virtual environments."""
+    try:
+        import venv
+    except ImportError:
+        return False
+    return venv is not None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that nobody else can read, from its first byte on."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def states(directory: Path) -> dict[str, dict[str, Any]]:
+    """Return what is known of the workers that were started here, by name."""
+    found = {}
+    for path in directory.glob("workers/*.json"):
+        with contextlib.suppress(OSError, ValueError):
+            found[path.stem] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def alive(state: dict[str, Any]) -> bool:
+    """Whether the process of a worker is there; a pid that went to another process is not it."""
+    return state["born"] is not None and born(state["pid"]) == state["born"]
+
+
+def born(pid: int) -> int | None:
+    """Return when a process began, in clock ticks since the boot; None for one that is gone or has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "XZ" else int(fields[19])
+
+
+def session_of(leader: int) -> list[int]:
+    """Return the processes of a session that are there."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+            if int(fields[3]) == leader and fields[0] not in "XZ":
+                found.append(int(path.parent.name))
+    return found
+
+
+def tail(path: Path) -> str:
+    """Return the last words in a log, on one line."""
+    with contextlib.suppress(OSError):
+        return " ".join(path.read_text("utf-8", "replace")[-LOG_TAIL:].split())
+    return ""
+
+
+VERBS = {verb.__name__: verb for verb in (look, install, start, stop, logs, ask)}
+
+
+def main() -> None:
+    """Answer the request on stdin."""
+    files = sys.stdin.buffer
+    request = json.loads(files.readline())
+    try:
+        answer = VERBS[request["verb"]](request, files)
+    except Refused as error:
+        answer = {"refused": str(error)}
+    except (OSError, subprocess.SubprocessError) as error:
+        answer = {"refused": f"{type(error).__name__}: {error}"}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""SSH connections to hosts: who they are is proven first, by known_hosts; who we are by keys, never by passwords."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from shlex import quote
+from time import monotonic, sleep
+from typing import Final
+
+import paramiko
+from paramiko.ssh_exception import NoValidConnectionsError
+
+from bench_common.errors import InfrastructureError
+from bench_master.fleet.hosts import Login
+from bench_master.fleet.known_hosts import KnownHosts
+
+CONNECT_S: Final = 15.0
+"""How long a host may take to answer, to prove itself and to let us in, each."""
+KEEPALIVE_S: Final = 15
+MAX_OUTPUT: Final = 64 << 20
+
+
+class HostFailed(InfrastructureError):
+    """Something could not be done on one host; the message says what and why, and leaves out the host's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """How a command on a host ended."""
+
+    status: int
+    out: bytes
+    err: bytes
+
+
+class Connections:
+    """Opens connections, and keeps those to jump hosts, which many hosts share, until `close`."""
+
+    def __init__(self, known: KnownHosts) -> None:
+        self._known = known
+        self._jumps: dict[Login, paramiko.SSHClient] = {}
+        self._locks: dict[Login, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def open(self, login: Login) -> paramiko.SSHClient:
+        """Return a connection to a host, through those on the way to it; raise `HostFailed`."""
+        client = self._known.client()
+        user = login.user or getpass.getuser()
+        try:
+            client.connect(
+                login.address,
+                port=login.port,
+                username=user,
+                key_filename=str(login.key) if login.key is not None else None,
+                look_for_keys=login.key is None,
+                sock=self._way(login),
+                timeout=CONNECT_S,
+                banner_timeout=CONNECT_S,
+                auth_timeout=CONNECT_S,
+                channel_timeout=CONNECT_S,
+            )
+        except HostFailed:
+            client.close()
+            raise
+        except Exception as error:
+            client.close()
+            raise HostFailed(self._why(login, user, error)) from error
+        transport = client.get_transport()
+        if transport is not None:
+            transport.set_keepalive(KEEPALIVE_S)
+        return client
+
+    def close(self) -> None:
+        """Close what is shared."""
+        for client in self._jumps.values():
+            client.close()
+        self._jumps.clear()
+
+    def _way(self, login: Login) -> paramiko.Channel | None:
+        """Return a channel from the jump host to the host, or None where there is no jump host."""
+        if login.jump is None:
+            return None
+        with self._lock:
+            lock = self._locks.setdefault(login.jump, threading.Lock())
+        with lock:
+            client = self._jumps.get(login.jump)
+            transport = client.get_transport() if client is not None else None
+            if transport is None or not transport.is_active():
+                try:
+                    client = self._jumps[login.jump] = self.open(login.jump)
+                except HostFailed as error:
+                    raise HostFailed(f"jump host {login.jump.address}: {error}") from error
+                transport = client.get_transport()
+        assert transport is not None
+        try:
+            return transport.open_channel(
+                "direct-tcpip", (login.address, login.port), ("127.0.0.1", 0), timeout=CONNECT_S
+            )
+        except (paramiko.SSHException, OSError) as error:
+            raise HostFailed(
+                f"jump host {login.jump.address} does not get through to {login.address}:{login.port}: {error}"
+            ) from error
+
+    def _why(self, login: Login, user: str, error: Exception) -> str:
+        """Say why a connection failed, and what to do about it."""
+        where = f"{login.address}:{login.port}"
+        key = login.key
+        if isinstance(error, paramiko.BadHostKeyException):
+            return self._known.changed(error)
+        if isinstance(error, (paramiko.PasswordRequiredException, paramiko.AuthenticationException)):
+            means = f"the key {key}" if key is not None else "the agent's keys and those in ~/.ssh"
+            locked = " (a key with a passphrase has to be in the agent)" if "passphrase" in str(error) else ""
+            return (
+                f"{where} does not let {user} in by {means}{locked}; see: ssh -p {login.port} {user}@{login.address}"
+            )
+        if isinstance(error, FileNotFoundError):
+            return f"key {key}: not found"
+        if isinstance(error, socket.gaierror):
+            return f"{login.address}: no such host; give an 'address:'"
+        if isinstance(error, NoValidConnectionsError):
+            return f"{where}: nothing listens there for SSH, or a firewall is in the way ({_reason(error)})"
+        if isinstance(error, TimeoutError):
+            return f"{where} did not answer within {CONNECT_S:g} s"
+        return f"{where}: {str(error) or type(error).__name__}"
+
+
+def _reason(error: NoValidConnectionsError) -> str:
+    return "; ".join(sorted({getattr(each, "strerror", None) or str(each) for each in error.errors.values()}))
+
+
+def run_on(
+    client: paramiko.SSHClient, command: Sequence[str], *, stdin: Iterable[bytes] = (), timeout_s: float
+) -> Said:
+    """Run a command on a host, with `stdin` for it; raise `HostFailed` when it does not end in time."""
+    transport = client.get_transport()
+    if transport is None:
+        raise HostFailed("the connection is closed")
+    output = _Output()
+    try:
+        channel = transport.open_session(timeout=CONNECT_S)
+        with channel:
+            channel.settimeout(timeout_s)
+            channel.exec_command(" ".join(quote(word) for word in command))
+            for part in stdin:
+                channel.sendall(part)
+            channel.shutdown_write()
+            return output.follow(channel, command[0], timeout_s)
+    except (OSError, paramiko.SSHException, EOFError) as error:
+        words = bytes(output.err).decode("utf-8", "replace").strip()[-300:]
+        said = f": {words}" if words else ""
+        raise HostFailed(f"the connection broke: {str(error) or type(error).__name__}{said}") from error
+
+
+class _Output:
+    """What a command says, both streams of it, up to its end."""
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self.err = bytearray()
+
+    def follow(self, channel: paramiko.Channel, name: str, timeout_s: float) -> Said:
+        """Return how the command ended; raise `HostFailed` where it does not in time."""
+        deadline = monotonic() + timeout_s
+        while True:
+            ended = channel.eof_received and channel.exit_status_ready()
+            if self._take(channel):
+                continue
+            if ended:
+                return Said(channel.recv_exit_status(), bytes(self.out), bytes(self.err))
+            if len(self.out) + len(self.err) > MAX_OUTPUT:
+                raise HostFailed(f"{name} said more than {MAX_OUTPUT} bytes")
+            if monotonic() > deadline:
+                raise HostFailed(f"{name} did not end within {timeout_s:g} s")
+            if channel.closed and not channel.exit_status_ready():
+                raise HostFailed("the connection broke")
+            sleep(0.01)
+
+    def _take(self, channel: paramiko.Channel) -> bool:
+        """Take what has come; return whether there was anything."""
+        before = len(self.out) + len(self.err)
+        if channel.recv_ready():
+            self.out += channel.recv(1 << 16)
+        if channel.recv_stderr_ready():
+            self.err += channel.recv_stderr(1 << 16)
+        return len(self.out) + len(self.err) > before
+
+
+def local_address(client: paramiko.SSHClient) -> str:
+    """Return our own address on the way to a host."""
+    transport = client.get_transport()
+    with suppress(OSError, AttributeError, TypeError):
+        return str(transport.sock.getsockname()[0])  # type: ignore[union-attr]
+    return ""

@@ -1,0 +1,297 @@
+"""What a host needs to run a worker, as wheels: this installation itself, so that every host has the same.
+
+Wheels are made again from what is installed here (the files that pip noted in RECORD), which takes no network. Only
+where a host's Python is of another kind are those with compiled code fetched for it, by pip.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points
+from pathlib import Path
+from typing import Final
+
+from bench_common.errors import InfrastructureError
+
+OURS: Final = "weighbridge"
+PACKAGES: Final = ("bench_common", "bench_master", "bench_worker", "workloads", "scenarios", "dockerfiles")
+GROUPS: Final = ("engines", "workloads", "reports", "launchers")
+"""The entry points by which other packages add to this one: a worker may need them, too."""
+DOWNLOAD_S: Final = 300.0
+"""How long pip may take to fetch wheels for a host of another kind."""
+PURE: Final = "any"
+"""The platform tag of wheels that hold no compiled code."""
+
+_LEFT_OUT: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_GLIBC: Final = re.compile(r"glibc 2\.([0-9]+)")
+_MANYLINUX: Final = re.compile(r"manylinux_2_([0-9]+)_")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonKind:
+    """The kind of a Python: wheels with compiled code of one fit another of the same."""
+
+    soabi: str
+    version: str
+    machine: str
+    libc: str
+
+    @classmethod
+    def here(cls) -> PythonKind:
+        """Return the kind of this interpreter."""
+        libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        return cls(str(sysconfig.get_config_var("SOABI")), version, os.uname().machine, libc or "")
+
+    def takes(self, tag: str) -> bool:
+        """Return whether a wheel that is installed here, with this tag, works there."""
+        platform = tag.rpartition("-")[2]
+        if platform == PURE:
+            return True
+        here = PythonKind.here()
+        if (self.soabi, self.machine) != (here.soabi, here.machine):
+            return False
+        needed = _MANYLINUX.match(platform)
+        there = _GLIBC.fullmatch(self.libc)
+        return self.libc == here.libc or bool(needed and there and int(needed[1]) <= int(there[1]))
+
+    @property
+    def platforms(self) -> list[str]:
+        """The platform tags that pip is to look for, the newest C library first."""
+        found = _GLIBC.fullmatch(self.libc)
+        if found is None:
+            return [f"musllinux_1_2_{self.machine}", f"musllinux_1_1_{self.machine}"]
+        tags = [f"manylinux_2_{minor}_{self.machine}" for minor in range(int(found[1]), 16, -1)]
+        return [*tags, f"manylinux2014_{self.machine}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel on this disk."""
+
+    path: Path
+    sha256: str
+    size_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Its file name, by which pip knows what it is."""
+        return self.path.name
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """All wheels for one kind of host; `identity` changes with any of them."""
+
+    identity: str
+    wheels: tuple[Wheel, ...]
+
+
+class Wheelhouse:
+    """Makes bundles, each once. `find_links` is a directory of wheels to take instead of asking an index."""
+
+    def __init__(self, cache: Path, find_links: Path | None = None) -> None:
+        self._cache = cache
+        self._find_links = find_links
+        self._bundles: dict[PythonKind, Bundle] = {}
+        self._lock = threading.Lock()
+
+    def bundle_for(self, kind: PythonKind) -> Bundle:
+        """Return what a host of this kind needs; raise `InfrastructureError` where it cannot be had."""
+        with self._lock:
+            if kind not in self._bundles:
+                self._bundles[kind] = self._gather(kind)
+            return self._bundles[kind]
+
+    def _gather(self, kind: PythonKind) -> Bundle:
+        wheels: list[Wheel] = []
+        missing: list[Distribution] = []
+        for dist in closure():
+            if dist.name.lower() == OURS:
+                wheels.append(self._stored(_own_files(dist), f"{OURS}-{dist.version}", ("py3-none-any",)))
+                continue
+            tags = _tags(dist)
+            if any(kind.takes(tag) for tag in tags):
+                wheels.append(self._repacked(dist, tags))
+            else:
+                missing.append(dist)
+        if missing:
+            wheels += self._fetched(missing, kind)
+        if not any(wheel.name.startswith("pip-") for wheel in wheels):
+            wheels.append(_bundled_pip())
+        content = [f"{wheel.name} {wheel.sha256}" for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
+        identity = hashlib.sha256("\n".join([kind.soabi, *content]).encode()).hexdigest()[:16]
+        return Bundle(identity, tuple(sorted(wheels, key=lambda wheel: wheel.name)))
+
+    def _repacked(self, dist: Distribution, tags: tuple[str, ...]) -> Wheel:
+        record = dist.read_text("RECORD")
+        home = next((file.parts[0] for file in dist.files or () if file.parts[0].endswith(".dist-info")), None)
+        url = json.loads(dist.read_text("direct_url.json") or "{}")
+        if record is None or home is None or not tags or url.get("dir_info", {}).get("editable"):
+            raise InfrastructureError(
+                f"package {dist.name} was not installed from a wheel by pip, so it cannot be taken along to other "
+                "hosts; install it anew with pip, and not in editable mode"
+            )
+        stem = home.removesuffix(".dist-info")
+        folder = self._cache / hashlib.sha256(record.encode()).hexdigest()[:16]
+        stored = folder / _wheel_name(stem, tags)
+        return _wheel(stored) if stored.exists() else self._stored(_recorded_files(dist), stem, tags, folder)
+
+    def _stored(
+        self,
+        files: Iterable[tuple[str, bytes]],
+        stem: str,
+        tags: tuple[str, ...],
+        folder: Path | None = None,
+    ) -> Wheel:
+        """Write a wheel; without a `folder` it goes to one that is named by its content."""
+        self._cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._cache, delete=False) as file:
+            temporary = Path(file.name)
+        try:
+            _write_wheel(temporary, files, stem)
+            place = (folder or self._cache / _sha256(temporary)[:16]) / _wheel_name(stem, tags)
+            place.parent.mkdir(exist_ok=True)
+            temporary.replace(place)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return _wheel(place)
+
+    def _fetched(self, missing: list[Distribution], kind: PythonKind) -> list[Wheel]:
+        pins = [f"{dist.name}=={dist.version}" for dist in missing]
+        key = hashlib.sha256("\n".join([*sorted(pins), kind.soabi, kind.libc]).encode()).hexdigest()[:16]
+        folder = self._cache / f"fetched-{key}"
+        if not (folder / ".complete").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._download(pins, kind, folder)
+            (folder / ".complete").touch()
+        return [_wheel(path) for path in sorted(folder.glob("*.whl"))]
+
+    def _download(self, pins: list[str], kind: PythonKind, folder: Path) -> None:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        command += ["--implementation", "cp", "--python-version", kind.version, "--dest", str(folder)]
+        for platform in kind.platforms:
+            command += ["--platform", platform]
+        if self._find_links is not None:
+            command += ["--no-index", "--find-links", str(self._find_links)]
+        try:
+            done = subprocess.run(  # noqa: S603  our own interpreter
+                [*command, *pins], capture_output=True, text=True, timeout=DOWNLOAD_S, check=False
+            )
+            said, failed = done.stderr.strip(), done.returncode != 0
+        except subprocess.TimeoutExpired:
+            said, failed = f"no answer within {DOWNLOAD_S:g} s", True
+        if failed:
+            here = PythonKind.here()
+            raise InfrastructureError(
+                f"its Python {kind.version} ({kind.machine}, {kind.libc or 'musl'}) is of another kind than this one "
+                f"({here.version}, {here.machine}, {here.libc}), and wheels for it cannot be fetched: "
+                f"{' '.join(said.splitlines()[-1:])[:300]}; name a Python {here.version} with 'python:', "
+                "or give a directory of wheels with --wheelhouse"
+            )
+
+
+def closure() -> list[Distribution]:
+    """Return our distribution, those that add engines, workloads or launchers to it, and all that they need."""
+    entries = [entry for group in GROUPS for entry in entry_points(group=f"{OURS}.{group}")]
+    names = [OURS, "pip", *(entry.dist.name for entry in entries if entry.dist is not None)]
+    found: dict[str, Distribution] = {}
+    while names:
+        name = re.sub(r"[-_.]+", "-", names.pop()).lower()
+        if name in found:
+            continue
+        try:
+            found[name] = distribution(name)
+        except PackageNotFoundError:
+            continue  # for another system, or pip itself
+        for requirement in found[name].requires or ():
+            wanted = _NAME.match(requirement)
+            if wanted is not None and "extra ==" not in requirement.replace("  ", " "):
+                names.append(wanted[0])
+    return [found[name] for name in sorted(found)]
+
+
+def _own_files(dist: Distribution) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of this package as they are now, however it was installed."""
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        for root in spec.submodule_search_locations or () if spec is not None else ():
+            for path in sorted(Path(root).rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
+                    yield f"{package}/{path.relative_to(root).as_posix()}", path.read_bytes()
+    home = f"{OURS}-{dist.version}.dist-info"
+    metadata = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
+    yield f"{home}/METADATA", metadata.encode()
+    yield f"{home}/entry_points.txt", (dist.read_text("entry_points.txt") or "").encode()
+    yield f"{home}/WHEEL", b"Wheel-Version: 1.0\nGenerator: weighbridge\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+def _recorded_files(dist: Distribution) -> Iterator[tuple[str, bytes]]:
+    for file in sorted(dist.files or (), key=str):
+        inside = ".dist-info" in file.parts[0] and file.name in _LEFT_OUT
+        if file.parts[0] in ("..", "/") or "__pycache__" in file.parts or inside:
+            continue
+        yield file.as_posix(), Path(str(file.locate())).read_bytes()
+
+
+def _write_wheel(path: Path, files: Iterable[tuple[str, bytes]], stem: str) -> None:
+    lines: list[str] = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, content in files:
+            # The same content gives the same bytes, whenever it is packed.
+            archive.writestr(_entry(name), content)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+            quoted = f'"{name}"' if "," in name else name
+            lines.append(f"{quoted},sha256={digest},{len(content)}")
+        record_name = f"{stem}.dist-info/RECORD"
+        archive.writestr(_entry(record_name), "\n".join([*lines, f"{record_name},,", ""]))
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    return entry
+
+
+def _tags(dist: Distribution) -> tuple[str, ...]:
+    text = dist.read_text("WHEEL") or ""
+    return tuple(line.removeprefix("Tag:").strip() for line in text.splitlines() if line.startswith("Tag:"))
+
+
+def _wheel_name(stem: str, tags: tuple[str, ...]) -> str:
+    """Return the file name of PEP 427, with the tags compressed as in PEP 425."""
+    columns = zip(*(tag.split("-", 2) for tag in tags), strict=True)
+    return f"{stem}-{'-'.join('.'.join(dict.fromkeys(column)) for column in columns)}.whl"
+
+
+def _bundled_pip() -> Wheel:
+    spec = importlib.util.find_spec("ensurepip")
+    for root in spec.submodule_search_locations or () if spec is not None else ():
+        for path in sorted(Path(root).glob("_bundled/pip-*.whl")):
+            return _wheel(path)
+    raise InfrastructureError("there is no pip in this installation to take along to hosts; install pip here")
+
+
+def _wheel(path: Path) -> Wheel:
+    return Wheel(path, _sha256(path), path.stat().st_size)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,83 @@
+"""A fleet on this machine: blades that `script/testbed` builds, and inventories of them."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tiny_image import missing
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "script" / "testbed"
+
+
+class Testbed:
+    """Two blades in a folder of their own; `close` takes them away."""
+
+    __test__ = False
+
+    def __init__(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="wb-fleet-", dir="/tmp"))
+        self.cache = self.folder / "cache"
+        built = self.script("up", "--yes")
+        if built.returncode:
+            self.close()
+            missing(f"the blades cannot be built: {built.stderr.strip()}")
+        self.subnet = (self.folder / "bed" / "subnet").read_text().strip()
+        self.known_hosts = self.folder / "bed" / "known_hosts"
+        self.key = self.folder / "bed" / "id_testbed"
+
+    def script(self, *words):
+        """Run the script on this testbed."""
+        return subprocess.run(
+            [SCRIPT, *words],
+            env={**os.environ, "WEIGHBRIDGE_TESTBED": str(self.folder / "bed")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def address(self, number):
+        """Return where a blade is."""
+        return f"{self.subnet}.{10 + number}"
+
+    def home(self, number):
+        """Return the home directory of a blade's root, as it is seen from here."""
+        return self.folder / "bed" / f"blade-{number}" / "root"
+
+    def inventory(self, path, **hosts):
+        """Write an inventory: blade-1 and blade-2 as they are, with what `hosts` says (None: not at all)."""
+        kinds = {"blade_1": "bare-metal", "blade_2": "hypervisor"}
+        given = {
+            name: {"address": self.address(number), "environment": kind}
+            for number, (name, kind) in enumerate(kinds.items(), start=1)
+        }
+        for name, more in hosts.items():
+            given[name] = None if more is None else {**given.get(name, {}), **more}
+        rows = {name.replace("_", "-"): row for name, row in given.items() if row is not None}
+        path.write_text(json.dumps({"defaults": {"user": "root", "key": str(self.key)}, "hosts": rows}))
+        return path
+
+    def processes(self):
+        """Return the command lines of all worker processes that were started on the blades."""
+        spaces = set()
+        for blade in (self.folder / "bed").glob("blade-*"):
+            with contextlib.suppress(OSError):
+                spaces.add(Path(f"/proc/{(blade / 'pid').read_text().strip()}/ns/net").readlink())
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                if "bench_worker" in words and (entry / "ns/net").readlink() in spaces:
+                    found.append(words)
+        return found
+
+    def close(self):
+        """Take everything away."""
+        self.script("down")
+        shutil.rmtree(self.folder, ignore_errors=True)

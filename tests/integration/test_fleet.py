@@ -1,0 +1,252 @@
+"""Workers on two blades, started over SSH: what a user of a real fleet does, and what may go wrong there."""
+
+import gzip
+import itertools
+import json
+import subprocess
+
+import pytest
+from blades import Testbed
+from weighing import Weighing, free_ports, until
+
+from bench_master.fleet.ssh import CONNECT_S
+
+NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.02"]}}
+INSTALL_S = 150
+"""How long two blades may take to install on a machine that does other things, too."""
+
+
+@pytest.fixture(scope="module")
+def testbed():
+    made = Testbed()
+    yield made
+    made.close()
+
+
+class FleetMaster(Weighing):
+    """Runs commands on the fleet of a testbed, on ports of its own."""
+
+    def __init__(self, folder, testbed):
+        super().__init__(folder)
+        self.testbed = testbed
+        self.environ["XDG_CACHE_HOME"] = str(testbed.cache)
+        control, results, work = free_ports(3)
+        self.control = ("--zmq-control-port", control)
+        self.ports = (*self.control, "--zmq-results-port", results, "--zmq-work-port", work)
+        self.inventory = testbed.inventory(folder / "hosts.yaml")
+        self.known_hosts = testbed.known_hosts
+
+    def fleet(self, command, *words, status=0, seconds=INSTALL_S):
+        """Run a command on the inventory; it must end with `status`."""
+        ended = self.master(command, "-i", self.inventory, "--known-hosts", self.known_hosts, *words, seconds=seconds)
+        assert ended.status == status, ended.err
+        assert "Traceback" not in ended.err
+        return ended
+
+    def run_fleet(self, scenario, *flags, status=0):
+        """Run a scenario on the fleet to its end."""
+        reach = ("-i", self.inventory, "--known-hosts", self.known_hosts)
+        return self.run(scenario, *reach, *self.ports, *flags, workers=0, status=status, seconds=INSTALL_S)
+
+    def rows(self, ended):
+        """Return the table of a command: the cells of each worker by its name."""
+        return {row.split("\t")[1]: row.split("\t") for row in ended.out.splitlines()[1:]}
+
+    def secrets(self):
+        """Return the secret keys of the master and of every worker."""
+        keys = self.folder / "home/.config/weighbridge/keys"
+        lines = [line for path in keys.glob("*.key") for line in path.read_text().splitlines()]
+        return [line.partition(": ")[2] for line in lines if line.startswith("secret: ")]
+
+
+@pytest.fixture
+def master(testbed, tmp_path):
+    with FleetMaster(tmp_path, testbed) as made:
+        yield made
+        made.inventory = testbed.inventory(tmp_path / "all.yaml")
+        made.fleet("kill-workers", "-q")
+    assert testbed.processes() == []
+
+
+def test_one_scenario_on_two_blades(master, testbed):
+    """One command starts workers on both, runs the treatments of both environments interleaved, and ends them."""
+    scenario = master.scenario(
+        job=NAP, environments=["bare-metal", "hypervisor"], matrix={"concurrency": [1, 2]}, repeats=4, iterations=2
+    )
+    run = master.run_fleet(scenario)
+    assert run.outcomes() == {"done": 48}
+    assert {(job["treatment"]["environment"], job["worker"]) for job in run.jobs} == {
+        ("bare-metal", "blade-1"),
+        ("hypervisor", "blade-2"),
+    }
+    assert [row["host"] for row in sorted(run.document["hosts"], key=lambda row: row["host"])] == [
+        "blade-1",
+        "blade-2",
+    ]
+    assert "environment=bare-metal" in run.out
+    assert "environment=hypervisor" in run.out
+    trials = sorted({(job["trial"], job["treatment"]["environment"]) for job in run.jobs})
+    changes = sum(one[1] != other[1] for one, other in itertools.pairwise(trials))
+    assert changes > 2, f"one environment after the other: {trials}"
+    assert testbed.processes() == []
+    again = master.run_fleet(scenario)
+    assert "installing" not in again.err
+    stats = gzip.decompress(again.stats.read_bytes())
+    assert len(master.secrets()) == 3
+    assert not [secret for secret in master.secrets() if secret.encode() in stats]
+
+
+def test_workers_outlive_the_connection_and_wait(master, testbed):
+    """They are started once, serve any run that expects them, and are ended with keys and all that was installed."""
+    first = master.rows(master.fleet("start-workers", *master.control))
+    assert {name: row[2] for name, row in first.items()} == {"blade-1": "started", "blade-2": "started"}
+    again = master.fleet("start-workers", *master.control)
+    assert {row[2] for row in master.rows(again).values()} == {"running already"}
+    assert "installing" not in again.err
+    assert len(testbed.processes()) == 4, "an agent and a load process on each"
+    words = [word for command in testbed.processes() for word in command]
+    assert not [secret for secret in master.secrets() if secret in words]
+    key = testbed.home(1) / ".local/share/weighbridge/keys/blade-1.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--format", "json")
+    assert heard.status == 0, heard.err
+    for row in json.loads(heard.out):
+        assert (row["host"], row["clock"]) == (row["worker"], {"offset_ns": 0, "bound_ns": 0})
+        assert row["heard"] < 2
+        assert row["load"] >= 0
+    here = ("--zmq-bind-ip", f"{testbed.subnet}.1")
+    run = master.run(master.scenario(job=NAP, iterations=4), *master.ports, *here, "--expect", 2, workers=0)
+    assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
+    # A run that finds workers there leaves them there.
+    master.run_fleet(master.scenario(job=NAP, iterations=4))
+    assert len(testbed.processes()) == 4
+    logs = master.fleet("fetch-logs", "-d", master.folder / "logs")
+    assert logs.out.split() == [str(master.folder / "logs" / f"blade-{number}.log") for number in (1, 2)]
+    ended = master.rows(master.fleet("kill-workers", "--purge"))
+    assert {row[2] for row in ended.values()} == {"ended"}
+    assert testbed.processes() == []
+    heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--wait", 1)
+    assert heard.status == 3
+    assert heard.out.count("not heard") == 2
+    for number in (1, 2):
+        assert [path for path in testbed.home(number).rglob("*") if path.is_file()] == []
+
+
+def test_one_bad_host_does_not_stop_the_others(master, testbed):
+    """It is in the table with the reason; with --require-all nothing is left of the others."""
+    master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
+    ended = master.fleet("start-workers", *master.control, status=3)
+    rows = master.rows(ended)
+    assert rows["blade-1"][2] == "started"
+    assert rows["blade-2"][2] == "failed"
+    assert "nothing listens there for SSH" in rows["blade-2"][3]
+    assert "1 host failed" in ended.err
+    assert {word for command in testbed.processes() for word in command} >= {"blade-1"}
+    ended = master.fleet("start-workers", *master.control, "--require-all", status=3)
+    assert master.rows(ended)["blade-1"][2] == "ended"
+    assert testbed.processes() == []
+
+
+def test_a_run_goes_on_without_a_bad_host_unless_all_are_required(master, testbed):
+    """What the scenario asks of environments decides; with --require-all nothing is run."""
+    master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"python": "/no/python3"})
+    run = master.run_fleet(master.scenario(job=NAP, iterations=2))
+    assert {job["worker"] for job in run.jobs} == {"blade-1"}
+    assert "blade-2: '/no/python3'" not in run.err
+    assert any(line.startswith("blade-2: 'python: /no/python3' is not there") for line in run.complaints)
+    reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports, "--require-all")
+    program, stats = master.start_run(master.scenario(job=NAP), *reach, workers=0)
+    assert program.ended(INSTALL_S).status == 3
+    assert not stats.exists()
+    assert testbed.processes() == []
+
+
+def test_a_host_is_who_known_hosts_says(master, testbed):
+    """An unknown one is refused, learned on request, and refused for good when its key has changed."""
+    master.inventory = testbed.inventory(master.folder / "one.yaml", blade_2=None)
+    master.known_hosts = master.folder / "known_hosts"
+    ended = master.fleet("start-workers", *master.control, status=3)
+    assert "its host key is not in" in ended.out
+    assert not master.known_hosts.exists()
+    ended = master.fleet("start-workers", *master.control, "--accept-new")
+    assert "learned its host key ssh-ed25519 SHA256:" in ended.err
+    assert master.known_hosts.read_text().startswith(f"{testbed.address(1)} ssh-ed25519 ")
+    other = testbed.known_hosts.read_text().splitlines()[1].split()[1:]
+    master.known_hosts.write_text(f"{testbed.address(1)} {' '.join(other)}\n")
+    before = master.known_hosts.read_text()
+    ended = master.fleet("kill-workers", "--accept-new", status=3)
+    assert "its host key has CHANGED" in ended.out
+    assert master.known_hosts.read_text() == before
+    own = (testbed.folder / "bed/blade-1/host_key.pub").read_text().split()[:2]
+    master.known_hosts.write_text(f"@revoked * {' '.join(own)}\n{testbed.address(1)} {' '.join(own)}\n")
+    assert "@revoked" in master.fleet("kill-workers", "--accept-new", status=3).out
+    master.known_hosts = testbed.known_hosts
+
+
+def test_through_a_jump_host(master, testbed):
+    """A host that only another one reaches is started through that one, and finds the master where it is told."""
+    master.inventory = testbed.inventory(
+        master.folder / "jump.yaml", blade_2={"jump": "blade-1", "master": f"{testbed.subnet}.1"}
+    )
+    run = master.run_fleet(master.scenario(job=NAP, environments=["hypervisor"], iterations=2), "--only", "blade-2")
+    assert {job["worker"] for job in run.jobs} == {"blade-2"}
+    log = (testbed.folder / "bed/blade-2/sshd.log").read_text()
+    assert f"Accepted publickey for root from {testbed.address(1)} " in log
+
+
+def test_through_a_tunnel(master, testbed):
+    """The master listens on its loopback alone, and the blades reach it inside of their SSH connections."""
+    run = master.run_fleet(
+        master.scenario(job=NAP, environments=["bare-metal", "hypervisor"], repeats=3, iterations=4), "--tunnel"
+    )
+    assert run.outcomes() == {"done": 24}
+    assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
+    assert "--zmq-host 10." not in run.err
+
+
+def test_a_key_that_was_revoked_is_not_delivered_again(master):
+    """The host that it belongs to fails, with what to do."""
+    for name in ("blade-1", "blade-2"):
+        assert master.master("keygen", "--worker", name).status == 0
+    assert master.master("keygen", "--revoke", "blade-2").status == 0
+    rows = master.rows(master.fleet("start-workers", *master.control, status=3))
+    assert rows["blade-1"][2] == "started"
+    assert "not on the allow-list" in rows["blade-2"][3]
+
+
+def test_a_worker_that_cannot_run_is_told_with_its_last_words(master, testbed):
+    """Its arguments are wrong, say: the table has what it said."""
+    master.inventory = testbed.inventory(
+        master.folder / "x.yaml", blade_1={"env": {"PYTHONPATH": "/no"}}, blade_2=None
+    )
+    assert master.rows(master.fleet("start-workers", *master.control))["blade-1"][2] == "started"
+    broken = testbed.home(1) / "broken"
+    (broken / "zmq").mkdir(parents=True)
+    (broken / "zmq" / "__init__.py").write_text("raise SystemExit('this zmq is broken')\n")
+    master.inventory = testbed.inventory(
+        master.folder / "y.yaml", blade_1={"env": {"PYTHONPATH": "/root/broken"}}, blade_2=None
+    )
+    rows = master.rows(master.fleet("start-workers", *master.control, status=3))
+    assert "the worker ended at once" in rows["blade-1"][3]
+    assert "this zmq is broken" in rows["blade-1"][3]
+
+
+def test_the_testbed_comes_and_goes_wholly(tmp_path):
+    """A second `up` changes nothing, a dead blade is built anew, and nothing is left after `down`."""
+    made = Testbed()
+    try:
+        spaces = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+        pid = (made.folder / "bed/blade-1/pid").read_text()
+        assert made.script("up").returncode == 0
+        assert (made.folder / "bed/blade-1/pid").read_text() == pid
+        subprocess.run(["kill", "-KILL", pid.strip()], check=True)
+        until(lambda: made.script("status").returncode == 3, CONNECT_S, "the blade is still there")
+        assert made.script("up").returncode == 0
+        assert made.script("status").returncode == 0
+    finally:
+        made.close()
+    assert not made.folder.exists()
+    left = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+    ours = {line.split()[0] for line in spaces.splitlines()} - {line.split()[0] for line in left.splitlines()}
+    assert len([name for name in ours if name.endswith(("-b1", "-b2", "-sw"))]) >= 3
+    assert json.dumps(made.processes()) == "[]"

@@ -1,0 +1,74 @@
+"""Hosts side by side: what differs, how grave that is, and what is as good as the same."""
+
+from bench_master.commands.fleet_doctor import look_of, render
+from bench_master.fleet.comparison import Look, differences
+from bench_master.fleet.inventory import inventory_from
+
+
+def look(host, environment="bare-metal", **facts):
+    """Return what a host told."""
+    return Look(host, environment, facts, identity=frozenset({"boot_id"}), engines=facts.pop("engines", {}))
+
+
+def test_hosts_that_are_alike_differ_in_nothing():
+    """What tells hosts apart by nature is no difference, nor is a bit of memory."""
+    assert differences([look("a", boot_id="1", memory=10**9), look("b", boot_id="2", memory=10**9 + 10**7)]) == []
+
+
+def test_a_difference_within_an_environment_comes_first():
+    """Its trials are not of one kind: graver than a difference that goes with the environment."""
+    found = differences(
+        [
+            look("a", kernel="6.1", cpu_governor="performance"),
+            look("b", kernel="6.1", cpu_governor="powersave"),
+            look("c", "control", kernel="6.8", cpu_governor="performance"),
+        ]
+    )
+    assert [(each.name, each.within, each.level) for each in found] == [
+        ("cpu_governor", ("bare-metal",), "warning"),
+        ("kernel", (), "warning"),
+    ]
+    assert found[0].values == {"performance": ("a", "c"), "powersave": ("b",)}
+    assert "the hosts of bare-metal are not alike" in found[0].meaning
+    assert "goes with the environment" in found[1].meaning
+
+
+def test_what_makes_an_environment_is_a_note():
+    """Unless it divides one environment."""
+    (found,) = differences([look("a", hypervisor="none"), look("b", "control", hypervisor="kvm")])
+    assert found.level == "note"
+    (found,) = differences([look("a", hypervisor="none"), look("b", hypervisor="kvm")])
+    assert found.level == "warning"
+
+
+def test_a_fact_that_one_does_not_tell_differs():
+    """It is named as such, and so is an engine that is missing or of another version."""
+    found = differences(
+        [look("a", cpu_boost="on", engines={"docker": "20.10"}), look("b", engines={"docker": "27.0"})]
+    )
+    assert {each.name: dict(each.values) for each in found} == {
+        "cpu_boost": {"on": ("a",), "not told": ("b",)},
+        "engine docker": {"20.10": ("a",), "27.0": ("b",)},
+    }
+
+
+def test_small_numbers_are_the_same_only_when_equal():
+    """A setting of 60 is not one of 61."""
+    assert len(differences([look("a", swappiness=60), look("b", swappiness=61)])) == 1
+
+
+def test_the_text_has_hosts_what_is_grave_and_what_differs():
+    """In 80 columns, with the host that could not be looked at."""
+    (host,) = inventory_from("hosts: {a: {environment: control}}", "h", ("ssh",)).hosts
+    told = [
+        [{"check": "load", "level": "warning", "finding": "load average 9", "advice": "wait"}],
+        [{"environment": "hypervisor", "facts": {"kernel": "6.1"}, "shown": {"kernel": "6.1"}, "identity": []}],
+        [{"name": "native", "usable": True, "version": "1"}, {"name": "docker", "usable": False}],
+    ]
+    looks = [look_of(host, told), look("b", "control", kernel="6.8", engines={"native": "1"})]
+    text = render(looks, {"c": "nothing listens there for SSH " * 5}, differences(looks))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "c: cannot be looked at: nothing listens" in text
+    assert "a (control): 1 warning\n  warning load: load average 9\nb (control): fit\n" in text
+    assert "  warning kernel: the hosts of control are not alike" in text
+    assert "      a: 6.1\n      b: 6.8\n" in text

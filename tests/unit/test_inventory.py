@@ -1,0 +1,155 @@
+"""hosts.yaml: ranges, groups and defaults, the way through jump hosts, and every mistake with its place."""
+
+import pytest
+
+from bench_common.errors import ScenarioError, UsageError
+from bench_master.fleet.inventory import inventory_from, load_inventory
+from bench_master.fleet.ranges import expand
+
+LAUNCHERS = ("local", "ssh")
+
+
+def read(text):
+    """Return the hosts of an inventory by name."""
+    return {host.name: host for host in inventory_from(text, "hosts.yaml", LAUNCHERS).hosts}
+
+
+def problems(text):
+    """Return what is wrong with an inventory, as a user sees it."""
+    with pytest.raises(ScenarioError) as caught:
+        inventory_from(text, "hosts.yaml", LAUNCHERS)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("blade", ["blade"]),
+        ("blade[01-03]", ["blade01", "blade02", "blade03"]),
+        ("blade[9-11]", ["blade9", "blade10", "blade11"]),
+        ("r[1-2]n[1,3]", ["r1n1", "r1n3", "r2n1", "r2n3"]),
+        ("10.0.0.[7]", ["10.0.0.7"]),
+    ],
+)
+def test_a_range_stands_for_names(text, names):
+    """In order, with the width of the first number where that begins with a zero."""
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("b[3-1]", "runs backwards: write [1-3]"), ("b[]", "expected numbers"), ("b[1-9][1-999]", "8991 names")],
+)
+def test_a_range_that_makes_no_sense_is_refused(text, why):
+    """The message says what is wrong, and what to write where that is clear."""
+    with pytest.raises(ValueError, match=r".") as caught:
+        expand(text)
+    assert why in str(caught.value)
+
+
+def test_a_host_that_is_only_named_has_the_defaults():
+    """Its address is its name, port 22, one worker, started over SSH."""
+    host = read("hosts:\n  blade-1:\n")["blade-1"]
+    assert (host.login.address, host.login.port, host.login.user, host.login.key) == ("blade-1", 22, None, None)
+    assert (host.workers, host.concurrency, host.launcher, host.environment) == (1, 64, "ssh", None)
+    assert host.worker_names == ("blade-1",)
+
+
+def test_what_is_nearer_to_a_host_wins():
+    """Its own word, then that of its later group, then of the earlier one, then the defaults; mappings are merged."""
+    host = read(
+        """
+defaults: {user: bench, concurrency: 8, labels: {site: a, row: "1"}, env: {TMPDIR: /t}}
+groups:
+  esx: {environment: hypervisor, concurrency: 4, labels: {row: "2"}}
+  big: {concurrency: 16, workers: 2}
+hosts:
+  blade: {groups: [esx, big], labels: {rack: "7"}, user: me}
+"""
+    )["blade"]
+    assert (host.login.user, host.environment, host.concurrency, host.workers) == ("me", "hypervisor", 16, 2)
+    assert host.labels == {"site": "a", "row": "2", "rack": "7"}
+    assert host.env == {"TMPDIR": "/t"}
+    assert host.worker_names == ("blade-1", "blade-2")
+
+
+def test_names_and_addresses_run_in_step():
+    """The first name has the first address."""
+    hosts = read("hosts:\n  blade[01-03]:\n    address: 10.0.0.[11-13]\n")
+    assert {name: host.login.address for name, host in hosts.items()} == {
+        "blade01": "10.0.0.11",
+        "blade02": "10.0.0.12",
+        "blade03": "10.0.0.13",
+    }
+
+
+def test_the_way_leads_through_jump_hosts():
+    """A jump host of the inventory brings its own login and its own way; another is written out."""
+    hosts = read(
+        """
+defaults: {user: bench}
+hosts:
+  gate: {address: 192.0.2.1, port: 2222, user: door, jump: "root@outer:2200"}
+  blade: {jump: gate}
+"""
+    )
+    login = hosts["blade"].login
+    assert (login.jump.address, login.jump.port, login.jump.user) == ("192.0.2.1", 2222, "door")
+    assert (login.jump.jump.address, login.jump.jump.port, login.jump.jump.user) == ("outer", 2200, "root")
+    assert hosts["gate"].login.jump == login.jump.jump
+
+
+def test_a_group_whose_jump_host_is_one_of_it():
+    """The jump host itself is reached directly."""
+    hosts = read("groups: {in: {jump: gate}}\nhosts:\n  gate: {groups: [in]}\n  blade: {groups: [in]}\n")
+    assert hosts["gate"].login.jump is None
+    assert hosts["blade"].login.jump.address == "gate"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hosts:\n  b:\n    prot: 22\n", "hosts.yaml:3:5: unknown key 'prot' in the host (did you mean 'port'?)"),
+        ("hosts:\n  b:\n    port: 99999\n", "hosts.yaml:3:11: '99999': expected a whole number, at least 1 and at"),
+        ("hosts:\n  b:\n    launcher: shh\n", "hosts.yaml:3:15: unknown launcher 'shh' (did you mean 'ssh'?)"),
+        ("hosts:\n  b: {groups: [esk]}\ngroups: {esx: }\n", "hosts.yaml:2:16: no group 'esk' (did you mean 'esx'?)"),
+        ("hosts:\n  b[1-3]: {address: 10.0.0.1}\n", "hosts.yaml:2:21: 1 addresses for the 3 hosts of 'b[1-3]': each"),
+        ("hosts:\n  b[3-1]:\n", "hosts.yaml:2:3: range [3-1] runs backwards: write [1-3]"),
+        ("hosts:\n  b1:\n  b[1-2]:\n", "hosts.yaml:3:3: host 'b1' is on line 2 already: remove one"),
+        ("hosts:\n  b: {workers: 2}\n  b-1:\n", "hosts.yaml:3:3: worker 'b-1' of host 'b-1' is one of 'b', too"),
+        ("hosts:\n  a: {jump: b}\n  b: {jump: a}\n", "hosts.yaml:3:13: the way leads in a circle: a -> b -> a"),
+        ("hosts:\n  a: {jump: 'x:y'}\n", "hosts.yaml:2:13: 'x:y': expected a host of this inventory, or [user@]add"),
+        ("hosts: {}\n", "hosts.yaml:1:8: empty; expected hosts by name"),
+        ("defaults: {}\n", "hosts.yaml:1:1: key 'hosts' is missing in the inventory: the hosts"),
+        ("", "hosts.yaml:1:1: the file is empty; an inventory has at least 'hosts'"),
+        ("- a\n", "hosts.yaml:1:1: an inventory is a mapping of keys to values, not a list"),
+        (
+            "hosts: {a: }\n---\n",
+            "hosts.yaml:2:1: a second document starts here; an inventory is",
+        ),
+        ("hosts:\n  a:\n  a:\n", "hosts.yaml:3:3: key 'a' is given twice (first on line 2): remove one"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text, message):
+    """File, line and column, the value, and what was expected or meant."""
+    assert any(line.startswith(message) for line in problems(text)), problems(text)
+
+
+def test_every_mistake_is_told_at_once():
+    """One round of corrections is enough."""
+    assert len(problems("hosts:\n  a: {port: x}\n  b: {user: 'a b'}\n  c: {tunnel: yes}\n")) == 3
+
+
+def test_some_hosts_are_chosen_by_name_range_and_group():
+    """In the order of the file; a name that stands for nobody is refused with the nearest."""
+    inventory = inventory_from("groups: {esx: }\nhosts:\n  b[1-4]:\n  c: {groups: [esx]}\n", "hosts.yaml", LAUNCHERS)
+    assert [host.name for host in inventory.only(["esx", "b[2-3]"]).hosts] == ["b2", "b3", "c"]
+    assert inventory.only([]) == inventory
+    with pytest.raises(UsageError, match=r"--only exx: .* 'exx' .*did you mean 'esx'"):
+        inventory.only(["exx"])
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    """The message names it and where to read on."""
+    with pytest.raises(UsageError, match=r"hosts\.yaml: No such file.*docs/fleet\.rst"):
+        load_inventory(tmp_path / "hosts.yaml")
