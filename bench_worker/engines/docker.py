@@ -40,6 +40,7 @@ from bench_worker.engines.daemon_sides import docker_side
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
 from bench_worker.engines.docker_settings import MountRefused, archive_of, create_arguments
 from bench_worker.engines.docker_streams import capture
+from bench_worker.engines.docker_wire import Wire
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture
 
 if TYPE_CHECKING:
@@ -108,10 +109,12 @@ class DockerEngine(Engine):
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             status = docker_probe.failed_status(self.name, self._address(), error)
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
+        self._wire = Wire(self._client, self._address())
         self._warned: set[str] = set()
 
     def close(self) -> None:
         """Close the connections."""
+        self._wire.close()
         self._client.close()
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
@@ -120,7 +123,9 @@ class DockerEngine(Engine):
         docker_belongings.make(self._client, container, timeout_s=timeout_s)
         with self._operation(timeout_s) as made:
             arguments = self._arguments(container, made)
-            answer = self._client.create_container(**arguments)
+            named = arguments.pop("name")
+            settings = self._client.create_container_config(**arguments)  # type: ignore[no-untyped-call]
+            answer = self._wire.post("containers", "create", body=settings, name=named)
         container.handle = identity = str(answer["Id"])
         for warning in set(answer.get("Warnings") or ()) - self._warned:
             self._warned.add(warning)
@@ -133,7 +138,7 @@ class DockerEngine(Engine):
     def start(self, container: Container, *, timeout_s: float) -> Done:
         """Start it; Docker answers when its process runs."""
         with self._operation(timeout_s) as made:
-            self._client.start(container_id(container, made))
+            self._wire.post("containers", container_id(container, made), "start")
         return made.done()
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
@@ -167,7 +172,7 @@ class DockerEngine(Engine):
     def wait(self, container: Container, *, timeout_s: float) -> Done:
         """Wait for its end: Docker answers at once when it is over already, so no exit is missed."""
         with self._operation(timeout_s) as made:
-            answer = self._client.wait(container_id(container, made))
+            answer = self._wire.post("containers", container_id(container, made), "wait")
             done = made.done(exit_code=int(answer["StatusCode"]))
             state = self._last_state(container, done)
             if state["Status"] == "created":
@@ -178,13 +183,13 @@ class DockerEngine(Engine):
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """Freeze its cgroup."""
         with self._operation(timeout_s) as made:
-            self._client.pause(container_id(container, made))
+            self._wire.post("containers", container_id(container, made), "pause")
         return made.done()
 
     def unpause(self, container: Container, *, timeout_s: float) -> Done:
         """Thaw its cgroup."""
         with self._operation(timeout_s) as made:
-            self._client.unpause(container_id(container, made))
+            self._wire.post("containers", container_id(container, made), "unpause")
         return made.done()
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
@@ -193,7 +198,7 @@ class DockerEngine(Engine):
             if grace_s != int(grace_s):
                 text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
                 raise failed("refused", text, made)
-            self._client.stop(container_id(container, made), timeout=int(grace_s))
+            self._wire.post("containers", container_id(container, made), "stop", t=int(grace_s))
         return made.done()
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
@@ -204,10 +209,10 @@ class DockerEngine(Engine):
             except ValueError as error:
                 raise failed("refused", str(error), made) from error
             identity = container_id(container, made)
-            self._client.kill(identity, number.name)
+            self._wire.post("containers", identity, "kill", signal=number.name)
             done = made.done()
             if number.name == "SIGKILL" and self._state(container)["Running"]:
-                self._client.wait(identity)
+                self._wire.post("containers", identity, "wait")
                 done.end_ns, done.end_bound_ns = made.end_ns, made.end_bound_ns
         return done
 
@@ -223,7 +228,7 @@ class DockerEngine(Engine):
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""
         with self._operation(timeout_s) as made:
             if container.handle is not None or not container.belongings:
-                self._client.remove_container(container_id(container, made), v=True, force=True)
+                self._wire.delete("containers", container_id(container, made), v="true", force="true")
                 container.handle = None
             while container.images:
                 self._client.remove_image(container.images[-1], force=True)
@@ -322,7 +327,7 @@ class DockerEngine(Engine):
         return f"{container.name}{ordinal}"
 
     def _state(self, container: Container) -> dict[str, Any]:
-        state: dict[str, Any] = self._client.inspect_container(str(container.handle))["State"]
+        state: dict[str, Any] = self._wire.get("containers", str(container.handle), "json")["State"]
         return state
 
     def _last_state(self, container: Container, done: Done) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from docker.errors import APIError, DockerException
 
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.docker_transport import Exchange, endpoint, exchange
+from bench_worker.engines.docker_wire import EngineRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +43,13 @@ _RUNTIME_REFUSED = re.compile(rb"\A(OCI runtime exec failed: |Error: .*: OCI (pe
 """How Docker's and Podman's words begin when the runtime failed an `exec`."""
 
 _TIMEOUTS = (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError)
-_TRANSPORT = (requests.RequestException, urllib3.exceptions.HTTPError, DockerException, OSError)
+_TRANSPORT = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    DockerException,
+    http.client.HTTPException,
+    OSError,
+)
 
 
 def failure_kind(status: int | None, message: str) -> str:
@@ -78,6 +86,8 @@ def operation(timeout_s: float, address: str | None = None) -> Iterator[Exchange
         except APIError as error:
             message = str(error.explanation or error)
             raise failed(failure_kind(error.status_code, message), message, made) from error
+        except EngineRefusal as error:
+            raise failed(failure_kind(error.status, str(error)), str(error), made) from error
         except requests.HTTPError as error:
             message = _message_of(error.response)
             raise failed(failure_kind(error.response.status_code, message), message, made) from error

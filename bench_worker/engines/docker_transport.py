@@ -107,6 +107,23 @@ class Exchange:
 _current: ContextVar[Exchange | None] = ContextVar("docker_exchange", default=None)
 
 
+def current_exchange() -> Exchange | None:
+    """Return the exchange that requests made here belong to."""
+    return _current.get()
+
+
+def unix_socket(path: str, timeout_s: float | None) -> socket.socket:
+    """Return a socket that is connected to the one at `path`."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
 @contextmanager
 def exchange(timeout_s: float) -> Iterator[Exchange]:
     """Stamp, and bound by `timeout_s` in all, the requests that are made inside."""
@@ -152,20 +169,35 @@ class _TimedResponse(http.client.HTTPResponse):
         self.fp = timed
 
 
-class _TimedConnection(HTTPConnection):
-    response_class = _TimedResponse
+class _Stamped:
+    """What makes a class of connections a stamped one, when it is put in front of it."""
+
+    response_class: Any = _TimedResponse
+    sock: Any
 
     def send(self, data: Any) -> None:
         if self.sock is None:
-            self.connect()
+            self.connect()  # type: ignore[attr-defined]
         current = _current.get()
         if current is not None:
             current.send()
-        super().send(data)
+        super().send(data)  # type: ignore[misc]
 
 
-class _TimedTlsConnection(_TimedConnection, HTTPSConnection):
+class _TimedConnection(_Stamped, HTTPConnection):
     pass
+
+
+class _TimedTlsConnection(_Stamped, HTTPSConnection):
+    pass
+
+
+class PlainConnection(_Stamped, http.client.HTTPConnection):
+    """The standard library's connection, stamped and bounded."""
+
+
+class PlainTlsConnection(_Stamped, http.client.HTTPSConnection):
+    """The same, encrypted."""
 
 
 class _UnixConnection(_TimedConnection):
@@ -174,14 +206,8 @@ class _UnixConnection(_TimedConnection):
         self._socket_path = socket_path
 
     def connect(self) -> None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(self.timeout)
-            connection.connect(self._socket_path)
-        except OSError:
-            connection.close()
-            raise
-        self.sock = connection
+        timeout: Any = self.timeout
+        self.sock = unix_socket(self._socket_path, timeout)
 
 
 class _UnixPool(HTTPConnectionPool):
