@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 GRACE_STEP = "stop.grace_step_s"
 """The detail that says in which steps an engine counts the grace period of `stop`, in seconds."""
 
+NETWORK_CHOICE = "network.choice"
+"""The detail that lists the only networks of an engine, with blanks between them."""
+
+UNNAMED_VOLUMES = "storage.unnamed_volumes"
+"""The detail of an engine whose volumes have no names."""
+
 _WITHOUT_ENGINE = frozenset({"sleep"})
 _BYTES = "_bytes"
 """How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
@@ -75,7 +81,19 @@ def _setting_refusals(engine: str, status: Mapping[str, Any], treatment: Treatme
         f"{engine} cannot enforce {_shown(treatment, setting)}: "
         f"{reasons.get(f'setting.{setting}') or 'it does not know this setting'}"
         for setting in sorted(treatment.container.given() - known)
-    ]
+    ] + _value_refusals(engine, reasons, treatment)
+
+
+def _value_refusals(engine: str, details: Mapping[str, str], treatment: Treatment) -> list[str]:
+    """Return why values of settings that the engine does know cannot be had from it."""
+    container, found = treatment.container, []
+    networks = details.get(NETWORK_CHOICE, "").split()
+    if networks and container.network not in {None, *networks}:
+        found.append(f"{engine} has no network {container.network!r}; it has: {', '.join(networks)}")
+    if UNNAMED_VOLUMES in details:
+        named = [mount.source for mount in container.storage if mount.kind == "volume" and mount.source]
+        found += [f"{engine} has no volumes with a name, such as {name!r}: leave it empty" for name in named]
+    return found
 
 
 def _details(status: Mapping[str, Any]) -> Mapping[str, str]:

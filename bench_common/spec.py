@@ -35,6 +35,7 @@ OPERATIONS: Final = (
 
 CONTAINER_SETTINGS: Final = (
     "image",
+    "rootfs",
     "command",
     "memory_bytes",
     "cpus",
@@ -71,7 +72,8 @@ class ContainerSettings:
 
     `memory_bytes` is a hard limit in bytes, `cpus` a number of CPUs' worth of time, `cpuset` a list such as
     ``0-1,4``. `command` is an argument vector; no shell is ever put in between. `init` asks for a PID 1 that
-    forwards signals and reaps children.
+    forwards signals and reaps children. `rootfs` is an unpacked root file system, or an OCI bundle, on the worker's
+    host (an absolute path) that takes the place of an image.
     """
 
     image: str | None = None
@@ -85,6 +87,7 @@ class ContainerSettings:
     log_driver: str | None = None
     log_options: Mapping[str, str] = field(default_factory=dict)
     init: bool | None = None
+    rootfs: str | None = None
 
     def given(self) -> frozenset[str]:
         """Return the names of the settings that differ from the engine's default."""

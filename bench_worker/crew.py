@@ -204,7 +204,9 @@ class Crew:
                 work = treatment.job
                 guest = workload(work.workload) if isinstance(work, Guest) else None
                 engine = self._engine(treatment)
-                self._performers[index] = Performer(engine, treatment, guest, free=self._assignment.noop)
+                performer = Performer(engine, treatment, guest, free=self._assignment.noop)
+                engine.prepare(performer.settings)
+                self._performers[index] = performer
             self._performer = self._performers[index]
             return self._performer
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from bench_master.scenario.matrix import Settings
     from bench_master.scenario.tree import Place
 
+_ORIGINS = frozenset({"container.image", "container.rootfs", "container"})
+
 
 def container_settings(settings: Settings, findings: Findings) -> ContainerSettings | None:
     """Return the container that the settings describe; None where one of them was refused."""
@@ -35,6 +37,7 @@ def container_settings(settings: Settings, findings: Findings) -> ContainerSetti
         log_driver=inner.get("log_driver"),
         log_options=_named("log_options.", inner),
         init=inner.get("init"),
+        rootfs=inner.get("rootfs"),
     )
 
 
@@ -86,7 +89,9 @@ def check_lifecycle_container(
                 f"'container.command' is missing: engine {NATIVE} has no image that says what runs",
                 deep=True,
             )
-    elif not {"container.image", "container"} & settings.keys() and not findings.is_misspelt("image"):
+    elif not {"container.image", "container.rootfs", "container"} & settings.keys() and not findings.is_misspelt(
+        "image"
+    ):
         findings.add(
             place,
             f"'container.image' is missing: a life-cycle job under engine {engine} needs one (say weighbridge/base)",

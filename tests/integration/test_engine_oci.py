@@ -1,15 +1,22 @@
 """Each verb of the engines that drive an OCI runtime, on real containers, and each kind of failure."""
 
+import io
 import json
+import sys
+import tarfile
 import time
 import uuid
+from pathlib import Path
 
+import gevent
 import pytest
-from tiny_image import import_image, missing, remove_image
+from gevent import monkey
+from tiny_image import import_image, layer, missing, remove_image, run_patched
 
 from bench_common.spec import ContainerSettings, Mount
 from bench_worker.engines import oci_homes, oci_images
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
+from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.crun import CrunEngine
 from bench_worker.engines.runc import RuncEngine
 from bench_worker.engines.runsc import RunscEngine
@@ -32,10 +39,10 @@ def image():
 class OciBench:
     """An opened engine for one run; what it made is gone at the end."""
 
-    def __init__(self, engine, image):
+    def __init__(self, engine, image, **options):
         self.image = image
         self.run_id = f"test-{uuid.uuid4().hex[:12]}"
-        self.engine = engine(EngineOptions(self.run_id, "w1", 20))
+        self.engine = engine(EngineOptions(self.run_id, "w1", 20, **options))
         self.engine.open()
         self.lease = RunLease(self.run_id)
         self.lease.acquire()
@@ -63,9 +70,19 @@ def bench(request, image):
     if not status.usable:
         reason = f"engine {request.param}: {status.reason}; {status.advice}"
         (pytest.skip if request.param in OPTIONAL else missing)(reason)
-    made = OciBench(engine, image)
+    made = OciBench(engine, image, allow_host_mounts=True)
     yield made
     made.close()
+
+
+@pytest.fixture
+def unpacked(tmp_path):
+    """A root file system that somebody has unpacked."""
+    rootfs = tmp_path / "bundle" / "rootfs"
+    rootfs.mkdir(parents=True)
+    with tarfile.open(fileobj=io.BytesIO(layer())) as archive:
+        archive.extractall(rootfs, filter="fully_trusted")
+    return rootfs
 
 
 def failure(verb, *arguments, **options):
@@ -218,17 +235,54 @@ def test_surroundings(bench, tmp_path):
     words = said.stdout.decode().split()
     assert words[:2] == ["yes", "lo"]
     assert {"/scratch", "/data"} <= set(words)
-    refused = {
-        "network": "bridge",
-        "storage": (Mount("host", "/x", str(tmp_path)),),
-        "init": True,
-    }
-    for setting, value in refused.items():
-        said = failure(bench.engine.run, bench.container("true", **{setting: value}))
+    (tmp_path / "seen").touch()
+    made = bench.running("ls", "/host", storage=(Mount("host", "/host", str(tmp_path), read_only=True),))
+    assert bench.engine.wait(made, timeout_s=10).exit_code == 0
+    assert bench.engine.logs(made, limit_bytes=99, timeout_s=5).stdout == b"seen\n"
+
+
+def test_what_it_cannot_give_is_refused(bench, tmp_path):
+    """By name and with the reason: nothing is left out without a word."""
+    sockets = Mount("host", "/x", "/run")
+    for settings, word in (
+        ({"network": "bridge"}, "bridge"),
+        ({"init": True}, "init"),
+        ({"storage": (sockets,)}, "socket"),
+        ({"storage": (Mount("volume", "/x", "name"),)}, "name"),
+        ({"cpuset": "1-0"}, "1-0"),
+        ({"image": None}, "image"),
+        ({"rootfs": "/"}, "socket"),
+    ):
+        made = bench.container("true", **settings)
+        said = failure(bench.engine.run, made)
         assert said.kind == "refused"
-        assert setting in str(said) or str(tmp_path) in str(said)
-    named = failure(bench.engine.run, bench.container("true", storage=(Mount("volume", "/x", "name"),)))
-    assert named.kind == "refused"
+        assert word in str(said)
+        assert made.handle is None
+    strict = OciBench(type(bench.engine), bench.image)
+    for settings in ({"storage": (Mount("host", "/x", str(tmp_path)),)}, {"rootfs": str(tmp_path)}):
+        assert kind_of(strict.engine.run, strict.container("true", **settings)) == "refused"
+    strict.close()
+
+
+def test_an_unpacked_root_file_system_will_do(bench, unpacked):
+    """By itself, as the folder of a bundle, and with a config.json, which is kept but for what is said otherwise."""
+    for place in (unpacked, unpacked.parent):
+        made = bench.running("touch", "/new", image=None, rootfs=str(place))
+        assert bench.engine.wait(made, timeout_s=10).exit_code == 0
+    assert not (unpacked / "new").exists()
+    config = unpacked.parent / "config.json"
+    CommandLine("runc").errand(10).do("spec", "-b", str(unpacked.parent))
+    spec = json.loads(config.read_text())
+    spec["process"] |= {"terminal": True, "args": ["env"], "env": [*spec["process"]["env"], "OWN=1"]}
+    config.write_text(json.dumps(spec))
+    config.chmod(0o644)
+    made = bench.running(image=None, rootfs=str(unpacked.parent), env={"MINE": "yes"})
+    assert bench.engine.wait(made, timeout_s=10).exit_code == 0
+    said = bench.engine.logs(made, limit_bytes=999, timeout_s=5).stdout.decode().split()
+    assert {"OWN=1", "MINE=yes"} <= set(said)
+    config.write_text(json.dumps({**spec, "hooks": {"prestart": [{"path": "/bin/true"}]}}))
+    said = failure(bench.engine.run, bench.container(image=None, rootfs=str(unpacked.parent)))
+    assert (said.kind, "hooks" in str(said)) == ("refused", True)
 
 
 def test_only_what_is_labelled_is_ours(bench):
@@ -249,3 +303,55 @@ def test_only_what_is_labelled_is_ours(bench):
         assert stranger.exists()
     finally:
         oci_homes.delete(stranger)
+
+
+def test_twenty_lives_at_once(bench):
+    """No exit code is lost or mixed up when twenty containers come and go at the same time."""
+
+    def life(code):
+        made = bench.container("sh", "-c", f"exit {code}")
+        ran = bench.engine.run(made, timeout_s=60)
+        ended = bench.engine.wait(made, timeout_s=60)
+        removed = bench.engine.remove(made, timeout_s=60)
+        assert ran.start_ns <= ran.end_ns <= removed.start_ns <= removed.end_ns
+        return ended.exit_code
+
+    lives = [gevent.spawn(life, code) for code in range(20)]
+    assert [one.get(timeout=90) for one in lives] == list(range(20))
+    assert bench.engine.leftovers(bench.run_id) == []
+
+
+def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
+    """Its container goes on without it, and goes with what it was made of when its label is swept."""
+    code = (
+        "import os, signal, sys\n"
+        "from bench_common.spec import ContainerSettings\n"
+        "from bench_worker.engines.base import Container, EngineOptions\n"
+        "from bench_worker.engines.registry import open_engine\n"
+        "name, run, image, container = sys.argv[1:]\n"
+        "engine = open_engine(name, EngineOptions(run, 'w1', 1))\n"
+        "made = Container(container, 1, ContainerSettings(image=image, command=('sleep', '1000')))\n"
+        "engine.run(made, timeout_s=30)\n"
+        "print(made.handle.main.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    name = f"wb-{uuid.uuid4().hex[:12]}"
+    worker = (
+        CommandLine(sys.executable).errand(60).call("-c", code, bench.engine.name, bench.run_id, bench.image, name)
+    )
+    assert worker.exit_code == 137, worker.stderr
+    container = Path("/proc", worker.text)
+    assert container.exists()
+    [leftover] = bench.engine.leftovers(bench.run_id)
+    assert leftover.name == name
+    bench.engine.discard(leftover)
+    until(lambda: not container.exists() or ") Z" in (container / "stat").read_text())
+    assert bench.engine.leftovers(bench.run_id) == []
+    assert not (oci_homes.containers(bench.engine.name) / name).exists()
+
+
+@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+def test_all_of_this_holds_in_a_patched_process(tmp_path):
+    """The worker patches the standard library: the same tests pass there."""
+    done = run_patched(__file__, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
