@@ -22,7 +22,7 @@ from typing import Final
 import gevent
 from gevent.monkey import get_original
 
-from bench_worker.processes import Exit, Process, is_watched, starting, watch_child
+from bench_worker.processes import Exit, Process, is_watched, starting, watch_process
 from bench_worker.stamps import Rounds
 
 _native_thread = get_original("_thread", "start_new_thread")
@@ -67,7 +67,7 @@ class _Orphanage:
             if parent == os.getpid():
                 # What may be remembered under this number was another process.
                 self._ends.pop(pid, None)
-                return watch_child(pid, start_ns=start_ns)
+                return watch_process(pid, start_ns=start_ns)
             if parent:
                 return None
             end = self._ends.pop(pid, None)
