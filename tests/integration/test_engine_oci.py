@@ -26,7 +26,7 @@ from bench_worker.engines.youki import YoukiEngine
 from bench_worker.lease import RunLease
 
 ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine, YoukiEngine, ContainerdEngine)}
-OPTIONAL = ("youki",)
+OPTIONAL = ("runsc", "youki")
 FOREVER = ("sleep", "1000")
 
 
