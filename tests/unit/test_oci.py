@@ -161,7 +161,7 @@ def test_log_settings_have_no_meaning_for_a_runtime():
 
 
 def test_storage_becomes_mounts(tmp_path):
-    """A volume is a directory beside the container's, a host directory only where it is allowed, nothing has a name."""
+    """A volume is a directory beside the container's, a host directory only where it is allowed; none has a name."""
     tmpfs = bind(Mount("tmpfs", "/t", size_bytes=9, read_only=True), tmp_path, allow_host_mounts=False)
     assert tmpfs["options"] == ["ro", "nosuid", "nodev", "size=9"]
     volume = bind(Mount("volume", "/a/b"), tmp_path, allow_host_mounts=False)
