@@ -20,6 +20,11 @@ GRACE_STEP = "stop.grace_step_s"
 
 STATS_INTERVAL = "stats.interval_s"
 """The detail that says how often an engine's stream of statistics comes, in seconds; without it, at any interval."""
+NETWORK_CHOICE = "network.choice"
+"""The detail that lists the only networks of an engine, with blanks between them."""
+
+UNNAMED_VOLUMES = "storage.unnamed_volumes"
+"""The detail of an engine whose volumes have no names."""
 
 _WITHOUT_ENGINE = frozenset({"sleep"})
 _BYTES = "_bytes"
@@ -86,7 +91,20 @@ def _setting_refusals(engine: str, status: Mapping[str, Any], treatment: Treatme
         f"{reasons.get(f'setting.{setting}') or 'it does not know this setting'}"
         for whose, container in _containers(treatment)
         for setting in sorted(container.given() - known)
-    ]
+    ] + _value_refusals(engine, reasons, treatment)
+
+
+def _value_refusals(engine: str, details: Mapping[str, str], treatment: Treatment) -> list[str]:
+    """Return why values of settings that the engine does know cannot be had from it."""
+    found = []
+    networks = details.get(NETWORK_CHOICE, "").split()
+    for _, container in _containers(treatment):
+        if networks and container.network not in {None, *networks}:
+            found.append(f"{engine} has no network {container.network!r}; it has: {', '.join(networks)}")
+        if UNNAMED_VOLUMES in details:
+            named = [mount.source for mount in container.storage if mount.kind == "volume" and mount.source]
+            found += [f"{engine} has no volumes with a name, such as {name!r}: leave it empty" for name in named]
+    return found
 
 
 def _containers(treatment: Treatment) -> list[tuple[str, ContainerSettings]]:

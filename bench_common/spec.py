@@ -37,6 +37,7 @@ OPERATIONS: Final = (
 
 CONTAINER_SETTINGS: Final = (
     "image",
+    "rootfs",
     "command",
     "memory_bytes",
     "cpus",
@@ -77,8 +78,10 @@ class ContainerSettings:
     """How a container is made. None and empty mean: the engine's own default.
 
     `memory_bytes` is a hard limit in bytes, `cpus` a number of CPUs' worth of time, `cpuset` a list such as
-    ``0-1,4``. `command` is an argument vector; no shell is ever put in between. `init` asks for a PID 1 that
-    forwards signals and reaps children. `files` are texts by absolute path, in place before it first starts.
+    ``0-1,4``. `command` is an argument vector; no shell is ever put in between. `init` asks for a PID 1 that forwards
+    signals and reaps children. `files` are texts by absolute path, in place before it first starts. `rootfs` is an
+    unpacked root file system, or an OCI bundle, on the worker's host (an absolute path) that takes the place of an
+    image.
     """
 
     image: str | None = None
@@ -93,6 +96,7 @@ class ContainerSettings:
     log_options: Mapping[str, str] = field(default_factory=dict)
     init: bool | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    rootfs: str | None = None
 
     def given(self) -> frozenset[str]:
         """Return the names of the settings that differ from the engine's default."""

@@ -254,7 +254,9 @@ class Crew:
                 engine = self._engine(treatment)
                 if guest is not None and guest.services and not self._assignment.noop:
                     self._pools[index] = ServicePool(engine, treatment, guest, keep=self._assignment.keep)
-                self._performers[index] = Performer(engine, treatment, guest, free=self._assignment.noop)
+                performer = Performer(engine, treatment, guest, free=self._assignment.noop)
+                engine.prepare(performer.settings)
+                self._performers[index] = performer
             self._performer = self._performers[index]
             return self._performer
 

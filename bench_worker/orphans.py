@@ -22,14 +22,14 @@ from typing import Final
 import gevent
 from gevent.monkey import get_original
 
-from bench_worker.processes import Exit, Process, is_watched, starting, watch_child
+from bench_worker.processes import Exit, Process, is_watched, starting, watch_process
 from bench_worker.stamps import Rounds
 
 _native_thread = get_original("_thread", "start_new_thread")
 _native_sleep = get_original("time", "sleep")
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_CHILDLESS_S: Final = 0.02
+_IDLE_S: Final = 0.02
 _WATCHED_S: Final = 0.002
 """How long to leave the reaper of `bench_worker.processes` to its work before the next look."""
 _PARENT_S: Final = 5.0
@@ -38,32 +38,37 @@ _REMEMBERED: Final = 1024
 
 
 class _Orphanage:
-    """The native thread that reaps what nobody watches."""
+    """The native thread that reaps what nobody watches, while somebody wants it to."""
 
     def __init__(self) -> None:
         self._ends: OrderedDict[int, Exit] = OrderedDict()
-        self._open = False
+        self._wanted = 0
+        self._running = False
 
     def open(self) -> None:
-        """Become the heir of all orphans below this process, from now on and for good."""
-        if self._open:
-            return
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), "prctl(PR_SET_CHILD_SUBREAPER)")
-        self._open = True
-        _native_thread(self._reap_all, ())
+        """Become the heir of all orphans below this process."""
+        self._wanted += 1
+        if self._wanted == 1:
+            _inherit(orphans=True)
+            if not self._running:
+                self._running = True
+                _native_thread(self._reap_all, ())
+
+    def close(self) -> None:
+        """Undo one `open`; the last one leaves later orphans to whom they went before, and all children alone."""
+        self._wanted -= 1
+        if not self._wanted:
+            _inherit(orphans=False)
 
     def adopt(self, pid: int, start_ns: int) -> Process | None:
         """Return the process as one that can be waited for; None while it is still somebody else's child."""
         with starting:
-            parent = _parent_of(pid)
+            _, parent = _state_of(pid)
             if parent == os.getpid():
                 # What may be remembered under this number was another process.
                 self._ends.pop(pid, None)
-                return watch_child(pid, start_ns=start_ns)
-            if parent is not None:
+                return watch_process(pid, start_ns=start_ns)
+            if parent:
                 return None
             end = self._ends.pop(pid, None)
         if end is None or end.end_ns < start_ns:
@@ -79,20 +84,30 @@ class _Orphanage:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             except ChildProcessError:
-                _native_sleep(_CHILDLESS_S)
-                continue
+                found = None
             end_ns, earliest_ns = rounds.stamp()
-            if found is not None and not self._reap(found.si_pid, end_ns, earliest_ns):
+            if found is None or not self._wanted:
+                _native_sleep(_IDLE_S)
+            elif is_watched(found.si_pid):
                 _native_sleep(_WATCHED_S)
+            elif not self._reap(found.si_pid, end_ns, earliest_ns):
+                # It stands before all others until its owner has seen it.
+                for pid in _dead_children():
+                    self._reap(pid, end_ns, earliest_ns)
+                _native_sleep(_IDLE_S)
 
     def _reap(self, pid: int, end_ns: int, earliest_ns: int) -> bool:
-        """Reap a child that has ended, unless another reaper does; return whether it was ours to do."""
+        """Reap a child that has ended, unless another reaper does; return whether it was ours to do.
+
+        All that descends from a program that `processes.spawn` started is in another session than this process;
+        what is in the same one was started by other means (`subprocess`), and is waited for by those.
+        """
         with starting:
-            if is_watched(pid):
-                return False
             try:
+                if is_watched(pid) or os.getsid(pid) == os.getsid(0):
+                    return False
                 _, status, usage = os.wait4(pid, os.WNOHANG)
-            except ChildProcessError:
+            except (ChildProcessError, ProcessLookupError):
                 return False
             code = os.waitstatus_to_exitcode(status)
             self._ends[pid] = Exit(code, end_ns, usage.ru_utime, usage.ru_stime, end_ns - earliest_ns)
@@ -101,15 +116,37 @@ class _Orphanage:
         return True
 
 
+def _inherit(*, orphans: bool) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _dead_children() -> list[int]:
+    children = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208  names are wanted
+        if entry.isdecimal():
+            state, parent = _state_of(int(entry))
+            if state == "Z" and parent == os.getpid():
+                children.append(int(entry))
+    return children
+
+
 _orphanage = _Orphanage()
 
 
 def take_in_orphans() -> None:
-    """Have this process inherit all orphans below it from now on; a second time does nothing.
+    """Have this process inherit all orphans below it, until `let_orphans_go` was called as often.
 
     Raises `OSError` where the kernel does not do that.
     """
     _orphanage.open()
+
+
+def let_orphans_go() -> None:
+    """Undo one `take_in_orphans`. What was adopted stays so."""
+    _orphanage.close()
 
 
 def adopt(pid: int, *, start_ns: int) -> Process:
@@ -126,9 +163,11 @@ def adopt(pid: int, *, start_ns: int) -> Process:
     return process
 
 
-def _parent_of(pid: int) -> int | None:
+def _state_of(pid: int) -> tuple[str, int]:
+    """Return the kernel's letter for the state of a process and the number of its parent; 0 where it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
-    return int(text.rpartition(")")[2].split()[1])
+        return "X", 0
+    state, parent = text.rpartition(")")[2].split()[:2]
+    return state, int(parent)

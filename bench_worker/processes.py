@@ -218,14 +218,15 @@ starting = _native_lock()
 
 
 def is_watched(pid: int) -> bool:
-    """Say whether the child with this number is one that `spawn` started or `watch_child` was told of."""
+    """Say whether the child with this number is one that `spawn` started or `watch_process` was told of."""
     return _reaper.watches(pid)
 
 
-def watch_child(pid: int, *, start_ns: int) -> Process:
-    """Have a child that somebody else made stamped and reaped at its end; it was made after `start_ns` (monotonic).
+def watch_process(pid: int, *, start_ns: int) -> Process:
+    """Have a process that somebody else made stamped at its end, and reaped if it is our child by then.
 
-    Hold `starting` meanwhile. Raises `ProcessLookupError` when there is no such process.
+    It was made after `start_ns` (monotonic). Hold `starting` meanwhile. The code of a process that is not ours is
+    `STATUS_LOST`. Raises `ProcessLookupError` when there is no such process.
     """
     process = Process(pid, start_ns=start_ns, running_ns=time.monotonic_ns())
     _reaper.watch(process)

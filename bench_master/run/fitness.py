@@ -52,14 +52,16 @@ def assess(
             reasons[f"engine {treatment.engine} cannot be used: {status.get('reason')}{advice}"] = None
         else:
             reasons |= dict.fromkeys(refusals(status, treatment))
-            reasons |= dict.fromkeys(_mounts(treatment, info))
+            reasons |= dict.fromkeys(_mounts(treatment, info, status))
             remarks |= dict.fromkeys(inapplicable(status, treatment))
     return Fitness(tuple(reasons), unusable, tuple(remarks))
 
 
-def _mounts(treatment: Treatment, info: Mapping[str, Any]) -> list[str]:
+def _mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:
     if info.get("allow_host_mounts"):
         return []
     containers = (treatment.container, *treatment.services.values())
     sources = [mount.source for one in containers for mount in one.storage if mount.kind == "host" and mount.source]
+    if treatment.container.rootfs and "rootfs" not in status.get("inapplicable", ()):
+        sources.append(treatment.container.rootfs)
     return [f"host directory {source} may not be mounted: start it with --allow-host-mounts" for source in sources]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 HOST: Final = "host"
 """The network of the host itself."""
 
+_ORIGINS = frozenset({"container.image", "container.rootfs", "container"})
+
 
 def container_settings(settings: Settings, findings: Findings, prefix: str = "container") -> ContainerSettings | None:
     """Return the container that the settings below `prefix` describe; None where one of them was refused."""
@@ -47,6 +49,7 @@ def container_settings(settings: Settings, findings: Findings, prefix: str = "co
         log_options=_named("log_options.", inner),
         init=inner.get("init"),
         files=_named("files.", inner),
+        rootfs=inner.get("rootfs"),
     )
 
 
@@ -94,7 +97,9 @@ def check_lifecycle_container(
                 f"'container.command' is missing: engine {NATIVE} has no image that says what runs",
                 deep=True,
             )
-    elif not {"container.image", "container"} & settings.keys() and not findings.is_misspelt("image"):
+    elif not {"container.image", "container.rootfs", "container"} & settings.keys() and not findings.is_misspelt(
+        "image"
+    ):
         findings.add(
             place,
             f"'container.image' is missing: a life-cycle job under engine {engine} needs one (say weighbridge/base)",

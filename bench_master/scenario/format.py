@@ -170,6 +170,11 @@ def _container_fields() -> tuple[Field, ...]:
             Text("an image such as weighbridge/base", "^[^\\s-]\\S*$"),
             "the image; a workload brings its own",
         ),
+        Field(
+            "rootfs",
+            Text("the absolute path of a directory of the worker's host", "^/\\S*$"),
+            "an unpacked root file system or OCI bundle, in place of an image, for OCI runtimes",
+        ),
         Field("command", Command(), "what runs in it; without it, what the image says"),
         Field("memory", Measured(SIZE, minimum=MIB, maximum=2**53), "hard limit of its memory"),
         Field("cpus", Measured(NUMBER, more_than=0, maximum=4096), "how many CPUs' worth of time it may use"),

@@ -204,6 +204,12 @@ class Engine(abc.ABC):
         del settings
         return []
 
+    def prepare(self, settings: ContainerSettings) -> None:  # noqa: B027  most engines have nothing to do
+        """Get ready what containers with these settings are made from, before the first of them is timed.
+
+        What cannot be got is the failure of the first `create`, not of this.
+        """
+
     @abc.abstractmethod
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the container from its settings and set `container.handle`."""

@@ -11,10 +11,10 @@ import signal as signals
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
-from bench_worker.engines import oci_cgroups, oci_homes, oci_probe
+from bench_worker.engines import oci_cgroups, oci_exploded, oci_homes, oci_probe
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
     RUN_LABEL,
@@ -33,12 +33,17 @@ from bench_worker.engines.mount_space import MountSpace
 from bench_worker.engines.native_labels import matches
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail, until_dead, wait_for
 from bench_worker.engines.oci_bundle import Bundle, Bundles
-from bench_worker.engines.oci_images import Images, ImageTrouble
+from bench_worker.engines.oci_images import Images, ImageTrouble, Unpacked
 from bench_worker.engines.oci_runtime import Runtime, RuntimeErrand, kill_noted
 from bench_worker.engines.oci_settings import SettingRefused, check_settings
 from bench_worker.engines.output import read_beginning
-from bench_worker.orphans import adopt, take_in_orphans
+from bench_worker.orphans import adopt, let_orphans_go, take_in_orphans
 from bench_worker.processes import Process, WaitTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.spec import ContainerSettings
 
 _DISCARD_S: Final = 30.0
 _ENDING_S: Final = 0.2
@@ -52,7 +57,7 @@ class OciEngine(Engine):
         {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "stats", "logs", "remove"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
-        {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
+        {"image", "rootfs", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
     )
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     exec_pid_option: ClassVar[str] = "--pid-file"
@@ -102,9 +107,15 @@ class OciEngine(Engine):
         self._images = Images()
 
     def close(self) -> None:
-        """Leave the mount namespace and let go of the images."""
+        """Leave the mount namespace, and let go of images and orphans."""
+        let_orphans_go()
         self._images.close()
         self._space.close()
+
+    def prepare(self, settings: ContainerSettings) -> None:
+        """Unpack the image, which takes seconds."""
+        with suppress(ImageTrouble, SettingRefused, MountRefused):
+            self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the bundle (not timed), then ``create``: the container is there, its command does not run yet."""
@@ -259,7 +270,7 @@ class OciEngine(Engine):
         )
         try:
             check_settings(type(self), container.settings, self._cgroups)
-            image = self._images.get(container.settings.image, container.labels)
+            image = self._origin(container.settings, container.labels)
             with disk_errors(begun_ns):
                 bundle = self._bundles.make(container, image)
         except ImageTrouble as error:
@@ -284,6 +295,12 @@ class OciEngine(Engine):
         except (OSError, ValueError) as error:
             raise errand.failure("engine", f"{self.name} left no process behind: {error}") from error
         return errand.done()
+
+    def _origin(self, settings: ContainerSettings, labels: Mapping[str, str]) -> Unpacked:
+        """Return what a container is made from; `labels` are for what has to be made to get it."""
+        if settings.rootfs is not None:
+            return oci_exploded.take(settings.rootfs, allow_host_mounts=self.options.allow_host_mounts)
+        return self._images.get(settings.image, labels)
 
     def _bundle(self, container: Container) -> Bundle:
         if not isinstance(container.handle, Bundle):

@@ -33,22 +33,21 @@ class Cgroups:
     unenforced: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def look(cls, files: HostFiles | None = None) -> Cgroups:
-        """Look at the host (or at a recorded one)."""
+    def look(cls, files: HostFiles | None = None, *, swap_limit: bool = True) -> Cgroups:
+        """Look at the host (or at a recorded one), for an engine that limits swap where the kernel can, or never."""
         host = files or LiveFiles()
         controllers = host.text(f"{ROOT}/cgroup.controllers")
         if controllers is None:
             found = {
                 setting: not host.exists(f"{ROOT}/{'/'.join(needed)}") for setting, (needed, _, _) in _NEEDED.items()
             }
-            swap_limit = host.exists(f"{ROOT}/memory/memory.memsw.limit_in_bytes")
+            swap_limit = swap_limit and host.exists(f"{ROOT}/memory/memory.memsw.limit_in_bytes")
         else:
             found = {setting: name not in controllers.split() for setting, (_, name, _) in _NEEDED.items()}
-            swap_limit = True
         missing = {setting: f"this host's kernel {_NEEDED[setting][2]}" for setting, lacks in found.items() if lacks}
         if "memory_bytes" not in missing and not swap_limit and _swap_bytes(host):
             missing["memory_bytes"] = (
-                "this host has swap and its kernel cannot limit it: a container would go on in swap, not at its "
+                "this host has swap, which nobody here can limit: a container would go on in swap, not at its "
                 "limit (`swapoff -a`, or boot with swapaccount=1)"
             )
         return cls(1 if controllers is None else 2, swap_limit, missing)

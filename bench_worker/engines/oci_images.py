@@ -74,7 +74,7 @@ class Images:
             raise ImageTrouble("refused", "an `image` is needed to make a container from")
         with self._lock:
             if image not in self._unpacked:
-                with _client(f"image {image}") as client:
+                with lent_client(f"image {image}") as client:
                     self._unpacked[image] = self._unpack(client, image, labels)
             return self._unpacked[image]
 
@@ -102,12 +102,12 @@ class Images:
 
 def prune() -> None:
     """Delete the unpacked images that the Docker Engine no longer has and nobody uses; raise `ImageTrouble`."""
-    with _client("what is no longer used") as client:
+    with lent_client("what is no longer used") as client:
         _prune(client)
 
 
 @contextmanager
-def _client(what: str) -> Iterator[docker.APIClient]:
+def lent_client(what: str) -> Iterator[docker.APIClient]:
     """Lend a client of the Docker Engine; what goes wrong with `what` becomes an `ImageTrouble`."""
     try:
         client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=_ANSWER_S)

@@ -6,10 +6,12 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
+from bench_common.capability import NETWORK_CHOICE, UNNAMED_VOLUMES
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.oci_cgroups import Cgroups
+from bench_worker.engines.oci_spec import NETWORKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +59,8 @@ def look(
         details={
             "cgroup": f"v{cgroups.version} (cgroupfs)",
             "store": str(oci_homes.STORE),
+            NETWORK_CHOICE: " ".join(NETWORKS),
+            UNNAMED_VOLUMES: "yes",
             "root": str(oci_homes.STATE_ROOT / name),
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
         },

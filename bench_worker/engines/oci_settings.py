@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bench_common.errors import did_you_mean
 from bench_worker.engines.arguments import parse_cpuset
@@ -13,15 +13,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench_common.spec import ContainerSettings, Mount
-    from bench_worker.engines.oci import OciEngine
     from bench_worker.engines.oci_cgroups import Cgroups
+
+
+class Reasoned(Protocol):
+    """An engine that says why it cannot enforce what it cannot."""
+
+    name: ClassVar[str]
+    settings: ClassVar[frozenset[str]]
+    inapplicable: ClassVar[frozenset[str]]
+    reasons: ClassVar[dict[str, str]]
 
 
 class SettingRefused(ValueError):
     """A setting that an OCI runtime cannot fulfil; the message says which and why."""
 
 
-def check_settings(engine: type[OciEngine], settings: ContainerSettings, cgroups: Cgroups) -> None:
+def check_settings(engine: type[Reasoned], settings: ContainerSettings, cgroups: Cgroups) -> None:
     """Raise `SettingRefused` for a setting that the engine would have to ignore on a host with these cgroups."""
     name = engine.name
     why = {**engine.reasons, **cgroups.unenforced}
@@ -40,6 +48,11 @@ def check_settings(engine: type[OciEngine], settings: ContainerSettings, cgroups
             raise SettingRefused(str(error)) from error
 
 
+def volume_path(mount: Mount, directory: Path) -> Path:
+    """Return where below a container's own directory a volume without a name is."""
+    return directory / "volumes" / mount.target.strip("/").replace("/", "-")
+
+
 def bind(mount: Mount, directory: Path, *, allow_host_mounts: bool) -> dict[str, Any]:
     """Return one piece of storage as a mount; a volume without a name is a directory below `directory`.
 
@@ -56,7 +69,7 @@ def bind(mount: Mount, directory: Path, *, allow_host_mounts: bool) -> dict[str,
                 f"volume {mount.source!r}: an OCI runtime knows no volumes by name; leave the name out for one "
                 "that lives as long as the container, or mount a host directory"
             )
-        source = str(directory / "volumes" / mount.target.strip("/").replace("/", "-"))
+        source = str(volume_path(mount, directory))
     else:
         if not allow_host_mounts:
             raise MountRefused(

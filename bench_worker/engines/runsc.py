@@ -17,7 +17,7 @@ class RunscEngine(OciEngine):
 
     name: ClassVar[str] = "runsc"
     settings: ClassVar[frozenset[str]] = OciEngine.settings - {"memory_bytes", "cpus", "cpuset"}
-    advice: ClassVar[str] = "install it (`apt-get install runsc`, or `script/engines runsc`)"
+    advice: ClassVar[str] = "install it (`script/engines runsc`, or `apt-get install runsc`)"
 
     exec_pid_option: ClassVar[str] = "--internal-pid-file"
     reasons: ClassVar[dict[str, str]] = {

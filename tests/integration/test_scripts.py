@@ -52,7 +52,7 @@ def test_every_script_can_be_run_and_explains_itself(script):
     assert "set -euo" not in told.stdout
 
 
-@pytest.mark.parametrize("name", ["bench", "demo", "docker-engine", "testbed"])
+@pytest.mark.parametrize("name", ["bench", "demo", "docker-engine", "engines", "testbed"])
 def test_an_unknown_argument_is_a_usage_error(name):
     """The exit code is 2, and the message names the argument."""
     told = run(ROOT / "script" / name, "--nonsense")

@@ -1,0 +1,103 @@
+"""Whole runs that compare engines: the same short lives on plain processes, OCI runtimes and containerd."""
+
+from collections import Counter
+
+import pytest
+from tiny_image import missing
+from weighing import Weighing, require_images
+
+from bench_worker.engines.base import EngineOptions
+from bench_worker.engines.registry import engine_classes, open_engine
+
+ENGINES = ("native", "runc", "crun", "containerd")
+
+
+@pytest.fixture
+def weighing(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # as in the runs
+    require_images("weighbridge/base").close()
+    classes = engine_classes()
+    with Weighing(tmp_path) as made:
+        for name in ENGINES:
+            status = classes[name].probe()
+            if not status.usable:
+                missing(f"engine {name}: {status.reason}; {status.advice}")
+        yield made
+
+
+def left_behind(run_id):
+    """What every engine of the comparison has left of a run."""
+    found = []
+    for name in ENGINES:
+        engine = open_engine(name, EngineOptions(run_id, "look", 1))
+        found += engine.leftovers(run_id)
+        engine.close()
+    return found
+
+
+def test_the_same_lives_under_every_engine(weighing):
+    """Each engine does each operation of each job, four at a time, and nothing is left of any."""
+    run = weighing.run(
+        weighing.scenario(
+            engines=list(ENGINES),
+            container={"image": "weighbridge/base", "network": "none"},
+            jobs={
+                "short": {
+                    "container": {"command": ["/bin/true"]},
+                    "operations": ["run", "wait", "remove"],
+                },
+                "resident": {
+                    "container": {"command": ["sleep", "600"]},
+                    "operations": ["create", "start", {"exec": ["/bin/true"]}, "pause", "unpause", "kill", "remove"],
+                },
+            },
+            concurrency=4,
+            iterations=2,
+        )
+    )
+    assert run.outcomes() == {"done": len(ENGINES) * 2 * 8}
+    counts = Counter()
+    for treatment in run.document["treatments"]:
+        labels = treatment["treatment"]
+        for name, operation in treatment["operations"].items():
+            assert operation["n"] == 8
+            assert operation["errors"] == 0
+            counts[labels["engine"], labels["job"]] += name != "job"
+    assert counts == {(engine, job): n for engine in ENGINES for job, n in (("short", 3), ("resident", 7))}
+    assert left_behind(run.run_id) == []
+
+
+def test_what_a_run_keeps_goes_when_it_is_told_to(weighing):
+    """With `--keep` the containers of each engine stay; a clean-up of that run removes them and no others."""
+    engines = ENGINES[1:]
+    run = weighing.run(
+        weighing.scenario(
+            engines=list(engines),
+            job={
+                "operations": ["run"],
+                "container": {"image": "weighbridge/base", "command": ["sleep", "600"]},
+            },
+        ),
+        "--keep",
+    )
+    assert {item.engine for item in left_behind(run.run_id)} == set(engines)
+    dry = weighing.master("cleanup-containers", "--run", run.run_id, "--dry-run")
+    assert dry.status == 0, dry.err
+    assert len(left_behind(run.run_id)) == len(engines)
+    swept = weighing.master("cleanup-containers", "--run", run.run_id)
+    assert swept.status == 0, swept.err
+    assert left_behind(run.run_id) == []
+
+
+def test_what_an_engine_cannot_do_is_refused_before_the_run(weighing):
+    """A network that no runtime has, an operation that none has: exit code 2, the engine and the reason, no job."""
+    job = {"operations": ["run", "remove"], "container": {"image": "weighbridge/base", "network": "bridge"}}
+    program, _ = weighing.start_run(weighing.scenario(engines=["runc"], job=job))
+    ended = program.ended()
+    assert ended.status == 2
+    assert "engine 'runc' has no network 'bridge'; it has: none, host" in ended.err
+    job = {"operations": ["run", "commit", "remove"], "container": {"image": "weighbridge/base"}}
+    program, _ = weighing.start_run(weighing.scenario(engines=["crun"], job=job))
+    ended = program.ended()
+    assert ended.status == 2
+    assert "engine 'crun' cannot do the operation 'commit'" in ended.err
