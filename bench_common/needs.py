@@ -1,7 +1,7 @@
 """What containers need to find on a host: a worker is asked for it before it is admitted, so that no job fails.
 
-Only what another program would have to provide: an image, a network, a log driver. Limits and the like are the
-engine's own business, and its status says which it enforces.
+Only what another program would have to provide: an image, a network, a log driver, a runtime. Limits and the like are
+the engine's own business, and its status says which it enforces.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ class Need:
     image: str | None = None
     network: str | None = None
     log_driver: str | None = None
+    runtime: str | None = None
 
     @property
     def settings(self) -> ContainerSettings:
         """The container's settings that name it."""
-        return ContainerSettings(image=self.image, network=self.network, log_driver=self.log_driver)
+        return ContainerSettings(
+            image=self.image, network=self.network, log_driver=self.log_driver, runtime=self.runtime
+        )
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain msgpack values from which `from_wire` makes an equal one."""
@@ -52,7 +55,7 @@ def needs_of(treatments: Iterable[Treatment], environment: str) -> list[Need]:
     for treatment in treatments:
         if treatment.environment in (None, environment):
             asked = treatment.container
-            need = Need(treatment.engine, asked.image, asked.network, asked.log_driver)
+            need = Need(treatment.engine, asked.image, asked.network, asked.log_driver, asked.runtime)
             if need != Need(treatment.engine):
                 found[need] = None
     return list(found)

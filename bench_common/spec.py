@@ -45,7 +45,20 @@ CONTAINER_SETTINGS: Final = (
     "log_driver",
     "log_options",
     "init",
+    "runtime",
+    "pids",
+    "ulimits",
+    "blkio_weight",
+    "device_read_bps",
+    "device_write_bps",
+    "device_read_iops",
+    "device_write_iops",
+    "read_only",
+    "security_options",
 )
+
+SECURITY_OPTIONS: Final = ("no-new-privileges", "seccomp=unconfined", "apparmor=unconfined")
+"""What may be said about a container's confinement: what needs a file, or opens the host, may not."""
 
 MountKind = Literal["volume", "host", "tmpfs"]
 
@@ -71,7 +84,11 @@ class ContainerSettings:
 
     `memory_bytes` is a hard limit in bytes, `cpus` a number of CPUs' worth of time, `cpuset` a list such as
     ``0-1,4``. `command` is an argument vector; no shell is ever put in between. `init` asks for a PID 1 that
-    forwards signals and reaps children.
+    forwards signals and reaps children. `runtime` is an OCI runtime that the engine knows by this name. `pids` limits
+    its processes and threads, `ulimits` are texts such as ``1024`` or ``512:1024`` (soft:hard; ``-1`` is no limit) by
+    the names of limits.conf(5). `blkio_weight` is its share of disk time (10 to 1000); the four ``device_`` limits
+    are bytes and operations a second by the path of a block device. `read_only` is its root file system.
+    `security_options` are of `SECURITY_OPTIONS`.
     """
 
     image: str | None = None
@@ -85,6 +102,16 @@ class ContainerSettings:
     log_driver: str | None = None
     log_options: Mapping[str, str] = field(default_factory=dict)
     init: bool | None = None
+    runtime: str | None = None
+    pids: int | None = None
+    ulimits: Mapping[str, str] = field(default_factory=dict)
+    blkio_weight: int | None = None
+    device_read_bps: Mapping[str, int] = field(default_factory=dict)
+    device_write_bps: Mapping[str, int] = field(default_factory=dict)
+    device_read_iops: Mapping[str, int] = field(default_factory=dict)
+    device_write_iops: Mapping[str, int] = field(default_factory=dict)
+    read_only: bool | None = None
+    security_options: tuple[str, ...] = ()
 
     def given(self) -> frozenset[str]:
         """Return the names of the settings that differ from the engine's default."""
@@ -172,6 +199,9 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
     container = dict(fields.pop("container"))
     container["storage"] = tuple(Mount(**mount) for mount in container["storage"])
     container["command"] = None if container["command"] is None else _argv(container["command"])
+    container["security_options"] = _argv(container.get("security_options", ()))
+    if not set(container["security_options"]) <= set(SECURITY_OPTIONS):
+        raise ValueError(f"security options {container['security_options']!r}")
     resolved: Lifecycle | Guest
     if kind == "guest":
         resolved = Guest(workload=_text(job["workload"]), params=dict(job["params"]))

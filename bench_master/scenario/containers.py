@@ -35,6 +35,16 @@ def container_settings(settings: Settings, findings: Findings) -> ContainerSetti
         log_driver=inner.get("log_driver"),
         log_options=_named("log_options.", inner),
         init=inner.get("init"),
+        runtime=inner.get("runtime"),
+        pids=inner.get("pids"),
+        ulimits=_named("ulimits.", inner),
+        blkio_weight=inner.get("blkio_weight"),
+        device_read_bps=_named("device_read_bps.", inner),
+        device_write_bps=_named("device_write_bps.", inner),
+        device_read_iops=_named("device_read_iops.", inner),
+        device_write_iops=_named("device_write_iops.", inner),
+        read_only=inner.get("read_only"),
+        security_options=tuple(option.value for option in inner.get("security_options", ())),
     )
 
 
@@ -42,7 +52,7 @@ def _is_container(key: str) -> bool:
     return key == "container" or key.startswith("container.")
 
 
-def _named(prefix: str, inner: dict[str, Any]) -> dict[str, str]:
+def _named(prefix: str, inner: dict[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in inner.items() if key.startswith(prefix)}
 
 

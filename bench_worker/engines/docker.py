@@ -15,7 +15,7 @@ import gevent
 import requests
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_leftovers, docker_probe, docker_stock, docker_transport
+from bench_worker.engines import docker_confinement, docker_leftovers, docker_probe, docker_stock, docker_transport
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
     RUN_LABEL,
@@ -69,6 +69,7 @@ class DockerEngine(Engine):
             "log_driver",
             "log_options",
             "init",
+            *docker_confinement.SETTINGS,
         }
     )
 

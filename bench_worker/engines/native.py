@@ -62,7 +62,7 @@ class NativeEngine(Engine):
     )
     settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset"})
     inapplicable: ClassVar[frozenset[str]] = frozenset(
-        {"image", "network", "log_driver", "log_options", "init", "storage"}
+        {"image", "network", "log_driver", "log_options", "init", "storage", "runtime"}
     )
 
     @classmethod

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _START_S: Final = 10.0
 _PROBE_START_S: Final = 2.5
+_NO_RUNTIME: Final = "its API has none for a container; start its service with `podman --runtime NAME system service`"
 _INIT: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
 """Where Podman looks for the first process that ``init: true`` asks for."""
 
@@ -35,6 +36,7 @@ class PodmanEngine(DockerEngine):
     """Podman, through the socket that runs already or one of its own."""
 
     name: ClassVar[str] = "podman"
+    settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"runtime"}
     output_ends_last: ClassVar[bool] = True
 
     @classmethod
@@ -126,7 +128,7 @@ def _start(service: PrivateService, timeout_s: float) -> str:
 
 def _own(status: EngineStatus, *, private: bool) -> EngineStatus:
     """Return a status with what is Podman's own in it."""
-    details = {**status.details, "service": "private" if private else "running"}
+    details = {**status.details, "service": "private" if private else "running", "setting.runtime": _NO_RUNTIME}
     settings = set(status.settings)
     if private and not any(Path(path).exists() for path in _INIT):
         settings.discard("init")
