@@ -242,6 +242,10 @@ def test_what_is_missing_or_taken_has_its_kind(bench, engine):
     container = bench.made(*FOREVER)
     twin = Container(container.name, 2, container.settings)
     assert kind_of(engine.create, twin) == "conflict"
+    # Whose name it is keeps its container: there is nothing of the twin's to remove.
+    assert kind_of(engine.run, twin) == "conflict"
+    assert kind_of(engine.remove, twin) == "not-found"
+    assert bench.client.inspect_container(container.handle)["Id"] == container.handle
     assert kind_of(engine.wait, container) == "conflict"
     engine.remove(container, timeout_s=20)
     for verb in (engine.start, engine.wait, engine.remove):
