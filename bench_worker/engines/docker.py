@@ -90,7 +90,7 @@ class DockerEngine(Engine):
         except EngineUnavailable:
             raise
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            status = docker_probe.failed_status(self.name, self._address(), error)
+            status = self._failed(docker_probe.failed_status(self.name, self._address(), error))
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
         self._warned: set[str] = set()
 
@@ -247,6 +247,11 @@ class DockerEngine(Engine):
         with self._client.get(address, params=streams, stream=True) as response:
             check(response)
             return capture(response.raw, limit_bytes, drain=False)
+
+    @classmethod
+    def _failed(cls, status: EngineStatus) -> EngineStatus:
+        """Return what is said of an engine that does not answer, in this engine's own words."""
+        return status
 
     def _address(self) -> str:
         return docker_transport.endpoint()

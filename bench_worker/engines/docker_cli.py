@@ -62,6 +62,8 @@ class DockerCliEngine(DockerEngine):
     """A Docker Engine, through the ``docker`` program; the handle of a container is its id."""
 
     name: ClassVar[str] = "docker-cli"
+    # A reading through the API would be another engine's.
+    operations: ClassVar[frozenset[str]] = DockerEngine.operations - {"stats"}
     store: ClassVar[str] = "docker"
 
     @classmethod

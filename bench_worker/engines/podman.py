@@ -50,7 +50,7 @@ class PodmanEngine(DockerEngine):
             return EngineStatus(cls.name, usable=False, reason=str(error), advice=ADVICE)
         finally:
             service.end()
-        return _own(status, private=service.started)
+        return _own(status, private=service.started) if status.usable else cls._failed(status)
 
     def __init__(self, options: EngineOptions) -> None:
         super().__init__(options)
@@ -66,7 +66,7 @@ class PodmanEngine(DockerEngine):
             super().open()
         except EngineUnavailable as error:
             self._service.end()
-            raise EngineUnavailable(f"engine 'podman' cannot be used: {error}; {ADVICE}") from error
+            raise EngineUnavailable(f"engine 'podman' cannot be used: {error}") from error
 
     def close(self) -> None:
         """Close the connections, and end a service of our own. Containers go on."""
@@ -102,6 +102,12 @@ class PodmanEngine(DockerEngine):
         reason = obtain(self._client, settings.image) if settings.image else ""
         return [reason] if reason else super().missing(settings)
 
+    @classmethod
+    def _failed(cls, status: EngineStatus) -> EngineStatus:
+        return replace(
+            status, reason=status.reason.replace("Docker Engine", "service of Podman's API"), advice=ADVICE
+        )
+
     def _address(self) -> str:
         return self._at
 
@@ -122,7 +128,7 @@ class PodmanEngine(DockerEngine):
 
 def _start(service: PrivateService, timeout_s: float) -> str:
     if shutil.which(PROGRAM) is None:
-        raise EngineUnavailable(f"there is no program {PROGRAM!r} on PATH")
+        raise EngineUnavailable(f"there is no program {PROGRAM!r} on PATH, and no service of its API")
     return service.start(timeout_s)
 
 
@@ -133,4 +139,5 @@ def _own(status: EngineStatus, *, private: bool) -> EngineStatus:
     if private and not any(Path(path).exists() for path in _INIT):
         settings.discard("init")
         details["setting.init"] = "Podman's first process, catatonit, is not installed (`apt-get install catatonit`)"
-    return replace(status, settings=tuple(sorted(settings)), details=details)
+    endpoint = "a private `podman system service`" if private else status.endpoint
+    return replace(status, endpoint=endpoint, settings=tuple(sorted(settings)), details=details)

@@ -101,6 +101,7 @@ def test_a_service_that_cannot_be_reached_is_said(monkeypatch, tmp_path):
     status = PodmanEngine.probe()
     assert not status.usable
     assert f"{tmp_path}/none" in status.reason
+    assert "Docker" not in status.reason + status.advice
     with pytest.raises(EngineUnavailable, match="podman"):
         PodmanEngine(EngineOptions("r", "w1", 1)).open()
 
