@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from bench_common.spec import SECURITY_OPTIONS
 from bench_master.scenario.composites import Field, ListOf, MapOf
@@ -32,6 +33,15 @@ _NUMBER: Final = "(-1|[0-9]{1,19})"
 _DEVICE: Final = "^/dev/[^\\s:]+$"
 
 
+@dataclass(frozen=True)
+class UlimitShape(Text):
+    """A soft and a hard limit as text; one number stands for both."""
+
+    def schema(self) -> dict[str, Any]:
+        """Return the shape as JSON Schema; a number without quotes is one to an editor."""
+        return {"anyOf": [super().schema(), {"type": "integer", "minimum": -1, "maximum": 10**19 - 1}]}
+
+
 def confinement_fields() -> tuple[Field, ...]:
     """Return the keys, as part of the record of a container."""
     bytes_a_second = MapOf("block devices such as /dev/sda", _DEVICE, Measured(SIZE, minimum=1, maximum=2**53))
@@ -48,10 +58,8 @@ def confinement_fields() -> tuple[Field, ...]:
             MapOf(
                 f"resource limits: {', '.join(ULIMITS)}",
                 _ULIMIT_NAME,
-                Text(
-                    "a limit such as 1024, or soft:hard such as 512:1024",
-                    f"^{_NUMBER}(:{_NUMBER})?$",
-                    bare=("integer",),
+                UlimitShape(
+                    "a limit such as 1024, or soft:hard such as 512:1024", f"^{_NUMBER}(:{_NUMBER})?$", bare=()
                 ),
             ),
             "resource limits of its processes",

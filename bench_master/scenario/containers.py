@@ -20,6 +20,7 @@ def container_settings(settings: Settings, findings: Findings) -> ContainerSetti
     """Return the container that the settings describe; None where one of them was refused."""
     mounts = _mounts(settings, findings)
     _check_cpuset(settings, findings)
+    _check_ulimits(settings, findings)
     inner = {key.removeprefix("container."): given.value for key, given in settings.items() if _is_container(key)}
     if mounts is None or any(value is INVALID for value in inner.values()):
         return None
@@ -79,6 +80,16 @@ def _check_cpuset(settings: Settings, findings: Findings) -> None:
         first, _, last = part.partition("-")
         if last and int(last) < int(first):
             findings.add(given.place, f"'{part}' is no range of CPUs: write {last}-{first}", deep=True)
+
+
+def _check_ulimits(settings: Settings, findings: Findings) -> None:
+    for key, given in settings.items():
+        if not key.startswith("container.ulimits.") or given.value is INVALID:
+            continue
+        soft, _, hard = str(given.value).partition(":")
+        # -1 is no limit.
+        if hard and int(hard) >= 0 and not 0 <= int(soft) <= int(hard):
+            findings.add(given.place, f"'{given.value}': a soft limit is at most the hard one, {hard}", deep=True)
 
 
 def check_lifecycle_container(
