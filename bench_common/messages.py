@@ -86,6 +86,10 @@ _ALL = (
         },
         256 * KIB,
     ),
+    # Before it is admitted: does its host have what the plan's containers need? `needs`: `needs.Need`, as plain maps.
+    MessageType("ask", "master", "control", {"needs": _list}, 1 * MIB),
+    # What is lacking, if anything; `unusable`: an engine could not even be asked.
+    MessageType("lacks", "worker", "control", {"reasons": _list, "unusable": _flag}, 256 * KIB),
     # The master admits it: where its lane and the results are, what the run needs of it, and how it is driven.
     MessageType(
         "welcome",

@@ -49,11 +49,24 @@ CONTAINER_SETTINGS: Final = (
     "log_options",
     "init",
     "files",
+    "runtime",
+    "pids",
+    "ulimits",
+    "blkio_weight",
+    "device_read_bps",
+    "device_write_bps",
+    "device_read_iops",
+    "device_write_iops",
+    "read_only",
+    "security_options",
 )
 
+SECURITY_OPTIONS: Final = ("no-new-privileges", "seccomp=unconfined", "apparmor=unconfined")
+"""What may be said about a container's confinement: what needs a file, or opens the host, may not."""
+
+MountKind = Literal["volume", "host", "data_container", "tmpfs"]
 ArrivalProcess = Literal["constant", "poisson"]
 ARRIVAL_PROCESSES: Final[tuple[ArrivalProcess, ...]] = ("constant", "poisson")
-MountKind = Literal["volume", "host", "data_container", "tmpfs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +94,11 @@ class ContainerSettings:
     ``0-1,4``. `command` is an argument vector; no shell is ever put in between. `init` asks for a PID 1 that forwards
     signals and reaps children. `files` are texts by absolute path, in place before it first starts. `rootfs` is an
     unpacked root file system, or an OCI bundle, on the worker's host (an absolute path) that takes the place of an
-    image.
+    image. `runtime` is an OCI runtime that the engine knows by this name. `pids` limits its processes and threads,
+    `ulimits` are texts such as ``1024`` or ``512:1024`` (soft:hard; ``-1`` is no limit) by the names of
+    limits.conf(5). `blkio_weight` is its share of disk time (10 to 1000); the four ``device_`` limits are bytes and
+    operations a second by the path of a block device. `read_only` is its root file system. `security_options` are of
+    `SECURITY_OPTIONS`.
     """
 
     image: str | None = None
@@ -97,6 +114,16 @@ class ContainerSettings:
     init: bool | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     rootfs: str | None = None
+    runtime: str | None = None
+    pids: int | None = None
+    ulimits: Mapping[str, str] = field(default_factory=dict)
+    blkio_weight: int | None = None
+    device_read_bps: Mapping[str, int] = field(default_factory=dict)
+    device_write_bps: Mapping[str, int] = field(default_factory=dict)
+    device_read_iops: Mapping[str, int] = field(default_factory=dict)
+    device_write_iops: Mapping[str, int] = field(default_factory=dict)
+    read_only: bool | None = None
+    security_options: tuple[str, ...] = ()
 
     def given(self) -> frozenset[str]:
         """Return the names of the settings that differ from the engine's default."""
@@ -250,6 +277,9 @@ def _container(wire: dict[str, Any]) -> ContainerSettings:
     fields["storage"] = tuple(Mount(**mount) for mount in fields["storage"])
     fields["command"] = None if fields["command"] is None else _argv(fields["command"])
     fields["files"] = {_text(path): _text(text) for path, text in fields.get("files", {}).items()}
+    fields["security_options"] = _argv(fields.get("security_options", ()))
+    if not set(fields["security_options"]) <= set(SECURITY_OPTIONS):
+        raise ValueError(f"security options {fields['security_options']!r}")
     return ContainerSettings(**fields)
 
 

@@ -25,11 +25,13 @@ from bench_common.errors import ExitCode, InfrastructureError, ProtocolError
 from bench_common.keys import WorkerKey
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message, decode, encode
+from bench_common.needs import Need
 from bench_common.security import secure_client
 from bench_worker.child import LoadChild
-from bench_worker.engines.registry import daemon_side
+from bench_worker.engines.registry import daemon_side, open_engine
 from bench_worker.reaper import RunLease, discard_all
 from bench_worker.sampler import UNITS, HostSampler
+from bench_worker.stock import lacking
 from bench_worker.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -241,6 +243,8 @@ class Agent:
             self._welcome(message)
         elif message.type == "dismiss" and (run is None or message.epoch in (0, run.epoch)):
             self._dismissed(message)
+        elif message.type == "ask" and run is None and message.epoch == 0:
+            gevent.spawn(self._take_stock, message["needs"])
         elif message.type == "stop" and run is None and message.epoch == 0:
             # A master that holds no run, and tells whoever waits for one to go home.
             self._end(ExitCode.OK)
@@ -303,6 +307,14 @@ class Agent:
                 "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
             }
         )
+
+    def _take_stock(self, wire: list[Any]) -> None:
+        """Tell the master what containers would lack here; it may take as long as fetching an image does."""
+        try:
+            reasons, unusable = lacking(map(Need.from_wire, wire), self._options.worker_id, open_engine)
+        except ProtocolError as error:
+            reasons, unusable = [f"it does not understand what is needed: {error}"], True
+        self._send("lacks", 0, reasons=[reason[:1000] for reason in reasons[:100]], unusable=unusable)
 
     def _reachable(self, endpoint: str) -> str:
         """Return an endpoint as seen from here: the master names a port, we know under which name we reach it."""

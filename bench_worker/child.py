@@ -13,8 +13,13 @@ from typing import Any, Final
 
 import gevent
 from gevent.event import AsyncResult, Event
+from gevent.monkey import get_original
 
 from bench_worker.link import Link
+
+# gevent's own versions make it reap every child of this process on SIGCHLD, those of `bench_worker.processes` too.
+_posix_spawn = get_original("os", "posix_spawn")
+_waitpid = get_original("os", "waitpid")
 
 END_S: Final = 30.0
 """How long a load process that was told to end may take, its jobs' clean-up included, before it is killed."""
@@ -28,7 +33,7 @@ class LoadChild:
         theirs.set_inheritable(True)
         argv = [sys.executable, "-m", "bench_worker", "--load-process", str(theirs.fileno())]
         # posix_spawn and not a fork: the agent may be heard by a master while it starts a new load process.
-        self.pid = os.posix_spawn(sys.executable, argv, dict(os.environ))
+        self.pid: int = _posix_spawn(sys.executable, argv, dict(os.environ))
         theirs.close()
         self._said = said
         self._started_at = monotonic()
@@ -109,7 +114,7 @@ class LoadChild:
     def _reap(self) -> None:
         if self._status is None:
             try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                pid, status = _waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
                 self._status = 0
                 return

@@ -33,6 +33,7 @@ from bench_master.progress.view import View
 from bench_master.run.fitness import assess
 from bench_master.run.header import operation_names
 from bench_master.run.hosts import Host, Hosts
+from bench_master.run.inquiry import Inquiry
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.orders import OrderBook
@@ -135,6 +136,11 @@ class Session:
         self._lanes: dict[int, tuple[int, str]] = {}
         self._over = Event()
         self._result = Result("incomplete")
+        self._inquiry = Inquiry(
+            () if options.noop else plan.treatments,
+            lambda peer, needs: self._say(peer, "ask", 0, needs=needs),
+            monotonic,
+        )
         self._meter = LoopMeter()
         self.board: Switchboard | None = None
         self.locals: LocalWorkers | None = None
@@ -191,7 +197,9 @@ class Session:
                 if self._coordinator.phase is Phase.GATHERING:
                     self._result.unusable = True
                     self._handle(ev.Refused([text]))
-        self._handle(ev.Tick())
+        # Nobody is missed while a worker still sees to it that it has what is needed.
+        if not (self._coordinator.phase is Phase.GATHERING and self._inquiry.open):
+            self._handle(ev.Tick())
 
     def _keep_refreshing(self) -> None:
         sampled_at = monotonic()
@@ -252,6 +260,9 @@ class Session:
         """Take a control message in."""
         if message.type == "hello":
             self._hello(peer, identity, message, received_ns)
+            return
+        if message.type == "lacks":
+            self._lacks(peer, identity, message)
             return
         member = self._coordinator.roster.at_epoch(message.epoch)
         if member is None:
@@ -315,19 +326,37 @@ class Session:
             info=info,
             noop=self._options.noop,
         )
-        if fitness.reasons and self._recorder.journal is not None:
-            # A run that has begun is not called off by whoever comes by and does not fit.
-            self._say(peer, "dismiss", 0, reason="; ".join(fitness.reasons)[:1000], final=True)
-            return
         if fitness.reasons:
-            self._result.unusable = fitness.unusable
-            self._handle(ev.Refused([f"worker {worker_id}: {reason}" for reason in fitness.reasons]))
+            self._refuse(peer, worker_id, list(fitness.reasons), unusable=fitness.unusable)
+            return
+        if not self._inquiry.admits(peer, identity, message, received_ns):
             return
         self._recorder.remarks |= dict.fromkeys(fitness.remarks)
         self._handle(ev.Hello(peer, worker_id, message["environment"], message["slots"], identity, info))
         member = self._coordinator.roster.named(worker_id)
         if member is not None and member.peer == peer:
             self._hosts[member.number].hear_clock(message["sent_ns"], received_ns)
+
+    def _lacks(self, peer: bytes, identity: str | None, message: Message) -> None:
+        """Take in what a worker's host lacks; where that is nothing, go on with the hello that waited."""
+        waited = self._inquiry.answered(peer, identity)
+        if waited is None:
+            raise ProtocolError("an answer to a question that was not asked")
+        hello, received_ns = waited
+        reasons = [str(reason)[:1000] for reason in message["reasons"][:100]]
+        if reasons:
+            self._refuse(peer, identity or hello["worker_id"], reasons, unusable=message["unusable"])
+        else:
+            self._hello(peer, identity, hello, received_ns)
+
+    def _refuse(self, peer: bytes, worker_id: str, reasons: list[str], *, unusable: bool) -> None:
+        """Call the run off for a worker that cannot do what the plan asks, unless it has begun without it."""
+        if self._recorder.journal is not None:
+            # A run that has begun is not called off by whoever comes by and does not fit.
+            self._say(peer, "dismiss", 0, reason="; ".join(reasons)[:1000], final=True)
+            return
+        self._result.unusable = unusable
+        self._handle(ev.Refused([f"worker {worker_id}: {reason}" for reason in reasons]))
 
     def _beat(self, peer: bytes, epoch: int, host: Host, message: Message, received_ns: int) -> None:
         self._handle(ev.Heard(peer, epoch))

@@ -28,6 +28,7 @@ def container_settings(settings: Settings, findings: Findings, prefix: str = "co
     """Return the container that the settings below `prefix` describe; None where one of them was refused."""
     mounts = _mounts(settings, findings, prefix)
     _check_cpuset(settings, findings, prefix)
+    _check_ulimits(settings, findings, prefix)
     start = f"{prefix}."
     inner = {
         key.removeprefix(start): given.value
@@ -50,10 +51,20 @@ def container_settings(settings: Settings, findings: Findings, prefix: str = "co
         init=inner.get("init"),
         files=_named("files.", inner),
         rootfs=inner.get("rootfs"),
+        runtime=inner.get("runtime"),
+        pids=inner.get("pids"),
+        ulimits=_named("ulimits.", inner),
+        blkio_weight=inner.get("blkio_weight"),
+        device_read_bps=_named("device_read_bps.", inner),
+        device_write_bps=_named("device_write_bps.", inner),
+        device_read_iops=_named("device_read_iops.", inner),
+        device_write_iops=_named("device_write_iops.", inner),
+        read_only=inner.get("read_only"),
+        security_options=tuple(option.value for option in inner.get("security_options", ())),
     )
 
 
-def _named(prefix: str, inner: dict[str, Any]) -> dict[str, str]:
+def _named(prefix: str, inner: dict[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in inner.items() if key.startswith(prefix)}
 
 
@@ -80,6 +91,16 @@ def _check_cpuset(settings: Settings, findings: Findings, prefix: str) -> None:
         first, _, last = part.partition("-")
         if last and int(last) < int(first):
             findings.add(given.place, f"'{part}' is no range of CPUs: write {last}-{first}", deep=True)
+
+
+def _check_ulimits(settings: Settings, findings: Findings, prefix: str) -> None:
+    for key, given in settings.items():
+        if not key.startswith(f"{prefix}.ulimits.") or given.value is INVALID:
+            continue
+        soft, _, hard = str(given.value).partition(":")
+        # -1 is no limit.
+        if hard and int(hard) >= 0 and not 0 <= int(soft) <= int(hard):
+            findings.add(given.place, f"'{given.value}': a soft limit is at most the hard one, {hard}", deep=True)
 
 
 def check_lifecycle_container(

@@ -13,6 +13,7 @@ from typing import Any, Final
 from bench_common.arguments import MAX_SEED, MAX_SLOTS, NAME_PATTERN
 from bench_common.spec import ARRIVAL_PROCESSES
 from bench_master.scenario.composites import Command, Field, ListOf, MapOf, Needs, OneOf, Record
+from bench_master.scenario.confinement import confinement_fields
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
 from bench_master.scenario.matrix import MatrixShape
 from bench_master.scenario.operations import OperationsShape
@@ -200,6 +201,7 @@ def _container_fields() -> tuple[Field, ...]:
         ),
         Field("init", Boolean(), "run an init as PID 1, which forwards signals and reaps children"),
         Field("files", MapOf("texts by absolute path", FILE_PATTERN, FileText()), "files that are put into it"),
+        *confinement_fields(),
     )
 
 

@@ -17,6 +17,7 @@ import requests
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines import (
     docker_belongings,
+    docker_confinement,
     docker_leftovers,
     docker_probe,
     docker_stats,
@@ -82,6 +83,7 @@ class DockerEngine(Engine):
             "log_options",
             "init",
             "files",
+            *docker_confinement.SETTINGS,
         }
     )
 
@@ -107,7 +109,7 @@ class DockerEngine(Engine):
         except EngineUnavailable:
             raise
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            status = docker_probe.failed_status(self.name, self._address(), error)
+            status = self._failed(docker_probe.failed_status(self.name, self._address(), error))
             raise EngineUnavailable(f"{status.reason}; {status.advice}") from error
         self._wire = Wire(self._client, self._address())
         self._warned: set[str] = set()
@@ -306,6 +308,11 @@ class DockerEngine(Engine):
         with self._client.get(address, params=streams, stream=True) as response:
             check(response)
             return capture(response.raw, limit_bytes, drain=False)
+
+    @classmethod
+    def _failed(cls, status: EngineStatus) -> EngineStatus:
+        """Return what is said of an engine that does not answer, in this engine's own words."""
+        return status
 
     def _address(self) -> str:
         return docker_transport.endpoint()

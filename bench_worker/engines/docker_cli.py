@@ -34,11 +34,12 @@ _PROBE_TIMEOUT_S: Final = 0.9
 _LOOK_TIMEOUT_S: Final = 5.0
 _COMPLAINT_BYTES: Final = 4096
 
+_NOBODY: Final = r"^(docker: )?(Cannot connect to the Docker daemon|error during connect|failed to connect)"
+
 KINDS: Final = (
-    (
-        "unreachable",
-        re.compile(r"\A(docker: )?(Cannot connect to the Docker daemon|error during connect|failed to connect)"),
-    ),
+    ("unreachable", re.compile(_NOBODY, re.MULTILINE)),
+    # The connection broke while the client waited for the answer.
+    ("unreachable", re.compile(r"\b(EOF|connection reset by peer)\"?$", re.MULTILINE)),
     *BY_MESSAGE,
     ("conflict", re.compile(r"\bis paused\b|\bConflict\b")),
     ("not-found", re.compile(r"No such (container|network|volume)|(network|volume) \S+ not found", re.IGNORECASE)),
@@ -61,6 +62,8 @@ class DockerCliEngine(DockerEngine):
     """A Docker Engine, through the ``docker`` program; the handle of a container is its id."""
 
     name: ClassVar[str] = "docker-cli"
+    # A reading through the API would be another engine's.
+    operations: ClassVar[frozenset[str]] = DockerEngine.operations - {"stats"}
     store: ClassVar[str] = "docker"
 
     @classmethod

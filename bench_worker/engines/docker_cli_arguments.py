@@ -10,6 +10,7 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
+from bench_worker.engines.docker_confinement import confinement_words
 from bench_worker.engines.docker_settings import allowed_source
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def create_words(container: Container, *, allow_host_mounts: bool, own_socket: s
     words += [f"--label={key}={value}" for key, value in container.labels.items()]
     words += [f"--env={key}={value}" for key, value in settings.env.items()]
     words += _limits(settings)
+    words += confinement_words(settings)
     for mount in settings.storage:
         fields = _mount(mount, container.labels, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
         words.append(f"--mount={_joined(fields)}")

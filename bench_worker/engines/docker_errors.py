@@ -31,7 +31,10 @@ BY_MESSAGE = (
     ),
     ("not-found", re.compile(r"unable to find network", re.IGNORECASE)),
     ("unsupported", re.compile(r"does not support|not supported|not implemented|not logging output", re.IGNORECASE)),
-    ("refused", re.compile(r"CPUs are not available|no command (specified|or entrypoint)", re.IGNORECASE)),
+    (
+        "refused",
+        re.compile(r"CPUs are not available|no command (specified|or entrypoint)|setting rlimit", re.IGNORECASE),
+    ),
 )
 """Docker reports what the kernel or the runtime said as text, under whatever status it has; first match wins."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import docker.errors
 import requests
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_transport
+from bench_worker.engines import docker_confinement, docker_transport
 from bench_worker.engines.base import EngineStatus
 from bench_worker.engines.docker_errors import root_cause
 
@@ -51,8 +52,12 @@ def status_from(
     swap_bytes: int,
     operations: frozenset[str],
     settings: frozenset[str],
+    sys: Path | None = None,
 ) -> EngineStatus:
-    """Return the status that `docker info` gives; `swap_bytes` is the host's swap space, 0 where there is none."""
+    """Return the status that `docker info` gives; `swap_bytes` is the host's swap space, 0 where there is none.
+
+    `sys` is the host's ``/sys``, None where the engine is on another host.
+    """
     unenforced = {
         setting: reason
         for setting, (switches, reason) in _NEEDED.items()
@@ -63,6 +68,9 @@ def status_from(
             "this host has swap and its kernel cannot limit it: a container would go on in swap, not at its limit "
             "(`swapoff -a`, or boot with swapaccount=1)"
         )
+    unenforced |= {
+        key: reason for key, reason in docker_confinement.unenforced(info, sys=sys).items() if key in settings
+    }
     details = {
         "storage_driver": str(info.get("Driver", "")),
         "log_driver": str(info.get("LoggingDriver", "")),
@@ -101,8 +109,9 @@ def look(name: str, address: str, operations: frozenset[str], settings: frozense
             client.close()
     except (EngineUnavailable, docker.errors.DockerException, requests.RequestException, OSError) as error:
         return failed_status(name, address, error)
-    swap_bytes = _swap_bytes() if docker_transport.socket_path(address) else 0
-    return status_from(name, address, info, swap_bytes, operations, settings)
+    here = docker_transport.socket_path(address) is not None
+    swap_bytes, sys = (_swap_bytes(), Path("/sys")) if here else (0, None)
+    return status_from(name, address, info, swap_bytes, operations, settings, sys)
 
 
 def _swap_bytes() -> int:

@@ -12,6 +12,7 @@ from docker.types import LogConfig
 from docker.types import Mount as DockerMount
 
 from bench_worker.engines import native_labels
+from bench_worker.engines.docker_confinement import confinement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,6 +47,7 @@ def create_arguments(
     settings = container.settings
     host_config = client.create_host_config(
         **_limits(settings),
+        **confinement(settings),
         init=settings.init,
         network_mode=settings.network,
         log_config=_log_config(settings),

@@ -1,4 +1,4 @@
-"""Says before a run what a Docker Engine lacks for it: images, networks, log drivers."""
+"""Says before a run what a Docker Engine lacks for it: images, networks, log drivers, runtimes."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def missing(client: docker.APIClient, settings: ContainerSettings, *, timeout_s:
                 *_missing_image(client, settings.image),
                 *_missing_network(client, settings.network),
                 *_missing_log_driver(client, settings.log_driver),
+                *_missing_runtime(client, settings.runtime),
             ]
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         raise InfrastructureError(f"it cannot say what it has: {root_cause(error)}") from error
@@ -65,3 +66,17 @@ def _missing_log_driver(client: docker.APIClient, driver: str | None) -> list[st
     if not known or driver in known or ":" in driver:
         return []
     return [f"there is no log driver {driver!r}{did_you_mean(driver, known)}; there are {', '.join(known)}"]
+
+
+def _missing_runtime(client: docker.APIClient, runtime: str | None) -> list[str]:
+    # A shim of containerd's may be named without being registered.
+    if runtime is None or runtime.startswith("io.containerd."):
+        return []
+    known = sorted(map(str, client.info().get("Runtimes") or ()))
+    if runtime in known:
+        return []
+    advice = (
+        f'register it in /etc/docker/daemon.json ("runtimes": {{"{runtime}": {{"path": ...}}}}) and reload the daemon'
+    )
+    there = ", ".join(known)
+    return [f"no runtime {runtime!r} is registered{did_you_mean(runtime, known)}; there are {there} ({advice})"]

@@ -68,7 +68,7 @@ class NativeEngine(Engine):
     )
     settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset", "files"})
     inapplicable: ClassVar[frozenset[str]] = frozenset(
-        {"image", "rootfs", "network", "log_driver", "log_options", "init", "storage"}
+        {"image", "rootfs", "network", "log_driver", "log_options", "init", "storage", "runtime"}
     )
 
     @classmethod

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _START_S: Final = 10.0
 _PROBE_START_S: Final = 2.5
+_NO_RUNTIME: Final = "its API has none for a container; start its service with `podman --runtime NAME system service`"
 _INIT: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
 """Where Podman looks for the first process that ``init: true`` asks for."""
 
@@ -35,6 +36,7 @@ class PodmanEngine(DockerEngine):
     """Podman, through the socket that runs already or one of its own."""
 
     name: ClassVar[str] = "podman"
+    settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"runtime"}
     output_ends_last: ClassVar[bool] = True
 
     @classmethod
@@ -48,7 +50,7 @@ class PodmanEngine(DockerEngine):
             return EngineStatus(cls.name, usable=False, reason=str(error), advice=ADVICE)
         finally:
             service.end()
-        return _own(status, private=service.started)
+        return _own(status, private=service.started) if status.usable else cls._failed(status)
 
     def __init__(self, options: EngineOptions) -> None:
         super().__init__(options)
@@ -64,7 +66,7 @@ class PodmanEngine(DockerEngine):
             super().open()
         except EngineUnavailable as error:
             self._service.end()
-            raise EngineUnavailable(f"engine 'podman' cannot be used: {error}; {ADVICE}") from error
+            raise EngineUnavailable(f"engine 'podman' cannot be used: {error}") from error
 
     def close(self) -> None:
         """Close the connections, and end a service of our own. Containers go on."""
@@ -100,6 +102,12 @@ class PodmanEngine(DockerEngine):
         reason = obtain(self._client, settings.image) if settings.image else ""
         return [reason] if reason else super().missing(settings)
 
+    @classmethod
+    def _failed(cls, status: EngineStatus) -> EngineStatus:
+        return replace(
+            status, reason=status.reason.replace("Docker Engine", "service of Podman's API"), advice=ADVICE
+        )
+
     def _address(self) -> str:
         return self._at
 
@@ -120,15 +128,16 @@ class PodmanEngine(DockerEngine):
 
 def _start(service: PrivateService, timeout_s: float) -> str:
     if shutil.which(PROGRAM) is None:
-        raise EngineUnavailable(f"there is no program {PROGRAM!r} on PATH")
+        raise EngineUnavailable(f"there is no program {PROGRAM!r} on PATH, and no service of its API")
     return service.start(timeout_s)
 
 
 def _own(status: EngineStatus, *, private: bool) -> EngineStatus:
     """Return a status with what is Podman's own in it."""
-    details = {**status.details, "service": "private" if private else "running"}
+    details = {**status.details, "service": "private" if private else "running", "setting.runtime": _NO_RUNTIME}
     settings = set(status.settings)
     if private and not any(Path(path).exists() for path in _INIT):
         settings.discard("init")
         details["setting.init"] = "Podman's first process, catatonit, is not installed (`apt-get install catatonit`)"
-    return replace(status, settings=tuple(sorted(settings)), details=details)
+    endpoint = "a private `podman system service`" if private else status.endpoint
+    return replace(status, endpoint=endpoint, settings=tuple(sorted(settings)), details=details)

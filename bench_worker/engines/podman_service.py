@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench_worker.processes import Process
 
 PROGRAM: Final = "podman"
-ADVICE: Final = "install Podman (`apt-get install podman`), or point CONTAINER_HOST at a socket of its API"
+ADVICE: Final = "install Podman (`apt-get install podman`), or point CONTAINER_HOST at a `podman system service`"
 
 _PREFIX: Final = "weighbridge-podman-"
 _POLL_S: Final = 0.02

@@ -1,5 +1,6 @@
 """Each verb on real containers, and each kind of failure: Docker through its API, and through its command line."""
 
+import os
 import time
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Con
 from bench_worker.engines.docker import DockerEngine
 from bench_worker.engines.docker_cli import DockerCliEngine
 from bench_worker.engines.podman import PodmanEngine
+from bench_worker.engines.podman_service import service_limits
 
 pytestmark = pytest.mark.docker
 
 FOREVER = ("sleep", "1000")
+RATES = ("blkio.throttle.write_bps_device", "blkio.throttle.read_iops_device", "io.max")
 DEAF = ("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done")
 
 
@@ -127,6 +130,63 @@ def test_settings_hold_inside_the_container(bench, engine):
     engine.discard(volume)
 
 
+def test_confinement_holds_inside_the_container(bench, engine):
+    """Processes, open files, the root file system and privileges are what was asked for, as seen from inside."""
+    container = bench.running(
+        *FOREVER,
+        pids=24,
+        ulimits={"nofile": "321"},
+        read_only=True,
+        security_options=("no-new-privileges", "seccomp=unconfined"),
+    )
+    done = engine.exec(container, ("sh", "-c", "ulimit -n; touch /x || echo read only"), timeout_s=20)
+    assert done.stdout == b"321\nread only\n"
+    done = engine.exec(
+        container, ("sh", "-c", "i=0; while [ $i -lt 40 ]; do sleep 3 & i=$((i+1)); done"), timeout_s=20
+    )
+    assert done.exit_code != 0
+    assert b"can't fork" in done.stderr
+    engine.remove(container, timeout_s=20)
+    container = bench.running(
+        "cat", "/proc/self/status", security_options=("no-new-privileges", "seccomp=unconfined")
+    )
+    engine.wait(container, timeout_s=20)
+    shown = engine.logs(container, limit_bytes=10_000, timeout_s=20).stdout.decode()
+    assert "NoNewPrivs:\t1" in shown
+    assert "Seccomp:\t0" in shown
+    engine.remove(container, timeout_s=20)
+
+
+def test_rates_of_a_block_device_reach_the_kernel(bench, engine):
+    """The container's cgroup holds them, for the device by its number."""
+    device = next(path for path in sorted(Path("/dev").glob("*")) if (Path("/sys/block") / path.name).exists())
+    number = device.stat().st_rdev
+    container = bench.running(*FOREVER, device_write_bps={str(device): 1 << 20}, device_read_iops={str(device): 50})
+    pid = bench.client.inspect_container(container.handle)["State"]["Pid"]
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    (where,) = [line.split(":", 2)[2] for line in lines if "blkio" in line.split(":")[1]] or [
+        lines[-1].split(":", 2)[2]
+    ]
+    roots = (Path("/sys/fs/cgroup/blkio"), Path("/sys/fs/cgroup"))
+    files = [path for root in roots for path in (root / where.lstrip("/")).glob("*") if path.name.startswith(RATES)]
+    told = " ".join(path.read_text() for path in files)
+    assert f"{os.major(number)}:{os.minor(number)}" in told
+    assert str(1 << 20) in told
+    assert "50" in told.split() or "riops=50" in told
+    engine.remove(container, timeout_s=20)
+
+
+def test_what_the_engine_may_not_raise_is_refused(bench, engine):
+    """A limit beyond that of the daemon fails with its own kind, where the daemon may not raise it."""
+    container = bench.container(*FOREVER, ulimits={"nofile": "1048576"})
+    if service_limits(engine._address()).ulimits:
+        assert kind_of(engine.run, container) == "refused"
+    else:
+        engine.run(container, timeout_s=20)
+        assert engine.exec(container, ("sh", "-c", "ulimit -n"), timeout_s=20).stdout == b"1048576\n"
+    engine.remove(container, timeout_s=20)
+
+
 def test_an_exit_is_never_missed(bench, engine):
     """`wait` gives the exit code whether it comes before or after the end."""
     container = bench.running("sh", "-c", "exit 3")
@@ -182,6 +242,10 @@ def test_what_is_missing_or_taken_has_its_kind(bench, engine):
     container = bench.made(*FOREVER)
     twin = Container(container.name, 2, container.settings)
     assert kind_of(engine.create, twin) == "conflict"
+    # Whose name it is keeps its container: there is nothing of the twin's to remove.
+    assert kind_of(engine.run, twin) == "conflict"
+    assert kind_of(engine.remove, twin) == "not-found"
+    assert bench.client.inspect_container(container.handle)["Id"] == container.handle
     assert kind_of(engine.wait, container) == "conflict"
     engine.remove(container, timeout_s=20)
     for verb in (engine.start, engine.wait, engine.remove):

@@ -13,7 +13,7 @@ from weighing import Weighing, until
 
 from bench_common.errors import EngineUnavailable
 from bench_common.spec import ContainerSettings
-from bench_worker.engines.base import EngineOptions
+from bench_worker.engines.base import EngineOptions, OperationFailed
 from bench_worker.engines.podman import PodmanEngine
 from bench_worker.engines.podman_service import PrivateService, answers
 
@@ -101,6 +101,7 @@ def test_a_service_that_cannot_be_reached_is_said(monkeypatch, tmp_path):
     status = PodmanEngine.probe()
     assert not status.usable
     assert f"{tmp_path}/none" in status.reason
+    assert "Docker" not in status.reason + status.advice
     with pytest.raises(EngineUnavailable, match="podman"):
         PodmanEngine(EngineOptions("r", "w1", 1)).open()
 
@@ -115,6 +116,24 @@ def test_an_image_comes_from_dockers_store_and_only_once(engine, image):
     (reason,) = engine.missing(ContainerSettings(image="weighbridge-test/nothing:here"))
     assert "weighbridge-test/nothing:here" in reason
     assert "nor in Docker's" in reason
+
+
+def test_a_service_that_is_killed_is_a_clear_failure(image):
+    """Each verb fails as `unreachable`; an engine that is opened anew removes what was left."""
+    bench = DockerBench(image, kind=PodmanEngine)
+    try:
+        container = bench.running("sleep", "100")
+        bench.engine._service.end()
+        for verb in (bench.engine.pause, bench.engine.remove):
+            with pytest.raises(OperationFailed) as caught:
+                verb(container, timeout_s=20)
+            assert caught.value.kind == "unreachable"
+        bench.engine.close()
+        bench.engine.open()
+        bench.client = bench.engine._client
+        assert [left.identity for left in bench.engine.leftovers(bench.run_id)] == [container.handle]
+    finally:
+        bench.close()
 
 
 def test_containers_outlive_the_service_that_made_them(image):
@@ -134,8 +153,7 @@ def test_containers_outlive_the_service_that_made_them(image):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="containers of root are looked at")
 def test_a_whole_run(engine, image, tmp_path):
-    """A run under Podman and Docker: all done, nothing left."""
-    assert engine.missing(ContainerSettings(image=image)) == []
+    """A run under Podman and Docker: the image is copied before it begins, all jobs are done, nothing is left."""
     with Weighing(tmp_path) as weighing:
         scenario = weighing.scenario(
             engines=["docker", "podman"],

@@ -1,6 +1,5 @@
 """How a run ends: the exit code, and one clear message that says why."""
 
-import json
 import socket
 import time
 
@@ -154,20 +153,42 @@ def test_a_taken_port_ends_with_3(weighing):
 
 
 @pytest.mark.docker
-def test_a_missing_image_fails_every_job_with_the_engines_words(weighing):
-    """Every job fails with what the engine really said, each once in the file, and the run ends with 3."""
+def test_what_containers_would_lack_is_found_before_anything_runs(weighing):
+    """Image, network and log driver are named, all at once, with what to do. The plan is at fault: it ends with 2."""
     require_images().close()
-    name = "weighbridge-test/no-such-image:none"
+    lacking = {
+        "image": "weighbridge-test/no-such-image:none",
+        "network": "weighbridge-test-nowhere",
+        "log_driver": "json-fiel",
+    }
     scenario = weighing.scenario(
-        engines=["docker"], repeats=2, job={**NAP, "container": {"image": name, "network": "none"}}
+        engines=["docker", "docker-cli"], repeats=2, job={**NAP, "container": {**NAP["container"], **lacking}}
     )
-    run = weighing.run(scenario, status=3)
-    assert run.outcomes() == {"failed": 2}
-    for job in run.jobs:
-        assert job["error"]["operation"] == "run"
-        assert name in json.dumps(job["error"])
-    assert name in run.out
-    assert run.complaints == ["no job was done in 1 of 1 treatment"]
+    program, stats = weighing.start_run(scenario)
+    ended = program.ended()
+    assert ended.status == 2, ended.err
+    said = "\n".join(ended.complaints)
+    for word in (
+        *lacking.values(),
+        "build-images",
+        "did you mean 'json-file'?",
+        "engine docker:",
+        "engine docker-cli:",
+    ):
+        assert word in said
+    assert not stats.exists()
+
+
+@pytest.mark.docker
+def test_an_engine_that_cannot_be_asked_is_infrastructure(weighing, tmp_path):
+    """No daemon at DOCKER_HOST: the host is at fault, not the scenario, so it ends with 3."""
+    weighing.environ["DOCKER_HOST"] = f"unix://{tmp_path}/none.sock"
+    job = {**NAP, "container": {**NAP["container"], "image": "weighbridge/base"}}
+    program, stats = weighing.start_run(weighing.scenario(engines=["docker"], job=job))
+    ended = program.ended()
+    assert ended.status == 3, ended.err
+    assert "none.sock" in "\n".join(ended.complaints)
+    assert not stats.exists()
 
 
 def test_without_a_report_the_reason_stands_beside_the_verdict(weighing):

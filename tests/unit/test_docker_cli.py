@@ -84,6 +84,11 @@ def test_host_directories_are_refused_as_through_the_api(tmp_path):
     ("said", "kind"),
     [
         ("Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?", "unreachable"),
+        ("error waiting for container: unexpected EOF", "unreachable"),
+        (
+            'level=error msg="error waiting"\ndocker: Cannot connect to the Docker daemon at x.\n\nRun it',
+            "unreachable",
+        ),
         ("Error response from daemon: No such image: a:b", "image-missing"),
         (
             'Error response from daemon: Conflict. The container name "/x" is already in use by container "a"',

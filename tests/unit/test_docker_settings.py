@@ -7,6 +7,7 @@ import pytest
 
 from bench_common.spec import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container
+from bench_worker.engines.docker_confinement import confinement_words
 from bench_worker.engines.docker_settings import KNOWN_SOCKETS, MountRefused, create_arguments, safe_host_directory
 
 
@@ -45,6 +46,49 @@ def test_every_setting_reaches_the_engine(client):
     assert host["NetworkMode"] == "none"
     assert host["Init"] is True
     assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "1m"}}
+
+
+CONFINED = {
+    "runtime": "crun",
+    "pids": 64,
+    "ulimits": {"nofile": "512:1024", "core": "-1"},
+    "blkio_weight": 300,
+    "device_read_bps": {"/dev/sda": 1 << 20},
+    "device_write_iops": {"/dev/sda": 100, "/dev/sdb": 200},
+    "read_only": True,
+    "security_options": ("no-new-privileges",),
+}
+
+
+def test_confinement_reaches_the_engine(client):
+    """Each in Docker's own words and units."""
+    host = arguments(client, **CONFINED)["host_config"]
+    assert (host["Runtime"], host["PidsLimit"], host["BlkioWeight"]) == ("crun", 64, 300)
+    assert host["Ulimits"] == [
+        {"Name": "nofile", "Soft": 512, "Hard": 1024},
+        {"Name": "core", "Soft": -1, "Hard": -1},
+    ]
+    assert host["BlkioDeviceReadBps"] == [{"Path": "/dev/sda", "Rate": 1 << 20}]
+    assert host["BlkioDeviceWriteIOps"] == [{"Path": "/dev/sda", "Rate": 100}, {"Path": "/dev/sdb", "Rate": 200}]
+    assert host["ReadonlyRootfs"] is True
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+
+
+def test_confinement_is_the_same_on_the_command_line():
+    """The same settings as flags."""
+    assert set(confinement_words(ContainerSettings(**CONFINED))) == {
+        "--runtime=crun",
+        "--pids-limit=64",
+        "--ulimit=nofile=512:1024",
+        "--ulimit=core=-1",
+        "--blkio-weight=300",
+        "--device-read-bps=/dev/sda:1048576",
+        "--device-write-iops=/dev/sda:100",
+        "--device-write-iops=/dev/sdb:200",
+        "--read-only=true",
+        "--security-opt=no-new-privileges",
+    }
+    assert confinement_words(ContainerSettings()) == []
 
 
 def test_what_is_not_given_is_the_engines_own_default(client):

@@ -128,6 +128,14 @@ def test_truth_is_true_or_false(written, said):
         ("container", "{cpus: 0}", "more than 0"),
         ("container", "{cpuset: 0-x}", "a list of CPUs such as 0-1,4"),
         ("container", "{network: }", "empty; expected a network"),
+        ("container", "{ulimits: {nofiles: 5}}", "'nofiles' cannot be a key here"),
+        ("container", "{ulimits: {nofile: 10:5}}", "a soft limit is at most the hard one, 5"),
+        ("container", "{ulimits: {nofile: -1:5}}", "a soft limit is at most the hard one, 5"),
+        ("container", "{ulimits: {nofile: unlimited}}", "'unlimited': expected a limit such as 1024"),
+        ("container", "{device_read_bps: {sda: 1MiB}}", "'sda' cannot be a key here"),
+        ("container", "{security_options: [privileged]}", "unknown security option 'privileged'"),
+        ("container", "{blkio_weight: 5}", "at least 10"),
+        ("container", "{pids: 0}", "at least 1"),
         ("container", "{image: -v}", "'-v': expected an image"),
         ("container", "{command: 'a \"b'}", "no closing quotation"),
         ("container", "{command: []}", "an empty list: expected a command"),
@@ -267,6 +275,36 @@ def test_container_settings_in_base_units():
         log_driver="none",
         log_options={"max-size": "10m"},
         init=True,
+    )
+
+
+def test_what_confines_a_container_becomes_settings():
+    """Sizes become bytes; limits stay the text that they are, with or without quotes."""
+    scenario = load(
+        "name: a\n"
+        "job:\n"
+        "  operations: [create, remove]\n"
+        "  container:\n"
+        "    image: i\n"
+        "    runtime: crun\n"
+        "    pids: 64\n"
+        "    ulimits: {nofile: 512:1024, core: -1, nproc: '7'}\n"
+        "    blkio_weight: 300\n"
+        "    device_read_bps: {/dev/sda: 1MiB}\n"
+        "    device_write_iops: {/dev/sda: 100}\n"
+        "    read_only: true\n"
+        "    security_options: [no-new-privileges]\n"
+    )
+    assert scenario.treatments[0].container == ContainerSettings(
+        image="i",
+        runtime="crun",
+        pids=64,
+        ulimits={"nofile": "512:1024", "core": "-1", "nproc": "7"},
+        blkio_weight=300,
+        device_read_bps={"/dev/sda": 1024**2},
+        device_write_iops={"/dev/sda": 100},
+        read_only=True,
+        security_options=("no-new-privileges",),
     )
 
 

@@ -1,0 +1,61 @@
+"""What containers need to find on a host: a worker is asked for it before it is admitted, so that no job fails.
+
+Only what another program would have to provide: an image, a network, a log driver, a runtime. Limits and the like are
+the engine's own business, and its status says which it enforces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench_common.errors import ProtocolError
+from bench_common.spec import ContainerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bench_common.spec import Treatment
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What containers of one engine have to find. None: nothing of that kind."""
+
+    engine: str
+    image: str | None = None
+    network: str | None = None
+    log_driver: str | None = None
+    runtime: str | None = None
+
+    @property
+    def settings(self) -> ContainerSettings:
+        """The container's settings that name it."""
+        return ContainerSettings(
+            image=self.image, network=self.network, log_driver=self.log_driver, runtime=self.runtime
+        )
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain msgpack values from which `from_wire` makes an equal one."""
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> Need:
+        """Rebuild one; raise `ProtocolError` on anything that `to_wire` would not have sent."""
+        if not isinstance(wire, dict) or wire.keys() != cls.__dataclass_fields__.keys():
+            raise ProtocolError("not a need of a container")
+        if not all(isinstance(value, str) or (value is None and name != "engine") for name, value in wire.items()):
+            raise ProtocolError("a need of a container that is no text")
+        return cls(**wire)
+
+
+def needs_of(treatments: Iterable[Treatment], environment: str) -> list[Need]:
+    """Return what the treatments of an environment need, each once, in the order of the treatments."""
+    found: dict[Need, None] = {}
+    for treatment in treatments:
+        if treatment.environment in (None, environment):
+            asked = treatment.container
+            need = Need(treatment.engine, asked.image, asked.network, asked.log_driver, asked.runtime)
+            if need != Need(treatment.engine):
+                found[need] = None
+    return list(found)

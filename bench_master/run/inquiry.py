@@ -1,0 +1,80 @@
+"""What a worker is asked before it is admitted: whether its host has what the plan's containers need.
+
+Hellos that fit wait here for the answer. It takes a worker a few milliseconds, or as long as copying an image does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench_common.needs import needs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bench_common.messages import Message
+    from bench_common.spec import Treatment
+
+ANSWER_S: Final = 300.0
+"""How long a worker may take to answer, in seconds."""
+ALIVE_S: Final = 5.0
+"""A worker that waits repeats its hello twice a second; one that has been silent for so long is no more."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A hello that waits, as it came last: with the connection's identity, and when it came (ns)."""
+
+    asked_s: float
+    heard_s: float
+    identity: str | None
+    hello: Message
+    received_ns: int
+
+
+class Inquiry:
+    """Who was asked, and who has what it takes. `ask(peer, needs)` sends the question, `clock()` gives seconds."""
+
+    def __init__(
+        self,
+        treatments: Sequence[Treatment],
+        ask: Callable[[bytes, list[dict[str, str | None]]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._treatments = treatments
+        self._ask = ask
+        self._clock = clock
+        self._waiting: dict[bytes, _Waiting] = {}
+        self._answered: set[bytes] = set()
+
+    def admits(self, peer: bytes, identity: str | None, hello: Message, received_ns: int) -> bool:
+        """Say whether this worker has what is needed; if it was not asked yet, ask, and keep its hello."""
+        needs = needs_of(self._treatments, hello["environment"])
+        if not needs or peer in self._answered:
+            return True
+        now = self._clock()
+        kept = self._waiting.get(peer)
+        if kept is None:
+            self._ask(peer, [need.to_wire() for need in needs])
+        asked_s = now if kept is None else kept.asked_s
+        self._waiting[peer] = _Waiting(asked_s, now, identity, hello, received_ns)
+        return False
+
+    def answered(self, peer: bytes, identity: str | None) -> tuple[Message, int] | None:
+        """Note an answer; return the hello that waited for it, and when that came (ns).
+
+        None where this worker was not asked.
+        """
+        kept = self._waiting.get(peer)
+        if kept is None or kept.identity != identity:
+            return None
+        del self._waiting[peer]
+        self._answered.add(peer)
+        return kept.hello, kept.received_ns
+
+    @property
+    def open(self) -> bool:
+        """Whether an answer is awaited that may still come."""
+        now = self._clock()
+        return any(now - kept.asked_s < ANSWER_S and now - kept.heard_s < ALIVE_S for kept in self._waiting.values())

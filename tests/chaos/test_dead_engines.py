@@ -1,0 +1,192 @@
+"""A Docker Engine that dies, comes back, or has no room left: a clear outcome each time, no leftover and no hang."""
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import docker
+import pytest
+from private_engine import PrivateEngine, private_engine
+from tiny_image import DockerBench, import_image, remove_image, require_docker
+from weighing import Weighing, containers_of, missing, until
+
+from bench_common.spec import ContainerSettings
+from bench_worker.engines.base import EngineOptions
+from bench_worker.engines.docker import DockerEngine
+
+pytestmark = pytest.mark.docker
+
+ENGINES = ("docker", "docker-cli")
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+def lives(image, engine, *, iterations=8, concurrency=2, seconds="0.5"):
+    """Return a scenario of life cycles, at most 16 and two at a time unless more are asked for."""
+    return {
+        "engines": [engine],
+        "concurrency": concurrency,
+        "iterations": iterations,
+        "timeout": "20s",
+        "job": {
+            "operations": ["run", "wait", "remove"],
+            "container": {"image": image, "command": ["sleep", seconds], "network": "none"},
+        },
+    }
+
+
+def start(weighing, scenario):
+    """Start a run with the engine that DOCKER_HOST names by now."""
+    weighing.environ["DOCKER_HOST"] = os.environ.get("DOCKER_HOST", "")
+    return weighing.start_run(weighing.scenario(**scenario), "--progress", "chars")
+
+
+def await_jobs(program, count):
+    """Wait until so many jobs have ended, one way or the other."""
+
+    def shown():
+        lines = re.findall(r"^  ([.oO*XLA]+)$", program.err, re.MULTILINE)
+        return sum(map(len, lines)) >= count or program.process.poll() is not None
+
+    until(shown, 60, f"{count} jobs")
+    assert program.process.poll() is None, program.err
+
+
+def kinds(run):
+    """Return the kinds of a run's failures, each with the words of one of them."""
+    return {job["error"]["kind"]: job["error"] for job in run.jobs if job["outcome"] == "failed"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_daemon_that_is_killed_fails_what_is_left_and_ends_the_run(weighing, monkeypatch, engine):
+    """Each job has its outcome, the reason is the daemon, and once it is back what it had left is removed."""
+    with private_engine(monkeypatch) as (daemon, image):
+        program, stats = start(weighing, lives(image, engine))
+        await_jobs(program, 4)
+        daemon.kill()
+        ended = program.ended(90)
+        assert "Traceback" not in ended.err
+        run = weighing.over(program, stats, ended.status)
+        outcomes = run.outcomes()
+        assert outcomes["done"] + outcomes["failed"] == 16
+        assert outcomes["done"] >= 2
+        assert kinds(run).keys() <= {"unreachable", "timeout"}, kinds(run)
+        assert "unreachable" in kinds(run)
+        daemon.start()
+        client = docker.APIClient(base_url=daemon.address, timeout=30)
+        try:
+            swept = weighing.master("cleanup-containers", "--run", run.run_id)
+            assert swept.status == 0, swept.err
+            assert containers_of(client, run.run_id) == []
+        finally:
+            client.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_daemon_that_is_restarted_costs_the_jobs_of_that_time_alone(weighing, monkeypatch, engine):
+    """What ran meanwhile failed and is told from what was done; the run goes on with the daemon that came back."""
+    with private_engine(monkeypatch) as (daemon, image):
+        program, stats = start(weighing, lives(image, engine, iterations=1000, seconds="0.2"))
+        await_jobs(program, 4)
+        daemon.stop()
+        daemon.start()
+        came_back = len(program.err)
+        until(
+            lambda: "." in program.err[came_back:] or "o" in program.err[came_back:], 60, "jobs that are done again"
+        )
+        program.process.terminate()
+        run = weighing.over(program, stats, 130, 60)
+        assert run.outcomes()["done"] >= 5
+        assert run.outcomes()["failed"] >= 1
+        assert "internal" not in kinds(run)
+        client = docker.APIClient(base_url=daemon.address, timeout=30)
+        try:
+            assert containers_of(client, run.run_id) == []
+        finally:
+            client.close()
+
+
+@pytest.fixture
+def small_disk():
+    """A folder with a short path on a file system of 64 MiB."""
+    with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
+            missing("a tmpfs can be mounted by root only")
+        yield Path(folder)
+        subprocess.run(["umount", "-l", folder], capture_output=True, timeout=10, check=True)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_disk_without_room_is_told_as_such(weighing, monkeypatch, small_disk, engine):
+    """With the engine's disk full, every job fails as `disk-full`, and nothing is left when there is room."""
+    daemon = PrivateEngine(small_disk)
+    monkeypatch.setenv("DOCKER_HOST", daemon.address)
+    try:
+        daemon.start()
+        image = import_image()
+        ballast = small_disk / "ballast"
+        with ballast.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(1 << 12))
+            except OSError:
+                pass
+        program, stats = start(weighing, lives(image, engine, iterations=2))
+        run = weighing.over(program, stats, 3)
+        assert run.outcomes() == {"failed": 4}
+        assert kinds(run).keys() == {"disk-full"}, kinds(run)
+        ballast.unlink()
+        client = docker.APIClient(base_url=daemon.address, timeout=30)
+        try:
+            assert containers_of(client, run.run_id) == []
+        finally:
+            client.close()
+    finally:
+        daemon.close()
+
+
+def test_a_registered_runtime_is_used_and_another_is_missing(monkeypatch):
+    """`runtime` is any that the daemon knows by name: here a second name of runc."""
+    runc = next(path for path in ("/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc") if Path(path).exists())
+    with private_engine(monkeypatch, runtimes={"second": {"path": runc}}) as (_, image):
+        bench = DockerBench(image)
+        try:
+            container = bench.running("sleep", "100", runtime="second")
+            assert bench.client.inspect_container(container.handle)["HostConfig"]["Runtime"] == "second"
+            assert bench.engine.missing(ContainerSettings(image=image, runtime="second")) == []
+            (reason,) = bench.engine.missing(ContainerSettings(image=image, runtime="secnod"))
+            assert "did you mean 'second'?" in reason
+        finally:
+            bench.close()
+
+
+@pytest.mark.timeout(400)
+def test_a_hundred_containers_at_once(weighing):
+    """All hundred are made, end and are removed; a stranger's container on the same daemon is never touched."""
+    require_docker()
+    image = import_image()
+    engine = DockerEngine(EngineOptions("", "", 1))
+    engine.open()
+    client = engine._client
+    stranger = client.create_container(
+        image, ["sleep", "600"], host_config=client.create_host_config(network_mode="none")
+    )["Id"]
+    try:
+        client.start(stranger)
+        scenario = lives(image, "docker", iterations=1, concurrency=100, seconds="5") | {"timeout": "300s"}
+        program, stats = start(weighing, scenario)
+        run = weighing.over(program, stats, 0, 350)
+        assert run.outcomes() == {"done": 100}
+        assert containers_of(client, run.run_id) == []
+        assert client.inspect_container(stranger)["State"]["Running"]
+    finally:
+        client.remove_container(stranger, force=True)
+        engine.close()
+        remove_image(image)
