@@ -21,7 +21,7 @@ GRACE_STEP = "stop.grace_step_s"
 STATS_INTERVAL = "stats.interval_s"
 """The detail that says how often an engine's stream of statistics comes, in seconds; without it, at any interval."""
 
-_WITHOUT_ENGINE = frozenset({"sleep"})
+_WITHOUT_ENGINE = frozenset({"sleep", "hold"})
 _BYTES = "_bytes"
 """How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
 

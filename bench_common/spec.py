@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from bench_common.errors import ProtocolError
+from bench_common.until import parse_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +33,9 @@ OPERATIONS: Final = (
     "logs",
     "remove",
     "sleep",
+    "hold",
 )
-"""The operations of a life-cycle job. `run` is create and start in one; `sleep` touches no container."""
+"""The operations of a life-cycle job. `run` is create and start in one; `sleep` and `hold` touch no container."""
 
 CONTAINER_SETTINGS: Final = (
     "image",
@@ -100,8 +102,8 @@ class Operation:
 
     `kind` is one of `OPERATIONS`; `name` is what reports call it (the kind, or ``exec-2`` for the second of its
     kind). `argv` is the command of `exec` (and of `run`/`create` when it differs from the container's);
-    `seconds` the length of `sleep`, the grace period of `stop`, how often `stats` asks (None: once); `signal` that
-    of `kill`.
+    `seconds` the length of `sleep` and `hold`, the grace period of `stop`, how often `stats` asks (None: once);
+    `signal` that of `kill`.
     """
 
     kind: str
@@ -133,7 +135,8 @@ class Treatment:
     `labels` are what tells this treatment from the others, in the order of the report (environment, engine, job,
     then the matrix keys). `environment` is None where any worker will do. Exactly one of `iterations` (jobs per
     slot), `operation_count` (jobs in all) and `run_seconds` (s) is set; they are per trial. `concurrency` is the
-    number of jobs in flight per worker. `timeout_s` bounds every single operation.
+    number of jobs in flight per worker. `timeout_s` bounds every single operation. `until` is the condition that ends
+    a packing early, see `bench_common.until`.
     """
 
     index: int
@@ -147,6 +150,12 @@ class Treatment:
     operation_count: int | None = None
     run_seconds: float | None = None
     timeout_s: float = 60.0
+    until: str | None = None
+
+    @property
+    def packs(self) -> bool:
+        """Whether its jobs are packed: made one after another, and held together."""
+        return isinstance(self.job, Lifecycle) and any(one.kind == "hold" for one in self.job.operations)
 
     @property
     def title(self) -> str:
@@ -195,6 +204,8 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
         raise ValueError(f"concurrency {concurrency!r}")
     if not 0 < float(treatment.timeout_s) < float("inf"):
         raise ValueError(f"timeout {treatment.timeout_s!r}")
+    if treatment.until is not None:
+        parse_until(_text(treatment.until))
     return treatment
 
 

@@ -58,9 +58,10 @@ class Plan:
 def independent(treatment: Treatment) -> bool:
     """Whether jobs of a treatment may wait at a worker while those in front of them run.
 
-    A guest benchmark is a measurement by itself, and a trial by time hands out only as long as there is time.
+    A guest benchmark is a measurement by itself, a trial by time hands out only as long as there is time, and
+    containers that are packed wait for each other.
     """
-    return isinstance(treatment.job, Lifecycle) and treatment.run_seconds is None
+    return isinstance(treatment.job, Lifecycle) and treatment.run_seconds is None and not treatment.packs
 
 
 def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
@@ -69,7 +70,7 @@ def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
     if not without:
         return None
     where = "" if without == len(treatments) else f" for {without} of {len(treatments)} treatments"
-    return f"look-ahead is off{where}: guest benchmarks and trials by time are handed out one by one"
+    return f"look-ahead is off{where}: guest benchmarks, packing and trials by time are handed out one by one"
 
 
 def make_plan(scenario: Scenario, seed: int) -> Plan:
@@ -126,7 +127,11 @@ def _trial_seconds(treatment: Treatment, workers: int, assumptions: dict[str, No
     rounds: float = treatment.iterations or 0
     if treatment.operation_count is not None:
         rounds = math.ceil(treatment.operation_count / (treatment.concurrency * max(1, workers)))
-    return rounds * sum(_operation_seconds(one, treatment, assumptions) for one in script_of(treatment))
+    each = sum(_operation_seconds(one, treatment, assumptions) for one in script_of(treatment) if one.kind != "hold")
+    if treatment.packs:
+        held = sum(one.seconds or 0.0 for one in script_of(treatment) if one.kind == "hold")
+        return rounds * (treatment.concurrency * each + held)
+    return rounds * each
 
 
 def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: dict[str, None]) -> float:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic_ns
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import gevent
 from gevent.lock import RLock
@@ -18,11 +19,13 @@ from greenlet import greenlet
 from bench_common.errors import WeighbridgeError
 from bench_common.records import ATTEMPT_SHIFT, JOB_ID, JobReport, Outcome, job_id_of
 from bench_common.spec import Guest, Treatment
+from bench_common.until import parse_until
 from bench_worker import job
 from bench_worker.engines.base import Container, Done, Engine, EngineOptions
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.job import Trouble
 from bench_worker.outbox import Outbox
+from bench_worker.packing import NotNeeded, Packed, Packing
 from bench_worker.performer import Performer
 from bench_worker.slots import JobAborted, Slots
 from workloads.registry import workload
@@ -32,6 +35,8 @@ log = logging.getLogger(__name__)
 
 Order: TypeAlias = Sequence[int]
 """The words of a `records.ORDER`: ticket, seed, intended_ns."""
+
+Waited = TypeVar("Waited")
 
 ROOM_POLL_S: Final = 0.02
 """How often a slot looks whether the master has caught up with the spool."""
@@ -53,11 +58,17 @@ class Crew:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name."""
 
     def __init__(
-        self, assignment: Assignment, outbox: Outbox, open_engine: Callable[[str, EngineOptions], Engine]
+        self,
+        assignment: Assignment,
+        outbox: Outbox,
+        open_engine: Callable[[str, EngineOptions], Engine],
+        packed: Callable[[Packed], None] | None = None,
     ) -> None:
         self._assignment = assignment
         self._outbox = outbox
         self._open_engine = open_engine
+        self._packed = packed
+        self._packing: Packing | None = None
         self._slots: Slots[Order] = Slots(assignment.slots, self._execute)
         self._treatments: dict[int, Treatment] = {}
         self._performers: dict[int, Performer] = {}
@@ -95,9 +106,23 @@ class Crew:
             operations = script_of(self._treatments[treatment])
             self._treatment, self._operations = treatment, len(operations)
             self._performer = self._performers.get(treatment)
+        if self._treatments[treatment].packs and not self._assignment.noop:
+            self._pack(self._treatments[treatment], trial, [ticket for ticket, _, _ in orders])
+        else:
+            self._packing = None
         self._outbox.turn_to(treatment, trial, self._operations)
         self._slots.limit, self._batch = width, batch
         self._slots.put(orders)
+
+    def _pack(self, treatment: Treatment, trial: int, tickets: Sequence[int]) -> None:
+        if self._packing is None or self._packing.trial != trial:
+            until = None if treatment.until is None else parse_until(treatment.until)
+            self._packing = Packing(trial, script_of(treatment), until, self._tell_packed)
+        self._packing.expect(tickets)
+
+    def _tell_packed(self, packed: Packed) -> None:
+        if self._packed is not None:
+            self._packed(packed)
 
     def abort(self) -> None:
         """Call off every job: those that wait end at once, those under way at their next step, and are tidied up.
@@ -129,7 +154,13 @@ class Crew:
             gevent.sleep(ROOM_POLL_S)
         performer = self._performer
         try:
-            report = self._run(performer or self._prepare(), ticket)
+            performer = performer or self._prepare()
+            if self._packing is None:
+                report = self._run(performer, ticket, performer.perform, performer.waits)
+            else:
+                report = self._run_packed(self._packing, performer, ticket)
+        except NotNeeded:
+            return
         except WeighbridgeError as error:
             report = _never_begun("unreachable", str(error))
         except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
@@ -142,13 +173,27 @@ class Crew:
             self._flush_scheduled = True
             self._loop.run_callback(self._flush)
 
-    def _run(self, performer: Performer, ticket: int) -> JobReport:
+    def _run_packed(self, packing: Packing, performer: Performer, ticket: int) -> JobReport:
+        """Run a job whose container is there together with others; raise `NotNeeded` where no more fit."""
+        perform = partial(self._perform_in_turn, packing, performer)
+        failure: str | None = None
+        try:
+            report = self._run(performer, ticket, perform, packing.waits)
+            failure = report.error[2] if report.error is not None else None
+        finally:
+            packing.leave(ticket, failure)
+        return report
+
+    def _run(
+        self, performer: Performer, ticket: int, perform: Callable[..., Done | Trouble], waits_at: Sequence[bool]
+    ) -> JobReport:
+        """Run a job from its first operation to its last, and see to it that its container is gone."""
         report = JobReport()
         name = f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
         container = Container(name, ticket, performer.settings)
-        script, perform, stamps, aborts = performer.script, performer.perform, report.stamps, self._aborts
+        script, stamps, aborts = performer.script, report.stamps, self._aborts
         try:
-            for position, waits in enumerate(performer.waits):
+            for position, waits in enumerate(waits_at):
                 if self._aborts != aborts:
                     raise JobAborted
                 result = (
@@ -179,14 +224,26 @@ class Crew:
         job.tidied(report, self._tidy(performer, container))
         return report
 
-    def _await(
-        self, perform: Callable[..., Done | Trouble], container: Container, position: int, report: JobReport
+    def _perform_in_turn(
+        self, packing: Packing, performer: Performer, container: Container, position: int, report: JobReport
     ) -> Done | Trouble:
-        """Perform an operation that only waits, so that it can be interrupted."""
+        """Do an operation of a job that is packed: when it is its turn, and `hold` together with all others."""
+        self._await(packing.before, container.ticket, position)
+        if position == packing.position:
+            return self._await(packing.hold, container.ticket)
+        try:
+            if performer.waits[position]:
+                return self._await(performer.perform, container, position, report)
+            return performer.perform(container, position, report)
+        finally:
+            packing.after(container.ticket, position)
+
+    def _await(self, wait: Callable[..., Waited], *what: Any) -> Waited:
+        """Do something that only waits, so that it can be interrupted."""
         me = gevent.getcurrent()
         self._waiting.add(me)
         try:
-            return perform(container, position, report)
+            return wait(*what)
         finally:
             self._waiting.discard(me)
 

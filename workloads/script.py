@@ -60,7 +60,7 @@ def metrics_of(treatment: Treatment) -> dict[str, dict[str, str]]:
 
 def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
     """Return how long an operation may take, in seconds, before it counts as failed."""
-    if operation.kind == "sleep":
+    if operation.kind in ("sleep", "hold"):
         return (operation.seconds or 0.0) + treatment.timeout_s
     if operation.kind == "stop":
         return (operation.seconds or 0.0) + treatment.timeout_s
@@ -74,4 +74,8 @@ def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
 
 def job_limit_s(treatment: Treatment) -> float:
     """Return how long a whole job can take at most, clean-up included, in seconds."""
-    return sum(operation_limit_s(operation, treatment) for operation in script_of(treatment)) + CLEAN_UP_S
+    limits = [operation_limit_s(operation, treatment) for operation in script_of(treatment)]
+    # Containers that are packed wait for each other, and for the same hold.
+    held = sum(one.seconds or 0.0 for one in script_of(treatment) if one.kind == "hold")
+    in_turn = treatment.concurrency if treatment.packs else 1
+    return held + (sum(limits) - held) * in_turn + CLEAN_UP_S

@@ -14,6 +14,7 @@ from bench_master.scenario.guest import find_parameter, read_param, shape_of
 from bench_master.scenario.inheritance import flat, overlaid, values_of
 from bench_master.scenario.labels import ValueLabels, label_names
 from bench_master.scenario.matrix import MAX_TREATMENTS, Cell, Listed, Matrix, Settings, expand
+from bench_master.scenario.packing import check_packing
 from bench_master.scenario.shapes import INVALID, Shape
 from bench_master.scenario.tree import Leaf, Place
 from workloads.registry import workload_classes
@@ -139,6 +140,8 @@ class Resolver:
         if job.workload is None and settings["operations"].value is not INVALID:
             operations = settings["operations"].value
             check_lifecycle_container(operations, cell.engine, settings, job.place, self._findings)
+        inner = settings["operations"].value if job.workload is None else None
+        check_packing(None if inner is INVALID else inner, settings, job.place, self._findings)
         broken = any(given.value is INVALID for given in settings.values())
         if container is None or broken or INVALID in (cell.engine, cell.environment):
             return None
@@ -161,6 +164,7 @@ class Resolver:
             operation_count=amounts.get("operation_count"),
             run_seconds=amounts.get("run_seconds"),
             timeout_s=_value(settings, "timeout"),
+            until=settings["until"].value if "until" in settings else None,
         )
 
     def _fits(self, job: _Job, cell: Cell) -> bool:

@@ -526,3 +526,37 @@ def test_a_batch_size_that_is_given_is_kept_to():
     assert [(len(issue.tickets), issue.batch) for issue in only(run.join(), act.Issue)] == [(14, 10)]
     strict = Run(treatment(iterations=None, operation_count=1000, concurrency=4), batch_size=2, look_ahead=False)
     assert [(len(issue.tickets), issue.batch) for issue in only(strict.join(), act.Issue)] == [(4, 2)]
+
+
+def test_jobs_that_a_full_host_gives_back_are_not_missing():
+    """The trial ends with those that fit; the run is complete, and says how many went back."""
+    run = Run(treatment(concurrency=5, iterations=1))
+    tickets = issued(run.join())
+    assert len(tickets) == 5
+    actions = run.feed(ev.Packed(run.member().epoch, 0, tickets[3:], {"containers": 3, "reason": "full"}))
+    assert only(actions, act.Issue) == []
+    assert run.notes("packed") == [{"worker": 0, "trial": 0, "returned": 2, "containers": 3, "reason": "full"}]
+    run.finish(*tickets[:3])
+    assert run.notes("trial-end")[0]["not_started"] == 0
+    assert only(run.swept(), act.RunOver) == [act.RunOver("complete", ())]
+
+
+def test_a_host_that_has_room_for_none_ends_the_trial():
+    """Where all jobs go back after the only one failed, nobody is waited for."""
+    run = Run(treatment(concurrency=3, iterations=1))
+    tickets = issued(run.join())
+    run.finish(tickets[0])
+    actions = run.feed(ev.Packed(run.member().epoch, 0, tickets[1:]))
+    assert only(actions, act.Sweep) == [act.Sweep(0)]
+
+
+def test_only_what_is_out_can_be_given_back():
+    """Tickets of others, of another trial or of an epoch that is over change nothing."""
+    run = Run(treatment(concurrency=2, iterations=1))
+    tickets = issued(run.join())
+    assert run.feed(ev.Packed(run.member().epoch, 7, tickets)) == []
+    assert run.feed(ev.Packed(12345, 0, tickets)) == []
+    run.feed(ev.Packed(run.member().epoch, 0, [999]))
+    assert run.notes("packed")[0]["returned"] == 0
+    run.finish(*tickets)
+    assert only(run.swept(), act.RunOver) == [act.RunOver("complete", ())]
