@@ -195,7 +195,7 @@ _WORKS_IN: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "logs": (frozenset({RUNNING, PAUSED, ENDED}), None),
     "remove": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), REMOVED),
     "hold": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), None),
-    "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED}), None),
+    "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED, REMOVED}), None),
 }
 """In which states of the container an operation can work, and the state that follows (None: the same)."""
 
@@ -205,7 +205,7 @@ _ADVICE: Final = {
     RUNNING: "remove one of the two",
     PAUSED: "put 'unpause' before it",
     ENDED: "put 'start' before it",
-    REMOVED: "'remove' must be the last operation",
+    REMOVED: "after 'remove' there can be a 'sleep' and nothing else",
 }
 
 
