@@ -65,16 +65,20 @@ class Packings:
         return bool(self._packed)
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Take in an event of the kind ``packed``; one of a trial that is not planned is left alone."""
-        trial = int(event["trial"])
+        """Take in an event of the kind ``packed``; one of a trial that is not planned is left alone.
+
+        A worker that was lost and packs the same trial again begins anew: the last packing is the one that counts.
+        """
+        trial, worker = int(event["trial"]), int(event["worker"])
         if not 0 <= trial < len(self._trials):
             return
+        self._packed = [packed for packed in self._packed if (packed.trial, packed.worker) != (trial, worker)]
         self._packed.append(
             Packed(
                 trial=trial,
                 treatment=int(self._trials[trial][0]),
                 warmup=bool(self._trials[trial][2]),
-                worker=int(event["worker"]),
+                worker=worker,
                 at_ns=int(event["at_ns"]),
                 hold_s=float(event["hold_s"]),
                 containers=int(event["containers"]),

@@ -13,6 +13,7 @@ from bench_common.errors import ProtocolError, ScenarioError
 from bench_common.records import Outcome
 from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
 from bench_common.until import HostState, parse_until
+from bench_master.packing import Packings
 from bench_master.plan import estimate_seconds, independent, make_plan
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from
@@ -340,6 +341,16 @@ def test_text_and_csv_say_how_many_and_why(stats):
     assert all(len(line) <= 80 for line in text.splitlines())
     (row,) = [row for row in csv.DictReader(io.StringIO(report(stats, "csv"))) if row["kind"] == "packing"]
     assert (row["name"], row["n"], row["min"], row["p50"]) == ("containers", "1", "11", "11")
+
+
+def test_a_trial_that_was_packed_anew_counts_once():
+    """A worker that was lost while it held packs again; what it held before is no packing of its own."""
+    packings = Packings([(0, 0, False)])
+    event = {"trial": 0, "worker": 0, "at_ns": 1, "hold_s": 1.0, "full": False, "reason": "", "memory_before": 0}
+    for count in (2, 5):
+        packings.add_event(event | {"containers": count})
+    packings.add_event(event | {"trial": 9, "containers": 7})
+    assert packings.document(0, {})["containers"] == {"n": 1, "min": 5, "median": 5, "max": 5}
 
 
 def test_a_run_that_packed_nothing_says_nothing(tmp_path):
