@@ -95,7 +95,7 @@ class Ledger:
         self.loads: dict[int, Load] = {}
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
-        self.packings = Packings(self._trials)
+        self.packings = Packings(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
         self.footer: Mapping[str, Any] | None = None
         self.strangers = 0
         """Rows of treatments that the header does not know."""

@@ -55,10 +55,14 @@ class Packed:
 
 
 class Packings:
-    """Takes a run's ``packed`` events, then its samples; gives each treatment its packings."""
+    """Takes a run's ``packed`` events, then its samples; gives each treatment its packings.
 
-    def __init__(self, trials: Sequence[Sequence[Any]]) -> None:
+    `engines` are those of the treatments: what another one took meanwhile is none of a packing's.
+    """
+
+    def __init__(self, trials: Sequence[Sequence[Any]], engines: Sequence[str]) -> None:
         self._trials = trials
+        self._engines = engines
         self._packed: list[Packed] = []
 
     def __bool__(self) -> bool:
@@ -104,7 +108,7 @@ class Packings:
                 if "cpu_idle_percent" in columns:
                     idle = columns["cpu_idle_percent"] + columns.get("cpu_iowait_percent", np.zeros(1))
                     packed.add("cpu_busy_percent", "%", (100.0 - idle).clip(0), inside)
-            elif samples.source.startswith(SOURCE):
+            elif samples.source == f"{SOURCE}{self._engines[packed.treatment]}":
                 self._add_engine(packed, columns, inside)
 
     @staticmethod

@@ -303,6 +303,7 @@ def stats(tmp_path):
     builder.writer.samples(0, "host", columns, {})
     engine = {"time_ns": seconds * S, "interval_ns": np.full(len(seconds), 5 * S), "rss_bytes": used // 2}
     builder.writer.samples(0, "engine:docker", engine | {"cpu_ns": np.full(len(seconds), S)}, {})
+    builder.writer.samples(0, "engine:podman", engine | {"cpu_ns": np.full(len(seconds), 9 * S)}, {})
     return builder.close(footer(counts={"planned": 2, "done": 2, "failed": 0}))
 
 
@@ -345,7 +346,7 @@ def test_text_and_csv_say_how_many_and_why(stats):
 
 def test_a_trial_that_was_packed_anew_counts_once():
     """A worker that was lost while it held packs again; what it held before is no packing of its own."""
-    packings = Packings([(0, 0, False)])
+    packings = Packings([(0, 0, False)], ["docker"])
     event = {"trial": 0, "worker": 0, "at_ns": 1, "hold_s": 1.0, "full": False, "reason": "", "memory_before": 0}
     for count in (2, 5):
         packings.add_event(event | {"containers": count})
