@@ -26,7 +26,7 @@ NETWORK_CHOICE = "network.choice"
 UNNAMED_VOLUMES = "storage.unnamed_volumes"
 """The detail of an engine whose volumes have no names."""
 
-_WITHOUT_ENGINE = frozenset({"sleep"})
+_WITHOUT_ENGINE = frozenset({"sleep", "hold"})
 _BYTES = "_bytes"
 """How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
 

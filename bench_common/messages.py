@@ -123,6 +123,22 @@ _ALL = (
     MessageType("gone", "worker", "control", {"worker_id": _text(128), "reason": _text(1024)}),
     # Rows of host or loop samples: `columns` name -> list of numbers.
     MessageType("samples", "worker", "control", {"source": _text(64), "columns": _map, "units": _map}, 1 * MIB),
+    # A trial's containers are up, or the host is full of them: the jobs that it does not need go back.
+    MessageType(
+        "packed",
+        "worker",
+        "control",
+        {
+            "trial": _whole(),
+            "containers": _whole(),
+            "reason": _text(1024),
+            "full": _flag,
+            "returned": _list,
+            "hold_s": _number,
+            "memory_before": _whole(),
+        },
+        1 * MIB,
+    ),
     # Something that whoever reads the report must know, and that stops nothing.
     MessageType("remark", "worker", "control", {"text": _text(1024)}),
     # Where the load process spent its time, packed, if the welcome asked for it.

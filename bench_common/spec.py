@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from bench_common.errors import ProtocolError
+from bench_common.until import parse_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +33,9 @@ OPERATIONS: Final = (
     "logs",
     "remove",
     "sleep",
+    "hold",
 )
-"""The operations of a life-cycle job. `run` is create and start in one; `sleep` touches no container."""
+"""The operations of a life-cycle job. `run` is create and start in one; `sleep` and `hold` touch no container."""
 
 CONTAINER_SETTINGS: Final = (
     "image",
@@ -137,9 +139,9 @@ class Operation:
 
     `kind` is one of `OPERATIONS`; `name` is what reports call it (the kind, or ``exec-2`` for the second of its
     kind). `argv` is the command of `exec` (and of `run`/`create` when it differs from the container's);
-    `seconds` the length of `sleep`, the grace period of `stop`, how often `stats` asks (None: once); `signal` that
-    of `kill`. One that is not `timed` prepares or tidies up: it has a row of its own, and its time is none of the
-    job's.
+    `seconds` the length of `sleep` and `hold`, the grace period of `stop`, how often `stats` asks (None: once);
+    `signal` that of `kill`. One that is not `timed` prepares or tidies up: it has a row of its own, and its time is
+    none of the job's.
     """
 
     kind: str
@@ -188,7 +190,8 @@ class Treatment:
     jobs in flight per worker. `timeout_s` bounds every single operation. With `open_load` jobs arrive at a rate of
     their own; without, each slot begins the next one when it has ended one (a closed system). `services` are the
     containers of the servers that a guest's workload declares, by their names; what runs in them is the workload's to
-    say. One that is `optional` is left out of what a run must do where its image or tool is not there.
+    say. One that is `optional` is left out of what a run must do where its image or tool is not there. `until` is the
+    condition that ends a packing early, see `bench_common.until`.
     """
 
     index: int
@@ -205,6 +208,12 @@ class Treatment:
     open_load: OpenLoad | None = None
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
     optional: bool = False
+    until: str | None = None
+
+    @property
+    def packs(self) -> bool:
+        """Whether its jobs are packed: made one after another, and held together."""
+        return isinstance(self.job, Lifecycle) and any(one.kind == "hold" for one in self.job.operations)
 
     @property
     def title(self) -> str:
@@ -259,6 +268,8 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
         raise ValueError(f"concurrency {concurrency!r}")
     if not 0 < float(treatment.timeout_s) < float("inf"):
         raise ValueError(f"timeout {treatment.timeout_s!r}")
+    if treatment.until is not None:
+        parse_until(_text(treatment.until))
     return treatment
 
 

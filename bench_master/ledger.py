@@ -30,6 +30,7 @@ from bench_master.latency import Key, Series, grouped_rows, groups, selected
 from bench_master.load import Load
 from bench_master.open_system import OpenSystem, OpenTrial
 from bench_master.overhead import Span
+from bench_master.packing import Packings
 
 JOB: Final = "job"
 """What the whole job is called among the operations."""
@@ -123,6 +124,7 @@ class Ledger:
         self.loads: dict[int, Load] = {}
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
+        self.packings = Packings(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
         self.footer: Mapping[str, Any] | None = None
         self.strangers = 0
         """Rows of treatments that the header does not know."""
@@ -300,6 +302,8 @@ class Ledger:
         trial, at_ns = event.get("trial"), event.get("at_ns")
         if not isinstance(trial, int) or not 0 <= trial < len(self._trials) or not isinstance(at_ns, int):
             return
+        if kind == "packed":
+            self.packings.add_event(event)
         if kind in ("trial-begin", "trial-end"):
             self._brackets.setdefault(trial, [None, None])[kind == "trial-end"] = at_ns
         if kind == "trial-begin" and self.open:

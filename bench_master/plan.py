@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench_common.spec import Guest, Lifecycle, Operation, Treatment
+from bench_common.spec import Guest, Operation, Treatment
 from bench_common.units import format_duration
 from bench_master.limit import limits_of
 from workloads.registry import workload
@@ -58,10 +58,11 @@ class Plan:
 def independent(treatment: Treatment) -> bool:
     """Whether jobs of a treatment may wait at a worker while those in front of them run.
 
-    A guest benchmark is a measurement by itself, a trial by time hands out only as long as there is time, and what
-    arrives at a rate waits for its instant.
+    A guest benchmark is a measurement by itself, a trial by time hands out only as long as there is time, what
+    arrives at a rate waits for its instant, and containers that are packed wait for each other.
     """
-    return isinstance(treatment.job, Lifecycle) and treatment.run_seconds is None and treatment.open_load is None
+    by_itself = isinstance(treatment.job, Guest) or treatment.packs
+    return not by_itself and treatment.run_seconds is None and treatment.open_load is None
 
 
 def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
@@ -72,7 +73,7 @@ def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
     where = "" if without == len(treatments) else f" for {without} of {len(treatments)} treatments"
     if all(treatment.open_load is not None for treatment in treatments if not independent(treatment)):
         return f"look-ahead is off{where}: jobs that arrive at a rate wait for their instants"
-    return f"look-ahead is off{where}: guest benchmarks and trials by time are handed out one by one"
+    return f"look-ahead is off{where}: guest benchmarks, packing and trials by time are handed out one by one"
 
 
 def make_plan(scenario: Scenario, seed: int) -> Plan:
@@ -131,7 +132,11 @@ def _trial_seconds(treatment: Treatment, workers: int, assumptions: dict[str, No
     rounds: float = treatment.iterations or 0
     if treatment.operation_count is not None:
         rounds = math.ceil(treatment.operation_count / (treatment.concurrency * max(1, workers)))
-    return rounds * sum(_operation_seconds(one, treatment, assumptions) for one in script_of(treatment))
+    each = sum(_operation_seconds(one, treatment, assumptions) for one in script_of(treatment) if one.kind != "hold")
+    if treatment.packs:
+        held = sum(one.seconds or 0.0 for one in script_of(treatment) if one.kind == "hold")
+        return rounds * (treatment.concurrency * each + held)
+    return rounds * each
 
 
 def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: dict[str, None]) -> float:

@@ -70,6 +70,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     overhead = header.get("overhead")
     for index, entry in enumerate(report["treatments"]):
         entry["overhead"] = costs.document(index)
+        entry["packing"] = ledger.packings.document(index, ledger.hosts)
     compare(report["treatments"], overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {})
     report["warnings"] += [*timing_warnings(report["treatments"]), *open_warnings(report["treatments"])]
     report["errors"] = _errors(ledger)
@@ -88,13 +89,14 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
 
 def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles, costs: EngineCosts) -> None:
     kinds = {"metrics", "jobs", "operations"} if exact.needed else {"metrics"}
-    if stats.header.get("overhead"):
+    if stats.header.get("overhead") or ledger.packings:
         kinds.add("samples")
     for block in stats.blocks(kinds):
         if block.kind == "metrics":
             ledger.add_metrics(block.body)
         elif block.kind == "samples":
             costs.add(block.body)
+            ledger.packings.add(block.body)
         elif block.kind == "jobs":
             for key, rows in ledger.measured_jobs(block.body):
                 exact.collect(key, rows["end_ns"] - rows["start_ns"])

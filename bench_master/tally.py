@@ -100,6 +100,11 @@ class Tally:
         self._trials_ended = 0
         self._ended_ns = 0
 
+    def give_back(self, jobs: int) -> None:
+        """Take in that so many of the planned jobs are not needed: the host was full before."""
+        if self.planned is not None:
+            self.planned -= jobs
+
     def jobs(self, rows: Rows) -> None:
         """Take a batch of finished jobs (`JOB_ROW`)."""
         self._jobs.take(rows)

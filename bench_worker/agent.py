@@ -409,6 +409,9 @@ class Agent:
         run.lease.release()
 
     def _child_said(self, message: dict[str, Any]) -> None:
+        packed = message.get("packed")
+        if packed is not None and self._run is not None:
+            self._send("packed", self._run.epoch, **{**packed, "reason": packed["reason"][:1000]})
         status = message.get("status")
         if status is not None:
             self._child_failures = 0

@@ -20,13 +20,15 @@ from bench_common.errors import WeighbridgeError
 from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
 from bench_common.spec import Guest, Treatment
 from bench_common.units import format_duration
+from bench_common.until import parse_until
 from bench_worker import job
-from bench_worker.engines.base import Container, Engine, EngineOptions
+from bench_worker.engines.base import Container, Done, Engine, EngineOptions
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.gate import Gate
 from bench_worker.job import Trouble
 from bench_worker.job_services import ServicePool
 from bench_worker.outbox import Outbox
+from bench_worker.packing import NotNeeded, Packed, Packing
 from bench_worker.performer import Performer
 from bench_worker.slots import JobAborted, Slots
 from workloads.registry import workload
@@ -59,11 +61,17 @@ class Crew:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name."""
 
     def __init__(
-        self, assignment: Assignment, outbox: Outbox, open_engine: Callable[[str, EngineOptions], Engine]
+        self,
+        assignment: Assignment,
+        outbox: Outbox,
+        open_engine: Callable[[str, EngineOptions], Engine],
+        packed: Callable[[Packed], None] | None = None,
     ) -> None:
         self._assignment = assignment
         self._outbox = outbox
         self._open_engine = open_engine
+        self._packed = packed
+        self._packing: Packing | None = None
         self._slots: Slots[Order] = Slots(assignment.slots, self._execute)
         self._gate = Gate(self._slots.put)
         self._patience_ns = 0
@@ -111,12 +119,26 @@ class Crew:
             self._performer = self._performers.get(treatment)
             load = self._treatments[treatment].open_load
             self._patience_ns = 0 if load is None else round(load.patience_s * 1e9)
+        if self._treatments[treatment].packs and not self._assignment.noop:
+            self._pack(self._treatments[treatment], trial, [ticket for ticket, _, _ in orders])
+        else:
+            self._packing = None
         self._outbox.turn_to(treatment, trial, self._operations)
         self._slots.limit, self._batch = width, batch
         if self._patience_ns:
             self._gate.put(orders)
         else:
             self._slots.put(orders)
+
+    def _pack(self, treatment: Treatment, trial: int, tickets: Sequence[int]) -> None:
+        if self._packing is None or self._packing.trial != trial:
+            until = None if treatment.until is None else parse_until(treatment.until)
+            self._packing = Packing(trial, script_of(treatment), until, self._tell_packed)
+        self._packing.expect(tickets)
+
+    def _tell_packed(self, packed: Packed) -> None:
+        if self._packed is not None:
+            self._packed(packed)
 
     def abort(self) -> None:
         """Call off every job: those that wait end at once, those under way at their next step, and are tidied up.
@@ -159,6 +181,8 @@ class Crew:
                 report = self._dropped()
             else:
                 report = self._run(performer or self._prepare(), ticket)
+        except NotNeeded:
+            return
         except WeighbridgeError as error:
             report = _never_begun("unreachable", str(error))
         except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
@@ -178,8 +202,10 @@ class Crew:
 
     def _run(self, performer: Performer, ticket: int) -> JobReport:
         name, aborts = f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}", self._aborts
+        if self._packing is not None:
+            return self._run_packed(self._packing, performer, ticket, name)
         if performer.treatment.index not in self._pools:
-            return self._perform(performer, ticket, name, aborts)
+            return self._perform(performer, ticket, name, aborts, performer.perform, performer.waits)
 
         def wait(call: Callable[[], Waited]) -> Waited:
             if self._aborts != aborts:
@@ -187,14 +213,38 @@ class Crew:
             return self._await(call)
 
         pool = self._pools[performer.treatment.index]
-        return pool.attend(ticket, name, lambda one, named: self._perform(one, ticket, named, aborts), wait)
 
-    def _perform(self, performer: Performer, ticket: int, name: str, aborts: int) -> JobReport:
+        def attended(one: Performer, named: str) -> JobReport:
+            return self._perform(one, ticket, named, aborts, one.perform, one.waits)
+
+        return pool.attend(ticket, name, attended, wait)
+
+    def _run_packed(self, packing: Packing, performer: Performer, ticket: int, name: str) -> JobReport:
+        """Run a job whose container is there together with others; raise `NotNeeded` where no more fit."""
+        perform = partial(self._perform_in_turn, packing, performer)
+        failure: str | None = None
+        try:
+            report = self._perform(performer, ticket, name, self._aborts, perform, packing.waits)
+            failure = report.error[2] if report.error is not None else None
+        finally:
+            packing.leave(ticket, failure)
+        return report
+
+    def _perform(
+        self,
+        performer: Performer,
+        ticket: int,
+        name: str,
+        aborts: int,
+        perform: Callable[..., Done | Trouble],
+        waits_at: Sequence[bool],
+    ) -> JobReport:
+        """Do the operations of a job from the first to the last, and see to it that its container is gone."""
         report = JobReport()
         container = Container(name, ticket, performer.settings)
-        script, perform, stamps = performer.script, performer.perform, report.stamps
+        script, stamps = performer.script, report.stamps
         try:
-            for position, waits in enumerate(performer.waits):
+            for position, waits in enumerate(waits_at):
                 if self._aborts != aborts:
                     raise JobAborted
                 result = (
@@ -224,6 +274,20 @@ class Crew:
             performer.unwatch(container, report)
         job.tidied(report, self._tidy(performer, container))
         return report
+
+    def _perform_in_turn(
+        self, packing: Packing, performer: Performer, container: Container, position: int, report: JobReport
+    ) -> Done | Trouble:
+        """Do an operation of a job that is packed: when it is its turn, and `hold` together with all others."""
+        self._await(partial(packing.before, container.ticket, position))
+        if position == packing.position:
+            return self._await(partial(packing.hold, container.ticket))
+        try:
+            if performer.waits[position]:
+                return self._await(partial(performer.perform, container, position, report))
+            return performer.perform(container, position, report)
+        finally:
+            packing.after(container.ticket, position)
 
     def _await(self, call: Callable[[], Waited]) -> Waited:
         """Do what only waits, so that it can be interrupted."""

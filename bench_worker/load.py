@@ -12,6 +12,7 @@ import random
 import signal
 import socket
 import sys
+from dataclasses import asdict
 from time import monotonic
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.registry import engine_classes, open_engine
 from bench_worker.link import Link
 from bench_worker.outbox import Outbox
+from bench_worker.packing import Packed
 from workloads.registry import workload_classes
 
 log = logging.getLogger(__name__)
@@ -128,8 +130,11 @@ class LoadProcess:
             keep=welcome["keep"],
             allow_host_mounts=welcome["allow_host_mounts"],
         )
-        self._crew = Crew(assignment, self._outbox, open_engine)
+        self._crew = Crew(assignment, self._outbox, open_engine, self._tell_packed)
         self._lane = Channel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)
+
+    def _tell_packed(self, packed: Packed) -> None:
+        self._link.send(packed=asdict(packed))
 
     def _connect(self, kind: int, endpoint: str, welcome: dict[str, Any]) -> zmq.Socket[bytes]:
         connection: zmq.Socket[bytes] = self._context.socket(kind)

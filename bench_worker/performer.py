@@ -184,7 +184,7 @@ class Performer:
                 return partial(self._watch, operation.seconds, limit_s)
             case "logs":
                 return partial(engine.logs, limit_bytes=OUTPUT_LIMIT, timeout_s=limit_s)
-            case "sleep":
+            case "sleep" | "hold":
                 return partial(self._sleep, 0.0 if self._free else operation.seconds or 0.0)
         return partial(getattr(engine, kind), timeout_s=limit_s)
 

@@ -75,7 +75,7 @@ def metrics_of(treatment: Treatment) -> dict[str, dict[str, str]]:
 
 def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
     """Return how long an operation may take, in seconds, before it counts as failed."""
-    if operation.kind == "sleep":
+    if operation.kind in ("sleep", "hold"):
         return (operation.seconds or 0.0) + treatment.timeout_s
     if operation.kind == "stop":
         return (operation.seconds or 0.0) + treatment.timeout_s
@@ -89,8 +89,12 @@ def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
 
 def job_limit_s(treatment: Treatment) -> float:
     """Return how long a whole job can take at most, its services, preparation and clean-up included, in seconds."""
-    operations = (*preparation_of(treatment), *script_of(treatment))
-    doing_s = sum(operation_limit_s(operation, treatment) for operation in operations)
+    limits = [operation_limit_s(operation, treatment) for operation in script_of(treatment)]
+    # Containers that are packed wait for each other, and for the same hold.
+    held_s = sum(one.seconds or 0.0 for one in script_of(treatment) if one.kind == "hold")
+    in_turn = treatment.concurrency if treatment.packs else 1
+    doing_s = held_s + (sum(limits) - held_s) * in_turn
+    doing_s += sum(operation_limit_s(operation, treatment) for operation in preparation_of(treatment))
     return doing_s + sum(map(partial(service_limit_s, treatment), _services(treatment))) + CLEAN_UP_S
 
 

@@ -55,6 +55,19 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """A member holds the containers of a trial, and gives back the jobs that it has no room for.
+
+    `fields` (containers, reason, full, hold_s, memory_before) go to the journal as they are.
+    """
+
+    epoch: int
+    trial: int
+    returned: Sequence[int]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """A member has removed what the run left on its host."""
 
@@ -81,4 +94,4 @@ class Tick:
     """Time has passed; deadlines are looked at."""
 
 
-Event: TypeAlias = Hello | Heard | Gone | Finished | Swept | Refused | Interrupt | Tick
+Event: TypeAlias = Hello | Heard | Gone | Finished | Packed | Swept | Refused | Interrupt | Tick

@@ -91,6 +91,7 @@ class Coordinator:
         self.aborted = 0
         self.not_started = 0
         self.accepted = 0
+        self.returned = 0
         self._called_off = 0
         self._position = 0
         self._seed = seed
@@ -105,7 +106,7 @@ class Coordinator:
 
     # -- the way in ---------------------------------------------------------------------------------------------
 
-    def handle(self, event: ev.Event, now: float) -> list[act.Action]:
+    def handle(self, event: ev.Event, now: float) -> list[act.Action]:  # noqa: C901  a table of the events
         """Take an event in at time `now` (s); return what is to be done, in order."""
         if self.phase is Phase.OVER:
             return self._after_the_end(event)
@@ -116,6 +117,8 @@ class Coordinator:
                 return self._heard(event, now)
             case ev.Tick():
                 return self._tick(now)
+            case ev.Packed():
+                return self._packed(event, now)
             case ev.Hello():
                 return self._hello(event, now)
             case ev.Gone():
@@ -169,7 +172,8 @@ class Coordinator:
             seen |= jobs
             if not self.roster[share.number].present:
                 assert not share.outstanding, "a missing member holds jobs"
-        assert self.issued == self.accepted + self.lost + self.aborted + len(seen), "a job has vanished or is doubled"
+        ended = self.accepted + self.lost + self.aborted + self.returned
+        assert self.issued == ended + len(seen), "a job has vanished or is doubled"
         if self.phase in (Phase.SWEEPING, Phase.OVER):
             assert not seen, "jobs are held after the end"
 
@@ -298,6 +302,23 @@ class Coordinator:
         if share is None or share.idle:
             answers += self._advance(now)
         return answers
+
+    def _packed(self, event: ev.Packed, now: float) -> list[act.Action]:
+        """Take jobs back that a full host has no room for: they were never begun, and are not missing."""
+        member = self.roster.at_epoch(event.epoch)
+        share = None if member is None else self.shares.get(member.number)
+        if member is None or share is None or self.trial is None or self.trial.index != event.trial:
+            return []
+        back = share.outstanding.intersection(event.returned)
+        share.outstanding -= back
+        share.issued -= len(back)
+        if share.quota is not None:
+            share.quota -= len(back)
+        self.returned += len(back)
+        share.progressed_at = now
+        fields = {"worker": member.number, "trial": event.trial, "returned": len(back), **event.fields}
+        actions: list[act.Action] = [act.Note("packed", fields)]
+        return actions + (self._advance(now) if share.idle else [])
 
     # -- trials -------------------------------------------------------------------------------------------------
 

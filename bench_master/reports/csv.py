@@ -79,6 +79,7 @@ def _rows(entry: dict[str, Any], percentiles: list[str]) -> Iterator[dict[str, A
             **{percentile: metric[percentile] for percentile in percentiles if percentile in metric},
         }
     yield from _overhead(entry["overhead"])
+    yield from _packing(entry["packing"])
 
 
 def _overhead(overhead: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
@@ -90,6 +91,14 @@ def _overhead(overhead: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
     if relative:
         yield {"kind": "overhead", "name": "memory_percent", "unit": "%", "mean": relative["memory_percent"]}
         yield {"kind": "overhead", "name": "cpu_factor", "unit": "1", "mean": relative["cpu_factor"]}
+
+
+def _packing(packing: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Yield how many containers were packed; its n counts trials."""
+    counts = (packing or {}).get("containers")
+    if counts:
+        figures = {name: counts[name] for name in ("n", "min", "max")}
+        yield {"kind": "packing", "name": "containers", "unit": "1", **figures, "p50": counts["median"]}
 
 
 def _text(value: Any) -> Any:

@@ -11,6 +11,7 @@ from bench_master.reports import ReportSource
 from bench_master.reports.layout import field, heading, paragraph, significant, size, span
 from bench_master.reports.text_machines import harness_table, load_table, timing
 from bench_master.reports.text_overhead import overhead_notes, overhead_table
+from bench_master.reports.text_packing import packing_notes, packing_table
 from bench_master.reports.text_scaling import scaling_tables
 from bench_master.reports.text_tables import overview, treatment_tables
 
@@ -49,6 +50,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from timing(entry, document["hosts"])
         yield ""
         yield from treatment_tables(entry, document["pctile"])
+        yield from packing_table(entry)
     yield from _section("Thresholds", _thresholds(document))
     yield from _section("Errors", _errors(document, names))
     yield from _section("What the engines themselves cost", overhead_table(document, names))
@@ -260,7 +262,7 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _note("Some percentiles are of a histogram and within 0.2 % of the true value.")
     if any(metric["n"] for metric in metrics):
         yield from _note("A metric's n counts trials. + means higher is better, - lower is better.")
-    for note in overhead_notes(document):
+    for note in (*overhead_notes(document), *packing_notes(document)):
         yield from _note(note)
     for remark in document["remarks"]:
         yield from _note(f"{one_line(remark)}.")

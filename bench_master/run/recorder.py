@@ -152,6 +152,11 @@ class Recorder:
                 text = loss_of(worker, fields)
                 self.warn(text)
                 self.view.say(text)
+            case "packed":
+                self.tally.give_back(fields["returned"])
+                worker = self._hosts[fields["worker"]].worker_id
+                held = counted(fields["containers"], "container")
+                self.view.say(f"worker {worker} holds {held}: {fields['reason']}")
             case "worker-given-up":
                 worker = self._hosts[fields["worker"]].worker_id
                 self.view.say(f"worker {worker} did not come back; its jobs are lost")

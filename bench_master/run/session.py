@@ -287,6 +287,8 @@ class Session:
             columns = host.take_samples(message)
             units = {str(name): str(unit) for name, unit in message["units"].items()}
             self._recorder.samples(member.number, message["source"], columns, units)
+        elif message.type == "packed":
+            self._packed(member, message)
         elif message.type == "remark":
             self._recorder.warn(f"worker {member.worker_id}: {one_line(message['text'])}")
         elif message.type == "profile":
@@ -296,6 +298,13 @@ class Session:
         elif message.type == "swept":
             failed = [str(item)[:500] for item in message["failed"][:100]]
             self._handle(ev.Swept(peer, message.epoch, message["removed"], failed))
+
+    def _packed(self, member: Member, message: Message) -> None:
+        returned = message["returned"]
+        if not all(type(ticket) is int for ticket in returned):
+            raise ProtocolError("tickets that are no whole numbers")
+        fields = {name: message[name] for name in ("containers", "reason", "full", "hold_s", "memory_before")}
+        self._handle(ev.Packed(member.epoch, message["trial"], returned, fields))
 
     def result_came(self, identity: str | None, message: Message) -> None:
         """Take a batch of results in."""

@@ -18,6 +18,7 @@ from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
 from bench_master.scenario.matrix import MatrixShape
 from bench_master.scenario.operations import OperationsShape
 from bench_master.scenario.overhead import OverheadShape
+from bench_master.scenario.packing import UntilShape
 from bench_master.scenario.profiles import FULL, PROFILES, SCALE, OverridesShape
 from bench_master.scenario.profiles import NAME_PATTERN as PROFILE_PATTERN
 from bench_master.scenario.services import FILE_PATTERN, FileText, ServicesOfWorkload, services_record
@@ -46,6 +47,7 @@ RUN_KEYS: Final = (
     "repeats",
     "warmup",
     "timeout",
+    "until",
 )
 """The keys that stand at the top level, in a job, and in a matrix."""
 
@@ -234,6 +236,7 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
         Field("repeats", Measured(WHOLE, minimum=1, maximum=100_000), "trials of each treatment (n)", 1),
         Field("warmup", Measured(WHOLE, minimum=0, maximum=10_000), "trials before those that count", 0),
         Field("timeout", Measured(DURATION, more_than=0, maximum=_DAY_S), "how long one operation may take", "60s"),
+        Field("until", UntilShape(), "what ends a packing before all of its containers are up"),
     )
 
 

@@ -25,6 +25,11 @@ def open_load(settings: Settings, findings: Findings) -> OpenLoad | None:
             if key in settings:
                 findings.add(settings[key].place, f"'{key}' needs a 'rate', such as 'rate: 200/s'", deep=True)
         return None
+    operations = settings.get("operations")
+    if operations is not None and any(one.kind == "hold" for one in operations.value):
+        message = "containers that 'hold' are packed one after the other, whatever the clock says"
+        findings.add(rate.place, f"{message}: leave out the 'rate', or the 'hold'", deep=True)
+        return None
     if "iterations" in settings:
         message = "'iterations' counts jobs of a slot, and with a 'rate' no slot decides when a job begins"
         findings.add(settings["iterations"].place, f"{message}; say 'operation_count' or 'run_seconds'", deep=True)

@@ -42,6 +42,9 @@ _OPTIONS: Final[dict[str, Field]] = {
     "sleep": Field(
         "duration", Measured(DURATION, more_than=0, maximum=_A_DAY_S), "how long to do nothing", required=True
     ),
+    "hold": Field(
+        "duration", Measured(DURATION, minimum=0, maximum=_A_DAY_S), "how long all of them are kept", required=True
+    ),
     "stop": Field(
         "grace",
         Measured(DURATION, minimum=0, maximum=_A_DAY_S),
@@ -89,7 +92,7 @@ class OperationShape(Shape):
             return Operation(kind, kind, signal=value or DEFAULT_SIGNAL)
         return (
             Operation(kind, kind, seconds=value)
-            if kind in {"sleep", "stats"}
+            if kind in {"sleep", "stats", "hold"}
             else Operation(kind, kind, argv=value or ())
         )
 
@@ -191,7 +194,8 @@ _WORKS_IN: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "stats": (frozenset({RUNNING, PAUSED}), None),
     "logs": (frozenset({RUNNING, PAUSED, ENDED}), None),
     "remove": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), REMOVED),
-    "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED}), None),
+    "hold": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), None),
+    "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED, REMOVED}), None),
 }
 """In which states of the container an operation can work, and the state that follows (None: the same)."""
 
@@ -201,7 +205,7 @@ _ADVICE: Final = {
     RUNNING: "remove one of the two",
     PAUSED: "put 'unpause' before it",
     ENDED: "put 'start' before it",
-    REMOVED: "'remove' must be the last operation",
+    REMOVED: "after 'remove' there can be a 'sleep' and nothing else",
 }
 
 

@@ -30,7 +30,7 @@ def test_an_operation_that_an_engine_lacks_is_refused_by_name():
     (reason,) = refusals(STATUS, treatment(Operation("commit", "commit-2")))
     assert "'native'" in reason
     assert "'commit-2'" in reason
-    assert "create, remove" in reason
+    assert "create, hold, remove" in reason
 
 
 def test_a_setting_that_would_be_ignored_is_refused_with_the_engines_reason():

@@ -608,3 +608,37 @@ def test_ctrl_c_offers_nothing_more():
     assert not issued(run.feed(ev.Tick(), after=2.0))
     run.finish(0, 1, 2, 3)
     assert run.coordinator.phase is Phase.SWEEPING
+
+
+def test_jobs_that_a_full_host_gives_back_are_not_missing():
+    """The trial ends with those that fit; the run is complete, and says how many went back."""
+    run = Run(treatment(concurrency=5, iterations=1))
+    tickets = issued(run.join())
+    assert len(tickets) == 5
+    actions = run.feed(ev.Packed(run.member().epoch, 0, tickets[3:], {"containers": 3, "reason": "full"}))
+    assert only(actions, act.Issue) == []
+    assert run.notes("packed") == [{"worker": 0, "trial": 0, "returned": 2, "containers": 3, "reason": "full"}]
+    run.finish(*tickets[:3])
+    assert run.notes("trial-end")[0]["not_started"] == 0
+    assert only(run.swept(), act.RunOver) == [act.RunOver("complete", ())]
+
+
+def test_a_host_that_has_room_for_none_ends_the_trial():
+    """Where all jobs go back after the only one failed, nobody is waited for."""
+    run = Run(treatment(concurrency=3, iterations=1))
+    tickets = issued(run.join())
+    run.finish(tickets[0])
+    actions = run.feed(ev.Packed(run.member().epoch, 0, tickets[1:]))
+    assert only(actions, act.Sweep) == [act.Sweep(0)]
+
+
+def test_only_what_is_out_can_be_given_back():
+    """Tickets of others, of another trial or of an epoch that is over change nothing."""
+    run = Run(treatment(concurrency=2, iterations=1))
+    tickets = issued(run.join())
+    assert run.feed(ev.Packed(run.member().epoch, 7, tickets)) == []
+    assert run.feed(ev.Packed(12345, 0, tickets)) == []
+    run.feed(ev.Packed(run.member().epoch, 0, [999]))
+    assert run.notes("packed")[0]["returned"] == 0
+    run.finish(*tickets)
+    assert only(run.swept(), act.RunOver) == [act.RunOver("complete", ())]

@@ -134,6 +134,20 @@ class Histories(RuleBasedStateMachine):
         if data.draw(st.integers(0, 9)):
             self.feed(ev.Finished(*message, batch))
 
+    @precondition(lambda self: any(worker.held for worker in self.attached()) and self.coordinator.trial is not None)
+    @rule(data=st.data())
+    def give_back(self, data):
+        """A worker whose host is full gives some of its jobs back, for the trial under way or another."""
+        worker = data.draw(st.sampled_from([worker for worker in self.attached() if worker.held]))
+        count = data.draw(st.integers(1, len(worker.held)))
+        back = worker.held[-count:]
+        trial = self.coordinator.trial.index + data.draw(st.sampled_from([0, 0, 0, 1]))
+        before = self.coordinator.returned
+        self.feed(ev.Packed(worker.epoch, trial, back))
+        if self.coordinator.returned > before:
+            worker.held = [ticket for ticket in worker.held if ticket not in back]
+            self.issued_jobs -= {job_id_of(ticket) for ticket in back}
+
     @precondition(lambda self: any(worker.sent for worker in self.workers.values()))
     @rule(data=st.data())
     def repeat(self, data):

@@ -1,0 +1,186 @@
+"""Packing: the containers of a trial that are there together, made one after the other until the host holds them all.
+
+A job takes its turn, makes its container, and comes to its ``hold``. When every job has come so far, or the host is
+full, all of them hold; then they go on, an operation of one job at a time, in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic, monotonic_ns
+from typing import Final
+
+import gevent
+from gevent.event import Event
+
+from bench_common.spec import Operation
+from bench_common.until import HostState, Until
+from bench_worker.engines.base import Done
+from bench_worker.host_files import HostFiles, LiveFiles
+from bench_worker.procfs import CpuTicks, parse_meminfo, parse_stat
+
+ALL: Final = "as many as asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """How a packing ended: how many containers are held, why no more, and the tickets of jobs that are given back."""
+
+    trial: int
+    containers: int
+    reason: str
+    full: bool
+    returned: tuple[int, ...]
+    hold_s: float
+    memory_before: int
+    """Bytes of the host's memory that were in use before the first container."""
+
+
+class NotNeeded(gevent.GreenletExit):
+    """A job's turn came when the host was full: it never began, and was given back."""
+
+
+class HostLook:
+    """Looks at the host for conditions; CPU time is that since the look before."""
+
+    def __init__(self, files: HostFiles | None = None) -> None:
+        self._files: HostFiles = files or LiveFiles()
+        self._cpu = self._ticks()
+
+    def __call__(self) -> HostState:
+        """Return the host's present state; raise `ValueError` where /proc is not readable."""
+        before, self._cpu = self._cpu, self._ticks()
+        memory = parse_meminfo(self._files.text("/proc/meminfo") or "")
+        spent = [
+            max(0, getattr(self._cpu, name) - getattr(before, name))
+            for name in ("idle", "iowait", "user", "system", "steal")
+        ]
+        idle = 100.0 * sum(spent[:2]) / sum(spent) if sum(spent) else 100.0
+        return HostState(memory.total, memory.available, memory.swap_total, memory.swap_used, idle)
+
+    def _ticks(self) -> CpuTicks:
+        return parse_stat(self._files.text("/proc/stat") or "").cpu
+
+
+class Turn:
+    """What one job at a time has, in strict order of asking; a semaphore lets whoever releases it have it again."""
+
+    def __init__(self) -> None:
+        self._holder: int | None = None
+        self._queue: deque[tuple[int, Event]] = deque()
+
+    def take(self, ticket: int) -> None:
+        """Wait for the turn."""
+        if self._holder is None:
+            self._holder = ticket
+            return
+        entry = (ticket, Event())
+        self._queue.append(entry)
+        try:
+            entry[1].wait()
+        except BaseException:
+            if entry in self._queue:
+                self._queue.remove(entry)
+            self.give(ticket)
+            raise
+
+    def give(self, ticket: int) -> None:
+        """Give the turn to the next, if this job has it."""
+        if self._holder != ticket:
+            return
+        self._holder = None
+        if self._queue:
+            self._holder, called = self._queue.popleft()
+            called.set()
+
+
+class Packing:
+    """One trial's packing on one worker. `told` is called once, when the hold begins."""
+
+    def __init__(
+        self,
+        trial: int,
+        operations: Sequence[Operation],
+        until: Until | None,
+        told: Callable[[Packed], None],
+        look: Callable[[], HostState] | None = None,
+    ) -> None:
+        self.position = next(place for place, one in enumerate(operations) if one.kind == "hold")
+        self._hold_s = operations[self.position].seconds or 0.0
+        self.waits = (False,) * len(operations)
+        """No operation is interrupted by whoever runs the job: waiting for a turn is, see `Crew`."""
+        self._sleeps = [one.kind == "sleep" for one in operations]
+        self.trial = trial
+        self._until = until
+        self._told = told
+        self._look = look or HostLook()
+        before = self._look()
+        self._memory_before = before.memory_total - before.memory_available
+        self._turn = Turn()
+        self._outside: dict[int, None] = {}
+        self._inside: set[int] = set()
+        self._up = 0
+        self._full: str | None = None
+        self._released = Event()
+        self._hold_ends_at = 0.0
+
+    def expect(self, tickets: Iterable[int]) -> None:
+        """Take in the tickets of jobs that are to be packed."""
+        self._outside.update(dict.fromkeys(tickets))
+
+    def before(self, ticket: int, position: int) -> None:
+        """Wait for a job's turn, where its operation needs one; raise `NotNeeded` where it never comes."""
+        if position == 0:
+            self._turn.take(ticket)
+            if self._full is not None:
+                self.leave(ticket)
+                raise NotNeeded
+            self._outside.pop(ticket, None)
+            self._inside.add(ticket)
+        elif position > self.position and not self._sleeps[position]:
+            self._turn.take(ticket)
+
+    def after(self, ticket: int, position: int) -> None:
+        """Let the next job have its turn, after an operation that follows the hold."""
+        if position > self.position:
+            self._turn.give(ticket)
+
+    def hold(self, ticket: int) -> Done:
+        """Say that a job's container is up, and hold it as long as all others; timed from here on."""
+        start_ns = monotonic_ns()
+        self._inside.discard(ticket)
+        self._up += 1
+        if self._until is not None and self._full is None and self._outside:
+            reason = self._until.reached(self._look())
+            if reason is not None:
+                self._full = reason
+        self._turn.give(ticket)
+        self._begin_when_packed()
+        self._released.wait()
+        gevent.sleep(max(0.0, self._hold_ends_at - monotonic()))
+        return Done(start_ns, monotonic_ns())
+
+    def leave(self, ticket: int, failure: str | None = None) -> None:
+        """Let a job go, however it ended; that a container could not be made (`failure` says why) may end it all."""
+        self._outside.pop(ticket, None)
+        if ticket in self._inside:
+            self._inside.discard(ticket)
+            if failure is not None and self._until is not None and self._full is None:
+                self._full = f"a container could not be made: {failure}"
+        self._turn.give(ticket)
+        self._begin_when_packed()
+
+    def _begin_when_packed(self) -> None:
+        """Begin the hold once nobody is missing, or nobody more fits."""
+        if self._released.is_set() or self._inside or (self._outside and self._full is None):
+            return
+        if not self._up and self._full is None:
+            return  # none of them came so far, and nobody waits
+        returned = tuple(self._outside)
+        self._outside.clear()
+        self._hold_ends_at = monotonic() + self._hold_s
+        self._released.set()
+        full = self._full is not None
+        self._told(Packed(self.trial, self._up, self._full or ALL, full, returned, self._hold_s, self._memory_before))
