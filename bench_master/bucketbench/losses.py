@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bench_master.bucketbench.containers import runs_bundle
 from bench_master.bucketbench.schema import GRACE, Driver, told
 from bench_master.bucketbench.steps import commands_left_out
 
@@ -41,11 +42,17 @@ def _of_containers(definition: Mapping[str, Given[Any]], kinds: Sequence[Driver]
     detached, command = definition.get("detached"), definition.get("command")
     if command is not None and set(command.value) & set("'\""):
         yield _said(command, "'command' is split at its blanks, as bucketbench does: quotes are parts of the words")
-    bundles = ", ".join(dict.fromkeys(kind.name for kind in kinds if kind.bundle))
-    if bundles and command is not None:
-        yield _said(command, f"'command' is what runs under {bundles} too; bucketbench takes it from 'config.json'")
-    if "rootfs" in definition:
-        yield _said(definition["rootfs"], _about_rootfs(bundles))
+    # Where bucketbench runs a bundle, and here it is the image.
+    unbundled = ", ".join(
+        dict.fromkeys(kind.name for kind in kinds if kind.bundle and not runs_bundle(kind, definition))
+    )
+    if unbundled and command is not None:
+        yield _said(command, f"'command' is what runs under {unbundled} too; bucketbench takes it from 'config.json'")
+    if "rootfs" in definition and not any(kind.bundle for kind in kinds):
+        yield _said(definition["rootfs"], "'rootfs' means nothing to these drivers, in bucketbench too")
+    elif "rootfs" in definition and unbundled:
+        text = f"'rootfs' is not carried over under {unbundled}: the root file system is made of 'image'"
+        yield _said(definition["rootfs"], text)
     if detached is not None and not detached.value:
         yield _said(detached, "'detached: false' has no effect: containers are always detached, in bucketbench too")
 
@@ -61,12 +68,6 @@ def _of_stop(commands: Sequence[Given[str]], kinds: Sequence[Driver]) -> Iterato
     if stop is not None and other:
         text = f"'stop' is SIGTERM, and SIGKILL after {GRACE}, under every driver; in bucketbench {', '.join(other)}"
         yield _said(stop, text)
-
-
-def _about_rootfs(bundles: str) -> str:
-    if not bundles:
-        return "'rootfs' means nothing to these drivers, in bucketbench too"
-    return f"'rootfs' is not carried over: under {bundles} the root file system is made of 'image'"
 
 
 def _of_driver(kind: Driver, driver: Mapping[str, Given[Any]]) -> Iterator[str]:

@@ -36,9 +36,9 @@ _AT_ONCE: Final = "SIGKILL at once"
 class Driver:
     """A driver: what bucketbench calls it, the engine that does the same here, and what it heeds.
 
-    `bundle` drivers run the bundle at `rootfs` instead of the image; `logs` ones take a log driver; `streams` ones
-    can stream statistics, and a `polls` one asks at an interval to do so; `client` is what `clientpath` names, and
-    `stop` what its `stop` does: the grace period, or what there is instead of one.
+    `bundle` drivers run the bundle at `rootfs` there, and those with `takes_rootfs` here, too; `logs` ones take a log
+    driver; `streams` ones can stream statistics, and a `polls` one asks at an interval to do so; `client` is what
+    `clientpath` names, and `stop` what its `stop` does: the grace period, or what there is instead of one.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Driver:
     stop: str = _AT_ONCE
     client: str = "binary"
     bundle: bool = False
+    takes_rootfs: bool = False
     logs: bool = False
     streams: bool = False
     polls: bool = False
@@ -57,9 +58,9 @@ DRIVERS: Final = (
     Driver("Containerd", "containerd", client="socket", streams=True, polls=True),
     Driver("Ctr", "containerd", bundle=True),
     Driver("CRI", "cri", client="socket"),
-    Driver("Runc", "runc", bundle=True),
-    Driver("CRun", "crun", bundle=True),
-    Driver("Youki", "youki", bundle=True),
+    Driver("Runc", "runc", bundle=True, takes_rootfs=True),
+    Driver("CRun", "crun", bundle=True, takes_rootfs=True),
+    Driver("Youki", "youki", bundle=True, takes_rootfs=True),
 )
 
 COMMANDS: Final = {

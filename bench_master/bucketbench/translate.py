@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
+from bench_master.bucketbench.containers import Containers, Values, shared, text
 from bench_master.bucketbench.losses import losses
 from bench_master.bucketbench.schema import GRACE, Driver, read_definition
 from bench_master.bucketbench.steps import steps_of
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from bench_master.scenario.findings import Findings, Given
 
-_Values: TypeAlias = dict[str, Node]
 _Driver: TypeAlias = "Mapping[str, Given[Any]]"
 _Drivers: TypeAlias = "dict[str, Given[_Driver]]"
 
@@ -96,7 +96,7 @@ def _check_order(drivers: Sequence[Given[_Driver]], commands: Given[Any], writte
             OperationsShape().read(steps_of(commands, driver.value), findings)
 
 
-def _mapping(place: Place, values: _Values) -> Entries:
+def _mapping(place: Place, values: Values) -> Entries:
     node = Entries(place)
     for key, value in values.items():
         node.put(key, value, value.place)
@@ -107,10 +107,6 @@ def _number(value: int, place: Place) -> Leaf:
     return Leaf(place, str(value))
 
 
-def _text(given: Given[str]) -> Leaf:
-    return Leaf(given.place, given.value, plain=False)
-
-
 class _Translator:
     """The translation of one definition that is right in itself."""
 
@@ -119,6 +115,7 @@ class _Translator:
         self._drivers = drivers
         self._place = place
         self._flags = flags
+        self._containers = Containers(definition)
         self._native = Native(Entries(place))
 
     def translate(self) -> Native:
@@ -132,10 +129,14 @@ class _Translator:
             "bucketbench runs one driver after the other, in the order of its file.",
         )
         self._put_what_goes_beside()
-        native.put(native.root, "container", _mapping(place, self._container_of_all()))
+        containers = {label: self._containers.of(driver.value) for label, driver in self._drivers.items()}
+        common = shared(list(containers.values()))
+        if common:
+            native.put(native.root, "container", _mapping(place, common))
         jobs = Entries(place)
         for label, driver in self._drivers.items():
-            jobs.put(label, self._job(driver), driver.place)
+            own = {key: node for key, node in containers[label].items() if key not in common}
+            jobs.put(label, self._job(driver, own), driver.place)
         native.put(native.root, "jobs", jobs, f"A job for each driver. {self._about_stop()}".strip())
         return native
 
@@ -147,28 +148,20 @@ class _Translator:
             comment = "First what the machine itself can do; --skip-limit leaves it out, as bucketbench's does."
             native.put(native.root, "limit", Leaf(place, "true"), comment)
         if self._flags.overhead and "overhead" in known:
-            groups: _Values = {}
+            groups: Values = {}
             for driver in self._drivers.values():
                 if "cgroupPath" in driver.value:
                     engine = driver.value["type"].value.engine
-                    groups.setdefault(engine, _text(driver.value["cgroupPath"]))
+                    groups.setdefault(engine, text(driver.value["cgroupPath"]))
             watched = _mapping(place, {"cgroups": _mapping(place, groups)}) if groups else Leaf(place, "true")
             native.put(native.root, "overhead", watched, "--overhead; compared with the first driver, as there.")
 
     def _name(self) -> Leaf:
         if "name" in self._definition:
-            return _text(self._definition["name"])
+            return text(self._definition["name"])
         return Leaf(self._place, PurePath(self._place.file).stem or "bucketbench", plain=False)
 
-    def _container_of_all(self) -> _Values:
-        container: _Values = {"image": _text(self._definition["image"])}
-        command: Given[str] | None = self._definition.get("command")
-        if command is not None and command.value.split():
-            words: list[Node] = [Leaf(command.place, word, plain=False) for word in command.value.split()]
-            container["command"] = Items(command.place, words)
-        return container
-
-    def _job(self, driver: Given[_Driver]) -> Entries:
+    def _job(self, driver: Given[_Driver], container: Values) -> Entries:
         given = driver.value
         kind: Driver = given["type"].value
         threads, iterations = given["threads"], given["iterations"]
@@ -182,22 +175,10 @@ class _Translator:
         else:
             self._native.put(job, "concurrency", _number(threads.value, threads.place))
         self._native.put(job, "iterations", _number(iterations.value, iterations.place))
-        container = self._logs(given) if kind.logs else {}
         if container:
             self._native.put(job, "container", _mapping(driver.place, container))
         self._native.put(job, "operations", steps_of(self._definition["commands"], given))
         return job
-
-    @staticmethod
-    def _logs(driver: _Driver) -> _Values:
-        if "logDriver" not in driver:
-            return {}
-        logs: _Values = {"log_driver": _text(driver["logDriver"])}
-        options = driver.get("logOpts")
-        if options is not None and options.value:
-            values: _Values = {name: _text(value) for name, value in options.value.items()}
-            logs["log_options"] = _mapping(options.place, values)
-        return logs
 
     def _about_stop(self) -> str:
         if all(command.value != "stop" for command in self._definition["commands"].value):
