@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bench_master.bucketbench.containers import runs_bundle
-from bench_master.bucketbench.schema import GRACE, Driver, told
+from bench_master.bucketbench.schema import Driver, told
 from bench_master.bucketbench.steps import commands_left_out
 
 if TYPE_CHECKING:
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 
 def losses(
-    definition: Mapping[str, Given[Any]], drivers: Sequence[Given[Mapping[str, Given[Any]]]], *, overhead: bool
+    definition: Mapping[str, Given[Any]],
+    drivers: Sequence[Given[Mapping[str, Given[Any]]]],
+    *,
+    overhead: bool,
+    grace: str,
 ) -> Iterator[str]:
     """Yield what is not carried over of a definition that is right, and of those of its drivers that are to run.
 
-    `overhead` says whether what the engines cost is measured.
+    `overhead` says whether what the engines cost is measured, `grace` how long `stop` waits.
     """
     commands: Sequence[Given[str]] = definition["commands"].value
     kinds: list[Driver] = [driver.value["type"].value for driver in drivers]
@@ -34,7 +38,7 @@ def losses(
         yield from _of_stats(kind, driver.value, asked=asked)
         if "cgroupPath" in driver.value:
             yield from _of_group(kind, driver.value["cgroupPath"], groups, overhead=overhead)
-    yield from _of_stop(commands, kinds)
+    yield from _of_stop(commands, kinds, grace)
     yield from commands_left_out(commands, kinds)
 
 
@@ -61,13 +65,17 @@ def _said(given: Given[Any], text: str) -> str:
     return f"{told(given.place)}: {text}"
 
 
-def _of_stop(commands: Sequence[Given[str]], kinds: Sequence[Driver]) -> Iterator[str]:
+def _of_stop(commands: Sequence[Given[str]], kinds: Sequence[Driver], grace: str) -> Iterator[str]:
     """Yield that stop is one thing here: bucketbench's three cannot be compared with each other."""
     stop = next((command for command in commands if command.value == "stop"), None)
-    other = dict.fromkeys(f"{kind.stop} under {kind.name}" for kind in kinds if kind.stop != GRACE)
-    if stop is not None and other:
-        text = f"'stop' is SIGTERM, and SIGKILL after {GRACE}, under every driver; in bucketbench {', '.join(other)}"
-        yield _said(stop, text)
+    others: dict[str, dict[str, None]] = {}
+    for kind in kinds:
+        if kind.stop != grace:
+            others.setdefault(kind.stop, {})[kind.name] = None
+    if stop is not None and others:
+        there = "; ".join(f"{meaning} under {', '.join(names)}" for meaning, names in others.items())
+        text = f"'stop' is SIGTERM, and SIGKILL after {grace} (see --stop-grace), under every driver"
+        yield _said(stop, f"{text}; in bucketbench {there}")
 
 
 def _of_driver(kind: Driver, driver: Mapping[str, Given[Any]]) -> Iterator[str]:

@@ -28,7 +28,7 @@ _FALSE: Final = frozenset({"n", "no", "off", "false"})
 
 
 GRACE: Final = "10s"
-"""How long `stop` waits under every driver here before it kills: what the ``docker`` command does."""
+"""How long `stop` waits under every driver here before it kills, unless told otherwise: as ``docker stop`` does."""
 _AT_ONCE: Final = "SIGKILL at once"
 
 

@@ -49,11 +49,15 @@ class Native:
 
 @dataclass(frozen=True)
 class Flags:
-    """What the command line says of a definition: bucketbench's `-l` and `-o`, and which drivers (empty: all)."""
+    """What the command line says of a definition: bucketbench's `-l` and `-o`, which drivers (empty: all).
+
+    `grace` is how long `stop` waits under each of them before it kills.
+    """
 
     legacy: bool = False
     overhead: bool = False
     drivers: tuple[str, ...] = ()
+    grace: str = GRACE
 
 
 def translate(root: Entries, findings: Findings, flags: Flags) -> Native:
@@ -71,7 +75,7 @@ def translate(root: Entries, findings: Findings, flags: Flags) -> Native:
     chosen = _chosen(labelled, flags.drivers)
     if left_out := [label for label in labelled if label not in chosen]:
         findings.note(f"{root.place.file}: left out, since --drivers does not name them: {', '.join(left_out)}")
-    for loss in losses(definition, list(chosen.values()), overhead=flags.overhead):
+    for loss in losses(definition, list(chosen.values()), overhead=flags.overhead, grace=flags.grace):
         findings.note(loss)
     return _Translator(definition, chosen, root.place, flags).translate()
 
@@ -177,15 +181,15 @@ class _Translator:
         self._native.put(job, "iterations", _number(iterations.value, iterations.place))
         if container:
             self._native.put(job, "container", _mapping(driver.place, container))
-        self._native.put(job, "operations", steps_of(self._definition["commands"], given))
+        self._native.put(job, "operations", steps_of(self._definition["commands"], given, self._flags.grace))
         return job
 
     def _about_stop(self) -> str:
         if all(command.value != "stop" for command in self._definition["commands"].value):
             return ""
         return (
-            f"'stop' is the same under each: SIGTERM, and SIGKILL after {GRACE}. With bucketbench that are 30 s "
-            "under Docker, 10 s under DockerCLI, and SIGKILL at once under the others."
+            f"'stop' is the same under each: SIGTERM, and SIGKILL after {self._flags.grace}. bucketbench waits 30 s "
+            "under Docker and 10 s under DockerCLI, and sends SIGKILL at once under the others."
         )
 
 

@@ -44,7 +44,9 @@ def test_a_definition_runs_as_it_is(weighing, client):
     run = weighing.run(DATA / "docker.yaml", *GENTLE)
     assert set(run.outcomes()) == {"done"}
     assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker": 4, "Docker-2": 2}
-    said = f"{DATA / 'docker.yaml'}:18: 'stop' is SIGTERM, and SIGKILL after 10s, under every driver"
+    said = (
+        f"{DATA / 'docker.yaml'}:18: 'stop' is SIGTERM, and SIGKILL after 10s (see --stop-grace), under every driver"
+    )
     assert f"note: {said}" in run.err
     assert any(note.startswith(said) for note in run.header["scenario"]["notes"])
     assert any(remark.startswith(said) for remark in run.document["remarks"])

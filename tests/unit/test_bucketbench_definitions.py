@@ -195,9 +195,13 @@ def test_stop_is_one_thing_and_that_is_said(load):
     assert {one.job.operations[1].seconds for one in scenario.treatments} == {10.0}
     [said] = [note for note in scenario.lost if "'stop' is SIGTERM" in note]
     assert "old.yaml:4: " in said
-    assert "30s under Docker, SIGKILL at once under Containerd" in said
+    assert "SIGKILL after 10s (see --stop-grace), under every driver" in said
+    assert "in bucketbench 30s under Docker; SIGKILL at once under Containerd, Ctr, CRI," in said
     alike = load(f"{HEAD}drivers: [{{type: DockerCLI, threads: 1, iterations: 1}}]\ncommands: [run, stop]\n")
     assert alike.lost == ()
+    at_once = load(f"{HEAD}{DOCKER}commands: [run, stop]\n", flags=Flags(grace="0s"))
+    assert at_once.treatments[0].job.operations[1].seconds == 0
+    assert "SIGKILL after 0s" in at_once.lost[0]
 
 
 def test_legacy_is_a_sweep_from_one_thread_to_all(load):
@@ -213,7 +217,9 @@ def test_legacy_is_a_sweep_from_one_thread_to_all(load):
 
 
 def test_legacy_has_no_meaning_for_a_scenario(load):
-    """A scenario says in its matrix what bucketbench says with a flag."""
+    """A scenario says in its matrix what bucketbench says with a flag; and its own grace period."""
+    with pytest.raises(UsageError, match=r"--stop-grace is of bucketbench's definitions; write \{stop: 3s\}"):
+        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(grace="3s"))
     with pytest.raises(UsageError, match=r"--legacy is of bucketbench's definitions; .*concurrency: \[1, 2, 4\]"):
         load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(legacy=True))
 
@@ -250,7 +256,7 @@ def test_set_is_of_the_scenario_that_a_definition_becomes(load):
     assert scenario.treatments[0].iterations == 9
 
 
-@pytest.mark.parametrize("flags", [Flags(), Flags(legacy=True), Flags(overhead=True)])
+@pytest.mark.parametrize("flags", [Flags(), Flags(legacy=True), Flags(overhead=True, grace="3s")])
 @pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml"])
 def test_what_is_converted_plans_to_the_same(name, flags):
     """Treatments, repeats and order of the written scenario are those of the direct run."""
