@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
 from bench_master.bucketbench.containers import Containers, Values, shared, text
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench_master.scenario.findings import Findings, Given
+
+TIMEOUT: Final = "10m"
+"""How long an operation may take where containers are waited for: nobody knows how long their command runs."""
 
 _Driver: TypeAlias = "Mapping[str, Given[Any]]"
 _Drivers: TypeAlias = "dict[str, Given[_Driver]]"
@@ -132,6 +135,13 @@ class _Translator:
             Leaf(place, "as-written"),
             "bucketbench runs one driver after the other, in the order of its file.",
         )
+        if any(command.value == "wait" for command in self._definition["commands"].value):
+            native.put(
+                native.root,
+                "timeout",
+                Leaf(place, TIMEOUT),
+                "bucketbench waits as long as it takes; here an operation that takes longer than this has failed.",
+            )
         self._put_what_goes_beside()
         containers = {label: self._containers.of(driver.value) for label, driver in self._drivers.items()}
         common = shared(list(containers.values()))

@@ -1,9 +1,13 @@
 """bucketbench's definitions, run for real: as they are, converted, and where everything in them fails."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from tiny_image import missing
 from weighing import Weighing, containers_of, require_images
+
+from bench_master.scenario.format import engine_names
 
 pytestmark = pytest.mark.docker
 
@@ -112,3 +116,18 @@ def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(weighing,
     run = weighing.run(DATA / "docker.yaml", *GENTLE, "--drivers", "docker-2")
     assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker-2": 2}
     assert f"note: {DATA / 'docker.yaml'}: left out, since --drivers does not name them: Docker\n" in run.err
+
+
+@pytest.mark.skipif("runc" not in engine_names(), reason="this Weighbridge has no engine runc")
+def test_a_runtime_runs_beside_the_engine_above_it(weighing, client):
+    """Each with its own threads and iterations, stopped in the same way, from the same image."""
+    if shutil.which("runc") is None:
+        missing("runc is not installed; apt-get install runc")
+    quiet = ("--stop-grace", "0", "--set", "container.network=none")
+    run = weighing.run(DATA / "runtimes.yaml", *quiet)
+    assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker": 2, "Runc": 6}
+    assert [one["engine"] for one in run.header["treatments"][:2]] == ["docker", "runc"]
+    lines = table(weighing, run)
+    assert ["Runtimes:Runc:2", "Min", "Max", "Avg", "Median", "Stddev", "Errors"] in lines
+    assert all(float(line[2]) < 5000 for line in lines if line and line[0] == "stop")
+    assert containers_of(client, run.run_id) == []

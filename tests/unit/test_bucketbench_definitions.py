@@ -204,6 +204,12 @@ def test_stop_is_one_thing_and_that_is_said(load):
     assert "SIGKILL after 0s" in at_once.lost[0]
 
 
+def test_a_wait_may_take_long_and_nothing_for_ever(load):
+    """bucketbench has no timeout; a command that runs for minutes is no failure here."""
+    assert load(f"{HEAD}{DOCKER}commands: [run, wait, remove]\n").treatments[0].timeout_s == 600
+    assert load(f"{HEAD}{DOCKER}commands: [run, remove]\n").treatments[0].timeout_s == 60
+
+
 def test_legacy_is_a_sweep_from_one_thread_to_all(load):
     """Each driver has its own."""
     drivers = "{type: Docker, threads: 3, iterations: 5}, {type: Runc, threads: 1, iterations: 2}"
