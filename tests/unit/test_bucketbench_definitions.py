@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
 from bench_common.errors import ScenarioError, UsageError
 from bench_common.spec import OPERATIONS
 from bench_master.bucketbench import Flags, load_either, native_text
 from bench_master.bucketbench.schema import COMMANDS, DRIVERS
 from bench_master.commands.convert_scenario import NAME
-from bench_master.scenario import load_scenario
+from bench_master.scenario import load_scenario, scenario_schema
 from bench_master.scenario.format import scenario_format
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
@@ -294,3 +296,12 @@ def test_only_a_definition_is_converted():
     with pytest.raises(UsageError, match="quickstart: no bucketbench definition"):
         native_text("quickstart")
     assert NAME == "convert-scenario"
+
+
+@pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml", "runtimes.yaml"])
+def test_what_is_converted_is_the_same_to_every_reader(name):
+    """An editor with the schema, and a reader of YAML 1.1, take the written file for what it is."""
+    text, _ = native_text(str(DATA / name))
+    document = yaml.safe_load(text)
+    assert list(Draft202012Validator(scenario_schema()).iter_errors(document)) == []
+    assert document == load_either(str(DATA / name)).document
