@@ -85,7 +85,7 @@ def _of_driver(kind: Driver, driver: Mapping[str, Given[Any]]) -> Iterator[str]:
     if name == "CRI":
         text = "CRI runs 'image' and 'command'; bucketbench takes them from contrib/container_config.json"
         yield _said(driver["type"], text)
-    if "clientpath" in driver:
+    if "clientpath" in driver and driver["clientpath"].value != kind.client:
         yield _said(driver["clientpath"], _about_client(kind))
     if "logDriver" in driver and not kind.logs:
         yield _said(driver["logDriver"], f"'logDriver' means nothing to {name}, in bucketbench too")
@@ -116,7 +116,8 @@ def _of_group(kind: Driver, group: Given[str], groups: dict[str, str], *, overhe
 def _about_client(kind: Driver) -> str:
     if kind.client == "nothing":
         return f"'clientpath' means nothing to {kind.name}, in bucketbench too"
+    own = "the socket of its host" if kind.client == "socket" else f"the '{kind.client}' on its PATH"
     return (
-        f"'clientpath' of {kind.name} is not carried over: no scenario names a {kind.client}; "
-        "the worker uses the one that its host has, see list-engines"
+        f"'clientpath' of {kind.name} is not carried over, as no scenario tells a worker what to run: "
+        f"it uses {own}, see list-engines"
     )

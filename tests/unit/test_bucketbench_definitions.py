@@ -232,6 +232,19 @@ def test_legacy_has_no_meaning_for_a_scenario(load):
         load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(legacy=True))
 
 
+def test_a_client_is_the_workers_own():
+    """Another program or socket than the usual one is not carried over; the usual one is nothing to talk about."""
+    path = str(DATA / "whole.yaml")
+    said = [note.removeprefix(f"{path}:") for note in load_either(path).lost if "'clientpath'" in note]
+    assert [note.split(",")[0] for note in said] == [
+        "20: 'clientpath' of DockerCLI is not carried over",
+        "25: 'clientpath' of Containerd is not carried over",
+        "31: 'clientpath' of CRI is not carried over",
+    ]
+    assert "it uses the 'docker' on its PATH" in said[0]
+    assert "it uses the socket of its host" in said[1]
+
+
 def test_only_the_drivers_that_are_named_run(load):
     """In the order of the file, in any capitals; that the others are left out is said."""
     path = str(DATA / "whole.yaml")
