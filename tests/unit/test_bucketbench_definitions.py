@@ -237,8 +237,8 @@ def test_a_client_is_the_workers_own():
     path = str(DATA / "whole.yaml")
     said = [note.removeprefix(f"{path}:") for note in load_either(path).lost if "'clientpath'" in note]
     assert [note.split(",")[0] for note in said] == [
-        "20: 'clientpath' of DockerCLI is not carried over",
-        "25: 'clientpath' of Containerd is not carried over",
+        "19: 'clientpath' of DockerCLI is not carried over",
+        "24: 'clientpath' of Containerd is not carried over",
         "31: 'clientpath' of CRI is not carried over",
     ]
     assert "it uses the 'docker' on its PATH" in said[0]
