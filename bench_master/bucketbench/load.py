@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import UsageError
-from bench_master.bucketbench.schema import is_definition
+from bench_master.bucketbench.schema import GRACE, is_definition
 from bench_master.bucketbench.translate import Flags, translate
 from bench_master.bucketbench.writing import written
 from bench_master.scenario.findings import Findings
@@ -53,6 +53,8 @@ def _check_flags(reference: str, flags: Flags) -> None:
     if flags.legacy:
         advice = "in a scenario, write `matrix: {concurrency: [1, 2, 4]}`"
         raise UsageError(f"{reference}: --legacy is of bucketbench's definitions; {advice}")
+    if flags.grace != GRACE:
+        raise UsageError(f"{reference}: --stop-grace is of bucketbench's definitions; write {{stop: {flags.grace}}}")
     if flags.drivers:
         raise UsageError(f"{reference}: --drivers is of bucketbench's definitions; a scenario lists its 'engines'")
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench_master.bucketbench.schema import GRACE, Driver, told
+from bench_master.bucketbench.containers import runs_bundle
+from bench_master.bucketbench.schema import Driver, told
 from bench_master.bucketbench.steps import commands_left_out
 
 if TYPE_CHECKING:
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
 
 
 def losses(
-    definition: Mapping[str, Given[Any]], drivers: Sequence[Given[Mapping[str, Given[Any]]]], *, overhead: bool
+    definition: Mapping[str, Given[Any]],
+    drivers: Sequence[Given[Mapping[str, Given[Any]]]],
+    *,
+    overhead: bool,
+    grace: str,
 ) -> Iterator[str]:
     """Yield what is not carried over of a definition that is right, and of those of its drivers that are to run.
 
-    `overhead` says whether what the engines cost is measured.
+    `overhead` says whether what the engines cost is measured, `grace` how long `stop` waits.
     """
     commands: Sequence[Given[str]] = definition["commands"].value
     kinds: list[Driver] = [driver.value["type"].value for driver in drivers]
@@ -33,7 +38,7 @@ def losses(
         yield from _of_stats(kind, driver.value, asked=asked)
         if "cgroupPath" in driver.value:
             yield from _of_group(kind, driver.value["cgroupPath"], groups, overhead=overhead)
-    yield from _of_stop(commands, kinds)
+    yield from _of_stop(commands, kinds, grace)
     yield from commands_left_out(commands, kinds)
 
 
@@ -41,11 +46,17 @@ def _of_containers(definition: Mapping[str, Given[Any]], kinds: Sequence[Driver]
     detached, command = definition.get("detached"), definition.get("command")
     if command is not None and set(command.value) & set("'\""):
         yield _said(command, "'command' is split at its blanks, as bucketbench does: quotes are parts of the words")
-    bundles = ", ".join(dict.fromkeys(kind.name for kind in kinds if kind.bundle))
-    if bundles and command is not None:
-        yield _said(command, f"'command' is what runs under {bundles} too; bucketbench takes it from 'config.json'")
-    if "rootfs" in definition:
-        yield _said(definition["rootfs"], _about_rootfs(bundles))
+    # Where bucketbench runs a bundle, and here it is the image.
+    unbundled = ", ".join(
+        dict.fromkeys(kind.name for kind in kinds if kind.bundle and not runs_bundle(kind, definition))
+    )
+    if unbundled and command is not None:
+        yield _said(command, f"'command' is what runs under {unbundled} too; bucketbench takes it from 'config.json'")
+    if "rootfs" in definition and not any(kind.bundle for kind in kinds):
+        yield _said(definition["rootfs"], "'rootfs' means nothing to these drivers, in bucketbench too")
+    elif "rootfs" in definition and unbundled:
+        text = f"'rootfs' is not carried over under {unbundled}: the root file system is made of 'image'"
+        yield _said(definition["rootfs"], text)
     if detached is not None and not detached.value:
         yield _said(detached, "'detached: false' has no effect: containers are always detached, in bucketbench too")
 
@@ -54,19 +65,17 @@ def _said(given: Given[Any], text: str) -> str:
     return f"{told(given.place)}: {text}"
 
 
-def _of_stop(commands: Sequence[Given[str]], kinds: Sequence[Driver]) -> Iterator[str]:
+def _of_stop(commands: Sequence[Given[str]], kinds: Sequence[Driver], grace: str) -> Iterator[str]:
     """Yield that stop is one thing here: bucketbench's three cannot be compared with each other."""
     stop = next((command for command in commands if command.value == "stop"), None)
-    other = dict.fromkeys(f"{kind.stop} under {kind.name}" for kind in kinds if kind.stop != GRACE)
-    if stop is not None and other:
-        text = f"'stop' is SIGTERM, and SIGKILL after {GRACE}, under every driver; in bucketbench {', '.join(other)}"
-        yield _said(stop, text)
-
-
-def _about_rootfs(bundles: str) -> str:
-    if not bundles:
-        return "'rootfs' means nothing to these drivers, in bucketbench too"
-    return f"'rootfs' is not carried over: under {bundles} the root file system is made of 'image'"
+    others: dict[str, dict[str, None]] = {}
+    for kind in kinds:
+        if kind.stop != grace:
+            others.setdefault(kind.stop, {})[kind.name] = None
+    if stop is not None and others:
+        there = "; ".join(f"{meaning} under {', '.join(names)}" for meaning, names in others.items())
+        text = f"'stop' is SIGTERM, and SIGKILL after {grace} (see --stop-grace), under every driver"
+        yield _said(stop, f"{text}; in bucketbench {there}")
 
 
 def _of_driver(kind: Driver, driver: Mapping[str, Given[Any]]) -> Iterator[str]:
@@ -76,7 +85,7 @@ def _of_driver(kind: Driver, driver: Mapping[str, Given[Any]]) -> Iterator[str]:
     if name == "CRI":
         text = "CRI runs 'image' and 'command'; bucketbench takes them from contrib/container_config.json"
         yield _said(driver["type"], text)
-    if "clientpath" in driver:
+    if "clientpath" in driver and driver["clientpath"].value != kind.client:
         yield _said(driver["clientpath"], _about_client(kind))
     if "logDriver" in driver and not kind.logs:
         yield _said(driver["logDriver"], f"'logDriver' means nothing to {name}, in bucketbench too")
@@ -107,7 +116,8 @@ def _of_group(kind: Driver, group: Given[str], groups: dict[str, str], *, overhe
 def _about_client(kind: Driver) -> str:
     if kind.client == "nothing":
         return f"'clientpath' means nothing to {kind.name}, in bucketbench too"
+    own = "the socket of its host" if kind.client == "socket" else f"the '{kind.client}' on its PATH"
     return (
-        f"'clientpath' of {kind.name} is not carried over: no scenario names a {kind.client}; "
-        "the worker uses the one that its host has, see list-engines"
+        f"'clientpath' of {kind.name} is not carried over, as no scenario tells a worker what to run: "
+        f"it uses {own}, see list-engines"
     )

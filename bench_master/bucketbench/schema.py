@@ -28,7 +28,7 @@ _FALSE: Final = frozenset({"n", "no", "off", "false"})
 
 
 GRACE: Final = "10s"
-"""How long `stop` waits under every driver here before it kills: what the ``docker`` command does."""
+"""How long `stop` waits under every driver here before it kills, unless told otherwise: as ``docker stop`` does."""
 _AT_ONCE: Final = "SIGKILL at once"
 
 
@@ -36,30 +36,32 @@ _AT_ONCE: Final = "SIGKILL at once"
 class Driver:
     """A driver: what bucketbench calls it, the engine that does the same here, and what it heeds.
 
-    `bundle` drivers run the bundle at `rootfs` instead of the image; `logs` ones take a log driver; `streams` ones
-    can stream statistics, and a `polls` one asks at an interval to do so; `client` is what `clientpath` names, and
-    `stop` what its `stop` does: the grace period, or what there is instead of one.
+    `client` is what `clientpath` names: nothing, a socket, or the program that is called so. `stop` is what its
+    `stop` does: the grace period, or what there is instead of one. `bundle` drivers run the bundle at `rootfs` there,
+    and those with `takes_rootfs` here, too; `logs` ones take a log driver; `streams` ones can stream statistics, and
+    a `polls` one asks at an interval to do so.
     """
 
     name: str
     engine: str
+    client: str
     stop: str = _AT_ONCE
-    client: str = "binary"
     bundle: bool = False
+    takes_rootfs: bool = False
     logs: bool = False
     streams: bool = False
     polls: bool = False
 
 
 DRIVERS: Final = (
-    Driver("Docker", "docker", stop="30s", client="nothing", logs=True, streams=True),
-    Driver("DockerCLI", "docker-cli", stop=GRACE, logs=True, streams=True),
-    Driver("Containerd", "containerd", client="socket", streams=True, polls=True),
-    Driver("Ctr", "containerd", bundle=True),
-    Driver("CRI", "cri", client="socket"),
-    Driver("Runc", "runc", bundle=True),
-    Driver("CRun", "crun", bundle=True),
-    Driver("Youki", "youki", bundle=True),
+    Driver("Docker", "docker", "nothing", stop="30s", logs=True, streams=True),
+    Driver("DockerCLI", "docker-cli", "docker", stop=GRACE, logs=True, streams=True),
+    Driver("Containerd", "containerd", "socket", streams=True, polls=True),
+    Driver("Ctr", "containerd", "ctr", bundle=True),
+    Driver("CRI", "cri", "socket"),
+    Driver("Runc", "runc", "runc", bundle=True, takes_rootfs=True),
+    Driver("CRun", "crun", "crun", bundle=True, takes_rootfs=True),
+    Driver("Youki", "youki", "youki", bundle=True, takes_rootfs=True),
 )
 
 COMMANDS: Final = {

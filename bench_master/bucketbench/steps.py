@@ -17,18 +17,18 @@ _POLL_S: Final = 1
 """How often a stream of statistics comes where the definition does not say, in seconds."""
 
 
-def steps_of(commands: Given[tuple[Given[str], ...]], driver: Mapping[str, Given[Any]]) -> Items:
-    """Return the operations of one driver's job, each at the place of its command."""
+def steps_of(commands: Given[tuple[Given[str], ...]], driver: Mapping[str, Given[Any]], grace: str = GRACE) -> Items:
+    """Return the operations of one driver's job, each at the place of its command; `grace` is that of `stop`."""
     kind: Driver = driver["type"].value
     lost = {id(command) for command, _ in _left_out(commands.value, kind)}
     kept = [command for command in commands.value if id(command) not in lost]
-    return Items(commands.place, [_step(command, kind, driver) for command in kept])
+    return Items(commands.place, [_step(command, kind, driver, grace) for command in kept])
 
 
-def _step(command: Given[str], kind: Driver, driver: Mapping[str, Given[Any]]) -> Node:
+def _step(command: Given[str], kind: Driver, driver: Mapping[str, Given[Any]], grace: str) -> Node:
     place = command.place
     if command.value == "stop":
-        return _with_option(place, command.value, "grace", GRACE)
+        return _with_option(place, command.value, "grace", grace)
     stream, interval = driver.get("streamStats"), driver.get("statsIntervalSec")
     if command.value == "stats" and stream is not None and stream.value:
         seconds = interval.value if kind.polls and interval is not None else 0

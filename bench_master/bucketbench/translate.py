@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
+from bench_master.bucketbench.containers import Containers, Values, shared, text
 from bench_master.bucketbench.losses import losses
 from bench_master.bucketbench.schema import GRACE, Driver, read_definition
 from bench_master.bucketbench.steps import steps_of
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
     from bench_master.scenario.findings import Findings, Given
 
-_Values: TypeAlias = dict[str, Node]
+TIMEOUT: Final = "10m"
+"""How long an operation may take where containers are waited for: nobody knows how long their command runs."""
+
 _Driver: TypeAlias = "Mapping[str, Given[Any]]"
 _Drivers: TypeAlias = "dict[str, Given[_Driver]]"
 
@@ -49,11 +52,15 @@ class Native:
 
 @dataclass(frozen=True)
 class Flags:
-    """What the command line says of a definition: bucketbench's `-l` and `-o`, and which drivers (empty: all)."""
+    """What the command line says of a definition: bucketbench's `-l` and `-o`, which drivers (empty: all).
+
+    `grace` is how long `stop` waits under each of them before it kills.
+    """
 
     legacy: bool = False
     overhead: bool = False
     drivers: tuple[str, ...] = ()
+    grace: str = GRACE
 
 
 def translate(root: Entries, findings: Findings, flags: Flags) -> Native:
@@ -71,7 +78,7 @@ def translate(root: Entries, findings: Findings, flags: Flags) -> Native:
     chosen = _chosen(labelled, flags.drivers)
     if left_out := [label for label in labelled if label not in chosen]:
         findings.note(f"{root.place.file}: left out, since --drivers does not name them: {', '.join(left_out)}")
-    for loss in losses(definition, list(chosen.values()), overhead=flags.overhead):
+    for loss in losses(definition, list(chosen.values()), overhead=flags.overhead, grace=flags.grace):
         findings.note(loss)
     return _Translator(definition, chosen, root.place, flags).translate()
 
@@ -96,7 +103,7 @@ def _check_order(drivers: Sequence[Given[_Driver]], commands: Given[Any], writte
             OperationsShape().read(steps_of(commands, driver.value), findings)
 
 
-def _mapping(place: Place, values: _Values) -> Entries:
+def _mapping(place: Place, values: Values) -> Entries:
     node = Entries(place)
     for key, value in values.items():
         node.put(key, value, value.place)
@@ -107,10 +114,6 @@ def _number(value: int, place: Place) -> Leaf:
     return Leaf(place, str(value))
 
 
-def _text(given: Given[str]) -> Leaf:
-    return Leaf(given.place, given.value, plain=False)
-
-
 class _Translator:
     """The translation of one definition that is right in itself."""
 
@@ -119,6 +122,7 @@ class _Translator:
         self._drivers = drivers
         self._place = place
         self._flags = flags
+        self._containers = Containers(definition)
         self._native = Native(Entries(place))
 
     def translate(self) -> Native:
@@ -131,11 +135,22 @@ class _Translator:
             Leaf(place, "as-written"),
             "bucketbench runs one driver after the other, in the order of its file.",
         )
+        if any(command.value == "wait" for command in self._definition["commands"].value):
+            native.put(
+                native.root,
+                "timeout",
+                Leaf(place, TIMEOUT),
+                "bucketbench waits as long as it takes; here an operation that takes longer than this has failed.",
+            )
         self._put_what_goes_beside()
-        native.put(native.root, "container", _mapping(place, self._container_of_all()))
+        containers = {label: self._containers.of(driver.value) for label, driver in self._drivers.items()}
+        common = shared(list(containers.values()))
+        if common:
+            native.put(native.root, "container", _mapping(place, common))
         jobs = Entries(place)
         for label, driver in self._drivers.items():
-            jobs.put(label, self._job(driver), driver.place)
+            own = {key: node for key, node in containers[label].items() if key not in common}
+            jobs.put(label, self._job(driver, own), driver.place)
         native.put(native.root, "jobs", jobs, f"A job for each driver. {self._about_stop()}".strip())
         return native
 
@@ -147,28 +162,20 @@ class _Translator:
             comment = "First what the machine itself can do; --skip-limit leaves it out, as bucketbench's does."
             native.put(native.root, "limit", Leaf(place, "true"), comment)
         if self._flags.overhead and "overhead" in known:
-            groups: _Values = {}
+            groups: Values = {}
             for driver in self._drivers.values():
                 if "cgroupPath" in driver.value:
                     engine = driver.value["type"].value.engine
-                    groups.setdefault(engine, _text(driver.value["cgroupPath"]))
+                    groups.setdefault(engine, text(driver.value["cgroupPath"]))
             watched = _mapping(place, {"cgroups": _mapping(place, groups)}) if groups else Leaf(place, "true")
             native.put(native.root, "overhead", watched, "--overhead; compared with the first driver, as there.")
 
     def _name(self) -> Leaf:
         if "name" in self._definition:
-            return _text(self._definition["name"])
+            return text(self._definition["name"])
         return Leaf(self._place, PurePath(self._place.file).stem or "bucketbench", plain=False)
 
-    def _container_of_all(self) -> _Values:
-        container: _Values = {"image": _text(self._definition["image"])}
-        command: Given[str] | None = self._definition.get("command")
-        if command is not None and command.value.split():
-            words: list[Node] = [Leaf(command.place, word, plain=False) for word in command.value.split()]
-            container["command"] = Items(command.place, words)
-        return container
-
-    def _job(self, driver: Given[_Driver]) -> Entries:
+    def _job(self, driver: Given[_Driver], container: Values) -> Entries:
         given = driver.value
         kind: Driver = given["type"].value
         threads, iterations = given["threads"], given["iterations"]
@@ -182,29 +189,17 @@ class _Translator:
         else:
             self._native.put(job, "concurrency", _number(threads.value, threads.place))
         self._native.put(job, "iterations", _number(iterations.value, iterations.place))
-        container = self._logs(given) if kind.logs else {}
         if container:
             self._native.put(job, "container", _mapping(driver.place, container))
-        self._native.put(job, "operations", steps_of(self._definition["commands"], given))
+        self._native.put(job, "operations", steps_of(self._definition["commands"], given, self._flags.grace))
         return job
-
-    @staticmethod
-    def _logs(driver: _Driver) -> _Values:
-        if "logDriver" not in driver:
-            return {}
-        logs: _Values = {"log_driver": _text(driver["logDriver"])}
-        options = driver.get("logOpts")
-        if options is not None and options.value:
-            values: _Values = {name: _text(value) for name, value in options.value.items()}
-            logs["log_options"] = _mapping(options.place, values)
-        return logs
 
     def _about_stop(self) -> str:
         if all(command.value != "stop" for command in self._definition["commands"].value):
             return ""
         return (
-            f"'stop' is the same under each: SIGTERM, and SIGKILL after {GRACE}. With bucketbench that are 30 s "
-            "under Docker, 10 s under DockerCLI, and SIGKILL at once under the others."
+            f"'stop' is the same under each: SIGTERM, and SIGKILL after {self._flags.grace}. bucketbench waits 30 s "
+            "under Docker and 10 s under DockerCLI, and sends SIGKILL at once under the others."
         )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from bench_common.units import format_duration, parse_duration
 from bench_master.bucketbench import Flags
+from bench_master.bucketbench.schema import GRACE
 
 
 def add_definition_options(parser: argparse.ArgumentParser) -> None:
@@ -20,11 +22,25 @@ def add_definition_options(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="only these drivers, by type; the second of a type is called Docker-2",
     )
+    group.add_argument(
+        "--stop-grace",
+        type=_grace,
+        default=GRACE,
+        metavar="TIME",
+        help="how long `stop` waits under every driver before it kills (default: %(default)s)",
+    )
 
 
 def definition_flags(arguments: argparse.Namespace) -> Flags:
     """Return what the command line says; a command without `--overhead` measures none."""
-    return Flags(arguments.legacy, vars(arguments).get("overhead", False), arguments.drivers)
+    return Flags(arguments.legacy, vars(arguments).get("overhead", False), arguments.drivers, arguments.stop_grace)
+
+
+def _grace(text: str) -> str:
+    try:
+        return format_duration(parse_duration(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -54,8 +54,9 @@ def lines(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) 
     yield ""
     yield "DETAILED COMMAND TIMINGS/STATISTICS (ms)"
     for cell in cells:
-        yield ""
-        yield from _times(cell)
+        if not _is_limit(cell.entry):
+            yield ""
+            yield from _times(cell)
     yield from _overhead(cells)
     yield from _remarks(document, cells)
 
@@ -66,7 +67,7 @@ def _cells(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]])
     cells = []
     for entry, treatment in zip(document["treatments"], treatments, strict=True):
         labels = entry["treatment"]
-        limit = labels.get("job") == _LIMIT
+        limit = _is_limit(entry)
         row = ["Limit"] if limit else [name, str(labels.get("job", labels.get("engine")))]
         if len(environments) > 1:
             row.append(str(labels.get("environment")))
@@ -75,7 +76,11 @@ def _cells(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]])
         iterations = treatment.get("iterations")
         cells.append(_Cell(one_line(":".join(row)), int(treatment["concurrency"]), iterations, entry))
     # The machine's own limit is the first line, wherever it stands in the file.
-    return sorted(cells, key=lambda cell: cell.entry["treatment"].get("job") != _LIMIT)
+    return sorted(cells, key=lambda cell: not _is_limit(cell.entry))
+
+
+def _is_limit(entry: Mapping[str, Any]) -> bool:
+    return bool(entry["treatment"].get("job") == _LIMIT)
 
 
 def _rates(cells: Sequence[_Cell]) -> list[str]:

@@ -1,9 +1,13 @@
 """bucketbench's definitions, run for real: as they are, converted, and where everything in them fails."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from tiny_image import missing
 from weighing import Weighing, containers_of, require_images
+
+from bench_master.scenario.format import engine_names
 
 pytestmark = pytest.mark.docker
 
@@ -32,15 +36,21 @@ def table(weighing, run):
     return [line.split() for line in report.out.splitlines()]
 
 
+def drivers(run):
+    """Return what the report says of each driver by its label; the machine's own limit is none."""
+    entries = {one["treatment"]["job"]: one for one in run.document["treatments"]}
+    entries.pop("(limit)", None)
+    return entries
+
+
 def test_a_definition_runs_as_it_is(weighing, client):
     """Two drivers, each with its own threads and iterations, one after the other; then their table."""
     run = weighing.run(DATA / "docker.yaml", *GENTLE)
-    assert run.outcomes() == {"done": 6}
-    assert [(one["title"], one["jobs"]["done"]) for one in run.document["treatments"]] == [
-        ("engine=docker job=Docker", 4),
-        ("engine=docker job=Docker-2", 2),
-    ]
-    said = f"{DATA / 'docker.yaml'}:18: 'stop' is SIGTERM, and SIGKILL after 10s, under every driver"
+    assert set(run.outcomes()) == {"done"}
+    assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker": 4, "Docker-2": 2}
+    said = (
+        f"{DATA / 'docker.yaml'}:18: 'stop' is SIGTERM, and SIGKILL after 10s (see --stop-grace), under every driver"
+    )
     assert f"note: {said}" in run.err
     assert any(note.startswith(said) for note in run.header["scenario"]["notes"])
     assert any(remark.startswith(said) for remark in run.document["remarks"])
@@ -48,9 +58,10 @@ def test_a_definition_runs_as_it_is(weighing, client):
     assert ["Iter/Thd", "1", "thrd", "2", "thrds"] in lines
     rates = {line[0]: line[1:] for line in lines if line and line[0] in ("Basic:Docker", "Basic:Docker-2")}
     assert [rates["Basic:Docker"][0], rates["Basic:Docker-2"][0]] == ["2", "2"]
-    for name, entry in zip(rates, run.document["treatments"], strict=True):
+    for name, entry in zip(rates, drivers(run).values(), strict=True):
         assert float(rates[name][1]) == pytest.approx(entry["jobs_per_s"], rel=1e-3)
-    commands = [line for line in lines if line and line[0] in ("run", "pause", "resume", "stop", "delete")]
+    of_drivers = lines[next(place for place, line in enumerate(lines) if line[:1] == ["Basic:Docker:2"]) :]
+    commands = [line for line in of_drivers if line and line[0] in ("run", "pause", "resume", "stop", "delete")]
     assert len(commands) == 10
     for _, low, high, mean, median, _, errors in commands:
         assert 0 < float(low) <= float(median) <= float(high)
@@ -66,11 +77,17 @@ def test_what_is_converted_runs_to_the_same_treatments(weighing, tmp_path, clien
     assert converted.status == 0, converted.err
     assert "note: " in converted.err
     assert weighing.master("validate-scenario", "-f", new).status == 0
+    shown = [
+        weighing.master("run-scenario", "-f", path, *flags, "--dry-run", "--seed", "1", *GENTLE).out.partition(
+            "Size"
+        )[2]
+        for path, *flags in ((new,), (DATA / "docker.yaml", "--legacy"))
+    ]
+    plans = [plan.partition("Notes")[0] for plan in shown]
+    assert plans[0] == plans[1]
+    assert "Docker-2" in plans[0]
     run = weighing.run(new, *GENTLE, "--set", "jobs.Docker.iterations=1")
-    direct = weighing.run(DATA / "docker.yaml", *GENTLE, "--legacy", "--set", "jobs.Docker.iterations=1", "--noop")
-    assert run.header["treatments"] == direct.header["treatments"]
-    assert run.header["trials"] == direct.header["trials"]
-    assert run.outcomes() == {"done": 5}
+    assert [one["jobs"]["done"] for one in run.document["treatments"][:3]] == [1, 2, 2]
     assert "Scaling" in run.out
     assert ["jobs", "in", "flight", "1", "2"] in [line.split() for line in run.out.splitlines()]
     assert containers_of(client, run.run_id) == []
@@ -79,7 +96,8 @@ def test_what_is_converted_runs_to_the_same_treatments(weighing, tmp_path, clien
 def test_what_fails_is_no_throughput(weighing, client):
     """Every iteration fails: nothing is counted, the failure is told, and no container is left."""
     run = weighing.run(DATA / "failing.yaml", status=3)
-    assert run.outcomes() == {"failed": 4}
+    assert drivers(run)["Docker"]["jobs"]["failed"] == 4
+    assert drivers(run)["Docker"]["jobs"]["done"] == 0
     lines = table(weighing, run)
     assert ["Failing:Docker", "2", "0"] in lines
     assert ["run", *["-"] * 5, "4"] in lines
@@ -96,6 +114,20 @@ def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(weighing,
     assert "to run the other drivers of the definition, name them: --drivers A,B" in ended.err
     assert not stats.exists()
     run = weighing.run(DATA / "docker.yaml", *GENTLE, "--drivers", "docker-2")
-    assert [one["treatment"]["job"] for one in run.document["treatments"]] == ["Docker-2"]
-    assert run.outcomes() == {"done": 2}
+    assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker-2": 2}
     assert f"note: {DATA / 'docker.yaml'}: left out, since --drivers does not name them: Docker\n" in run.err
+
+
+@pytest.mark.skipif("runc" not in engine_names(), reason="this Weighbridge has no engine runc")
+def test_a_runtime_runs_beside_the_engine_above_it(weighing, client):
+    """Each with its own threads and iterations, stopped in the same way, from the same image."""
+    if shutil.which("runc") is None:
+        missing("runc is not installed; apt-get install runc")
+    quiet = ("--stop-grace", "0", "--set", "container.network=none")
+    run = weighing.run(DATA / "runtimes.yaml", *quiet)
+    assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker": 2, "Runc": 6}
+    assert [one["engine"] for one in run.header["treatments"][:2]] == ["docker", "runc"]
+    lines = table(weighing, run)
+    assert ["Runtimes:Runc:2", "Min", "Max", "Avg", "Median", "Stddev", "Errors"] in lines
+    assert all(float(line[2]) < 5000 for line in lines if line and line[0] == "stop")
+    assert containers_of(client, run.run_id) == []

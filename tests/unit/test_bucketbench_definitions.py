@@ -3,18 +3,24 @@
 from pathlib import Path
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
 from bench_common.errors import ScenarioError, UsageError
 from bench_common.spec import OPERATIONS
 from bench_master.bucketbench import Flags, load_either, native_text
 from bench_master.bucketbench.schema import COMMANDS, DRIVERS
 from bench_master.commands.convert_scenario import NAME
-from bench_master.scenario import load_scenario
+from bench_master.scenario import load_scenario, scenario_schema
+from bench_master.scenario.format import scenario_format
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
 
 DATA = Path(__file__).parent.parent / "data" / "bucketbench"
 ENGINES = ("containerd", "cri", "crun", "docker", "docker-cli", "native", "runc", "youki")
+
+ROOTFS = "rootfs" in {field.name for field in scenario_format().container.fields}
+"""Whether a container can be made of a root file system of the worker's host."""
 
 HEAD = "name: a\nimage: weighbridge/base\n"
 DOCKER = "drivers: [{type: Docker, threads: 2, iterations: 3}]\n"
@@ -69,12 +75,27 @@ def test_each_driver_is_a_job_under_its_engine_with_its_own_threads_and_iteratio
 def test_image_command_and_log_driver_are_carried_over():
     """The command is split at its blanks; options of a log driver belong to the driver that has it."""
     first, second, *others = load_either(str(DATA / "whole.yaml")).treatments
-    assert {one.container.image for one in (first, second, *others)} == {"weighbridge/base"}
-    assert {one.container.command for one in (first, second, *others)} == {("sleep", "30")}
+    of_image = [one for one in (first, second, *others) if not (ROOTFS and one.engine in ("runc", "crun", "youki"))]
+    assert {one.container.image for one in of_image} == {"weighbridge/base"}
+    assert {one.container.command for one in of_image} == {("sleep", "30")}
     assert first.container.log_driver == "json-file"
     assert first.container.log_options == {"max-size": "1m", "max-file": "2"}
     assert (second.container.log_driver, second.container.log_options) == ("none", {})
     assert {one.container.log_driver for one in others} == {None}
+
+
+def test_a_bundle_is_carried_over_where_there_is_a_key_for_it():
+    """Its config.json says the command, as in bucketbench; where it cannot be had, that is said of each driver."""
+    scenario = load_either(str(DATA / "whole.yaml"))
+    bundled = [one.container for one in scenario.treatments if one.engine in ("runc", "crun", "youki")]
+    assert len(bundled) == 3
+    said = next(note for note in scenario.lost if "'rootfs' is not carried over under" in note)
+    if ROOTFS:
+        assert {(one.rootfs, one.image, one.command) for one in bundled} == {("/srv/bundles/base", None, None)}
+        assert "under Ctr: " in said
+    else:
+        assert {one.image for one in bundled} == {"weighbridge/base"}
+        assert "under Ctr, Runc, CRun, Youki: " in said
 
 
 def test_every_alias_in_any_capitals_is_its_operation():
@@ -176,9 +197,19 @@ def test_stop_is_one_thing_and_that_is_said(load):
     assert {one.job.operations[1].seconds for one in scenario.treatments} == {10.0}
     [said] = [note for note in scenario.lost if "'stop' is SIGTERM" in note]
     assert "old.yaml:4: " in said
-    assert "30s under Docker, SIGKILL at once under Containerd" in said
+    assert "SIGKILL after 10s (see --stop-grace), under every driver" in said
+    assert "in bucketbench 30s under Docker; SIGKILL at once under Containerd, Ctr, CRI," in said
     alike = load(f"{HEAD}drivers: [{{type: DockerCLI, threads: 1, iterations: 1}}]\ncommands: [run, stop]\n")
     assert alike.lost == ()
+    at_once = load(f"{HEAD}{DOCKER}commands: [run, stop]\n", flags=Flags(grace="0s"))
+    assert at_once.treatments[0].job.operations[1].seconds == 0
+    assert "SIGKILL after 0s" in at_once.lost[0]
+
+
+def test_a_wait_may_take_long_and_nothing_for_ever(load):
+    """bucketbench has no timeout; a command that runs for minutes is no failure here."""
+    assert load(f"{HEAD}{DOCKER}commands: [run, wait, remove]\n").treatments[0].timeout_s == 600
+    assert load(f"{HEAD}{DOCKER}commands: [run, remove]\n").treatments[0].timeout_s == 60
 
 
 def test_legacy_is_a_sweep_from_one_thread_to_all(load):
@@ -194,9 +225,24 @@ def test_legacy_is_a_sweep_from_one_thread_to_all(load):
 
 
 def test_legacy_has_no_meaning_for_a_scenario(load):
-    """A scenario says in its matrix what bucketbench says with a flag."""
+    """A scenario says in its matrix what bucketbench says with a flag; and its own grace period."""
+    with pytest.raises(UsageError, match=r"--stop-grace is of bucketbench's definitions; write \{stop: 3s\}"):
+        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(grace="3s"))
     with pytest.raises(UsageError, match=r"--legacy is of bucketbench's definitions; .*concurrency: \[1, 2, 4\]"):
         load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(legacy=True))
+
+
+def test_a_client_is_the_workers_own():
+    """Another program or socket than the usual one is not carried over; the usual one is nothing to talk about."""
+    path = str(DATA / "whole.yaml")
+    said = [note.removeprefix(f"{path}:") for note in load_either(path).lost if "'clientpath'" in note]
+    assert [note.split(",")[0] for note in said] == [
+        "19: 'clientpath' of DockerCLI is not carried over",
+        "24: 'clientpath' of Containerd is not carried over",
+        "31: 'clientpath' of CRI is not carried over",
+    ]
+    assert "it uses the 'docker' on its PATH" in said[0]
+    assert "it uses the socket of its host" in said[1]
 
 
 def test_only_the_drivers_that_are_named_run(load):
@@ -231,7 +277,7 @@ def test_set_is_of_the_scenario_that_a_definition_becomes(load):
     assert scenario.treatments[0].iterations == 9
 
 
-@pytest.mark.parametrize("flags", [Flags(), Flags(legacy=True), Flags(overhead=True)])
+@pytest.mark.parametrize("flags", [Flags(), Flags(legacy=True), Flags(overhead=True, grace="3s")])
 @pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml"])
 def test_what_is_converted_plans_to_the_same(name, flags):
     """Treatments, repeats and order of the written scenario are those of the direct run."""
@@ -263,3 +309,12 @@ def test_only_a_definition_is_converted():
     with pytest.raises(UsageError, match="quickstart: no bucketbench definition"):
         native_text("quickstart")
     assert NAME == "convert-scenario"
+
+
+@pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml", "runtimes.yaml"])
+def test_what_is_converted_is_the_same_to_every_reader(name):
+    """An editor with the schema, and a reader of YAML 1.1, take the written file for what it is."""
+    text, _ = native_text(str(DATA / name))
+    document = yaml.safe_load(text)
+    assert list(Draft202012Validator(scenario_schema()).iter_errors(document)) == []
+    assert document == load_either(str(DATA / name)).document

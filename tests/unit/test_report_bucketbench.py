@@ -75,13 +75,13 @@ quickstart:Docker         2   83.33    166.7
 
 DETAILED COMMAND TIMINGS/STATISTICS (ms)
 
- Limit:1    Min    Max    Avg  Median  Stddev  Errors
-     run  0.083  0.083  0.083   0.083   0.000       0
-  resume  0.083  0.083  0.083   0.083   0.000       0
-    stop  0.083  0.083  0.083   0.083   0.000       0
-    wait  0.083  0.083  0.083   0.083   0.000       0
-  delete  0.083  0.083  0.083   0.083   0.000       0
-delete-2  0.083  0.083  0.083   0.083   0.000       0
+quickstart:Docker:1    Min    Max    Avg  Median  Stddev  Errors
+                run  2.000  2.000  2.000   2.000   0.000       0
+             resume  2.000  2.000  2.000   2.000   0.000       0
+               stop  2.000  2.000  2.000   2.000   0.000       0
+               wait  2.000  2.000  2.000   2.000   0.000       0
+             delete  2.000  2.000  2.000   2.000   0.000       0
+           delete-2  2.000  2.000  2.000   2.000   0.000       0
 """
 
 
