@@ -22,6 +22,7 @@ from bench_common.thresholds import evaluate, percentiles_of
 from bench_master.latency import Key, Percentiles, Series
 from bench_master.ledger import JOB, KINDS, Ledger, TrialMetric
 from bench_master.load import Load
+from bench_master.published import beside
 from bench_master.table import counted
 from bench_master.timing import timing_error, timing_warnings
 
@@ -65,6 +66,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     ]
     report["warnings"] += timing_warnings(report["treatments"])
     report["errors"] = _errors(ledger)
+    report["published"] = beside(header, report["treatments"])
     report["thresholds"] = [
         {
             "threshold": verdict.threshold,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.progress.quantities import one_line, printable
+from bench_master.published import published_lines
 from bench_master.reports import ReportSource
 from bench_master.reports.layout import field, heading, paragraph, significant, size, span
 from bench_master.reports.text_machines import harness_table, load_table, timing
@@ -46,6 +47,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from timing(entry, document["hosts"])
         yield ""
         yield from treatment_tables(entry, document["pctile"])
+    yield from _section("Published figures", published_lines(document["published"]))
     yield from _section("Thresholds", _thresholds(document))
     yield from _section("Errors", _errors(document, names))
     yield from _section("Hosts while it ran", load_table(document))

@@ -17,6 +17,7 @@ from bench_master.scenario.matrix import MatrixShape
 from bench_master.scenario.operations import OperationsShape
 from bench_master.scenario.profiles import FULL, PROFILES, SCALE, OverridesShape
 from bench_master.scenario.profiles import NAME_PATTERN as PROFILE_PATTERN
+from bench_master.scenario.published import FILE_PATTERN
 from bench_master.scenario.shapes import DURATION, NUMBER, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
 from bench_master.scenario.storage import MountShape
 from workloads.registry import workload_classes
@@ -131,6 +132,11 @@ def scenario_format() -> ScenarioFormat:
                 "thresholds",
                 ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'")),
                 "what must hold for the run to end with exit code 0",
+            ),
+            Field(
+                "published",
+                Text("a table in the scenario's own folder, such as published.csv", FILE_PATTERN, bare=()),
+                "published figures to print beside ours",
             ),
             Field(
                 PROFILES,

@@ -20,7 +20,8 @@ class Scenario:
     `path` is where it was read and `text` what stood there; `document` is the same as plain JSON-able data after
     every override, and loads to an equal scenario. `repeats` and `warmup` are trials of each treatment, by its index;
     `seed` is None where the author left it open. `notes` are for the user to read. `profiles` are
-    the scales that it knows besides ``full``, `scale` is the one that it was loaded at.
+    the scales that it knows besides ``full``, `scale` is the one that it was loaded at. `published` are
+    figures of others, as `bench_master.scenario.published` reads them.
     """
 
     name: str
@@ -38,3 +39,4 @@ class Scenario:
     notes: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     scale: str = "full"
+    published: Mapping[str, Any] | None = None

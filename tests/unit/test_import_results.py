@@ -75,7 +75,7 @@ def test_nothing_is_made_up(imported):
     ("format_name", "mark"),
     [
         ("text", "*** IMPORTED: measured elsewhere."),
-        ("csv", ",true,\n"),
+        ("csv", ",true,,"),
         ("json", '"measures": "elsewhere"'),
         ("jsonl", '"imported": true'),
     ],
