@@ -131,7 +131,8 @@ class Treatment:
     then the matrix keys). `environment` is None where any worker will do. Exactly one of `iterations` (jobs per
     slot), `operation_count` (jobs in all) and `run_seconds` (s) is set; they are per trial. `concurrency` is the
     number of jobs in flight per worker. `timeout_s` bounds every single operation. One
-    that is `optional` is left out of what a run must do where its image or tool is not there.
+    that is `optional` is left out of what a run must do where its image or tool is not there. `swap_off` asks for
+    swap to be off on the host while a job runs.
     """
 
     index: int
@@ -146,6 +147,7 @@ class Treatment:
     run_seconds: float | None = None
     timeout_s: float = 60.0
     optional: bool = False
+    swap_off: bool = False
 
     @property
     def title(self) -> str:

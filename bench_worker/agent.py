@@ -55,6 +55,7 @@ class AgentOptions:
     once: bool = False
     patience_s: float | None = None
     allow_host_mounts: bool = False
+    allow_swapoff: bool = False
 
 
 @dataclass(slots=True)
@@ -157,7 +158,12 @@ class Agent:
             "environment": options.environment,
             "slots": options.slots,
             "sent_ns": monotonic_ns(),
-            "info": {**self._info, "labels": options.labels, "allow_host_mounts": options.allow_host_mounts},
+            "info": {
+                **self._info,
+                "labels": options.labels,
+                "allow_host_mounts": options.allow_host_mounts,
+                "allow_swapoff": options.allow_swapoff,
+            },
         }
 
     def _say_hello(self) -> None:
@@ -274,6 +280,7 @@ class Agent:
                 "keep": message["keep"],
                 "profile": message["profile"],
                 "allow_host_mounts": self._options.allow_host_mounts,
+                "allow_swapoff": self._options.allow_swapoff,
                 "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
             }
         )

@@ -25,6 +25,7 @@ from bench_worker.job import Trouble
 from bench_worker.outbox import Outbox
 from bench_worker.performer import Performer
 from bench_worker.slots import JobAborted, Slots
+from bench_worker.swap import SwapSwitch, SwapTrouble, has_swap
 from workloads.registry import workload
 from workloads.script import script_of
 
@@ -47,6 +48,7 @@ class Assignment:
     noop: bool
     keep: bool
     allow_host_mounts: bool
+    allow_swapoff: bool = False
 
 
 class Crew:
@@ -70,6 +72,7 @@ class Crew:
         self._performer: Performer | None = None
         self._batch = 1
         self._aborts = 0
+        self._swap = SwapSwitch()
         self._prefix = f"wb-{assignment.run_id}-"
 
     @property
@@ -129,7 +132,11 @@ class Crew:
             gevent.sleep(ROOM_POLL_S)
         performer = self._performer
         try:
-            report = self._run(performer or self._prepare(), ticket)
+            performer = performer or self._prepare()
+            run = self._run_without_swap if performer.swap_off else self._run
+            report = run(performer, ticket)
+        except SwapTrouble as error:
+            report = _never_begun("swap", str(error))
         except WeighbridgeError as error:
             report = _never_begun("unreachable", str(error))
         except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
@@ -141,6 +148,12 @@ class Crew:
         elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.run_callback(self._flush)
+
+    def _run_without_swap(self, performer: Performer, ticket: int) -> JobReport:
+        if not self._assignment.allow_swapoff and has_swap():
+            raise SwapTrouble("swap may not be switched off on this host: start the worker with --allow-swapoff")
+        with self._swap:
+            return self._run(performer, ticket)
 
     def _run(self, performer: Performer, ticket: int) -> JobReport:
         report = JobReport()

@@ -52,6 +52,8 @@ class Performer:
         self.treatment = treatment
         self.script = Script(script_of(treatment))
         self._free = free
+        self.swap_off = treatment.swap_off and not free
+        """Whether swap has to be off on the host while a job runs."""
         self._workload = workload
         self.settings = self._settings()
         job = treatment.job

@@ -99,6 +99,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what local workers call their environment (default: the scenario's if it has one, else local)",
     )
 
+    who.add_argument(
+        "--allow-swapoff",
+        action="store_true",
+        help="let the scenario switch swap off on this host while a job runs; needs root",
+    )
+
     load = parser.add_argument_group("load, in place of what the scenario says")
     load.add_argument(
         "-u", "--user-count", type=whole_number(1), metavar="N", help="jobs in flight over all workers together"
@@ -361,6 +367,7 @@ def _run_plan(
                     environment=_environment(plan, arguments),
                     master_public=key.public if key is not None else None,
                     verbose=arguments.verbose,
+                    allow_swapoff=arguments.allow_swapoff,
                 )
                 board.local_keys = session.locals.keys
                 session.locals.start()

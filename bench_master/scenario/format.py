@@ -42,6 +42,7 @@ RUN_KEYS: Final = (
 )
 """The keys that stand at the top level, in a job, and in a matrix."""
 
+SWAP_STATES: Final = ("as-is", "off")
 JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 MIB: Final = 1024**2
 _DAY_S: Final = 86400.0
@@ -83,6 +84,12 @@ def scenario_format() -> ScenarioFormat:
             "params",
             MapOf("parameters of the workload by name", "^.+$", ParamShape()),
             "the parameters of the workload",
+        ),
+        Field(
+            "swap",
+            Choice("state of swap", SWAP_STATES),
+            "off: switched off on the host while a job runs, where its owner allows it",
+            SWAP_STATES[0],
         ),
         Field(
             "optional",

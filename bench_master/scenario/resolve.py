@@ -46,6 +46,7 @@ class _Job:
     matrix: Matrix
     place: Place
     optional: bool
+    swap_off: bool
 
 
 class Resolver:
@@ -106,7 +107,9 @@ class Resolver:
             settings |= _own_params(workload, own["params"])
         understood = self._understood(matrix.value, workload)
         optional = "optional" in own and own["optional"].value is True
-        return _Job(label, settings, workload, values_of(engines) or ("docker",), understood, given.place, optional)
+        swap_off = "swap" in own and own["swap"].value == "off"
+        weighed = values_of(engines) or ("docker",)
+        return _Job(label, settings, workload, weighed, understood, given.place, optional, swap_off)
 
     def _understood(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:
         """Return the matrix with the parameters of the workload read as what they are."""
@@ -164,6 +167,7 @@ class Resolver:
             run_seconds=amounts.get("run_seconds"),
             timeout_s=_value(settings, "timeout"),
             optional=job.optional,
+            swap_off=job.swap_off,
         )
 
     def _fits(self, job: _Job, cell: Cell) -> bool:
