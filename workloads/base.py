@@ -64,8 +64,10 @@ class Workload(abc.ABC):
     image that `build-images` makes for it), `binary` (what must be on PATH to run it natively), `parameters`,
     `metrics`. `tool_names` gives the parameter for what the tool itself calls it, today or in old versions, and
     `tool_test` is what the tool's own ``--test`` calls the workload, if it has one: scenarios that use these are
-    understood, with a note that says the name here. `run_begins` is a regular expression for the first line of a
-    run's output, by which runs are found in a log of many; without it a text is one run.
+    understood, with a note that says the name here. `tool_dropped` gives for an option that means nothing any more
+    the one value with which it may be left out, and why. `run_begins` is a regular expression for the first line of a
+    run's output, by which runs are found in a log of many; without it a text is one run. `provided_by` says how to
+    come by the binary where it is no package of the same name.
     """
 
     name: ClassVar[str]
@@ -76,7 +78,9 @@ class Workload(abc.ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     tool_names: ClassVar[Mapping[str, str]] = {}
     tool_test: ClassVar[str | None] = None
+    tool_dropped: ClassVar[Mapping[str, tuple[str, str]]] = {}
     run_begins: ClassVar[str | None] = None
+    provided_by: ClassVar[str] = ""
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:

@@ -71,6 +71,9 @@ class Blogbench(Workload):
         for suffix, version in (("1_1", "1.1"), ("1_2", "1.2"), ("unknown_version", "of a version that is not known"))
         for what in ("reads", "writes")
     )
+    provided_by: ClassVar[str] = (
+        "it is in no suite of Debian: take it from a distribution that has it, or weigh with blogload instead"
+    )
     run_begins: ClassVar[str | None] = r"blogbench \d+\.\d+|Frequency = \d+ secs"
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:

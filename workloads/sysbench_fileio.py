@@ -118,6 +118,9 @@ class SysbenchFileio(Workload):
         Metric("mib_per_second", "MiB/s", "higher", "data read and written a second, together"),
         *SUMMARY_METRICS,
     )
+    tool_dropped: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "init-rng": ("on", "sysbench since 1.0 always draws its seed from the time")
+    }
     tool_test: ClassVar[str | None] = "fileio"
     run_begins: ClassVar[str | None] = RUN_BEGINS
     tool_names: ClassVar[Mapping[str, str]] = {
