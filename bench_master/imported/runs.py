@@ -7,6 +7,7 @@ that is not complete is a failed run, never a missing one.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -43,13 +44,17 @@ def split_runs(workload: Workload, text: str, metric: str | None = None, before:
     """
     lines = text.splitlines()
     numbers = [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
-    if numbers and all(_NUMBER.fullmatch(word) for _, word in numbers):
+    if numbers and all(_is_number(word) for _, word in numbers):
         name = _named(workload, metric)
         return [Run(number, word, {name: float(word)}) for number, word in numbers]
     if metric is not None:
-        place = next((number for number, word in numbers if not _NUMBER.fullmatch(word)), 1)
+        place = next((number for number, word in numbers if not _is_number(word)), 1)
         raise UsageError(f"line {place} is no number: a metric is named for texts of one number a line alone")
     return list(_runs(workload, lines, before.splitlines()))
+
+
+def _is_number(word: str) -> bool:
+    return bool(_NUMBER.fullmatch(word)) and math.isfinite(float(word))
 
 
 def _named(workload: Workload, metric: str | None) -> str:

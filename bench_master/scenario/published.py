@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,7 @@ _OWN: Final = frozenset({"where", "metric", "unit", "source", "note", *FIGURES})
 _NEEDED: Final = ("where", "metric", "mean")
 _HEADS: Final = ("title", "source")
 MAX_BYTES: Final = 4 << 20
+_NUMBER: Final = re.compile(r"-?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
 
 Published = dict[str, Any]
 """``title``, ``source``, ``file`` and ``rows``, of which each has ``labels``, ``where``, ``metric`` and figures."""
@@ -47,7 +49,7 @@ def read_published(
         if len(content) > MAX_BYTES:
             raise ValueError(f"larger than {MAX_BYTES >> 20} MiB: this is no table of published figures")
         table = _table(content.decode("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         said = error.strerror if isinstance(error, OSError) else error
         findings.add(place, f"published figures {path}: {said}", deep=True)
         return None
@@ -104,10 +106,7 @@ def _row(cells: Mapping[str, Any], line: int) -> dict[str, Any]:
 def _figure(cell: str, name: str, line: int) -> float | int | None:
     if not cell:
         return None
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
+    value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
     if not math.isfinite(value) or (name == "n" and value != int(value)):
         raise ValueError(f"line {line}: {cell!r} is no number for '{name}'")
     return int(value) if name == "n" else value

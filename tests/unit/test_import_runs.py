@@ -88,6 +88,8 @@ def test_the_study_s_nan_is_no_number():
     """Python's words for what is no number are not taken for one."""
     with pytest.raises(UsageError, match="line 1 is no number"):
         split_runs(CPU, "nan\n1.5\n", "total_time_s")
+    with pytest.raises(UsageError, match="line 2 is no number"):
+        split_runs(CPU, "1.5\n1e999\n", "total_time_s")
 
 
 def test_a_text_in_front_of_each_run_says_the_version():
