@@ -99,6 +99,14 @@ class Workload(abc.ABC):
         del params
         return None
 
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return what an output says of how it was run: parameters in base units, and ``version`` where it matters.
+
+        Pure, as `parse` is, and of any text: what is not said is left out.
+        """
+        del text
+        return {}
+
     def defaults(self) -> dict[str, Scalar]:
         """Return every parameter's default, in base units."""
         return {parameter.name: parameter.default for parameter in self.parameters}

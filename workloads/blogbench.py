@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.stated import stated_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
+    from workloads.stated import Patterns
 
 SCRIPT: Final = 'blogbench --help && exec blogbench "$@" 2>&1'
 """Prints the help, the only place where blogbench says which version it is, then runs with stderr beside stdout.
@@ -49,6 +51,14 @@ _ITERATIONS: Final = 6
 _ROW: Final = re.compile(r"(\d{1,18})(?: +\d{1,18}){6}")
 _WRITES: Final = re.compile(r"Final score for writes: +(\d{1,18})")
 _READS: Final = re.compile(r"Final score for reads : +(\d{1,18})")
+
+
+_KINDS: Final = ("writers", "rewriters", "commenters", "readers")
+_STATED: Final[Patterns] = {
+    "sleep": (_HEADER[0].pattern, float),
+    **{kind: (rf"Spawning (\d{{1,9}}) {kind}\.\.\.", int) for kind in _KINDS},
+    "iterations": (_HEADER[_ITERATIONS].pattern, int),
+}
 
 
 class Blogbench(Workload):
@@ -98,6 +108,10 @@ class Blogbench(Workload):
         With the help in front, as this workload's own runs have it, the version is known.
         """
         return _Reading(text).scores()
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return the threads of each kind, and how long it was to run."""
+        return stated_in(text, _STATED)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the sum of the iterations; stopping threads and removing nothing takes little more."""

@@ -19,11 +19,13 @@ from workloads.base import Metric, Parameter, Step, Workload
 from workloads.mbw_output import Labels, Table, read_output
 from workloads.mbw_processes import SCRIPT as PROCESSES_SCRIPT
 from workloads.mbw_processes import read_processes
+from workloads.stated import stated_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
+    from workloads.stated import Patterns
 
 MIB: Final = 2**20
 
@@ -64,6 +66,12 @@ _KIND_OF: Final[dict[Labels, dict[str, str]]] = {
     "right": {"MEMCPY": "memcpy", "DUMB": "dumb", "MCBLOCK": "mcblock"},
     "swapped": {"MEMCPY": "dumb", "DUMB": "memcpy", "MCBLOCK": "mcblock_hot"},
     "unknown": {"MEMCPY": "labelled_memcpy", "DUMB": "labelled_dumb", "MCBLOCK": "labelled_mcblock"},
+}
+
+
+_STATED: Final[Patterns] = {
+    "array_size": (r"\d{1,5}\tMethod: .*\tMiB: (\d{1,9}\.0+)\t.*", lambda text: int(float(text)) * MIB),
+    "processes": (r"(?:process 1 of|Starting test on) (\d{1,5})(?: cores)?", int),
 }
 
 
@@ -129,6 +137,10 @@ class Mbw(Workload):
         output = read_output(text)
         kinds = _KIND_OF[output.labels]
         return {name: value for label, table in output.tables.items() for name, value in _values(kinds[label], table)}
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return the size of an array, and how many ran at once where that was more than one."""
+        return stated_in(text, _STATED)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return what a slow machine takes for all copies, and for filling the arrays."""

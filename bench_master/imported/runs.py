@@ -17,6 +17,7 @@ from bench_common.errors import ParseError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from bench_common.spec import Scalar
     from workloads.base import Workload
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?", re.ASCII)
@@ -27,12 +28,16 @@ _MOST_BEGINNINGS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run in a text: where it begins (1-based `line`), what was printed, and its metrics, or why it has none."""
+    """One run in a text: where it begins (1-based `line`), what was printed, and its metrics, or why it has none.
+
+    `stated` is what it says of how it was run.
+    """
 
     line: int
     text: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
+    stated: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 def split_runs(workload: Workload, text: str, metric: str | None = None, before: str = "") -> list[Run]:
@@ -91,16 +96,16 @@ def _run(workload: Workload, line: int, lines: list[str], before: list[str]) -> 
     """Return a run that begins at 1-based `line` and has all of `lines`, or some of them with a stranger's behind."""
     text = "\n".join([*before, *lines]) + "\n"
     try:
-        return Run(line, text, workload.parse(text))
+        return Run(line, text, workload.parse(text), stated=workload.stated(text))
     except ParseError as error:
         refused = error
     if refused.line is not None and refused.line > len(before) + 1:
         own = "\n".join([*before, *lines][: refused.line - 1]) + "\n"
         try:
-            return Run(line, own, workload.parse(own))
+            return Run(line, own, workload.parse(own), stated=workload.stated(own))
         except ParseError:
             pass
-    return Run(line, text, error=_located(refused, line - len(before)))
+    return Run(line, text, error=_located(refused, line - len(before)), stated=workload.stated(text))
 
 
 def _located(error: ParseError, start: int) -> str:
