@@ -111,7 +111,7 @@ def _origin(run: Mapping[str, Any]) -> Iterator[str]:
     for file in origin["files"]:
         amount = f"{file['readings']:,} readings of a monitor" if file["readings"] else f"{file['runs']:,} runs"
         yield from field("from", one_line(f"{file['name']}, {amount}"))
-    yield from field("order", "not known; nor are hosts, times and parameters")
+    yield from field("order", "not known; nor are hosts, times, and parameters that the outputs do not state")
 
 
 def _banner(word: str, text: str) -> list[str]:
