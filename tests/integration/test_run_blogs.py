@@ -52,7 +52,9 @@ def stand_in(weighing, tmp_path):
 def test_blogload_weighs_natively_and_in_a_container(weighing, client):
     """Each kind of process got to work, and its files are gone afterwards."""
     scenario = weighing.scenario(
-        engines=["native", "docker"], job={"workload": "blogload", "params": {**LOAD, "report_interval": "500ms"}}
+        engines=["native", "docker"],
+        container={"network": "none"},
+        job={"workload": "blogload", "params": {**LOAD, "report_interval": "500ms"}},
     )
     run = weighing.run(scenario)
     assert run.outcomes() == {"done": 2}
@@ -70,6 +72,7 @@ def test_a_full_disk_is_a_failed_job_with_its_reason(weighing, client):
     """Where the files do not fit, the job fails, says why, and leaves no container."""
     scenario = weighing.scenario(
         engines=["docker"],
+        container={"network": "none"},
         job={
             "workload": "blogload",
             "params": LOAD | {"time": "10s", "total_size": "256MiB"},
