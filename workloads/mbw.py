@@ -35,8 +35,8 @@ SCRIPT: Final = 'mbw -h; exec mbw "$@"'
 The text is fixed, and parameters reach mbw as words of their own.
 """
 
-MOST_CPUS: Final = 64
-"""How many CPUs a host is taken to have at most, for the time that one mbw for each of them may take."""
+SLOW_MEMORIES: Final = 4
+"""How many times longer one mbw for each CPU is taken to last than one alone: with CPUs comes memory to feed them."""
 
 SLOW_BYTES_PER_SECOND: Final = 2**30
 """What a slow machine copies, for the time that a run may take."""
@@ -146,7 +146,7 @@ class Mbw(Workload):
         """Return what a slow machine takes for all copies, and for filling the arrays."""
         copies = int(str(params["runs"])) * 3 + 2
         # Together they share one memory; how many there are for each CPU only the host knows.
-        at_once = int(str(params["processes"])) or MOST_CPUS
+        at_once = int(str(params["processes"])) or SLOW_MEMORIES
         return 1.0 + at_once * copies * int(str(params["array_size"])) / SLOW_BYTES_PER_SECOND
 
 
