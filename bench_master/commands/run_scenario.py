@@ -433,6 +433,9 @@ def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
             sys.stderr.write(
                 f"bench-master: left out, as it is optional: {row['title']}: {one_line(row['left_out'])}\n"
             )
+    if treatments and all(row["left_out"] for row in treatments):
+        sys.stderr.write("bench-master: every treatment was left out, so nothing was measured\n")
+        return int(ExitCode.INFRASTRUCTURE)
     barren = sum(not row["jobs"]["done"] and not row["left_out"] for row in treatments)
     if barren:
         of_all = f"{barren} of {counted(len(treatments), 'treatment')}"

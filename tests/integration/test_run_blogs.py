@@ -124,6 +124,12 @@ def test_an_optional_job_is_left_out_where_its_tool_is_not_there(weighing):
     assert "left out, as it is optional: engine=native job=bench" in run.err
 
 
+def test_a_run_of_which_everything_was_left_out_is_no_success(weighing):
+    """Where nothing at all was measured the exit code says so."""
+    job = {"workload": "blogbench", "params": BENCH, "optional": True}
+    assert "every treatment was left out" in weighing.run(weighing.scenario(job=job), status=3).err
+
+
 def test_a_job_that_is_not_optional_fails_the_run(weighing):
     """Without the key a missing tool is what it is."""
     run = weighing.run(weighing.scenario(job={"workload": "blogbench", "params": BENCH}), status=3)
