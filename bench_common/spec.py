@@ -191,7 +191,8 @@ class Treatment:
     their own; without, each slot begins the next one when it has ended one (a closed system). `services` are the
     containers of the servers that a guest's workload declares, by their names; what runs in them is the workload's to
     say. One that is `optional` is left out of what a run must do where its image or tool is not there. `until` is the
-    condition that ends a packing early, see `bench_common.until`.
+    condition that ends a packing early, see `bench_common.until`. `swap_off` asks for swap to be off on the host
+    while a job runs.
     """
 
     index: int
@@ -209,6 +210,7 @@ class Treatment:
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
     optional: bool = False
     until: str | None = None
+    swap_off: bool = False
 
     @property
     def packs(self) -> bool:

@@ -210,7 +210,10 @@ def percentiles_of(thresholds: Iterable[str]) -> frozenset[float]:
 
 
 def evaluate(report: Mapping[str, Any], thresholds: Sequence[str]) -> list[Verdict]:
-    """Return a verdict for each threshold and treatment that it speaks of; at least one for each threshold."""
+    """Return a verdict for each threshold and treatment that it speaks of; at least one for each threshold.
+
+    A treatment that was left out, being optional, is not judged.
+    """
     verdicts: list[Verdict] = []
     for text in thresholds:
         try:
@@ -227,8 +230,12 @@ def _judge(threshold: Threshold, treatments: Sequence[Mapping[str, Any]]) -> lis
     if not meant:
         conditions = ", ".join(f"{key}={value}" for key, value in threshold.where)
         return [_unmet(threshold, f"no treatment has {conditions}" if conditions else "there is no treatment")]
+    here = [entry for entry in meant if not entry.get("left_out")]
+    if not here:
+        reason = f"{threshold.text}: every treatment that it speaks of was left out"
+        return [Verdict(threshold.text, "", None, passed=True, message=reason)]
     verdicts = []
-    for entry in meant:
+    for entry in here:
         holder = _holder(threshold, entry)
         if holder is not None:
             verdicts.append(_verdict(threshold, entry, holder))

@@ -24,6 +24,7 @@ from bench_master.ledger import JOB, KINDS, RESPONSE, Ledger, TrialMetric
 from bench_master.load import Load
 from bench_master.open_system import open_warnings
 from bench_master.overhead import EngineCosts, compare
+from bench_master.published import beside
 from bench_master.table import counted
 from bench_master.timing import timing_error, timing_warnings
 
@@ -74,6 +75,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     compare(report["treatments"], overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {})
     report["warnings"] += [*timing_warnings(report["treatments"]), *open_warnings(report["treatments"])]
     report["errors"] = _errors(ledger)
+    report["published"] = beside(header, report["treatments"])
     report["thresholds"] = [
         {
             "threshold": verdict.threshold,

@@ -67,6 +67,7 @@ class AgentOptions:
     once: bool = False
     patience_s: float | None = None
     allow_host_mounts: bool = False
+    allow_swapoff: bool = False
 
 
 @dataclass(slots=True)
@@ -179,6 +180,7 @@ class Agent:
                 **present,
                 "labels": options.labels,
                 "allow_host_mounts": options.allow_host_mounts,
+                "allow_swapoff": options.allow_swapoff,
             },
         }
 
@@ -304,6 +306,7 @@ class Agent:
                 "keep": message["keep"],
                 "profile": message["profile"],
                 "allow_host_mounts": self._options.allow_host_mounts,
+                "allow_swapoff": self._options.allow_swapoff,
                 "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
             }
         )

@@ -115,6 +115,9 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
     who.add_argument(
         "--label", action="append", default=[], metavar="K=V", help="a label that is saved with the results"
     )
+    who.add_argument(
+        "--allow-swapoff", action="store_true", help="let scenarios switch swap off on this host while a job runs"
+    )
     who.add_argument("--allow-host-mounts", action="store_true", help="let scenarios mount directories of this host")
     parser.add_argument("--load-process", type=int, help=argparse.SUPPRESS)
 

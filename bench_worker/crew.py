@@ -31,6 +31,7 @@ from bench_worker.outbox import Outbox
 from bench_worker.packing import NotNeeded, Packed, Packing
 from bench_worker.performer import Performer
 from bench_worker.slots import JobAborted, Slots
+from bench_worker.swap import SwapSwitch, SwapTrouble, has_swap
 from workloads.registry import workload
 from workloads.script import script_of
 
@@ -55,6 +56,7 @@ class Assignment:
     noop: bool
     keep: bool
     allow_host_mounts: bool
+    allow_swapoff: bool = False
 
 
 class Crew:
@@ -87,6 +89,7 @@ class Crew:
         self._performer: Performer | None = None
         self._batch = 1
         self._aborts = 0
+        self._swap = SwapSwitch()
         self._prefix = f"wb-{assignment.run_id}-"
 
     @property
@@ -180,9 +183,13 @@ class Crew:
             if intended_ns and monotonic_ns() - intended_ns > self._patience_ns:
                 report = self._dropped()
             else:
-                report = self._run(performer or self._prepare(), ticket)
+                performer = performer or self._prepare()
+                run = self._run_without_swap if performer.swap_off else self._run
+                report = run(performer, ticket)
         except NotNeeded:
             return
+        except SwapTrouble as error:
+            report = _never_begun("swap", str(error))
         except WeighbridgeError as error:
             report = _never_begun("unreachable", str(error))
         except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
@@ -199,6 +206,12 @@ class Crew:
         now = monotonic_ns()
         text = f"no slot was free for it within {format_duration(self._patience_ns / 1e9)} of its arrival"
         return JobReport(Outcome.FAILED, now, now, error=(ARRIVAL, DROPPED, text))
+
+    def _run_without_swap(self, performer: Performer, ticket: int) -> JobReport:
+        if not self._assignment.allow_swapoff and has_swap():
+            raise SwapTrouble("swap may not be switched off on this host: start the worker with --allow-swapoff")
+        with self._swap:
+            return self._run(performer, ticket)
 
     def _run(self, performer: Performer, ticket: int) -> JobReport:
         name, aborts = f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}", self._aborts

@@ -129,6 +129,7 @@ class LoadProcess:
             noop=welcome["noop"],
             keep=welcome["keep"],
             allow_host_mounts=welcome["allow_host_mounts"],
+            allow_swapoff=welcome["allow_swapoff"],
         )
         self._crew = Crew(assignment, self._outbox, open_engine, self._tell_packed)
         self._lane = Channel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)

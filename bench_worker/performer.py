@@ -71,6 +71,8 @@ class Performer:
         programs = workload.programs if workload is not None and has_no_images(engine) else {}
         self.script = Script([_said(operation, words or {}, programs) for operation in script])
         self._free = free
+        self.swap_off = treatment.swap_off and not free
+        """Whether swap has to be off on the host while a job runs."""
         self._workload = workload
         self.settings = self._settings()
         job = treatment.job

@@ -96,7 +96,9 @@ class Workload(abc.ABC):
     parameter for what the tool itself calls it, today or in old versions, and `tool_test` is what the tool's own
     ``--test`` calls the workload, if it has one: scenarios that use these are understood, with a note that says the
     name here. `run_begins` is a regular expression for the first line of a run's output, by which runs are found in a
-    log of many; without it a text is one run.
+    log of many; without it a text is one run. `tool_dropped` gives for an option that means nothing any more the one
+    value with which it may be left out, and why. `provided_by` says how to come by the binary where it is no package
+    of the same name.
     """
 
     name: ClassVar[str]
@@ -109,7 +111,9 @@ class Workload(abc.ABC):
     services: ClassVar[tuple[Service, ...]] = ()
     programs: ClassVar[Mapping[str, str]] = {}
     tool_test: ClassVar[str | None] = None
+    tool_dropped: ClassVar[Mapping[str, tuple[str, str]]] = {}
     run_begins: ClassVar[str | None] = None
+    provided_by: ClassVar[str] = ""
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
@@ -131,6 +135,14 @@ class Workload(abc.ABC):
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the files that `params` put into each service's container: texts by absolute path."""
         del params
+        return {}
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return what an output says of how it was run: parameters in base units, and ``version`` where it matters.
+
+        Pure, as `parse` is, and of any text: what is not said is left out.
+        """
+        del text
         return {}
 
     def defaults(self) -> dict[str, Scalar]:

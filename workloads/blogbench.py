@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.stated import stated_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
+    from workloads.stated import Patterns
 
 SCRIPT: Final = 'blogbench --help && exec blogbench "$@" 2>&1'
 """Prints the help, the only place where blogbench says which version it is, then runs with stderr beside stdout.
@@ -51,6 +53,14 @@ _WRITES: Final = re.compile(r"Final score for writes: +(\d{1,18})")
 _READS: Final = re.compile(r"Final score for reads : +(\d{1,18})")
 
 
+_KINDS: Final = ("writers", "rewriters", "commenters", "readers")
+_STATED: Final[Patterns] = {
+    "sleep": (_HEADER[0].pattern, float),
+    **{kind: (rf"Spawning (\d{{1,9}}) {kind}\.\.\.", int) for kind in _KINDS},
+    "iterations": (_HEADER[_ITERATIONS].pattern, int),
+}
+
+
 class Blogbench(Workload):
     """The file system benchmark blogbench."""
 
@@ -70,6 +80,9 @@ class Blogbench(Workload):
         Metric(f"{what}_score_{suffix}", "points", "higher", f"final score for {what}, of blogbench {version}")
         for suffix, version in (("1_1", "1.1"), ("1_2", "1.2"), ("unknown_version", "of a version that is not known"))
         for what in ("reads", "writes")
+    )
+    provided_by: ClassVar[str] = (
+        "it is in no suite of Debian: take it from a distribution that has it, or weigh with blogload instead"
     )
     run_begins: ClassVar[str | None] = r"blogbench \d+\.\d+|Frequency = \d+ secs"
 
@@ -95,6 +108,10 @@ class Blogbench(Workload):
         With the help in front, as this workload's own runs have it, the version is known.
         """
         return _Reading(text).scores()
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return the threads of each kind, and how long it was to run."""
+        return stated_in(text, _STATED)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the sum of the iterations; stopping threads and removing nothing takes little more."""

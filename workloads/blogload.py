@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.stated import stated_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
+    from workloads.stated import Patterns
 
 MIB: Final = 2**20
 START_S: Final = 5.0
@@ -38,6 +40,16 @@ _TOTAL: Final = re.compile(r"total time: (\d{1,9}\.\d{4})s")
 def program() -> str:
     """Return the text of the program."""
     return (files("workloads") / "blogload_program.py").read_text(encoding="utf-8")
+
+
+_STATED: Final[Patterns] = {
+    **{
+        role: (rf"blogload \d+: (?:.*, )?(\d{{1,9}}) {role}[,;].*", int)
+        for role in ("writers", "rewriters", "commenters", "readers")
+    },
+    "seed": (r"blogload .*; seed (\d{1,18}), .*", int),
+    "fsync": (r"blogload .*, fsync (on|off)", lambda word: word == "on"),
+}
 
 
 class Blogload(Workload):
@@ -130,6 +142,10 @@ class Blogload(Workload):
             "read_mib_per_second": counts["read_bytes"] / MIB / seconds,
             "total_time_s": seconds,
         }
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return the processes of each kind, the seed, and whether every file was synced."""
+        return stated_in(text, _STATED)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the run time, and what starting and clearing up may take."""

@@ -19,11 +19,13 @@ from workloads.base import Metric, Parameter, Step, Workload
 from workloads.mbw_output import Labels, Table, read_output
 from workloads.mbw_processes import SCRIPT as PROCESSES_SCRIPT
 from workloads.mbw_processes import read_processes
+from workloads.stated import stated_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
+    from workloads.stated import Patterns
 
 MIB: Final = 2**20
 
@@ -33,8 +35,8 @@ SCRIPT: Final = 'mbw -h; exec mbw "$@"'
 The text is fixed, and parameters reach mbw as words of their own.
 """
 
-MOST_CPUS: Final = 64
-"""How many CPUs a host is taken to have at most, for the time that one mbw for each of them may take."""
+SLOW_MEMORIES: Final = 4
+"""How many times longer one mbw for each CPU is taken to last than one alone: with CPUs comes memory to feed them."""
 
 SLOW_BYTES_PER_SECOND: Final = 2**30
 """What a slow machine copies, for the time that a run may take."""
@@ -64,6 +66,12 @@ _KIND_OF: Final[dict[Labels, dict[str, str]]] = {
     "right": {"MEMCPY": "memcpy", "DUMB": "dumb", "MCBLOCK": "mcblock"},
     "swapped": {"MEMCPY": "dumb", "DUMB": "memcpy", "MCBLOCK": "mcblock_hot"},
     "unknown": {"MEMCPY": "labelled_memcpy", "DUMB": "labelled_dumb", "MCBLOCK": "labelled_mcblock"},
+}
+
+
+_STATED: Final[Patterns] = {
+    "array_size": (r"\d{1,5}\tMethod: .*\tMiB: (\d{1,9}\.0+)\t.*", lambda text: int(float(text)) * MIB),
+    "processes": (r"(?:process 1 of|Starting test on) (\d{1,5})(?: cores)?", int),
 }
 
 
@@ -130,11 +138,15 @@ class Mbw(Workload):
         kinds = _KIND_OF[output.labels]
         return {name: value for label, table in output.tables.items() for name, value in _values(kinds[label], table)}
 
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return the size of an array, and how many ran at once where that was more than one."""
+        return stated_in(text, _STATED)
+
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return what a slow machine takes for all copies, and for filling the arrays."""
         copies = int(str(params["runs"])) * 3 + 2
         # Together they share one memory; how many there are for each CPU only the host knows.
-        at_once = int(str(params["processes"])) or MOST_CPUS
+        at_once = int(str(params["processes"])) or SLOW_MEMORIES
         return 1.0 + at_once * copies * int(str(params["array_size"])) / SLOW_BYTES_PER_SECOND
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.stated import stated_in
 from workloads.sysbench_output import number, read_run
-from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, STATED, SUMMARY_METRICS, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,6 +97,10 @@ class SysbenchCpu(Workload):
             raise ParseError("the run was too short for the total time that is printed, so it has no rate")
         rate = number(facts["rate"][1]) if "rate" in facts else run.total_events / run.total_time_s
         return {"events_per_second": rate, **summary_values(run)}
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return version, threads and limit."""
+        return stated_in(text, {**STATED, "cpu_max_prime": (_FACTS["limit"], int)})
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit; None where only the number of events ends the run."""

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.stated import size, stated_in
 from workloads.sysbench_output import Latencies, Summary, number, read_run_of_files
-from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, STATED, SUMMARY_METRICS, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
+    from workloads.stated import Patterns
 
 MODES: Final = ("seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw")
 """Sequential and random; read, write (sequential: create), rewrite, both."""
@@ -49,6 +51,21 @@ _FACTS: Final = {
     "read_line": rf"read: +IOPS={_RATE} {_RATE} MiB/s \({_RATE} MB/s\)",
     "write_line": rf"write: +IOPS={_RATE} {_RATE} MiB/s \({_RATE} MB/s\)",
     "fsync_line": rf"fsync: +IOPS={_RATE}",
+}
+_MODE_OF: Final = {
+    "sequential write (creation)": "seqwr",
+    "sequential rewrite": "seqrewr",
+    "sequential read": "seqrd",
+    "random read": "rndrd",
+    "random write": "rndwr",
+    "random r/w": "rndrw",
+}
+_STATED: Final[Patterns] = {
+    **STATED,
+    "mode": (r"Doing (.+) test", _MODE_OF.__getitem__),
+    "file_num": (r"(\d{1,9}) files, \S+ each", int),
+    "total_size": (r"(\S+) total file size", size),
+    "block_size": (r"Block size (\S+)", size),
 }
 _PASSING: Final = (
     r"Extra file open flags: .*",
@@ -118,6 +135,9 @@ class SysbenchFileio(Workload):
         Metric("mib_per_second", "MiB/s", "higher", "data read and written a second, together"),
         *SUMMARY_METRICS,
     )
+    tool_dropped: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "init-rng": ("on", "sysbench since 1.0 always draws its seed from the time")
+    }
     tool_test: ClassVar[str | None] = "fileio"
     run_begins: ClassVar[str | None] = RUN_BEGINS
     tool_names: ClassVar[Mapping[str, str]] = {
@@ -195,6 +215,10 @@ class SysbenchFileio(Workload):
             rates = _rates(run, facts)
         together = {"mib_per_second": rates["read_mib_per_second"] + rates["written_mib_per_second"]}
         return _of_mode(rates, facts["mode"]) | together | summary_values(run)
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return version, threads, mode and files."""
+        return stated_in(text, _STATED)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit and what making the files takes; None where only `events` ends the run."""

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.stated import size, stated_in
 from workloads.sysbench_output import Summary, number, read_run
-from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, STATED, SUMMARY_METRICS, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
+    from workloads.stated import Patterns
 
 MIB: Final = 2**20
 
@@ -34,6 +36,13 @@ _FACTS: Final = {
         r"(?:Total operations|Operations performed): (\d{1,18}) \( *(\d{1,15}[.,]\d\d) (?:per second|ops/sec)\)"
     ),
     "transferred": r"(\d{1,15}[.,]\d\d) (MiB|MB) transferred \((\d{1,15}[.,]\d\d) (MiB|MB)/sec\)",
+}
+_STATED: Final[Patterns] = {
+    **STATED,
+    "operation": (_FACTS["operation"], str),
+    "scope": (_FACTS["scope"], str),
+    "block_size": (r"(?:Memory block size|block size): (\S+)", size),
+    "total_size": (r"(?:Memory transfer size|total size): (\S+)", size),
 }
 _PASSING: Final = (r"\[ *\d+ ?s ?\] \d+[.,]\d\d (?:MiB|MB)/sec,?",)
 _UNITS: Final = {"0.4": ("MB",), "0.5": ("MB", "MiB"), "1.0": ("MiB",), "1.1": ("MiB",)}
@@ -128,6 +137,10 @@ class SysbenchMemory(Workload):
             "transferred_mib": number(facts["transferred"][1]),
             **summary_values(run),
         }
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return version, threads, block, amount and what is done; 0.5 says no more than the first two."""
+        return stated_in(text, _STATED)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit; None where only the amount of data ends the run."""

@@ -12,12 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
+    from workloads.stated import Patterns
 
 PERCENTILES: Final = ("50", "75", "90", "95", "99")
 """The ranks that have a metric of their own: numbers of different ranks must never share a name."""
 
 RUN_BEGINS: Final = r"sysbench \d+\.\d+"
 """The banner, the first line of every run since 0.4."""
+
+STATED: Final[Patterns] = {
+    "version": (r"sysbench (\d+\.\d+).*", str),
+    "threads": (r"Number of threads: (\d{1,9})", int),
+}
+"""What the output of every test says of how it was run."""
 
 PERCENTILE: Final = Parameter(
     "percentile", "choice", "95", "rank of the latency percentile; 0 is none", choices=("0", *PERCENTILES)

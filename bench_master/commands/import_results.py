@@ -41,6 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metric", metavar="NAME", help="what the numbers are in files of one number a line")
     parser.add_argument(
+        "--before-each",
+        metavar="FILE",
+        help="a text to read in front of each run, such as the help of a tool that alone says its version",
+    )
+    parser.add_argument(
         "--label",
         action="append",
         default=[],
@@ -61,8 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
         labels=dict(_label(text) for text in arguments.label),
         interval_s=_interval(arguments.interval),
     )
+    before = "" if arguments.before_each is None else text_of(*read_bytes(arguments.before_each))
     for file in arguments.file:
-        _take(what, file, arguments.metric)
+        _take(what, file, arguments.metric, before)
     if not what.runs and not what.monitors:
         raise UsageError(f"no run of {what.workload.name} begins in {', '.join(arguments.file)}; nothing is imported")
     write_import(arguments.stats_file, what)
@@ -75,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _take(what: Import, file: str, metric: str | None) -> None:
+def _take(what: Import, file: str, metric: str | None, before: str) -> None:
     """Read one file, whatever it holds."""
     place, data = read_bytes(file)
     text = text_of(place, data)
@@ -91,7 +97,7 @@ def _take(what: Import, file: str, metric: str | None) -> None:
         what.files.append(described | {"runs": 0, "readings": readings})
         return
     try:
-        runs = split_runs(what.workload, text, metric)
+        runs = split_runs(what.workload, text, metric, before)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from error
     what.runs += [(place, one) for one in runs]

@@ -110,6 +110,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what local workers call their environment (default: the scenario's if it has one, else local)",
     )
 
+    who.add_argument(
+        "--allow-swapoff",
+        action="store_true",
+        help="let the scenario switch swap off on this host while a job runs; needs root",
+    )
+
     fleet = parser.add_argument_group("workers on the hosts of an inventory: started, run and ended again")
     add_inventory(fleet, required=False)
     add_start(fleet)
@@ -498,6 +504,7 @@ def _run_plan(
                     environment=_environment(plan, arguments),
                     master_public=key.public if key is not None else None,
                     verbose=arguments.verbose,
+                    allow_swapoff=arguments.allow_swapoff,
                 )
                 board.local_keys = session.locals.keys
                 session.locals.start()
@@ -582,6 +589,9 @@ def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
             sys.stderr.write(
                 f"bench-master: left out, as it is optional: {row['title']}: {one_line(row['left_out'])}\n"
             )
+    if treatments and all(row["left_out"] for row in treatments):
+        sys.stderr.write("bench-master: every treatment was left out, so nothing was measured\n")
+        return int(ExitCode.INFRASTRUCTURE)
     barren = sum(not row["jobs"]["done"] and not row["left_out"] for row in treatments)
     if barren:
         of_all = f"{barren} of {counted(len(treatments), 'treatment')}"

@@ -28,6 +28,7 @@ SECTOR: Final = 512
 _CPU: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _MEMORY: Final = ("total", "used", "free", "shared", "buffers", "cached")
 _DISK: Final = ("major number", "minor number", "device name")
+_WHOLE: Final = re.compile(r"[0-9]{1,20}")
 _READ, _WRITTEN = 5, 9
 """Where a row of /proc/diskstats has the sectors read and written."""
 
@@ -50,11 +51,14 @@ def read_monitor(text: str) -> Monitor | None:
     head = tuple(cell.strip() for cell in lines[0].split(",")) if lines else ()
     rows = ((number, row) for number, row in enumerate(csv.reader(lines[1:]), start=2) if any(row))
     own = head[1:] if head[:1] == ("x",) else head
-    if own[:8] == _CPU:
-        return _cpu(rows)
-    if head == _MEMORY:
-        return _memory(rows)
-    return _disk(rows) if head[:3] == _DISK else None
+    try:
+        if own[:8] == _CPU:
+            return _cpu(rows)
+        if head == _MEMORY:
+            return _memory(rows)
+        return _disk(rows) if head[:3] == _DISK else None
+    except csv.Error as error:
+        raise ParseError(f"not a table: {error}") from error
 
 
 def _cpu(rows: Rows) -> Monitor:
@@ -123,6 +127,6 @@ def _disk(rows: Rows) -> Monitor:
 
 def _whole(cell: str, number: int, row: Sequence[str]) -> int:
     word = cell.strip()
-    if not word.isascii() or not word.isdigit():
+    if not _WHOLE.fullmatch(word):
         raise ParseError(f"{word!r} is no whole number", line=number, text=",".join(row))
     return int(word)

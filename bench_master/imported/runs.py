@@ -7,6 +7,7 @@ that is not complete is a failed run, never a missing one.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from bench_common.errors import ParseError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from bench_common.spec import Scalar
     from workloads.base import Workload
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?", re.ASCII)
@@ -26,29 +28,38 @@ _MOST_BEGINNINGS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run in a text: where it begins (1-based `line`), what was printed, and its metrics, or why it has none."""
+    """One run in a text: where it begins (1-based `line`), what was printed, and its metrics, or why it has none.
+
+    `stated` is what it says of how it was run.
+    """
 
     line: int
     text: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
+    stated: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-def split_runs(workload: Workload, text: str, metric: str | None = None) -> list[Run]:
+def split_runs(workload: Workload, text: str, metric: str | None = None, before: str = "") -> list[Run]:
     """Return the runs in a text, in its order; none where no run begins in it.
 
     `metric` says what the numbers are in a text that has one number a line and nothing else: without it such a text
-    is refused (`UsageError`), as nobody can know.
+    is refused (`UsageError`), as nobody can know. `before` stands in front of each run, such as the help of a tool
+    that does not say elsewhere which version it is.
     """
     lines = text.splitlines()
     numbers = [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
-    if numbers and all(_NUMBER.fullmatch(word) for _, word in numbers):
+    if numbers and all(_is_number(word) for _, word in numbers):
         name = _named(workload, metric)
         return [Run(number, word, {name: float(word)}) for number, word in numbers]
     if metric is not None:
-        place = next((number for number, word in numbers if not _NUMBER.fullmatch(word)), 1)
+        place = next((number for number, word in numbers if not _is_number(word)), 1)
         raise UsageError(f"line {place} is no number: a metric is named for texts of one number a line alone")
-    return list(_runs(workload, lines))
+    return list(_runs(workload, lines, before.splitlines()))
+
+
+def _is_number(word: str) -> bool:
+    return bool(_NUMBER.fullmatch(word)) and math.isfinite(float(word))
 
 
 def _named(workload: Workload, metric: str | None) -> str:
@@ -61,7 +72,7 @@ def _named(workload: Workload, metric: str | None) -> str:
     return metric
 
 
-def _runs(workload: Workload, lines: list[str]) -> Iterator[Run]:
+def _runs(workload: Workload, lines: list[str], before: list[str]) -> Iterator[Run]:
     begins = re.compile(workload.run_begins) if workload.run_begins else None
     starts = [number for number, line in enumerate(lines) if begins and begins.match(line.strip("\r\0\ufeff"))]
     if begins is None and any(line.strip() for line in lines):
@@ -70,35 +81,35 @@ def _runs(workload: Workload, lines: list[str]) -> Iterator[Run]:
     at = 0
     while at < len(starts):
         # A tool may print several lines that can begin a run, such as its help and then the run itself.
-        found, taken = _run(workload, starts[at] + 1, lines[starts[at] : edges[at + 1]]), 1
+        found, taken = _run(workload, starts[at] + 1, lines[starts[at] : edges[at + 1]], before), 1
         for more in range(2, _MOST_BEGINNINGS + 1):
             if not found.error or at + more >= len(edges):
                 break
-            longer = _run(workload, starts[at] + 1, lines[starts[at] : edges[at + more]])
+            longer = _run(workload, starts[at] + 1, lines[starts[at] : edges[at + more]], before)
             if not longer.error:
                 found, taken = longer, more
         yield found
         at += taken
 
 
-def _run(workload: Workload, line: int, lines: list[str]) -> Run:
+def _run(workload: Workload, line: int, lines: list[str], before: list[str]) -> Run:
     """Return a run that begins at 1-based `line` and has all of `lines`, or some of them with a stranger's behind."""
-    text = "\n".join(lines) + "\n"
+    text = "\n".join([*before, *lines]) + "\n"
     try:
-        return Run(line, text, workload.parse(text))
+        return Run(line, text, workload.parse(text), stated=workload.stated(text))
     except ParseError as error:
         refused = error
-    if refused.line is not None and refused.line > 1:
-        own = "\n".join(lines[: refused.line - 1]) + "\n"
+    if refused.line is not None and refused.line > len(before) + 1:
+        own = "\n".join([*before, *lines][: refused.line - 1]) + "\n"
         try:
-            return Run(line, own, workload.parse(own))
+            return Run(line, own, workload.parse(own), stated=workload.stated(own))
         except ParseError:
             pass
-    return Run(line, text, error=_located(refused, line))
+    return Run(line, text, error=_located(refused, line - len(before)), stated=workload.stated(text))
 
 
 def _located(error: ParseError, start: int) -> str:
     """Return a parser's message with the line of the whole text that it is about."""
     if error.line is None:
-        return f"the run at line {start}: {error}"
+        return str(error)
     return f"line {start + error.line - 1}: {str(error).removeprefix(f'line {error.line}: ')}"

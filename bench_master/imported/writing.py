@@ -17,12 +17,14 @@ import numpy as np
 from bench_common import __version__
 from bench_common.records import JOB_ROW, ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
 from bench_common.statsfile import FORMAT, VERSION, StatsWriter
+from bench_master.imported.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from bench_common.spec import Scalar
+    from bench_master.imported.grouping import Group
     from bench_master.imported.monitors import Monitor
     from bench_master.imported.runs import Run
     from workloads.base import Workload
@@ -51,8 +53,10 @@ class Import:
 
 def write_import(path: Path, what: Import) -> None:
     """Write the stats file; raise `StatsFileError` where it exists or cannot be written."""
+    groups = grouped(what.workload, [run for _, run in what.runs], what.labels)
+    treatment_of = {member: index for index, group in enumerate(groups) for member in group.members}
     writer = StatsWriter(path)
-    writer.put("header", _header(what))
+    writer.put("header", _header(what, groups, treatment_of))
     host = {"worker": 0, "worker_id": "imported", "host": None, "environment": what.environment, "slots": None}
     writer.put("host", {**host, "engines": {what.engine: ""}, "fingerprint": None, "clock": None})
     rows = np.zeros(len(what.runs), JOB_ROW)
@@ -61,7 +65,8 @@ def write_import(path: Path, what: Import) -> None:
         # Stamps stay 0, which in an imported file stands for: nobody knows.
         rows[number]["ticket"], rows[number]["trial"] = ticket, number
         rows[number]["outcome"] = Outcome.FAILED if run.error else Outcome.DONE
-        key = (ticket, 0, number)
+        rows[number]["treatment"] = treatment_of[number]
+        key = (ticket, treatment_of[number], number)
         writer.outputs([OutputRecord(*key, "run", run.text.encode("utf-8", "replace"))])
         if run.error:
             writer.errors([ErrorRecord(*key, "parse", "incomplete-run", f"{place}: {run.error}")])
@@ -83,21 +88,24 @@ def write_import(path: Path, what: Import) -> None:
     )
 
 
-def _header(what: Import) -> dict[str, Any]:
-    labels = {"environment": what.environment, "engine": what.engine, **what.labels}
-    names = ", ".join(str(file["name"]) for file in what.files)
+def _treatment(what: Import, index: int, group: Group) -> dict[str, Any]:
+    labels = {"environment": what.environment, "engine": what.engine, **group.labels}
+    given = {name for at in group.members for name in what.runs[at][1].metrics}
     metrics = {one.name: {"unit": one.unit, "direction": one.direction} for one in what.workload.metrics}
-    given = {name for _, run in what.runs for name in run.metrics}
-    treatment = {
-        "index": 0,
+    return {
+        "index": index,
         "labels": labels,
         "title": " ".join(f"{key}={value}" for key, value in labels.items()),
         "environment": what.environment,
         "engine": what.engine,
-        "job": {"kind": "guest", "workload": what.workload.name, "params": None},
+        "job": {"kind": "guest", "workload": what.workload.name, "params": dict(group.stated)},
         "operation_names": [],
         "metrics": {name: metric for name, metric in metrics.items() if name in given},
     }
+
+
+def _header(what: Import, groups: Sequence[Group], treatment_of: Mapping[int, int]) -> dict[str, Any]:
+    names = ", ".join(str(file["name"]) for file in what.files)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -123,9 +131,15 @@ def _header(what: Import) -> dict[str, Any]:
         "versions": {"weighbridge": __version__, "python": platform.python_version()},
         "noop": False,
         "sampling_interval_s": what.interval_s,
-        "treatments": [treatment],
-        "trials": [[0, number, False] for number in range(len(what.runs))],
+        "treatments": [_treatment(what, index, group) for index, group in enumerate(groups)],
+        "trials": _trials(groups, treatment_of),
     }
+
+
+def _trials(groups: Sequence[Group], treatment_of: Mapping[int, int]) -> list[list[Any]]:
+    """Return the planned order: the n-th run of each treatment is in block n, as there is nothing else to pair by."""
+    places = {member: place for group in groups for place, member in enumerate(sorted(group.members))}
+    return [[treatment_of[number], places[number], False] for number in sorted(treatment_of)]
 
 
 def _samples(writer: StatsWriter, monitor: Monitor, interval_s: float | None) -> None:

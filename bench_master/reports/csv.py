@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final, TextIO
 
+from bench_master.published import published_rows
 from bench_master.reports import ReportSource
 from bench_master.summary import percentile_name
 
@@ -32,7 +33,7 @@ class CsvReport:
         own = [
             "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
             *percentiles, "max", "worst_job", *(f"jobs_{name}" for name in _JOBS), "jobs_per_s",
-            *_TIMING, *(f"open_{name}" for name in _OPEN), "imported", "left_out",
+            *_TIMING, *(f"open_{name}" for name in _OPEN), "imported", "left_out", "note",
         ]  # fmt: skip
         titles = {label: f"label_{label}" if label in own else label for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
@@ -50,6 +51,9 @@ class CsvReport:
             }
             for row in _rows(entry, percentiles):
                 writer.writerow(common | {name: _text(value) for name, value in row.items()})
+        for row in published_rows(document["published"]):
+            named = {titles[label]: _text(value) for label, value in row.pop("labels").items() if label in titles}
+            writer.writerow(named | {name: _text(value) for name, value in row.items()})
 
 
 def _open(entry: dict[str, Any]) -> dict[str, Any]:

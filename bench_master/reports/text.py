@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.progress.quantities import one_line, printable
+from bench_master.published import published_lines
 from bench_master.reports import ReportSource
 from bench_master.reports.layout import field, heading, paragraph, significant, size, span
 from bench_master.reports.text_machines import harness_table, load_table, timing
@@ -51,6 +52,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from treatment_tables(entry, document["pctile"])
         yield from packing_table(entry)
+    yield from _section("Published figures", published_lines(document["published"]))
     yield from _section("Thresholds", _thresholds(document))
     yield from _section("Errors", _errors(document, names))
     yield from _section("What the engines themselves cost", overhead_table(document, names))
@@ -115,7 +117,7 @@ def _origin(run: Mapping[str, Any]) -> Iterator[str]:
     for file in origin["files"]:
         amount = f"{file['readings']:,} readings of a monitor" if file["readings"] else f"{file['runs']:,} runs"
         yield from field("from", one_line(f"{file['name']}, {amount}"))
-    yield from field("order", "not known; nor are hosts, times and parameters")
+    yield from field("order", "not known; nor are hosts, times, and parameters that the outputs do not state")
 
 
 def _banner(word: str, text: str) -> list[str]:

@@ -54,10 +54,15 @@ def _first_metrics(treatments: Sequence[Mapping[str, Any]]) -> tuple[str, list[s
 
 def treatment_tables(entry: Mapping[str, Any], pctile: float) -> Iterator[str]:
     """Yield a treatment's operations, then its metrics."""
-    yield from _operations(entry["operations"], percentile_name(pctile))
+    operations = entry["operations"]
+    # Results that were measured elsewhere have no operation but the whole job, and that without a time.
+    timed = list(operations) != [JOB] or operations[JOB]["n"] or operations[JOB]["errors"]
+    if timed:
+        yield from _operations(operations, percentile_name(pctile))
     given = {name: metric for name, metric in entry["metrics"].items() if metric["n"]}
     if given:
-        yield ""
+        if timed:
+            yield ""
         yield from _metrics(given, percentile_name(pctile))
     if missing := [name for name in entry["metrics"] if name not in given]:
         yield ""

@@ -53,6 +53,7 @@ def assess(
         else:
             reasons |= dict.fromkeys(refusals(status, treatment))
             reasons |= dict.fromkeys(_mounts(treatment, info, status))
+            reasons |= dict.fromkeys(_swap(treatment, info))
             remarks |= dict.fromkeys(inapplicable(status, treatment))
     return Fitness(tuple(reasons), unusable, tuple(remarks))
 
@@ -65,3 +66,11 @@ def _mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping[str, 
     if treatment.container.rootfs and "rootfs" not in status.get("inapplicable", ()):
         sources.append(treatment.container.rootfs)
     return [f"host directory {source} may not be mounted: start it with --allow-host-mounts" for source in sources]
+
+
+def _swap(treatment: Treatment, info: Mapping[str, Any]) -> list[str]:
+    fingerprint = info.get("fingerprint")
+    none = isinstance(fingerprint, dict) and fingerprint.get("swap") == 0
+    if not treatment.swap_off or none or info.get("allow_swapoff"):
+        return []
+    return ["swap may not be switched off: start it with --allow-swapoff, or let it be with `swap: as-is`"]

@@ -57,6 +57,7 @@ class LocalWorkers:
         environment: str,
         master_public: bytes | None = None,
         verbose: bool = False,
+        allow_swapoff: bool = False,
     ) -> None:
         self.keys: dict[bytes, str] = {}
         self._workers = []
@@ -75,6 +76,8 @@ class LocalWorkers:
                 command += ["--key", str(path)]
             if verbose:
                 command.append("-v")
+            if allow_swapoff:
+                command.append("--allow-swapoff")
             command.append(worker_id)
             self._workers.append(LocalWorker(worker_id, command, directory / f"{worker_id}.log"))
 

@@ -21,6 +21,7 @@ from bench_master.scenario.overhead import OverheadShape
 from bench_master.scenario.packing import UntilShape
 from bench_master.scenario.profiles import FULL, PROFILES, SCALE, OverridesShape
 from bench_master.scenario.profiles import NAME_PATTERN as PROFILE_PATTERN
+from bench_master.scenario.published import FILE_PATTERN as PUBLISHED_PATTERN
 from bench_master.scenario.services import FILE_PATTERN, FileText, ServicesOfWorkload, services_record
 from bench_master.scenario.shapes import DURATION, NUMBER, RATE, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
 from bench_master.scenario.storage import MountShape
@@ -51,6 +52,7 @@ RUN_KEYS: Final = (
 )
 """The keys that stand at the top level, in a job, and in a matrix."""
 
+SWAP_STATES: Final = ("as-is", "off")
 JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 MIB: Final = 1024**2
 MAX_RATE_PER_S: Final = 1e6
@@ -97,6 +99,12 @@ def scenario_format() -> ScenarioFormat:
             "params",
             MapOf("parameters of the workload by name", "^.+$", ParamShape()),
             "the parameters of the workload",
+        ),
+        Field(
+            "swap",
+            Choice("state of swap", SWAP_STATES),
+            "off: switched off on the host while a job runs, where its owner allows it",
+            SWAP_STATES[0],
         ),
         Field(
             "optional",
@@ -151,6 +159,11 @@ def scenario_format() -> ScenarioFormat:
                 "thresholds",
                 ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'")),
                 "what must hold for the run to end with exit code 0",
+            ),
+            Field(
+                "published",
+                Text("a table in the scenario's own folder, such as published.csv", PUBLISHED_PATTERN, bare=()),
+                "published figures to print beside ours",
             ),
             Field(
                 PROFILES,

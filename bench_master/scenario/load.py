@@ -14,13 +14,17 @@ from bench_master.scenario.model import Scenario
 from bench_master.scenario.overhead import check_baseline
 from bench_master.scenario.overrides import apply_all
 from bench_master.scenario.profiles import PROFILES, SCALE
+from bench_master.scenario.published import read_published
 from bench_master.scenario.resolve import Resolver
+from bench_master.scenario.shapes import INVALID
 from bench_master.scenario.source import Source, read_source
 from bench_master.scenario.spellings import translate_spellings
 from bench_master.scenario.tree import Entries, Leaf, Place, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from bench_common.spec import Treatment
 
 
 def load_scenario(reference: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> Scenario:
@@ -54,6 +58,7 @@ def scenario_from(
     resolved = Resolver(shapes, findings).resolve(read, root.place)
     thresholds = check_thresholds(read, resolved.treatments, findings)
     overhead = check_baseline(read, resolved.treatments, findings)
+    published = _published(source, read, resolved.treatments, findings)
     if findings.deep:
         raise ScenarioError(findings.problems)
     for note in notes_on(resolved.treatments, resolved.repeats):
@@ -77,7 +82,17 @@ def scenario_from(
         limit="limit" in read and read["limit"].value,
         profiles=tuple(document.get(PROFILES, ())),
         scale=scale,
+        published=published,
     )
+
+
+def _published(
+    source: Source, read: Mapping[str, Given[Any]], treatments: Sequence[Treatment], findings: Findings
+) -> Mapping[str, Any] | None:
+    given = read.get("published")
+    if given is None or given.value is INVALID or findings.deep:
+        return None
+    return read_published(given.value, source.path, treatments, given.place, findings)
 
 
 def tree_of(source: Source) -> Entries:

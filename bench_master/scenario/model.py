@@ -22,7 +22,8 @@ class Scenario:
     every override, and loads to an equal scenario. `repeats` and `warmup` are trials of each treatment, by its index;
     `seed` is None where the author left it open. `notes` are for the user to read. `dialect` names the tool whose
     file it was, where that is another one; `lost` are those of the notes that say what was not carried over of it.
-    `profiles` are the scales that it knows besides ``full``, `scale` is the one that it was loaded at.
+    `profiles` are the scales that it knows besides ``full``, `scale` is the one that it was loaded at. `published`
+    are figures of others, as `bench_master.scenario.published` reads them.
     """
 
     name: str
@@ -44,3 +45,4 @@ class Scenario:
     lost: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     scale: str = "full"
+    published: Mapping[str, Any] | None = None

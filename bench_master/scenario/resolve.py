@@ -53,6 +53,7 @@ class _Job:
     matrix: Matrix
     place: Place
     optional: bool
+    swap_off: bool
 
 
 class Resolver:
@@ -113,7 +114,9 @@ class Resolver:
             settings |= _own_params(workload, own["params"])
         understood = self._understood(matrix.value, workload)
         optional = "optional" in own and own["optional"].value is True
-        return _Job(label, settings, workload, values_of(engines) or ("docker",), understood, given.place, optional)
+        swap_off = "swap" in own and own["swap"].value == "off"
+        weighed = values_of(engines) or ("docker",)
+        return _Job(label, settings, workload, weighed, understood, given.place, optional, swap_off)
 
     def _understood(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:
         """Return the matrix with the parameters of the workload read as what they are."""
@@ -183,6 +186,7 @@ class Resolver:
             services=services,
             optional=job.optional,
             until=settings["until"].value if "until" in settings else None,
+            swap_off=job.swap_off,
         )
 
     def _fits(self, job: _Job, cell: Cell) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import did_you_mean
 from bench_master.scenario.guest import find_parameter
-from bench_master.scenario.tree import Entries, Items, Leaf, quoted
+from bench_master.scenario.tree import Entries, Items, Leaf, Node, quoted
 from workloads.registry import workload_classes
 
 if TYPE_CHECKING:
@@ -95,6 +95,10 @@ def _rename(node: object, workloads: list[type[Workload]], prefix: str, findings
     for key in list(values):
         name = _today(key.removeprefix(prefix), workloads) if key.startswith(prefix) else None
         if name is None:
+            why = None if prefix else _dropped(key, values[key], workloads)
+            if why is not None:
+                del values[key]
+                findings.note(f"'{key}' is left out: {why}")
             continue
         today = prefix + name
         if today in values and places[today].line and places[key].line:
@@ -124,6 +128,16 @@ def _today(key: str, workloads: list[type[Workload]]) -> str | None:
 def _parameter_called(word: str, workload: type[Workload]) -> str | None:
     own = word.replace("-", "_")
     return own if find_parameter(workload, own) else workload.tool_names.get(word.replace("_", "-"))
+
+
+def _dropped(key: str, value: Node, workloads: list[type[Workload]]) -> str | None:
+    """Return why an option may be left out, with the value that it has; None where it may not."""
+    word = key.lstrip("-").replace("_", "-")
+    for workload in workloads:
+        harmless, why = workload.tool_dropped.get(word, ("", ""))
+        if why and isinstance(value, Leaf) and value.text == harmless:
+            return why
+    return None
 
 
 def _key_of(word: str, node: Entries) -> str | None:

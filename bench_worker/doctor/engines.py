@@ -45,11 +45,15 @@ class ToolsCheck(Check):
 
     def look(self, scene: Scene) -> Iterator[Finding]:
         """Yield a finding for each program that a workload needs."""
-        tools = scene.tools()
+        tools, advice = scene.tools(), scene.advice()
         for program, workloads in sorted(tools.items()):
             place = scene.which(program)
             if place:
                 yield self.ok(f"{program}: {place}", place)
+            elif program in advice:
+                yield self.note(
+                    f"{program} is not on PATH: {', '.join(workloads)} cannot run natively", advice[program], program
+                )
             else:
                 yield self.warning(
                     f"{program} is not on PATH: {', '.join(workloads)} cannot run natively",

@@ -34,7 +34,7 @@ class Scene:
 
     `before` and `after` are the ends of a short watch. `directories` are where runs will write, `ports` what a
     master will bind. `engines` probes, `tools` maps a program that native jobs need to the workloads that need it,
-    `which` finds a program on PATH.
+    `advice` says how to come by those that no archive has, `which` finds a program on PATH.
     """
 
     files: HostFiles
@@ -47,6 +47,7 @@ class Scene:
     python_version: str = platform.python_version()
     engines: Callable[[], Sequence[EngineStatus]] = tuple
     tools: Callable[[], Mapping[str, Sequence[str]]] = dict
+    advice: Callable[[], Mapping[str, str]] = dict
     which: Callable[[str], str | None] = shutil.which
     writable: Callable[[str], bool] = lambda directory: os.access(directory, os.W_OK | os.X_OK)
 
@@ -76,6 +77,7 @@ def observe(
         ports,
         engines=cache(_probe_engines),
         tools=_tools,
+        advice=_advice,
     )
 
 
@@ -110,6 +112,12 @@ def _probe_engines() -> Sequence[EngineStatus]:
     from bench_worker.engines.registry import probe_all
 
     return probe_all()
+
+
+def _advice() -> Mapping[str, str]:
+    from workloads.registry import workload_classes
+
+    return {workload.binary: workload.provided_by for workload in workload_classes().values() if workload.provided_by}
 
 
 def _tools() -> Mapping[str, Sequence[str]]:

@@ -52,7 +52,9 @@ def stand_in(weighing, tmp_path):
 def test_blogload_weighs_natively_and_in_a_container(weighing, client):
     """Each kind of process got to work, and its files are gone afterwards."""
     scenario = weighing.scenario(
-        engines=["native", "docker"], job={"workload": "blogload", "params": {**LOAD, "report_interval": "500ms"}}
+        engines=["native", "docker"],
+        container={"network": "none"},
+        job={"workload": "blogload", "params": {**LOAD, "report_interval": "500ms"}},
     )
     run = weighing.run(scenario)
     assert run.outcomes() == {"done": 2}
@@ -70,6 +72,7 @@ def test_a_full_disk_is_a_failed_job_with_its_reason(weighing, client):
     """Where the files do not fit, the job fails, says why, and leaves no container."""
     scenario = weighing.scenario(
         engines=["docker"],
+        container={"network": "none"},
         job={
             "workload": "blogload",
             "params": LOAD | {"time": "10s", "total_size": "256MiB"},
@@ -119,6 +122,12 @@ def test_an_optional_job_is_left_out_where_its_tool_is_not_there(weighing):
     assert "blogbench: not found" in bench["left_out"]
     assert "*** LEFT OUT: engine=native job=bench, which is optional:" in run.out
     assert "left out, as it is optional: engine=native job=bench" in run.err
+
+
+def test_a_run_of_which_everything_was_left_out_is_no_success(weighing):
+    """Where nothing at all was measured the exit code says so."""
+    job = {"workload": "blogbench", "params": BENCH, "optional": True}
+    assert "every treatment was left out" in weighing.run(weighing.scenario(job=job), status=3).err
 
 
 def test_a_job_that_is_not_optional_fails_the_run(weighing):

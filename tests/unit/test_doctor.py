@@ -221,6 +221,13 @@ def test_missing_tool_names_the_workloads():
     assert "sysbench-cpu" in finding.finding
 
 
+def test_a_tool_that_no_archive_has_comes_with_advice_of_its_own():
+    """Nobody is told to install a package that does not exist, or warned of what cannot be helped."""
+    advice = {"sysbench": "take it from elsewhere"}
+    (finding,) = found("tools", scene_of(which=lambda _: None, advice=lambda: advice))
+    assert (finding.level, finding.advice) == (Level.NOTE, "take it from elsewhere")
+
+
 def test_old_python_is_a_problem():
     """A Python older than what Weighbridge is tested with is named."""
     assert found("Python", scene_of(python_version="3.9.18"))[0].level is Level.PROBLEM

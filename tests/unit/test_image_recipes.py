@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench_common.errors import InfrastructureError, UsageError
+from bench_master.cli import run_command_line
 from bench_worker.images.apt import (
     Archive,
     HostApt,
@@ -79,6 +80,29 @@ def test_a_fingerprint_changes_with_content_name_and_parent(recipes, tmp_path):
     assert second != first
     (tmp_path / "a" / "extra").rename(tmp_path / "a" / "extrb")
     assert recipe.fingerprint("parent") not in {first, second}
+
+
+def test_a_build_argument_changes_the_fingerprint():
+    """The same folder for another distribution is another image."""
+    recipe = all_recipes()["blogbench"]
+    plain, one, other = (recipe.fingerprint("", arguments) for arguments in (None, {"D": "a"}, {"D": "b"}))
+    assert len({plain, one, other}) == 3
+    assert recipe.fingerprint("", {}) == plain
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["blogbench", "--build-arg", "DISTRIBUTION"], "--build-arg DISTRIBUTION: expected NAME=VALUE"),
+        (["blogbench", "--build-arg", "a b=c"], "--build-arg a b=c: expected NAME=VALUE"),
+        (["--build-arg", "A=b"], "--build-arg is for one image: name it"),
+        (["mbw", "sysbench", "--build-arg", "A=b"], "--build-arg is for one image: name it"),
+    ],
+)
+def test_build_arguments_that_mean_nothing_are_refused(capsys, words, message):
+    """Before any engine is asked."""
+    assert run_command_line(["build-images", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_both_styles_of_sources_are_read():

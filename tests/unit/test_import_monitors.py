@@ -1,8 +1,11 @@
 """The monitors of the study vm-docker-bench: counters without time stamps, of which only what is known is made."""
 
+import contextlib
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench_common.errors import ParseError
 from bench_master.imported.monitors import read_monitor
@@ -88,3 +91,17 @@ def test_a_line_that_does_not_belong_is_refused(text, message):
     with pytest.raises(ParseError) as caught:
         read_monitor(text)
     assert str(caught.value).startswith(message)
+
+
+@given(st.sampled_from(["", CPU, MEMORY, DISK, HEAD]), st.text(alphabet=st.characters(codec="utf-8")))
+def test_arbitrary_text_raises_nothing_but_its_own_error(beginning, text):
+    """Whatever stands in a file, it is a monitor's log, none, or refused."""
+    with contextlib.suppress(ParseError):
+        read_monitor(beginning + text)
+
+
+@pytest.mark.parametrize("text", [CPU + f"cpu,{'9' * 5000},0,0,0,0,0,0,0\n", CPU + "cpu,\u0663,0,0,0,0,0,0,0\n"])
+def test_what_no_counter_can_be_is_refused(text):
+    """Digits of other scripts, and more of them than a counter has."""
+    with pytest.raises(ParseError, match="is no whole number"):
+        read_monitor(text)

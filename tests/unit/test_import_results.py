@@ -75,7 +75,7 @@ def test_nothing_is_made_up(imported):
     ("format_name", "mark"),
     [
         ("text", "*** IMPORTED: measured elsewhere."),
-        ("csv", ",true,\n"),
+        ("csv", ",true,,"),
         ("json", '"measures": "elsewhere"'),
         ("jsonl", '"imported": true'),
     ],
@@ -157,3 +157,46 @@ def test_failed_runs_count_as_failed_jobs(imported):
     (rows,) = StatsFile(imported).iter_jobs()
     assert rows["outcome"].tolist() == [Outcome.DONE, Outcome.FAILED, Outcome.DONE]
     assert set(rows["start_ns"].tolist()) | set(rows["end_ns"].tolist()) == {0}
+
+
+def sysbench(threads, limit, text=GOOD):
+    """Return a run as another one would have printed it."""
+    lines = text.replace("Number of threads: 1", f"Number of threads: {threads}")
+    return "\n".join(
+        f"Prime numbers limit: {limit}" if line.startswith("Prime numbers limit") else line
+        for line in lines.splitlines()
+    )
+
+
+def test_runs_with_other_parameters_are_treatments_of_their_own(tmp_path):
+    """What the outputs state keeps them apart, and becomes labels where it differs; a broken run finds its place."""
+    log, stats = tmp_path / "log.txt", tmp_path / "o.stats.gz"
+    broken = "\n".join(sysbench(1, 16000).splitlines()[:8])
+    log.write_text("\n\n".join([sysbench(1, 4000), sysbench(1, 16000), sysbench(1, 4000), broken, ""]))
+    argv = [*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(stats), str(log)]
+    assert run_command_line(argv) == 0
+    document = json.loads(report(stats, "json"))
+    rows = [(row["treatment"], row["jobs"]["done"], row["jobs"]["failed"]) for row in document["treatments"]]
+    place = {"environment": "e", "engine": "docker"}
+    assert rows == [({**place, "cpu_max_prime": 4000}, 2, 0), ({**place, "cpu_max_prime": 16000}, 1, 1)]
+    assert StatsFile(stats).header["treatments"][0]["job"]["params"]["threads"] == 1
+    assert StatsFile(stats).header["trials"] == [[0, 0, False], [1, 0, False], [0, 1, False], [1, 1, False]]
+
+
+def test_versions_that_are_not_comparable_are_kept_apart(tmp_path):
+    """An event of sysbench 0.4 is other work than one of 1.0: their rates are in no mean."""
+    files = [str(DATA / "sysbench" / name) for name in ("cpu-1t.txt", "cpu-0.4.12.txt")]
+    stats = tmp_path / "o.stats.gz"
+    assert run_command_line([*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(stats), *files]) == 0
+    labels = [row["treatment"]["version"] for row in json.loads(report(stats, "json"))["treatments"]]
+    assert labels == ["1.0", "0.4"]
+
+
+def test_a_label_that_an_output_contradicts_is_refused(tmp_path, capsys):
+    """What the user says and what the tool printed cannot both be true."""
+    text, stats = tmp_path / "t.txt", tmp_path / "o.stats.gz"
+    text.write_text(sysbench(4, 4000))
+    argv = [*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(stats), str(text), "--label", "threads=2"]
+    assert run_command_line(argv) == 2
+    assert "--label threads=2: an output says itself that it is 4" in capsys.readouterr().err
+    assert not stats.exists()

@@ -88,3 +88,19 @@ def test_the_study_s_nan_is_no_number():
     """Python's words for what is no number are not taken for one."""
     with pytest.raises(UsageError, match="line 1 is no number"):
         split_runs(CPU, "nan\n1.5\n", "total_time_s")
+    with pytest.raises(UsageError, match="line 2 is no number"):
+        split_runs(CPU, "1.5\n1e999\n", "total_time_s")
+
+
+def test_a_text_in_front_of_each_run_says_the_version():
+    """What a study did not log (which blogbench it was) can be said afterwards; lines are those of the log."""
+    blogbench = workload("blogbench")
+    helping, run = ((DATA / "blogbench" / name).read_text() for name in ("1.1-help.txt", "1.1-i5-s2.txt"))
+    log = f"Pulling\n{run}\n{run[:400]}\n"
+    good, broken = split_runs(blogbench, log, before=helping)
+    assert good.metrics == {"reads_score_1_1": 13713.0, "writes_score_1_1": 518.0}
+    assert broken.error.startswith(f"line {len(log.rstrip().splitlines())}: ")
+    assert split_runs(blogbench, log)[0].metrics.keys() == {
+        "reads_score_unknown_version",
+        "writes_score_unknown_version",
+    }

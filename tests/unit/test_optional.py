@@ -9,6 +9,7 @@ from builders import MS, header, job_rows, treatment_wire
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.spec import Treatment
 from bench_common.statsfile import StatsFile, StatsWriter
+from bench_common.thresholds import evaluate
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
@@ -73,3 +74,17 @@ def test_the_key_reaches_the_treatment_and_back():
     first, second = scenario_from(Source("s.yaml", text)).treatments
     assert (first.optional, second.optional) == (True, False)
     assert Treatment.from_wire(first.to_wire()) == first
+
+
+def test_what_was_left_out_is_not_judged():
+    """A threshold speaks of what ran; where nothing of that ran, there is nothing that could fail it."""
+    report = {
+        "treatments": [
+            {"title": "a", "treatment": {"job": "a"}, "left_out": None, "jobs": {"failed": 0}},
+            {"title": "b", "treatment": {"job": "b"}, "left_out": MISSING, "jobs": {"failed": 3}},
+        ]
+    }
+    both, only = evaluate(report, ["jobs.failed == 0", "jobs.failed == 0 where job=b"])
+    assert (both.treatment, both.passed) == ("job=a", True)
+    assert only.passed
+    assert "was left out" in only.message

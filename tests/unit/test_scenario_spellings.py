@@ -106,6 +106,18 @@ def test_the_command_line_has_the_last_word_in_either_spelling():
     assert load(new, "job.params.num-threads=5").treatments[0].job.params["threads"] == 5
 
 
+def test_the_study_s_own_command_is_understood():
+    """Every option of vm-docker-bench's file test has a meaning here, or is left out with the reason."""
+    scenario = load(
+        "job:\n  test: fileio\n  params: {file-total-size: 5G, file-test-mode: rndrw, init-rng: on, "
+        "max-time: 300, max-requests: 0}\n"
+    )
+    params = scenario.treatments[0].job.params
+    assert (params["total_size"], params["mode"], params["time"], params["events"]) == (5 << 30, "rndrw", 300.0, 0)
+    assert any(note.startswith("'init-rng' is left out: sysbench since 1.0") for note in scenario.notes)
+    assert "unknown parameter 'init-rng'" in problems("job: {test: fileio, params: {init-rng: off}}\n")[0]
+
+
 def test_a_job_of_operations_has_no_test():
     """Outside of guest jobs `test` is the unknown key that it is."""
     assert any(

@@ -1,0 +1,97 @@
+"""Our figures beside published ones: the same parameters on other machines, so nothing is divided by anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_master.reports.layout import Column, paragraph, significant, table
+from bench_master.scenario.profiles import FULL
+from bench_master.scenario.published import FIGURES, belongs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+CAUTION: Final = (
+    "Measured by others, on other machines and with other versions. The figures stand beside each other for "
+    "orientation; no difference between them is one of engines or environments."
+)
+
+
+def beside(header: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the section of the report document: for each treatment and metric our figures and the published ones.
+
+    None where the run's scenario names none. `treatments` are those of the document. A metric that we did not measure
+    has None in the place of our figures.
+    """
+    published = header.get("published")
+    if not published:
+        return None
+    scale = header.get("scenario", {}).get("scale", FULL)
+    shrunk = (
+        "" if scale == FULL else f" This run was at scale {scale}, not with the parameters of the published ones."
+    )
+    return {
+        **{key: published[key] for key in ("title", "source", "file")},
+        "caution": CAUTION + shrunk,
+        "tables": [table for entry in treatments for table in _tables(published["rows"], entry)],
+    }
+
+
+def _tables(rows: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    ours = [row for row in rows if belongs(row, entry["treatment"])]
+    for name in dict.fromkeys(row["metric"] for row in ours):
+        metric = entry["metrics"].get(name)
+        theirs = [row for row in ours if row["metric"] == name]
+        measured = bool(metric and metric["n"])
+        yield {
+            "treatment": entry["title"],
+            "labels": dict(entry["treatment"]),
+            "metric": name,
+            "unit": theirs[0]["unit"],
+            "direction": metric["direction"] if metric else None,
+            "ours": {figure: metric[figure] for figure in FIGURES} if metric and measured else None,
+            "published": [{key: row[key] for key in ("where", *FIGURES, "source", "note")} for row in theirs],
+        }
+
+
+def published_lines(section: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the text report's section; nothing where the scenario names no published figures."""
+    if section is None:
+        return
+    yield from paragraph(f"{section['title']}: {section['source']}.", indent=2)
+    yield from paragraph(section["caution"], indent=2)
+    columns = [Column("whose", left=True), Column("n"), Column("mean"), Column("stddev")]
+    columns += [Column("min", spare=True), Column("median"), Column("max", spare=True)]
+    for one in section["tables"]:
+        yield ""
+        sign = {"higher": ", higher is better", "lower": ", lower is better"}.get(one["direction"] or "", "")
+        yield from paragraph(f"{one['treatment']}: {one['metric']} ({one['unit']}{sign})", indent=2, hanging=4)
+        rows = [["this run", *_cells(one["ours"])]]
+        rows += [[f"published: {row['where']}", *_cells(row)] for row in one["published"]]
+        yield from table(columns, rows, indent=4)
+        for note in dict.fromkeys(row["note"] for row in one["published"] if row["note"]):
+            whose = ", ".join(row["where"] for row in one["published"] if row["note"] == note)
+            yield from paragraph(f"{whose}: {note}", indent=6, hanging=8)
+
+
+def published_rows(section: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the CSV report: the labels of the treatment, with the published place as environment."""
+    for one in section["tables"] if section else ():
+        for row in one["published"]:
+            yield {
+                "labels": {**one["labels"], "environment": row["where"]},
+                "scenario": section["title"] if section else "",
+                "kind": "published",
+                "name": one["metric"],
+                "unit": one["unit"],
+                "direction": one["direction"],
+                **{figure: row[figure] for figure in ("n", "mean", "stddev", "min", "max")},
+                "p50": row["median"],
+                "note": row["note"],
+            }
+
+
+def _cells(figures: Mapping[str, Any] | None) -> list[str]:
+    if figures is None:
+        return ["-"] * len(FIGURES)
+    return ["-" if figures[name] is None else significant(figures[name]) for name in FIGURES]

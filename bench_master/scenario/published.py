@@ -1,0 +1,112 @@
+"""Published figures: what others measured with the same parameters, kept in a table beside a scenario.
+
+``published: published.csv`` names a file in the scenario's own folder. Its first lines say where the figures are
+from (``# title: ...``, ``# source: ...``), then comes a header and a row for each figure. Columns other than those
+below are labels of treatments: a row belongs to each treatment that has its values. A figure is never matched by its
+environment, since no published machine is ours.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_common.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench_common.spec import Treatment
+    from bench_master.scenario.findings import Findings
+    from bench_master.scenario.tree import Place
+
+FILE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.csv$"
+FIGURES: Final = ("n", "mean", "stddev", "min", "median", "max")
+_OWN: Final = frozenset({"where", "metric", "unit", "source", "note", *FIGURES})
+_NEEDED: Final = ("where", "metric", "mean")
+_HEADS: Final = ("title", "source")
+MAX_BYTES: Final = 4 << 20
+_NUMBER: Final = re.compile(r"-?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
+
+Published = dict[str, Any]
+"""``title``, ``source``, ``file`` and ``rows``, of which each has ``labels``, ``where``, ``metric`` and figures."""
+
+
+def read_published(
+    file: str, scenario: str, treatments: Sequence[Treatment], place: Place, findings: Findings
+) -> Published | None:
+    """Return the figures in `file`, beside the file `scenario`, that belong to one of the treatments.
+
+    What is wrong with it is noted at `place`, with the line of the table; None is returned then.
+    """
+    path = Path(scenario).parent / file
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES >> 20} MiB: this is no table of published figures")
+        table = _table(content.decode("utf-8"))
+    except (OSError, ValueError, csv.Error) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        findings.add(place, f"published figures {path}: {said}", deep=True)
+        return None
+    ours = [row for row in table["rows"] if any(belongs(row, treatment.labels) for treatment in treatments)]
+    if treatments and not ours:
+        findings.add(place, f"published figures {path}: no row belongs to a treatment of this scenario", deep=True)
+        return None
+    return {**table, "file": file, "rows": ours}
+
+
+def belongs(row: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
+    """Return whether a row's labels are all those of a treatment; labels that the row leaves empty do not matter."""
+    return all(key in labels and _text(labels[key]) == value for key, value in row["labels"].items())
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _table(text: str) -> Published:
+    lines = text.splitlines()
+    heads: dict[str, str] = {}
+    while len(heads) < len(lines) and lines[len(heads)].startswith("#"):
+        key, _, value = lines[len(heads)].lstrip("# ").partition(":")
+        if key not in _HEADS or not value.strip() or key in heads:
+            raise ValueError(f"line {len(heads) + 1}: expected '# title: ...' or '# source: ...', once each")
+        heads[key] = value.strip()
+    missing = [key for key in _HEADS if key not in heads]
+    if missing:
+        raise ValueError(f"'# {missing[0]}: ...' is missing in front of the table: figures need a source")
+    reader = csv.DictReader(lines[len(heads) :], restkey="")
+    columns = list(reader.fieldnames or ())
+    for name in _NEEDED:
+        if name not in columns:
+            raise ValueError(f"line {len(heads) + 1}: the column '{name}' is missing{did_you_mean(name, columns)}")
+    rows = [_row(row, len(heads) + reader.line_num) for row in reader]
+    return {**heads, "rows": rows}
+
+
+def _row(cells: Mapping[str, Any], line: int) -> dict[str, Any]:
+    if "" in cells or None in cells.values():
+        raise ValueError(f"line {line}: more or fewer cells than the header has columns")
+    row: dict[str, Any] = {
+        "labels": {key: value for key, value in cells.items() if key not in _OWN and value},
+        **{key: cells.get(key, "") for key in ("where", "metric", "unit", "source", "note")},
+    }
+    for name in FIGURES:
+        row[name] = _figure(cells.get(name, ""), name, line)
+    if not row["where"] or not row["metric"] or row["mean"] is None:
+        raise ValueError(f"line {line}: 'where', 'metric' and 'mean' cannot be empty")
+    return row
+
+
+def _figure(cell: str, name: str, line: int) -> float | int | None:
+    if not cell:
+        return None
+    value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
+    if not math.isfinite(value) or (name == "n" and value != int(value)):
+        raise ValueError(f"line {line}: {cell!r} is no number for '{name}'")
+    return int(value) if name == "n" else value

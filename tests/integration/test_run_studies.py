@@ -1,0 +1,39 @@
+"""The studies' small profiles, end to end: what somebody runs with one command, in less than a minute each."""
+
+import pytest
+from weighing import Weighing, require_images
+
+from bench_master.scenario import shipped_scenarios
+
+pytestmark = pytest.mark.docker
+
+STUDIES = [name for name in shipped_scenarios() if name.startswith(("esxi-vs-hyperv/", "vm-docker-bench/"))]
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def client():
+    opened = require_images("weighbridge/sysbench", "weighbridge/mbw", "weighbridge/blogload")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_s_small_profile_runs_and_prints_its_table(weighing, name):
+    """Every job that can be done here is done, and our figures stand beside the published ones."""
+    run = weighing.run(name, "--set", "scale=small", seconds=240)
+    document = run.document
+    assert document["scenario"]["name"].endswith(" (small)")
+    for row in document["treatments"]:
+        assert row["left_out"] or row["jobs"]["done"] == row["trials"]["planned"] == row["jobs"]["total"]
+    tables = document["published"]["tables"]
+    assert tables
+    left_out = {row["title"] for row in document["treatments"] if row["left_out"]}
+    assert all(table["ours"] or table["treatment"] in left_out for table in tables)
+    assert "Published figures\n-----------------\n" in run.out
+    assert "This run was at scale small" in " ".join(run.out.split())

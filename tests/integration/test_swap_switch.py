@@ -1,0 +1,101 @@
+"""Swap on a real kernel: off while a job runs, on again afterwards, and also after a worker that was killed.
+
+Only where nothing is swapped to but an area of the test's own: nobody's swap is touched.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_image import missing
+from weighing import Weighing, until
+
+from bench_worker.swap import SwapSwitch, SwapTrouble
+from bench_worker.swap_guard import SWAPS, swap_areas, switch_off, switch_on
+
+PRIORITY = 7
+
+
+def areas():
+    """Return the areas that are on."""
+    return swap_areas(SWAPS.read_text())
+
+
+@pytest.fixture
+def area(tmp_path):
+    """An area of swap of our own, on while the test runs; its path."""
+    if os.geteuid():
+        missing("switching swap needs root")
+    if areas():
+        pytest.skip("this machine swaps, and its swap is not ours to switch off")
+    path = tmp_path / "swap"
+    path.touch(0o600)
+    path.write_bytes(bytes(8 << 20))
+    tool = shutil.which("mkswap", path=f"{os.environ['PATH']}:/sbin:/usr/sbin")
+    if tool is None:
+        missing("there is no mkswap; apt-get install util-linux")
+    subprocess.run([tool, path], check=True, stdout=subprocess.DEVNULL)
+    try:
+        switch_on(str(path), PRIORITY)
+    except OSError as error:
+        pytest.skip(f"the kernel takes no swap on this file system: {error}")
+    yield str(path)
+    if any(name == str(path) for name, _ in areas()):
+        switch_off(str(path))
+
+
+def test_swap_is_off_within_and_as_it_was_after(area):
+    """The priority comes back too, and several that need it off share one switch."""
+    switch = SwapSwitch()
+    with switch:
+        assert areas() == []
+        with switch:
+            assert areas() == []
+        assert areas() == []
+    assert areas() == [(area, PRIORITY)]
+
+
+def test_swap_comes_back_when_its_user_is_killed(area):
+    """Nobody has to clean up after a process that could not."""
+    code = "import time; from bench_worker.swap import SwapSwitch\n"
+    code += "with SwapSwitch(): print('off', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as user:
+        assert user.stdout.readline() == b"off\n"
+        assert areas() == []
+        user.send_signal(signal.SIGKILL)
+        until(areas, 20, "swap on again")
+    assert areas() == [(area, PRIORITY)]
+
+
+def test_what_cannot_be_put_back_is_told(area):
+    """An area that is gone meanwhile is a failure, with its name."""
+    with pytest.raises(SwapTrouble, match="could not be switched on again"), SwapSwitch():
+        Path(area).unlink()
+    assert areas() == []
+
+
+def test_a_run_needs_leave_and_leaves_swap_as_it_was(area, tmp_path):
+    """Without the flag the run is refused and touches nothing; with it, swap is off while the job runs."""
+    job = {"workload": "mbw", "params": {"array_size": "1MiB", "runs": 1}, "swap": "off"}
+    if shutil.which("mbw") is None:
+        missing("there is no mbw; apt-get install mbw")
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    with Weighing(folder) as weighing:
+        scenario = weighing.scenario(job=job, repeats=3)
+        refused = weighing.start_run(scenario)[0].ended()
+        assert refused.status == 2
+        assert "start it with --allow-swapoff" in refused.err
+        seen = set()
+        program, stats = weighing.start_run(scenario, "--allow-swapoff")
+        while program.process.poll() is None:
+            seen.add(len(areas()))
+            time.sleep(0.005)
+        assert weighing.over(program, stats).outcomes() == {"done": 3}
+        assert seen == {0, 1}
+    assert areas() == [(area, PRIORITY)]

@@ -1,0 +1,180 @@
+"""Published figures: read strictly, matched by labels alone, printed beside ours and compared with nothing."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from builders import MS, header, job_rows, treatment_wire
+
+from bench_common.errors import ScenarioError
+from bench_common.records import MetricRecord, ticket_of
+from bench_common.statsfile import StatsWriter
+from bench_master.reports import write_report
+from bench_master.scenario.load import load_scenario, scenario_from
+from bench_master.scenario.source import Source, shipped_scenarios
+from workloads.registry import workload
+
+HEAD = "# title: A study\n# source: its table 3\n"
+TABLE = HEAD + (
+    "job,threads,where,metric,unit,n,mean,stddev,min,median,max,note\n"
+    "cpu,1,bare-metal,events_per_second,1/s,30,100.5,1.5,99,100,103,printed as Hz\n"
+    "cpu,2,bare-metal,events_per_second,1/s,1,200,,,,,\n"
+    "cpu,1,control,latency_avg_ms,ms,1,0.5,,,,,\n"
+    "other,,bare-metal,events_per_second,1/s,1,7,,,,,\n"
+)
+TEXT = "name: a\npublished: p.csv\njobs: {cpu: {workload: sysbench-cpu, matrix: {params.threads: [1, 2]}}}\n"
+
+
+def load(folder, table=TABLE, text=TEXT):
+    """Return a scenario beside its table."""
+    (folder / "p.csv").write_text(table)
+    return scenario_from(Source(str(folder / "s.yaml"), text))
+
+
+def problem(folder, table):
+    """Return what is wrong with a table."""
+    with pytest.raises(ScenarioError) as caught:
+        load(folder, table)
+    (found,) = caught.value.problems
+    return str(found)
+
+
+def test_rows_belong_to_the_treatments_with_their_labels(tmp_path):
+    """Only rows of this scenario are kept; numbers are numbers, and what is empty is not there."""
+    published = load(tmp_path).published
+    assert (published["title"], published["source"]) == ("A study", "its table 3")
+    assert [row["labels"] for row in published["rows"]] == [
+        {"job": "cpu", "threads": "1"},
+        {"job": "cpu", "threads": "2"},
+        {"job": "cpu", "threads": "1"},
+    ]
+    first, second, _ = published["rows"]
+    assert (first["n"], first["mean"], first["median"], first["note"]) == (30, 100.5, 100.0, "printed as Hz")
+    assert (second["stddev"], second["max"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("", "'# title: ...' is missing in front of the table: figures need a source"),
+        ("# title: A\njob,where,metric,mean\n", "'# source: ...' is missing"),
+        ("# titel: A\n", "line 1: expected '# title: ...' or '# source: ...', once each"),
+        (HEAD + "job,where,metrik,mean\n", "line 3: the column 'metric' is missing (did you mean 'metrik'?)"),
+        (TABLE + "cpu,1,x,events_per_second\n", "line 8: more or fewer cells than the header has columns"),
+        (TABLE.replace("100.5", "fast"), "line 4: 'fast' is no number for 'mean'"),
+        (TABLE.replace(",30,", ",1.5,"), "line 4: '1.5' is no number for 'n'"),
+        (TABLE.replace("100.5", "1_000"), "line 4: '1_000' is no number for 'mean'"),
+        (TABLE.replace("100.5", "1e999"), "line 4: '1e999' is no number for 'mean'"),
+        (TABLE.replace("100.5", "nan"), "line 4: 'nan' is no number for 'mean'"),
+        (TABLE.replace("bare-metal", ""), "line 4: 'where', 'metric' and 'mean' cannot be empty"),
+        (TABLE.replace("cpu,", "gpu,"), "no row belongs to a treatment of this scenario"),
+    ],
+)
+def test_a_table_that_cannot_be_trusted_is_refused(tmp_path, table, message):
+    """The place is the scenario's line; the message has the table's."""
+    found = problem(tmp_path, table)
+    assert found.startswith(f"{tmp_path}/s.yaml:2:12: published figures {tmp_path}/p.csv: ")
+    assert message in found
+
+
+def test_a_missing_table_is_told(tmp_path):
+    """A name that leads nowhere is an error of the scenario."""
+    with pytest.raises(ScenarioError, match="No such file or directory"):
+        scenario_from(Source(str(tmp_path / "s.yaml"), TEXT))
+
+
+@pytest.mark.parametrize("name", ["../p.csv", "/etc/passwd", "a/b.csv", "p.txt"])
+def test_the_table_lies_beside_the_scenario(tmp_path, name):
+    """A scenario reads no other files of the machine."""
+    with pytest.raises(ScenarioError, match="expected a table in the scenario's own folder"):
+        load(tmp_path, text=TEXT.replace("p.csv", name))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Write a run of one trial of the treatment with one thread, with published figures in its header."""
+    published = load(tmp_path).published
+    path = tmp_path / "a.stats.gz"
+    writer = StatsWriter(path)
+    labels = {"environment": "local", "engine": "docker", "job": "cpu", "threads": 1}
+    treatment = treatment_wire(0, labels, ["run"], {"events_per_second": {"unit": "1/s", "direction": "higher"}})
+    head = header([treatment], [[0, 0, False]], published=published)
+    head["scenario"]["scale"] = "small"
+    writer.put("header", head)
+    writer.jobs(job_rows({"ticket": ticket_of(0), "end_ns": MS}))
+    writer.metrics([MetricRecord(ticket_of(0), 0, 0, "events_per_second", 42.0)])
+    writer.close({"status": "complete", "counts": {"planned": 1, "done": 1, "failed": 0}})
+    return path
+
+
+def report(path, name):
+    """Return a report as text."""
+    out = io.StringIO()
+    write_report(path, out, name)
+    return out.getvalue()
+
+
+def test_ours_stand_beside_theirs(run):
+    """Each published metric of a treatment that ran has a table, whether or not we measured it."""
+    section = json.loads(report(run, "json"))["published"]
+    rate, latency = section["tables"]
+    assert (rate["metric"], rate["ours"]["mean"], rate["ours"]["n"]) == ("events_per_second", 42.0, 1)
+    assert [(row["where"], row["mean"]) for row in rate["published"]] == [("bare-metal", 100.5)]
+    assert (latency["metric"], latency["ours"]) == ("latency_avg_ms", None)
+
+
+def test_no_report_pretends_that_it_is_the_same_machine(run):
+    """There is a caution, no ratio and no verdict; a run at another scale says that as well."""
+    text = report(run, "text")
+    section = text[text.index("Published figures") :]
+    flat = " ".join(section.split())
+    assert "Measured by others, on other machines and with other versions." in flat
+    assert "This run was at scale small, not with the parameters of the published ones." in flat
+    assert "A study: its table 3." in flat
+    assert "%" not in flat.split("Hosts")[0]
+
+
+def test_the_csv_report_has_a_row_for_each_figure(run):
+    """Their place stands where ours has the environment, and the kind says whose it is."""
+    rows = [row for row in csv.DictReader(io.StringIO(report(run, "csv"))) if row["kind"] == "published"]
+    assert [(row["environment"], row["name"], row["mean"], row["scenario"]) for row in rows] == [
+        ("bare-metal", "events_per_second", "100.5", "A study"),
+        ("control", "latency_avg_ms", "0.5", "A study"),
+    ]
+
+
+def test_a_run_without_published_figures_has_no_section(tmp_path):
+    """The section is there where a scenario asks for it, and nowhere else."""
+    path = tmp_path / "b.stats.gz"
+    writer = StatsWriter(path)
+    writer.put("header", header([treatment_wire(0, {"engine": "native"}, ["run"])], [[0, 0, False]]))
+    writer.close({"status": "complete"})
+    assert json.loads(report(path, "json"))["published"] is None
+    assert "Published" not in report(path, "text")
+
+
+STUDIES = [name for name in shipped_scenarios() if "/" in name]
+
+
+@pytest.mark.parametrize("scale", ["full", "small"])
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_has_a_small_profile_and_published_figures_in_its_units(name, scale):
+    """A metric and its unit are those of the workload, so that what stands side by side is the same thing."""
+    scenario = load_scenario(name, [f"scale={scale}"])
+    assert "small" in scenario.profiles
+    for row in scenario.published["rows"] if scenario.published else ():
+        job = next(one.job for one in scenario.treatments if one.labels["job"] == row["labels"]["job"])
+        units = {metric.name: metric.unit for metric in workload(job.workload).metrics}
+        assert units[row["metric"]] == row["unit"]
+
+
+def test_every_published_row_of_the_studies_belongs_to_a_scenario():
+    """No figure is left behind by a misspelt label: those of each table are found by the scenarios beside it."""
+    for table in Path(__file__).parents[2].glob("scenarios/*/published.csv"):
+        names = [name for name in STUDIES if name.startswith(f"{table.parent.name}/")]
+        loaded = [load_scenario(name).published for name in names]
+        found = {json.dumps(row, sort_keys=True) for published in loaded if published for row in published["rows"]}
+        lines = [line for line in table.read_text().splitlines() if not line.startswith("#")]
+        assert len(found) == len(lines) - 1

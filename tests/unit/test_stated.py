@@ -1,0 +1,75 @@
+"""What an output says of how it was run: the parameters of the workload, in base units, of any text."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.registry import workload, workload_classes
+from workloads.stated import size
+
+DATA = Path(__file__).parents[1] / "data"
+OURS = ("blogbench", "blogload", "mbw", "sysbench-cpu", "sysbench-fileio", "sysbench-memory")
+BLOGLOAD = "blogload 1: 3 writers, 1 rewriters, 5 commenters, 10 readers; seed 7, fsync on\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "stated"),
+    [
+        ("sysbench-cpu", "sysbench/cpu-1t.txt", {"version": "1.0", "threads": 1}),
+        ("sysbench-cpu", "sysbench/cpu-0.4.12-4t.txt", {"version": "0.4", "threads": 4}),
+        (
+            "sysbench-memory",
+            "sysbench/memory-read-global.txt",
+            {"threads": 2, "operation": "read", "scope": "global", "block_size": 1024, "total_size": 100 << 30},
+        ),
+        ("sysbench-memory", "sysbench/memory-0.4.12.txt", {"operation": "write", "block_size": 1024}),
+        (
+            "sysbench-fileio",
+            "sysbench/fileio-rndrw.txt",
+            {"mode": "rndrw", "file_num": 16, "total_size": 256 << 20, "block_size": 4096},
+        ),
+        (
+            "sysbench-fileio",
+            "sysbench/fileio-0.4.12-rndrw.txt",
+            {"mode": "rndrw", "file_num": 128, "total_size": 3 << 30, "block_size": 16384, "threads": 16},
+        ),
+        ("mbw", "mbw/1.4-default-n3.txt", {"array_size": 64 << 20}),
+        (
+            "blogbench",
+            "blogbench/1.2-i3-s2.txt",
+            {"sleep": 2.0, "writers": 5, "rewriters": 5, "commenters": 30, "readers": 40, "iterations": 3},
+        ),
+    ],
+)
+def test_real_outputs_state_their_parameters(name, file, stated):
+    """Sizes are in bytes and durations in seconds, as a scenario's are once loaded."""
+    assert stated.items() <= workload(name).stated((DATA / file).read_text()).items()
+
+
+def test_our_own_program_states_its_parameters():
+    """Of every kind of process there is a number."""
+    expected = {"writers": 3, "rewriters": 1, "commenters": 5, "readers": 10, "seed": 7, "fsync": True}
+    assert workload("blogload").stated(BLOGLOAD) == expected
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_is_stated_is_a_parameter(name):
+    """It can be the label that a run of ours would have; only the version is none."""
+    parameters = {parameter.name for parameter in workload(name).parameters} | {"version"}
+    texts = [path.read_text(errors="replace") for path in DATA.rglob("*.txt")] + [BLOGLOAD]
+    assert {key for text in texts for key in workload(name).stated(text)} <= parameters
+
+
+@given(text=st.text())
+def test_any_text_is_taken(text):
+    """What says nothing states nothing; it is never an error."""
+    for cls in workload_classes().values():
+        assert isinstance(cls().stated(text), dict)
+
+
+@pytest.mark.parametrize(("text", "number"), [("16KiB", 16384), ("16Kb", 16384), ("1K", 1024), ("5GiB", 5 << 30)])
+def test_tools_count_by_1024(text, number):
+    """Whatever they call it."""
+    assert size(text) == number
