@@ -22,8 +22,10 @@ from bench_common.records import (
     Outcome,
     job_id_of,
 )
+from bench_common.set_aside import RESUMED
 from bench_common.stats_rows import Rows
 from bench_common.statsfile import Block
+from bench_master.course import Course
 from bench_master.latency import Key, Series, grouped_rows, groups, selected
 from bench_master.load import Load
 
@@ -91,6 +93,7 @@ class Ledger:
         self.ungrouped_errors = 0
         self.hosts: dict[int, Mapping[str, Any]] = {}
         self.loads: dict[int, Load] = {}
+        self.course = Course(self._trials)
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
         self.footer: Mapping[str, Any] | None = None
@@ -216,6 +219,9 @@ class Ledger:
     def _add_event(self, event: Mapping[str, Any]) -> None:
         kind = str(event.get("kind"))
         self.events[kind] += 1
+        self.course.add(event)
+        if kind == RESUMED:
+            self.footer = None
         if kind == "worker-lost":
             who = event.get("worker_id", event.get("worker"))
             self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
@@ -223,7 +229,10 @@ class Ledger:
         if not isinstance(trial, int) or not 0 <= trial < len(self._trials) or not isinstance(at_ns, int):
             return
         if kind in ("trial-begin", "trial-end"):
-            self._brackets.setdefault(trial, [None, None])[kind == "trial-end"] = at_ns
+            bracket = self._brackets.setdefault(trial, [None, None])
+            if kind == "trial-begin":
+                bracket[:] = [None, None]
+            bracket[kind == "trial-end"] = at_ns
         if kind != "trial-end":
             return
         missing, outcome = event.get("not_started"), event.get("not_started_outcome")

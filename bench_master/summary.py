@@ -111,6 +111,8 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
             "argv": list(header.get("argv", ())),
             "versions": dict(header.get("versions", {})),
             "sampling_interval_s": header.get("sampling_interval_s"),
+            "resumes": ledger.course.resumes,
+            "realised": ledger.course.realised(),
         },
         "scenario": {key: scenario.get(key) for key in ("name", "description", "path", "document")},
         "hosts": [_host(body, ledger.loads.get(worker)) for worker, body in sorted(ledger.hosts.items())],
@@ -118,7 +120,7 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
         "pctile": pctile,
         "incomplete": _incomplete(ledger, totals, damage),
         "damage": damage,
-        "warnings": [*map(str, footer.get("warnings", ())), *_warnings(ledger)],
+        "warnings": [*map(str, footer.get("warnings", ())), *_warnings(ledger), *ledger.course.warnings()],
         "remarks": [str(remark) for remark in footer.get("remarks", ())],
         "totals": totals,
     }

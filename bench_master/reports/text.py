@@ -81,11 +81,20 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     yield from field("run", f"{run['run_id']}, {_instant(run['created'])}, took {span(totals['duration_s'])}")
     yield from field("scenario", one_line(str(scenario["path"])))
     yield from field("order", f"{run['order']}, seed {run['seed']}")
+    for resume in run["resumes"]:
+        yield from field("resumed", _resumed(resume))
     yield from field("jobs", _totals(totals))
     yield from field("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))
     for host in document["hosts"]:
         yield from field("host", _host(host))
         yield from field("", _facts(host["fingerprint"] or {}))
+
+
+def _resumed(resume: Mapping[str, Any]) -> str:
+    gap = "" if resume["gap_s"] is None else f"{span(resume['gap_s'])} after "
+    again = len(resume["again"])
+    anew = f", {again} that had begun anew" if again else ""
+    return f"{_instant(resume['at'])}, {gap}it was {resume['ended']}, with {resume['whole']} trials whole{anew}"
 
 
 def _banner(word: str, text: str) -> list[str]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from bench_common.records import JOB_ID, job_id_of
 from bench_common.set_aside import RESUMED
 from bench_common.statsfile import Block
@@ -75,8 +77,9 @@ def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> Standing:
     for block in blocks:
         match block.kind:
             case "jobs":
-                _take_ids(found, int((block.body["ticket"] & JOB_ID).max(initial=-1)))
-                found.last_ns = max(found.last_ns, int(block.body["end_ns"].max(initial=0)))
+                if len(block.body):
+                    _take_ids(found, int((block.body["ticket"] & np.uint64(JOB_ID)).max()))
+                    found.last_ns = max(found.last_ns, int(block.body["end_ns"].max()))
             case "metrics" | "errors" | "outputs":
                 _take_ids(found, max((job_id_of(record.ticket) for record in block.body), default=-1))
             case "host":
