@@ -23,7 +23,7 @@ NOOP = {
     "repeats": 12,
     "operation_count": 40_000,
     "concurrency": 16,
-    "job": {"operations": LIFE},
+    "job": {"operations": LIFE, "container": {"command": ["true"]}},
 }
 """Twelve trials of 40,000 jobs that cost nothing."""
 PATIENCE_S = 60
