@@ -96,6 +96,8 @@ class Ledger:
         self.course = Course(self._trials)
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
+        self.planned: int | None = None
+        """How many jobs the run began with, warm-up too; None where nobody could know."""
         self.footer: Mapping[str, Any] | None = None
         self.strangers = 0
         """Rows of treatments that the header does not know."""
@@ -222,6 +224,8 @@ class Ledger:
         self.course.add(event)
         if kind == RESUMED:
             self.footer = None
+        if kind == "run-begin" and self.events[kind] == 1 and isinstance(event.get("planned"), int):
+            self.planned = event["planned"]
         if kind == "worker-lost":
             who = event.get("worker_id", event.get("worker"))
             self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")

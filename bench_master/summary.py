@@ -144,13 +144,16 @@ def _totals(ledger: Ledger) -> Document:
         # The footer also knows of the jobs whose trial was never begun.
         counts["not_started"] = max(counts["not_started"], never)
     busy_s = sum(ledger.busy_ns(index) for index in ledger.outcomes) / 1e9
+    planned = footer.get("counts", {}).get("planned", ledger.planned)
+    ran = ledger.all_outcomes["done"] + ledger.all_outcomes["failed"]
     duration_s = footer.get("duration_s")
     if duration_s is None and ledger.first_ns is not None and ledger.last_ns is not None:
         duration_s = (ledger.last_ns - ledger.first_ns) / 1e9
     return {
         "jobs": counts["done"] + counts["failed"] + counts["lost"] + counts["aborted"],
         **counts,
-        "planned": footer.get("counts", {}).get("planned"),
+        "planned": planned,
+        "missing": max(0, planned - ran) if isinstance(planned, int) else None,
         "duration_s": duration_s,
         "busy_s": busy_s,
         "jobs_per_s": counts["done"] / busy_s if busy_s else None,

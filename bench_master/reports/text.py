@@ -67,7 +67,7 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     if run["noop"]:
         yield from _banner("NO-OP", "this is the harness's ceiling. Nothing was executed; no figure is an engine's.")
     if document["incomplete"]:
-        yield from _banner("INCOMPLETE", "the figures below are of what there is.")
+        yield from _banner("INCOMPLETE", f"{_missing(totals)}the figures below are of what there is.")
         for reason in document["incomplete"]:
             yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
     if document["warnings"]:
@@ -95,6 +95,12 @@ def _resumed(resume: Mapping[str, Any]) -> str:
     again = len(resume["again"])
     anew = f", {again} that had begun anew" if again else ""
     return f"{_instant(resume['at'])}, {gap}it was {resume['ended']}, with {resume['whole']} trials whole{anew}"
+
+
+def _missing(totals: Mapping[str, Any]) -> str:
+    if not totals["missing"]:
+        return ""
+    return f"{totals['missing']:,} of {totals['planned']:,} planned jobs are missing; "
 
 
 def _banner(word: str, text: str) -> list[str]:

@@ -34,6 +34,8 @@ class Recorder:
         self.view = view
         self.warnings: dict[str, None] = {}
         self.remarks: dict[str, None] = {}
+        self.refused = 0
+        """How many results came whose attempt no longer counted."""
         self.journal: Journal | None = None
         self._hosts = hosts
         self._early: list[tuple[str, int, Mapping[str, Any]]] = []
@@ -144,7 +146,7 @@ class Recorder:
                 worker = self._hosts[fields["worker"]].worker_id
                 self.view.say(f"worker {worker} did not come back; its jobs are lost")
             case "results-refused" | "stale-results":
-                self.warn(f"{counted(fields['jobs'], 'result')} refused: too late, or there already")
+                self.refused += fields["jobs"]
         if self.journal is None:
             self._early.append((note.kind, now, fields))
         else:

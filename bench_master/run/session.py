@@ -214,6 +214,8 @@ class Session:
         recorder, journal = self._recorder, self._recorder.journal
         if journal is None:
             return
+        if recorder.refused:
+            recorder.warn(f"{counted(recorder.refused, 'result')} refused: too late, or there already")
         dropped = self.board.dropped.total() if self.board is not None else 0
         if dropped:
             recorder.warn(f"{dropped} messages broke the protocol and were dropped")
@@ -230,6 +232,7 @@ class Session:
             "remarks": list(recorder.remarks),
             "reasons": self._result.reasons,
             "dropped_messages": dropped,
+            "refused_results": recorder.refused,
         }
         if self._options.standing is not None:
             footer["resumes"] = self._standing.parts
