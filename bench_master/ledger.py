@@ -25,6 +25,7 @@ from bench_common.records import (
 from bench_common.set_aside import RESUMED
 from bench_common.stats_rows import Rows
 from bench_common.statsfile import Block
+from bench_master.clocks import Clocks
 from bench_master.course import Course
 from bench_master.latency import Key, Series, grouped_rows, groups, selected
 from bench_master.load import Load
@@ -94,6 +95,7 @@ class Ledger:
         self.hosts: dict[int, Mapping[str, Any]] = {}
         self.loads: dict[int, Load] = {}
         self.course = Course(self._trials)
+        self.clocks = Clocks()
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
         self.planned: int | None = None
@@ -222,6 +224,7 @@ class Ledger:
         kind = str(event.get("kind"))
         self.events[kind] += 1
         self.course.add(event)
+        self.clocks.add(event)
         if kind == RESUMED:
             self.footer = None
         if kind == "run-begin" and self.events[kind] == 1 and isinstance(event.get("planned"), int):
@@ -262,6 +265,18 @@ class Ledger:
         return [
             trial for trial, entry in enumerate(self._trials) if entry[0] == treatment and not self.is_warmup(trial)
         ]
+
+    def outside_brackets(self) -> int:
+        """Return in how many measured trials a job began before the master's own bracket of it, or ended after it.
+
+        Each host's clock is off by what its readings say, at most.
+        """
+        slack_ns = max(self.clocks.bounds.values(), default=0)
+        found = 0
+        for trial, (begin, end) in self._brackets.items():
+            if begin is not None and end is not None and self._ends[trial] >= self._starts[trial]:
+                found += bool(self._starts[trial] < begin - slack_ns or self._ends[trial] > end + slack_ns)
+        return found
 
     def _span(self, trial: int) -> int | None:
         begin, end = self._brackets.get(trial, (None, None))

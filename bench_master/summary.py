@@ -115,7 +115,10 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
             "realised": ledger.course.realised(),
         },
         "scenario": {key: scenario.get(key) for key in ("name", "description", "path", "document")},
-        "hosts": [_host(body, ledger.loads.get(worker)) for worker, body in sorted(ledger.hosts.items())],
+        "hosts": [
+            _host(body, ledger.loads.get(worker)) | {"clock_checks": ledger.clocks.document(worker)}
+            for worker, body in sorted(ledger.hosts.items())
+        ],
         "master": _load(ledger.loads.get(MASTER)),
         "pctile": pctile,
         "incomplete": _incomplete(ledger, totals, damage),
@@ -193,6 +196,14 @@ def _warnings(ledger: Ledger) -> list[str]:
         for name in ("done", "failed")
         if name in counts and counts[name] != ledger.all_outcomes[name]
     ]
+    names = {worker: str(body.get("worker_id")) for worker, body in ledger.hosts.items()}
+    found += ledger.clocks.warnings(names)
+    outside = ledger.outside_brackets()
+    if outside:
+        found.append(
+            f"jobs of {counted(outside, 'trial')} lie outside of the time in which the master had them run, by more "
+            "than the clocks may be off: do not believe their times"
+        )
     if ledger.ungrouped_errors:
         found.append(f"{counted(ledger.ungrouped_errors, 'error')} of more kinds than can be listed")
     return found

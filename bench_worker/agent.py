@@ -302,11 +302,12 @@ class Agent:
             if self._options.once:
                 self._end(ExitCode.INFRASTRUCTURE)
             return
-        best = self._clock.best
+        now_ns = monotonic_ns()
+        best = self._clock.best_at(now_ns)
         self._send(
             "beat",
             run.epoch,
-            sent_ns=monotonic_ns(),
+            sent_ns=now_ns,
             running=self._running,
             offset_ns=best.offset_ns if best is not None else 0,
             bound_ns=best.bound_ns if best is not None else -1,

@@ -19,6 +19,7 @@ from typing import Any
 import gevent
 
 from bench_common.arguments import MAX_SEED, MAX_SLOTS, file_name, name, port, whole_number
+from bench_common.clock import clock_id
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.records import KEPT_PREFIX
@@ -36,7 +37,7 @@ from bench_master.progress.quantities import one_line
 from bench_master.reports import ReportSource, report_named
 from bench_master.run.access import load_keys
 from bench_master.run.endpoints import Endpoints, Ports
-from bench_master.run.header import boot_id, build_header, operation_names
+from bench_master.run.header import build_header, operation_names
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.profiles import Profiles
@@ -380,7 +381,7 @@ def _run_plan(
             tally=past.counting(make_tally) if past is not None else make_tally,
             view=choose_view(arguments.progress, sys.stderr, quiet=arguments.quiet),
             open_journal=open_journal,
-            local_boot_id=boot_id(),
+            local_boot_id=clock_id(),
         )
         board = Switchboard(
             endpoints,

@@ -133,8 +133,10 @@ class Recorder:
                 self.view.say(f"{self._hosts[fields['worker']].title} {came}")
                 fields = {name: value for name, value in fields.items() if name != "info"}
             case "trial-begin":
+                fields = {**fields, "clocks": self._hosts.readings(now)}
                 self.tally.trial_began(fields["trial"], now)
             case "trial-end" | "trial-skipped":
+                fields = {**fields, "clocks": self._hosts.readings(now)}
                 outcome = Outcome[fields["not_started_outcome"].upper()]
                 self.tally.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
             case "worker-lost":

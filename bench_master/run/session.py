@@ -318,15 +318,16 @@ class Session:
             self._handle(ev.Refused([f"worker {worker_id}: {reason}" for reason in fitness.reasons]))
             return
         self._recorder.remarks |= dict.fromkeys(fitness.remarks)
-        self._handle(ev.Hello(peer, worker_id, message["environment"], message["slots"], identity, info))
+        place = (peer, worker_id, message["environment"], message["slots"], identity, info)
+        self._handle(ev.Hello(*place, clock_known=self._hosts.shares_our_clock(info)))
         member = self._coordinator.roster.named(worker_id)
         if member is not None and member.peer == peer:
             self._hosts[member.number].hear_clock(message["sent_ns"], received_ns)
 
     def _beat(self, peer: bytes, epoch: int, host: Host, message: Message, received_ns: int) -> None:
-        self._handle(ev.Heard(peer, epoch))
         host.hear_clock(message["sent_ns"], received_ns)
-        host.compare_clock(message)
+        host.compare_clock(message, received_ns)
+        self._handle(ev.Heard(peer, epoch, clock_known=host.clock_known))
         self._say(peer, "pulse", epoch, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns())
 
     # -- what is to be done -------------------------------------------------------------------------------------

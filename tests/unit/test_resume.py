@@ -7,6 +7,7 @@ import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, job_rows, treatment_wire
 from test_coordinator import Run, issued, treatment
 
+from bench_common.clock import clock_id
 from bench_common.errors import InfrastructureError, NotAStatsFile, StatsFileError, UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
 from bench_common.set_aside import SetAside
@@ -14,7 +15,7 @@ from bench_common.statsfile import StatsFile, StatsWriter
 from bench_master.coordinator import Coordinator
 from bench_master.coordinator import events as ev
 from bench_master.plan import Trial, make_plan
-from bench_master.run.header import boot_id, build_header
+from bench_master.run.header import build_header
 from bench_master.run.resumption import Resumption
 from bench_master.run.standing import KINDS, replay
 from bench_master.scenario import load_scenario
@@ -339,12 +340,12 @@ def test_after_another_boot_the_files_clock_goes_on(path):
 
 def test_within_one_boot_the_clock_is_the_same(path):
     """Nothing is shifted where nothing changed."""
-    clock = {"unix_ns": time.time_ns(), "monotonic_ns": 0, "boot_id": boot_id()}
+    clock = {"unix_ns": time.time_ns(), "monotonic_ns": 0, "boot_id": clock_id()}
     StatsBuilder(path, {**HEAD, "clock": clock}).close()
     past = Resumption(path)
     writer, shift_ns = past.writer([])
     writer.close()
-    assert (shift_ns == 0) == bool(boot_id())
+    assert (shift_ns == 0) == bool(clock_id())
 
 
 # -- what must be the same --------------------------------------------------------------------------------------
