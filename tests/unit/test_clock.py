@@ -1,6 +1,6 @@
 """The clock comparison: the true offset lies within the bound, whatever the network does."""
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bench_common.clock import ClockComparison, drifted_ns
@@ -42,6 +42,7 @@ def test_the_bound_holds_for_clocks_that_drift(ppm, trips):
         clock.exchange(now, there(now + out), there(now + out + stay), end)
         now = end + 1
     best = clock.best_at(now)
+    assume(best is not None)  # what drift makes shorter than no time at all is dropped
     rounding = 3 + drifted_ns(max(sum(trip) for trip in trips))
     assert abs(best.offset_ns - (there(now) - now)) <= best.bound_ns + rounding
 
