@@ -36,6 +36,7 @@ from bench_master.progress.choice import MODES, choose_view
 from bench_master.progress.quantities import one_line
 from bench_master.reports import ReportSource, report_named
 from bench_master.run.access import load_keys
+from bench_master.run.descriptors import make_room
 from bench_master.run.endpoints import Endpoints, Ports
 from bench_master.run.header import build_header, operation_names
 from bench_master.run.journal import Journal
@@ -395,6 +396,7 @@ def _run_plan(
             # Before anybody can ask to be admitted: the welcome says whether there are profiles.
             session.profiles = Profiles(stats)
             session.profiles.start()
+        make_room(policy.expected)
         board.open()
         try:
             if arguments.workers:
