@@ -222,9 +222,10 @@ def _resume(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             left = tuple(trial for trial in plan.trials if trial.index not in past.standing.whole)
             return _show(scenario, replace(plan, trials=left), arguments)
-        if past.patience_s:
-            sys.stderr.write(f"waiting {past.patience_s:.0f} s: until then its workers may still be at work\n")
-            gevent.sleep(past.patience_s)
+        patience_s = past.patience_s
+        if patience_s and not arguments.quiet:
+            sys.stderr.write(f"waiting {patience_s:.0f} s: until then the workers of before may be at work\n")
+        gevent.sleep(patience_s)
         result = _run_plan(scenario, plan, policy, slots, arguments.resume, arguments, past)
         return _conclude(result, arguments)
 

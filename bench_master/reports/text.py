@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.progress.quantities import one_line, printable
 from bench_master.reports import ReportSource
-from bench_master.reports.layout import field, heading, paragraph, significant, size, span
+from bench_master.reports.layout import field, heading, paragraph, seconds, significant, size, span
 from bench_master.reports.text_machines import harness_table, load_table, timing
 from bench_master.reports.text_tables import overview, treatment_tables
 
@@ -88,6 +88,9 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     for host in document["hosts"]:
         yield from field("host", _host(host))
         yield from field("", _facts(host["fingerprint"] or {}))
+        if host["clock_checks"]["bound_max_s"] is not None:
+            bound = seconds(host["clock_checks"]["bound_max_s"])
+            yield from field("", f"its clock is known to within {bound} of the master's")
 
 
 def _resumed(resume: Mapping[str, Any]) -> str:
