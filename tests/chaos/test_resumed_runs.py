@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from arena import LIFE, Arena, marked
+from arena import LIFE, Arena, OverTcp, marked
 from weighing import Weighing, until
 
 from bench_common.statsfile import StatsFile
@@ -94,6 +94,31 @@ def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, scenario,
                 again = third.weighing.master("run-scenario", "--resume", stats)
                 assert (again.status, again.out) == (0, "")
                 assert "nothing to resume" in again.err
+
+
+class ResumedOverTcp(Resumed):
+    """The same, for workers that were started by hand."""
+
+    def __init__(self, folder, scenario, *, ports, stats):
+        names = ("--zmq-control-port", "--zmq-results-port", "--zmq-work-port")
+        super().__init__(
+            folder, scenario, *(word for pair in zip(names, ports, strict=True) for word in pair), stats=stats
+        )
+
+
+@pytest.mark.slow
+def test_a_worker_that_outlived_its_master_serves_the_next(tmp_path):
+    """A worker that was started by hand gives the dead master up, asks again, and has the number that it had."""
+    with OverTcp(tmp_path / "arena", NATIVE) as arena:
+        worker = arena.join("-c", 2, "solo")
+        kill_after(arena, 2)
+        with ResumedOverTcp(tmp_path / "next", NATIVE, ports=arena.ports, stats=arena.stats) as following:
+            assert following.end(PATIENCE_S) == 0, following.said
+            assert worker.process.poll() is None
+            document = following.run.document
+            assert [(host["worker"], host["worker_id"]) for host in document["hosts"]] == [(0, "solo")]
+            assert (document["totals"]["done"], document["totals"]["missing"]) == (32, 0)
+            assert not marked(following.run.run_id)
 
 
 def test_an_interrupted_run_goes_on(tmp_path):
