@@ -24,11 +24,14 @@ from bench_common.records import (
     Outcome,
     job_id_of,
 )
-from bench_common.stats_rows import Rows, Samples
+from bench_common.set_aside import RESUMED
+from bench_common.stats_rows import Rows
 from bench_common.statsfile import Block
+from bench_master.clocks import Clocks
+from bench_master.course import Course
 from bench_master.latency import Key, Series, grouped_rows, groups, selected
 from bench_master.load import Load
-from bench_master.open_system import OpenSystem, OpenTrial
+from bench_master.open_system import OpenSystems
 from bench_master.overhead import Span
 from bench_master.packing import Packings
 
@@ -36,12 +39,6 @@ JOB: Final = "job"
 """What the whole job is called among the operations."""
 RESPONSE: Final = "response"
 """The whole job from its arrival on, in an open system."""
-READING_NS: Final = 500_000_000
-"""How long a reading of the workers' loops covers."""
-SETTLED_NS: Final = 100_000_000
-"""How long after a trial's begin its first job arrives."""
-LATE_NS: Final = 10_000_000_000
-"""How long after a trial's end readings of it may still come in."""
 
 KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "event", "footer"})
 """The blocks that `Ledger.add` knows; metrics follow later, and what tools printed is in no account."""
@@ -100,16 +97,9 @@ class Ledger:
         for index, treatment in enumerate(self.treatments):
             for name in (*treatment.get("operation_names", ()), JOB):
                 self.series[index, name] = Series()
-        self.open: dict[int, OpenSystem] = {
-            index: OpenSystem(load)
-            for index, treatment in enumerate(self.treatments)
-            if (load := treatment.get("open_load"))
-        }
-        for index in self.open:
+        self.open = OpenSystems(self.treatments)
+        for index in self.open.systems:
             self.series[index, RESPONSE] = Series()
-        self._open_trials: list[int] = []
-        self._readings: list[tuple[int, np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-        """What workers saw in the system, by when, of which it is not known yet to which trial it belongs."""
         self.bounds: dict[int, Histogram] = {index: Histogram() for index in range(len(self.treatments))}
         """By how many ns an end of each treatment's measured jobs may be stamped too late, of those that are done."""
         self._metrics: dict[tuple[int, str], dict[int, TrialMetric]] = {}
@@ -122,9 +112,13 @@ class Ledger:
         self.ungrouped_errors = 0
         self.hosts: dict[int, Mapping[str, Any]] = {}
         self.loads: dict[int, Load] = {}
+        self.course = Course(self._trials)
+        self.clocks = Clocks()
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
         self.packings = Packings(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
+        self.planned: int | None = None
+        """How many jobs the run began with, warm-up too; None where nobody could know."""
         self.footer: Mapping[str, Any] | None = None
         self.strangers = 0
         """Rows of treatments that the header does not know."""
@@ -147,7 +141,7 @@ class Ledger:
                     self._add_error(record)
             case "samples":
                 self.loads.setdefault(block.body.worker, Load()).add(block.body)
-                self._watch(block.body)
+                self.open.watch(block.body)
             case "host":
                 self.hosts[int(block.body.get("worker", len(self.hosts)))] = block.body
             case "event":
@@ -177,7 +171,7 @@ class Ledger:
 
     def responses(self, treatment: int, rows: Rows) -> np.ndarray[Any, Any] | None:
         """Return the times (ns) from arrival to end of jobs of a treatment; None in the closed model."""
-        return rows["end_ns"] - rows["start_ns"] + rows["wait_ns"] if treatment in self.open else None
+        return rows["end_ns"] - rows["start_ns"] + rows["wait_ns"] if treatment in self.open.systems else None
 
     def measured_operations(self, rows: Rows) -> Iterator[tuple[Key, Rows]]:
         """Yield the operations of measured trials, failed ones too, by treatment and name."""
@@ -215,39 +209,10 @@ class Ledger:
             self.series[treatment, JOB].errors += len(measured)
         if outcome != Outcome.DONE and self.treatments[treatment].get("metrics"):
             self._unsuccessful.append(rows["ticket"].copy())
-        if treatment in self.open:
-            self._add_arrivals(self.open[treatment], measured, outcome)
+        if treatment in self.open.systems:
+            self.open.systems[treatment].add(measured, outcome)
         if outcome <= Outcome.FAILED:
             self._stretch_trials(selected(measured, measured["trial"] < len(self._trials)))
-
-    @staticmethod
-    def _add_arrivals(system: OpenSystem, rows: Rows, outcome: Outcome) -> None:
-        if outcome > Outcome.FAILED:
-            system.unfinished += len(rows)
-            return
-        for trial, where in groups(rows["trial"]):
-            system.trials.setdefault(trial, OpenTrial()).add(rows[where], done=outcome == Outcome.DONE)
-
-    def _watch(self, samples: Samples) -> None:
-        """Hold what a worker saw in the system until it is known which trial was under way."""
-        columns = samples.columns
-        if self.open and samples.source == "loop" and {"time_ns", "running_mean", "waiting_mean"} <= columns.keys():
-            self._readings.append(
-                (samples.worker, columns["time_ns"], columns["running_mean"] + columns["waiting_mean"])
-            )
-
-    def settle_readings(self, before_ns: int | None = None) -> None:
-        """Enter the readings until an instant, or all, under the trials in which they lie as a whole."""
-        readings, self._readings = self._readings, []
-        for worker, times, counts in readings:
-            ready = np.full(len(times), True) if before_ns is None else times <= before_ns
-            if not ready.all():
-                self._readings.append((worker, times[~ready], counts[~ready]))
-            for trial in self._open_trials:
-                begin, end = self._brackets[trial]
-                if begin is not None:
-                    within = ready & (times - READING_NS >= begin + SETTLED_NS) & (times <= (end or times))
-                    self.open[self._trials[trial][0]].watch(trial, worker, counts[within].tolist())
 
     def _stretch_trials(self, rows: Rows) -> None:
         for trial, where in groups(rows["trial"]):
@@ -286,8 +251,8 @@ class Ledger:
         if key not in self.errors and len(self.errors) >= MAX_ERROR_GROUPS:
             self.ungrouped_errors += 1
             return
-        if key == (ARRIVAL, DROPPED) and record.treatment in self.open:
-            self.open[record.treatment].dropped += not self.is_warmup(record.trial)
+        if key == (ARRIVAL, DROPPED) and record.treatment in self.open.systems:
+            self.open.systems[record.treatment].dropped += not self.is_warmup(record.trial)
         group = self.errors.setdefault(key, ErrorGroup(*key, record.message, job_id_of(record.ticket)))
         group.count += 1
         group.warmup += self.is_warmup(record.trial)
@@ -296,6 +261,12 @@ class Ledger:
     def _add_event(self, event: Mapping[str, Any]) -> None:
         kind = str(event.get("kind"))
         self.events[kind] += 1
+        self.course.add(event)
+        self.clocks.add(event)
+        if kind == RESUMED:
+            self.footer = None
+        if kind == "run-begin" and self.events[kind] == 1 and isinstance(event.get("planned"), int):
+            self.planned = event["planned"]
         if kind == "worker-lost":
             who = event.get("worker_id", event.get("worker"))
             self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
@@ -305,15 +276,17 @@ class Ledger:
         if kind == "packed":
             self.packings.add_event(event)
         if kind in ("trial-begin", "trial-end"):
-            self._brackets.setdefault(trial, [None, None])[kind == "trial-end"] = at_ns
-        if kind == "trial-begin" and self.open:
-            self.settle_readings(at_ns)
-            ends = {one: self._brackets[one][1] for one in self._open_trials}
-            self._open_trials = [one for one, end in ends.items() if end is None or end + LATE_NS > at_ns]
-            if self._trials[trial][0] in self.open and not self.is_warmup(trial):
-                self._open_trials.append(trial)
-        if kind != "trial-end":
-            return
+            bracket = self._brackets.setdefault(trial, [None, None])
+            if kind == "trial-begin":
+                bracket[:] = [None, None]
+            bracket[kind == "trial-end"] = at_ns
+            if not self.is_warmup(trial):
+                self.open.bracket(trial, self._trials[trial][0], at_ns, ended=kind == "trial-end")
+        if kind == "trial-end":
+            self._add_missing(event, trial)
+
+    def _add_missing(self, event: Mapping[str, Any], trial: int) -> None:
+        """Enter the jobs of a trial that were never handed out."""
         missing, outcome = event.get("not_started"), event.get("not_started_outcome")
         if isinstance(missing, int) and missing > 0 and not self.is_warmup(trial):
             counts = self.outcomes[self._trials[trial][0]]
@@ -345,6 +318,18 @@ class Ledger:
         return [
             trial for trial, entry in enumerate(self._trials) if entry[0] == treatment and not self.is_warmup(trial)
         ]
+
+    def outside_brackets(self) -> int:
+        """Return in how many measured trials a job began before the master's own bracket of it, or ended after it.
+
+        Each host's clock is off by what its readings say, at most.
+        """
+        slack_ns = max(self.clocks.bounds.values(), default=0)
+        found = 0
+        for trial, (begin, end) in self._brackets.items():
+            if begin is not None and end is not None and self._ends[trial] >= self._starts[trial]:
+                found += bool(self._starts[trial] < begin - slack_ns or self._ends[trial] > end + slack_ns)
+        return found
 
     def _span(self, trial: int) -> int | None:
         begin, end = self._brackets.get(trial, (None, None))

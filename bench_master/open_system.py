@@ -8,11 +8,24 @@ records say. Where the two disagree, one of them is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from bench_common.stats_rows import Rows
+import numpy as np
+
+from bench_common.records import Outcome
+from bench_common.stats_rows import Rows, Samples
+from bench_master.latency import groups
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+READING_NS: Final = 500_000_000
+"""How long a reading of the workers' loops covers."""
+SETTLED_NS: Final = 100_000_000
+"""How long after a trial's begin its first job arrives."""
+LATE_NS: Final = 10_000_000_000
+"""How long after a trial's end readings of it may still come in."""
 
 LITTLE_TOLERANCE: Final = 0.2
 """How far the two sides of Little's law may be apart before it is said aloud, relatively."""
@@ -72,6 +85,14 @@ class OpenSystem:
         self.unfinished = 0
         """Jobs that were lost or called off: they arrived, and nobody knows their times."""
 
+    def add(self, rows: Rows, outcome: Outcome) -> None:
+        """Take in jobs of measured trials that ended with one outcome."""
+        if outcome > Outcome.FAILED:
+            self.unfinished += len(rows)
+            return
+        for trial, where in groups(rows["trial"]):
+            self.trials.setdefault(trial, OpenTrial()).add(rows[where], done=outcome == Outcome.DONE)
+
     def watch(self, trial: int, worker: int, counts: list[float]) -> None:
         """Take in how many jobs a worker saw in the system at readings that lie within a trial."""
         self.trials.setdefault(trial, OpenTrial()).in_system.setdefault(worker, []).extend(counts)
@@ -111,6 +132,56 @@ class OpenSystem:
             return None
         apart = abs(counted - expected) / max(counted, expected)
         return {"in_system": counted, "expected": expected, "readings": int(readings), "apart": apart}
+
+
+class OpenSystems:
+    """The open systems of a run, by treatment, and what its workers saw in them."""
+
+    def __init__(self, treatments: Sequence[Mapping[str, Any]]) -> None:
+        self.systems = {
+            index: OpenSystem(load) for index, one in enumerate(treatments) if (load := one.get("open_load"))
+        }
+        self._under_way: dict[int, tuple[int, int, int | None]] = {}
+        """Treatment, begin and end of each open trial that readings may still belong to."""
+        self._readings: list[tuple[int, Array, Array]] = []
+        """What workers saw, by when, of which it is not known yet to which trial it belongs."""
+
+    def document(self, treatment: int) -> dict[str, Any] | None:
+        """Return what the report says of a treatment; None in the closed model."""
+        return self.systems[treatment].document() if treatment in self.systems else None
+
+    def bracket(self, trial: int, treatment: int, at_ns: int, *, ended: bool) -> None:
+        """Note when the master began or ended a measured trial."""
+        if not self.systems:
+            return
+        if ended:
+            if trial in self._under_way:
+                self._under_way[trial] = (*self._under_way[trial][:2], at_ns)
+            return
+        self.settle(at_ns)
+        known = self._under_way.items()
+        self._under_way = {one: span for one, span in known if span[2] is None or span[2] + LATE_NS > at_ns}
+        if treatment in self.systems:
+            self._under_way[trial] = (treatment, at_ns, None)
+
+    def watch(self, samples: Samples) -> None:
+        """Hold what a worker saw until it is known which trial was under way."""
+        columns = samples.columns
+        wanted = {"time_ns", "running_mean", "waiting_mean"}
+        if self.systems and samples.source == "loop" and wanted <= columns.keys():
+            counts = columns["running_mean"] + columns["waiting_mean"]
+            self._readings.append((samples.worker, columns["time_ns"], counts))
+
+    def settle(self, before_ns: int | None = None) -> None:
+        """Enter the readings until an instant, or all, under the trials in which they lie as a whole."""
+        readings, self._readings = self._readings, []
+        for worker, times, counts in readings:
+            ready = np.full(len(times), True) if before_ns is None else times <= before_ns
+            if not ready.all():
+                self._readings.append((worker, times[~ready], counts[~ready]))
+            for trial, (treatment, begin, end) in self._under_way.items():
+                within = ready & (times - READING_NS >= begin + SETTLED_NS) & (times <= (end or times))
+                self.systems[treatment].watch(trial, worker, counts[within].tolist())
 
 
 def open_warnings(treatments: list[dict[str, Any]]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_master.reports.layout import Column, paragraph, significant, table
 from bench_master.scenario.profiles import FULL
 from bench_master.scenario.published import FIGURES, belongs
 
@@ -54,26 +53,6 @@ def _tables(rows: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Iter
         }
 
 
-def published_lines(section: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the text report's section; nothing where the scenario names no published figures."""
-    if section is None:
-        return
-    yield from paragraph(f"{section['title']}: {section['source']}.", indent=2)
-    yield from paragraph(section["caution"], indent=2)
-    columns = [Column("whose", left=True), Column("n"), Column("mean"), Column("stddev")]
-    columns += [Column("min", spare=True), Column("median"), Column("max", spare=True)]
-    for one in section["tables"]:
-        yield ""
-        sign = {"higher": ", higher is better", "lower": ", lower is better"}.get(one["direction"] or "", "")
-        yield from paragraph(f"{one['treatment']}: {one['metric']} ({one['unit']}{sign})", indent=2, hanging=4)
-        rows = [["this run", *_cells(one["ours"])]]
-        rows += [[f"published: {row['where']}", *_cells(row)] for row in one["published"]]
-        yield from table(columns, rows, indent=4)
-        for note in dict.fromkeys(row["note"] for row in one["published"] if row["note"]):
-            whose = ", ".join(row["where"] for row in one["published"] if row["note"] == note)
-            yield from paragraph(f"{whose}: {note}", indent=6, hanging=8)
-
-
 def published_rows(section: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
     """Yield the rows of the CSV report: the labels of the treatment, with the published place as environment."""
     for one in section["tables"] if section else ():
@@ -89,9 +68,3 @@ def published_rows(section: Mapping[str, Any] | None) -> Iterator[dict[str, Any]
                 "p50": row["median"],
                 "note": row["note"],
             }
-
-
-def _cells(figures: Mapping[str, Any] | None) -> list[str]:
-    if figures is None:
-        return ["-"] * len(FIGURES)
-    return ["-" if figures[name] is None else significant(figures[name]) for name in FIGURES]

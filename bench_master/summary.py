@@ -58,7 +58,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     ledger = Ledger(header)
     for block in stats.blocks(KINDS):
         ledger.add(block)
-    ledger.settle_readings()
+    ledger.open.settle()
     damage = stats.damage
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *percentiles_of(header.get("thresholds", ()))})
     exact = Percentiles(ledger.series, percentiles)
@@ -131,14 +131,19 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
             "argv": list(header.get("argv", ())),
             "versions": dict(header.get("versions", {})),
             "sampling_interval_s": header.get("sampling_interval_s"),
+            "resumes": ledger.course.resumes,
+            "realised": ledger.course.realised(),
         },
         "scenario": {key: scenario.get(key) for key in ("name", "description", "path", "document")},
-        "hosts": [_host(body, ledger.loads.get(worker)) for worker, body in sorted(ledger.hosts.items())],
+        "hosts": [
+            _host(body, ledger.loads.get(worker)) | {"clock_checks": ledger.clocks.document(worker)}
+            for worker, body in sorted(ledger.hosts.items())
+        ],
         "master": _load(ledger.loads.get(MASTER)),
         "pctile": pctile,
         "incomplete": _incomplete(ledger, totals, damage),
         "damage": damage,
-        "warnings": [*map(str, footer.get("warnings", ())), *_warnings(ledger)],
+        "warnings": [*map(str, footer.get("warnings", ())), *_warnings(ledger), *ledger.course.warnings()],
         "remarks": [str(remark) for remark in footer.get("remarks", ())],
         "totals": totals,
     }
@@ -168,13 +173,16 @@ def _totals(ledger: Ledger) -> Document:
         # The footer also knows of the jobs whose trial was never begun.
         counts["not_started"] = max(counts["not_started"], never)
     busy_s = sum(ledger.busy_ns(index) for index in ledger.outcomes) / 1e9
+    planned = footer.get("counts", {}).get("planned", ledger.planned)
+    ran = ledger.all_outcomes["done"] + ledger.all_outcomes["failed"]
     duration_s = footer.get("duration_s")
     if duration_s is None and ledger.first_ns is not None and ledger.last_ns is not None:
         duration_s = (ledger.last_ns - ledger.first_ns) / 1e9
     return {
         "jobs": counts["done"] + counts["failed"] + counts["lost"] + counts["aborted"],
         **counts,
-        "planned": footer.get("counts", {}).get("planned"),
+        "planned": planned,
+        "missing": max(0, planned - ran) if isinstance(planned, int) else None,
         "duration_s": duration_s,
         "busy_s": busy_s,
         "jobs_per_s": counts["done"] / busy_s if busy_s else None,
@@ -214,6 +222,14 @@ def _warnings(ledger: Ledger) -> list[str]:
         for name in ("done", "failed")
         if name in counts and counts[name] != ledger.all_outcomes[name]
     ]
+    names = {worker: str(body.get("worker_id")) for worker, body in ledger.hosts.items()}
+    found += ledger.clocks.warnings(names)
+    outside = ledger.outside_brackets()
+    if outside:
+        found.append(
+            f"jobs of {counted(outside, 'trial')} lie outside of the time in which the master had them run, by more "
+            "than the clocks may be off: do not believe their times"
+        )
     if ledger.ungrouped_errors:
         found.append(f"{counted(ledger.ungrouped_errors, 'error')} of more kinds than can be listed")
     return found
@@ -241,7 +257,7 @@ def _treatment(
         "busy_s": busy_s,
         "jobs_per_s": counts["done"] / busy_s if busy_s else None,
         **timing_error(ledger.bounds[index]),
-        "open_load": ledger.open[index].document() if index in ledger.open else None,
+        "open_load": ledger.open.document(index),
         "operations": {
             name: _operation((index, name), series, exact, percentiles) for name, series in _of(ledger, index)
         },

@@ -167,7 +167,7 @@ class Agent:
     def _introduction(self) -> dict[str, Any]:
         options = self._options
         present: dict[str, Any] = {"load": os.getloadavg()[0]}
-        best = self._clock.best
+        best = self._clock.best_at(monotonic_ns())
         if best is not None and monotonic() - self._compared_at < COMPARED_S:
             present["clock"] = {"offset_ns": best.offset_ns, "bound_ns": best.bound_ns}
         return {
@@ -343,11 +343,12 @@ class Agent:
             if self._options.once:
                 self._end(ExitCode.INFRASTRUCTURE)
             return
-        best = self._clock.best
+        now_ns = monotonic_ns()
+        best = self._clock.best_at(now_ns)
         self._send(
             "beat",
             run.epoch,
-            sent_ns=monotonic_ns(),
+            sent_ns=now_ns,
             running=self._running,
             offset_ns=best.offset_ns if best is not None else 0,
             bound_ns=best.bound_ns if best is not None else -1,

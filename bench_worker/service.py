@@ -7,12 +7,12 @@ import signal
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import gevent
 
 from bench_common import __version__
+from bench_common.clock import clock_id
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import WorkerKey, read_worker_key
 from bench_common.security import curve_required
@@ -39,7 +39,7 @@ def describe() -> dict[str, Any]:
     marks = fingerprint()
     return {
         "host": socket.gethostname(),
-        "boot_id": str(_boot_id(marks)),
+        "boot_id": clock_id(),
         "version": __version__,
         "engines": {status.name: _plain(asdict(status)) for status in probe_all()},
         "fingerprint": dict(marks),
@@ -48,13 +48,6 @@ def describe() -> dict[str, Any]:
 
 def _plain(status: Mapping[str, Any]) -> dict[str, Any]:
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in status.items()}
-
-
-def _boot_id(marks: Mapping[str, Any]) -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return str(marks.get("boot_id", ""))
 
 
 def _options(arguments: argparse.Namespace) -> AgentOptions:

@@ -19,6 +19,7 @@ from typing import Any
 import gevent
 
 from bench_common.arguments import MAX_SEED, MAX_SLOTS, file_name, name, port, whole_number
+from bench_common.clock import clock_id
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.overhead import Overhead
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
@@ -40,8 +41,9 @@ from bench_master.progress.choice import MODES, choose_view
 from bench_master.progress.quantities import one_line
 from bench_master.reports import ReportSource, report_named
 from bench_master.run.access import load_keys
+from bench_master.run.descriptors import make_room
 from bench_master.run.endpoints import Endpoints, Ports
-from bench_master.run.header import boot_id, build_header, operation_names
+from bench_master.run.header import build_header, operation_names
 from bench_master.run.journal import Journal
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.profiles import Profiles
@@ -269,9 +271,10 @@ def _resume(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             left = tuple(trial for trial in plan.trials if trial.index not in past.standing.whole)
             return _show(scenario, replace(plan, trials=left), arguments, crew)
-        if past.patience_s:
-            sys.stderr.write(f"waiting {past.patience_s:.0f} s: until then its workers may still be at work\n")
-            gevent.sleep(past.patience_s)
+        patience_s = past.patience_s
+        if patience_s and not arguments.quiet:
+            sys.stderr.write(f"waiting {patience_s:.0f} s: until then the workers of before may be at work\n")
+        gevent.sleep(patience_s)
         with crewed(arguments) as crew:
             policy, slots = _policy(plan, arguments, crew)
             result = _run_plan(scenario, plan, policy, slots, arguments.resume, arguments, crew, past)
@@ -479,7 +482,7 @@ def _run_plan(
             tally=past.counting(make_tally) if past is not None else make_tally,
             view=choose_view(arguments.progress, sys.stderr, quiet=arguments.quiet),
             open_journal=open_journal,
-            local_boot_id=boot_id(),
+            local_boot_id=clock_id(),
         )
         board = Switchboard(
             endpoints,
@@ -493,6 +496,7 @@ def _run_plan(
             # Before anybody can ask to be admitted: the welcome says whether there are profiles.
             session.profiles = Profiles(stats)
             session.profiles.start()
+        make_room(policy.expected)
         board.open()
         try:
             if arguments.workers:

@@ -20,6 +20,8 @@ class Hello:
     slots: int
     identity: str | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
+    clock_known: bool = True
+    """False where its clock must be compared with ours first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Heard:
 
     peer: bytes
     epoch: int
+    clock_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ class Coordinator:
             member = self.roster.enrol(
                 event.worker_id, event.environment, event.slots, event.identity, event.peer, now
             )
+            member.clock_known = event.clock_known
             return [*self._admit(member, "worker-joined", event), *self._begin_when_gathered(now)]
         if known.identity != event.identity:
             reason = f"worker id {event.worker_id!r} belongs to another key"
@@ -206,6 +207,7 @@ class Coordinator:
         if self.phase is Phase.SWEEPING:
             return [*actions, act.Dismiss(event.peer, "the run is ending")]
         self.roster.readmit(known, event.peer, event.slots, now)
+        known.clock_known = event.clock_known
         actions += self._admit(known, "worker-back", event)
         share = self.shares.get(known.number)
         if share is not None:
@@ -223,7 +225,8 @@ class Coordinator:
             return [act.Dismiss(event.peer, "this epoch is over")]
         member.heard_at = now
         member.beating = True
-        return []
+        member.clock_known |= event.clock_known
+        return self._begin_when_gathered(now)
 
     def _gone(self, event: ev.Gone, now: float) -> list[act.Action]:
         member = self.roster.named(event.worker_id)
@@ -334,6 +337,8 @@ class Coordinator:
         missing = []
         if len(present) < self._policy.expected:
             missing.append(f"not enough workers: {len(present)} of {self._policy.expected} joined")
+        # The first trial's times are the master's, with a bound, like those of all others.
+        missing += [f"worker {m.worker_id}'s clock was not compared yet" for m in present if not m.clock_known]
         needed = {treatment.environment for treatment in self._treatments}
         there = {member.environment for member in present} | {None}
         missing += [f"no worker of environment {name!r}" for name in sorted(needed - there, key=str)]

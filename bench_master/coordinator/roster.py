@@ -52,6 +52,8 @@ class Member:
     swept: bool = False
     beating: bool = False
     """Whether it was heard of in this epoch, so that it knows that it was admitted."""
+    clock_known: bool = True
+    """Whether it is known how far its clock is from ours."""
 
     @property
     def present(self) -> bool:

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.progress.quantities import one_line, printable
-from bench_master.published import published_lines
 from bench_master.reports import ReportSource
-from bench_master.reports.layout import field, heading, paragraph, significant, size, span
+from bench_master.reports.layout import field, heading, paragraph, seconds, significant, size, span
 from bench_master.reports.text_machines import harness_table, load_table, timing
 from bench_master.reports.text_overhead import overhead_notes, overhead_table
 from bench_master.reports.text_packing import packing_notes, packing_table
+from bench_master.reports.text_published import published_lines
 from bench_master.reports.text_scaling import scaling_tables
 from bench_master.reports.text_tables import overview, treatment_tables
 
@@ -83,11 +83,29 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
         yield from field("run", f"{run['run_id']}, {_instant(run['created'])}, took {span(totals['duration_s'])}")
         yield from field("scenario", one_line(str(scenario["path"])))
         yield from field("order", f"{run['order']}, seed {run['seed']}")
+    for resume in run["resumes"]:
+        yield from field("resumed", _resumed(resume))
     yield from field("jobs", _totals(totals))
     yield from field("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))
     for host in () if run["imported"] else document["hosts"]:
         yield from field("host", _host(host))
         yield from field("", _facts(host["fingerprint"] or {}))
+        if host["clock_checks"]["bound_max_s"] is not None:
+            bound = seconds(host["clock_checks"]["bound_max_s"])
+            yield from field("", f"its clock is known to within {bound} of the master's")
+
+
+def _resumed(resume: Mapping[str, Any]) -> str:
+    gap = "" if resume["gap_s"] is None else f"{span(resume['gap_s'])} after "
+    again = len(resume["again"])
+    anew = f", {again} that had begun anew" if again else ""
+    return f"{_instant(resume['at'])}, {gap}it was {resume['ended']}, with {resume['whole']} trials whole{anew}"
+
+
+def _missing(totals: Mapping[str, Any]) -> str:
+    if not totals["missing"]:
+        return ""
+    return f"{totals['missing']:,} of {totals['planned']:,} planned jobs are missing; "
 
 
 def _banners(document: Mapping[str, Any]) -> Iterator[str]:
@@ -98,7 +116,7 @@ def _banners(document: Mapping[str, Any]) -> Iterator[str]:
     if run["imported"]:
         yield from _banner("IMPORTED", "measured elsewhere. What is not in the files named below is not known.")
     if document["incomplete"]:
-        yield from _banner("INCOMPLETE", "the figures below are of what there is.")
+        yield from _banner("INCOMPLETE", f"{_missing(document['totals'])}the figures below are of what there is.")
         for reason in document["incomplete"]:
             yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
     for entry in document["treatments"]:

@@ -6,10 +6,10 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from bench_common import __version__
+from bench_common.clock import clock_id
 from bench_common.spec import Treatment
 from bench_common.statsfile import FORMAT, VERSION
 from bench_master.plan import Plan
@@ -27,17 +27,9 @@ def versions() -> dict[str, str]:
     return {"weighbridge": __version__, "python": platform.python_version()}
 
 
-def boot_id() -> str:
-    """Return what tells one boot of this machine from all others; empty where it cannot be read."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
-
-
 def read_clock() -> dict[str, Any]:
     """Return what ties instants of this boot to the calendar."""
-    return {"unix_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(), "boot_id": boot_id()}
+    return {"unix_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns(), "boot_id": clock_id()}
 
 
 def build_header(

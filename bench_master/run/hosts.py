@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench_common.clock import drifted_ns
 from bench_common.messages import Message
 from bench_master.coordinator.roster import Member
 from bench_master.progress.snapshot import HostRow
@@ -27,6 +28,8 @@ class Host:
     info: Mapping[str, Any] = field(default_factory=dict)
     offset_ns: int = 0
     bound_ns: int = 0
+    compared_ns: int = 0
+    """When the worker last told of its comparison, on our clock."""
     lag_ms: float | None = None
     cpu_percent: float | None = None
 
@@ -46,10 +49,25 @@ class Host:
         guess = sent_ns - received_ns
         self.offset_ns = max(self.offset_ns, guess) if self.offset_ns else guess
 
-    def compare_clock(self, message: Message) -> None:
+    def compare_clock(self, message: Message, received_ns: int) -> None:
         """Take the worker's own comparison from its heartbeat: how far our clock is ahead of its, and the bound."""
         if not self.same_clock and message["bound_ns"] >= 0:
             self.offset_ns, self.bound_ns = -message["offset_ns"], message["bound_ns"]
+            self.compared_ns = received_ns
+
+    @property
+    def clock_known(self) -> bool:
+        """Whether its clock is ours, or was compared with it."""
+        return self.bound_ns != UNKNOWN_BOUND_NS
+
+    def reading(self, now_ns: int) -> tuple[int, int] | None:
+        """Return offset and bound at an instant of our clock; None where it is the same clock, or not yet known.
+
+        Since the comparison the clocks may have parted, so the bound has grown.
+        """
+        if self.same_clock or not self.clock_known:
+            return None
+        return self.offset_ns, self.bound_ns + drifted_ns(now_ns - self.compared_ns)
 
     def take_samples(self, message: Message) -> dict[str, Column]:
         """Return the columns of a samples message on our clock; raise `ProtocolError` on what is none."""
@@ -99,6 +117,15 @@ class Hosts:
     def __iter__(self) -> Iterator[tuple[int, Host]]:
         return iter(self._hosts.items())
 
+    def readings(self, now_ns: int) -> list[tuple[int, int, int]]:
+        """Return number, offset and bound of each clock that is not ours."""
+        found = ((number, host.reading(now_ns)) for number, host in self)
+        return [(number, *reading) for number, reading in found if reading is not None]
+
+    def shares_our_clock(self, info: Mapping[str, Any]) -> bool:
+        """Whether what a worker tells of its host says that it is ours: one boot of one machine has one clock."""
+        return bool(self._boot_id) and info.get("boot_id") == self._boot_id
+
     @property
     def environments(self) -> list[str]:
         """The environments that there are workers of."""
@@ -106,8 +133,7 @@ class Hosts:
 
     def join(self, member: Member, info: Mapping[str, Any]) -> Host:
         """Note a member that has joined, or is back, with what it told of its host."""
-        # Within one boot of one machine CLOCK_MONOTONIC is one clock: nothing to estimate.
-        same_clock = bool(self._boot_id) and info.get("boot_id") == self._boot_id
+        same_clock = self.shares_our_clock(info)
         name = str(info.get("host", "unknown"))
         host = Host(member.worker_id, name, member.environment, member.slots, same_clock, info)
         if not same_clock:

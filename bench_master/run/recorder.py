@@ -43,6 +43,8 @@ class Recorder:
         self.view = view
         self.warnings: dict[str, None] = {}
         self.remarks: dict[str, None] = {}
+        self.refused = 0
+        """How many results came whose attempt no longer counted."""
         self.journal: Journal | None = None
         self._hosts = hosts
         self._arrived = arrived
@@ -143,8 +145,10 @@ class Recorder:
                 self.view.say(f"{self._hosts[fields['worker']].title} {came}")
                 fields = {name: value for name, value in fields.items() if name != "info"}
             case "trial-begin":
+                fields = {**fields, "clocks": self._hosts.readings(now)}
                 self.tally.trial_began(fields["trial"], now)
             case "trial-end" | "trial-skipped":
+                fields = {**fields, "clocks": self._hosts.readings(now)}
                 outcome = Outcome[fields["not_started_outcome"].upper()]
                 self.tally.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
             case "worker-lost":
@@ -161,7 +165,7 @@ class Recorder:
                 worker = self._hosts[fields["worker"]].worker_id
                 self.view.say(f"worker {worker} did not come back; its jobs are lost")
             case "results-refused" | "stale-results":
-                self.warn(f"{counted(fields['jobs'], 'result')} refused: too late, or there already")
+                self.refused += fields["jobs"]
         if self.journal is None:
             self._early.append((note.kind, now, fields))
         else:

@@ -209,6 +209,8 @@ class Resumption:
                 "versions": versions(),
             },
         )
+        # No row of the next part comes before this, whatever a flush puts first.
+        self._writer.flush()
         return self._writer, shift_ns
 
 

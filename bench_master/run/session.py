@@ -229,6 +229,8 @@ class Session:
         recorder, journal = self._recorder, self._recorder.journal
         if journal is None:
             return
+        if recorder.refused:
+            recorder.warn(f"{counted(recorder.refused, 'result')} refused: too late, or there already")
         dropped = self.board.dropped.total() if self.board is not None else 0
         if dropped:
             recorder.warn(f"{dropped} messages broke the protocol and were dropped")
@@ -245,6 +247,7 @@ class Session:
             "remarks": list(recorder.remarks),
             "reasons": self._result.reasons,
             "dropped_messages": dropped,
+            "refused_results": recorder.refused,
         }
         if self._options.standing is not None:
             footer["resumes"] = self._standing.parts
@@ -341,7 +344,8 @@ class Session:
         if not self._inquiry.admits(peer, identity, message, received_ns):
             return
         self._recorder.remarks |= dict.fromkeys(fitness.remarks)
-        self._handle(ev.Hello(peer, worker_id, message["environment"], message["slots"], identity, info))
+        place = (peer, worker_id, message["environment"], message["slots"], identity, info)
+        self._handle(ev.Hello(*place, clock_known=self._hosts.shares_our_clock(info)))
         member = self._coordinator.roster.named(worker_id)
         if member is not None and member.peer == peer:
             self._hosts[member.number].hear_clock(message["sent_ns"], received_ns)
@@ -368,9 +372,9 @@ class Session:
         self._handle(ev.Refused([f"worker {worker_id}: {reason}" for reason in reasons]))
 
     def _beat(self, peer: bytes, epoch: int, host: Host, message: Message, received_ns: int) -> None:
-        self._handle(ev.Heard(peer, epoch))
         host.hear_clock(message["sent_ns"], received_ns)
-        host.compare_clock(message)
+        host.compare_clock(message, received_ns)
+        self._handle(ev.Heard(peer, epoch, clock_known=host.clock_known))
         self._say(peer, "pulse", epoch, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns())
 
     # -- what is to be done -------------------------------------------------------------------------------------

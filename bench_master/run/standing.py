@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from bench_common.records import JOB_ID, job_id_of
 from bench_common.set_aside import RESUMED
 from bench_common.statsfile import Block
@@ -75,10 +77,13 @@ def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> Standing:
     for block in blocks:
         match block.kind:
             case "jobs":
-                _take_ids(found, int((block.body["ticket"] & JOB_ID).max(initial=-1)))
-                found.last_ns = max(found.last_ns, int(block.body["end_ns"].max(initial=0)))
+                if len(block.body):
+                    _take_ids(found, int((block.body["ticket"] & np.uint64(JOB_ID)).max()))
+                    found.last_ns = max(found.last_ns, int(block.body["end_ns"].max()))
+                    _take_trials(begun, np.unique(block.body["trial"]).tolist(), planned)
             case "metrics" | "errors" | "outputs":
                 _take_ids(found, max((job_id_of(record.ticket) for record in block.body), default=-1))
+                _take_trials(begun, (record.trial for record in block.body), planned)
             case "host":
                 _take_host(found, block.body)
             case "footer":
@@ -95,6 +100,11 @@ def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> Standing:
 
 def _take_ids(found: Standing, highest: int) -> None:
     found.first_job = max(found.first_job, highest + 1)
+
+
+def _take_trials(begun: dict[int, None], trials: Iterable[int], planned: int) -> None:
+    # A flush puts rows before events: a cut between them leaves jobs of a trial whose begin is not in the file.
+    begun.update(dict.fromkeys(trial for trial in trials if trial < planned))
 
 
 def _take_host(found: Standing, body: Mapping[str, Any]) -> None:

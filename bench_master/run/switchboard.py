@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Final
 
 import zmq
 
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 ControlReceiver = Callable[[bytes, str | None, Message, int], None]
 ResultReceiver = Callable[[str | None, Message], None]
+
+MAX_SOCKETS: Final = 16_384
 
 
 class Switchboard:
@@ -54,6 +56,8 @@ class Switchboard:
         self.local_keys: dict[bytes, str] = {}
         self.dropped: Counter[str] = Counter()
         self._context: zmq.Context[Any] = zmq.Context()
+        # Each worker has a lane; zmq's own limit would be met at a thousand of them.
+        self._context.max_sockets = MAX_SOCKETS
         self._zap: ZapHandler | None = None
         self._control: Channel | None = None
         self._results: Channel | None = None

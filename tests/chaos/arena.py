@@ -67,9 +67,13 @@ class Arena:
     def join(self, *words):
         """Start a worker by hand, over TCP; return its program."""
         ports = ("--zmq-host", "127.0.0.1", "--zmq-control-port", self.ports[0])
-        joined = self.weighing.start("bench-worker", *ports, *words)
-        self._roots.append(psutil.Process(joined.process.pid))
-        return joined
+        return self.started("bench-worker", *ports, *words)
+
+    def started(self, program, *words):
+        """Start a program that is one of the run's own."""
+        made = self.weighing.start(program, *words)
+        self._roots.append(psutil.Process(made.process.pid))
+        return made
 
     def look(self):
         """Remember every process of the run that is there now; return them."""

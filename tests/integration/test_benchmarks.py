@@ -17,6 +17,7 @@ SMALL = [
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--round-trip"),
     ("noop_ceiling.py", "--jobs", "200", "--repeats", "1", "--mixed"),
     ("memory.py", "--jobs", "100,200"),
+    ("fan_in.py", "--jobs", "2000", "--workers", "1,6", "--real", "1", "--per-process", "3"),
     ("report_time.py", "--jobs", "1k", "--repeats", "1"),
     ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
 ]

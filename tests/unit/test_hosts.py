@@ -19,7 +19,7 @@ def test_a_worker_of_this_host_has_our_clock():
     """Within one boot of one machine there is nothing to compare."""
     host = joined("mine")
     host.hear_clock(10**12, 5)
-    host.compare_clock(beat(-77, 3))
+    host.compare_clock(beat(-77, 3), 5)
     assert (host.offset_ns, host.bound_ns) == (0, 0)
 
 
@@ -29,12 +29,22 @@ def test_a_first_guess_serves_until_there_is_better():
     host.hear_clock(1_000_000, 5_000)
     host.hear_clock(2_000_000, 1_001_000)
     assert (host.offset_ns, host.bound_ns) == (999_000, UNKNOWN_BOUND_NS)
-    host.compare_clock(beat(0, -1))
+    host.compare_clock(beat(0, -1), 5)
     assert host.bound_ns == UNKNOWN_BOUND_NS
-    host.compare_clock(beat(-999_500, 400))
+    host.compare_clock(beat(-999_500, 400), 5)
     assert (host.offset_ns, host.bound_ns) == (999_500, 400)
     host.hear_clock(9_000_000, 0)
     assert host.offset_ns == 999_500
+
+
+def test_a_reading_ages():
+    """Since the comparison the clocks may have parted by 100 us a second; what is not known is not read."""
+    host = joined()
+    assert (host.clock_known, host.reading(0)) == (False, None)
+    host.compare_clock(beat(-7_000, 400), 10**9)
+    assert (host.clock_known, host.reading(3 * 10**9)) == (True, (7_000, 200_400))
+    ours = joined("mine")
+    assert (ours.clock_known, ours.reading(0)) == (True, None)
 
 
 def test_a_clock_that_is_behind_is_guessed_too():

@@ -1,0 +1,165 @@
+"""Many workers in one process: to a master each is a worker of its own, and none costs what a real one does.
+
+Each has its own sockets, heartbeats, clock comparison, slots and spool, made of the very parts of a real worker; what
+it lacks is a process of its own for the jobs, samples of its host, and engines: it can do no-op runs only. It joins,
+serves one run, and ends with it.
+
+    python benchmarks/light_workers.py --control-port PORT [--host HOST] [--count N] [--slots N] [--name PREFIX]
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from time import monotonic, monotonic_ns
+from typing import Any
+
+import gevent
+import numpy as np
+import zmq
+from common import parser_of
+from gevent.event import Event
+
+from bench_common.channel import Channel, Frames, tune
+from bench_common.clock import ClockComparison, clock_id
+from bench_common.messages import Message, decode, encode
+from bench_common.records import ORDER
+from bench_common.spec import Treatment
+from bench_worker.crew import Assignment, Crew
+from bench_worker.engines.registry import open_engine
+from bench_worker.outbox import Outbox
+
+HELLO_S = 0.5
+STAGGER_S = 0.005
+"""Time between the first words of two workers: a fleet does not start in the same instant either."""
+MAX_SOCKETS = 16_384
+
+
+class LightWorker:
+    """One worker, from its first hello to the end of its run."""
+
+    def __init__(self, context: zmq.Context[Any], options: argparse.Namespace, number: int) -> None:
+        self._context = context
+        self._host = options.host
+        self._options = options
+        self._name = f"{options.name}-{number}"
+        self._clock = ClockComparison()
+        self._epoch = 0
+        self._heartbeat_s = HELLO_S
+        self._heard_at = monotonic()
+        self._over = Event()
+        self.served = False
+        self._crew: Crew | None = None
+        self._outbox: Outbox | None = None
+        self._channels: list[Channel] = []
+        control = self._connected(zmq.DEALER, f"tcp://{options.host}:{options.control_port}")
+        self._control = Channel(control, self._control_came)
+
+    def serve(self) -> None:
+        """Join a master, serve its run, and end; or give up after `patience` seconds without a word of one."""
+        while not self._over.is_set() and monotonic() - self._heard_at < self._options.patience:
+            if self._epoch:
+                now_ns = monotonic_ns()
+                best = self._clock.best_at(now_ns)
+                offset = (best.offset_ns, best.bound_ns) if best is not None else (0, -1)
+                running = self._crew.running if self._crew is not None else 0
+                self._say("beat", sent_ns=now_ns, running=running, offset_ns=offset[0], bound_ns=offset[1])
+            else:
+                about = {"host": socket.gethostname(), "boot_id": clock_id(), "engines": {}}
+                place = {"environment": self._options.environment, "slots": self._options.slots}
+                self._say("hello", worker_id=self._name, **place, sent_ns=monotonic_ns(), info=about)
+            self._over.wait(self._heartbeat_s)
+        for channel in (*self._channels, self._control):
+            channel.close(linger_ms=500)
+
+    def _connected(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
+        made: zmq.Socket[bytes] = self._context.socket(kind)
+        tune(made)
+        made.connect(endpoint)
+        return made
+
+    def _say(self, name: str, **fields: Any) -> None:
+        self._control.send(encode(name, self._epoch, **fields))
+
+    def _control_came(self, batch: list[Frames]) -> None:
+        now_ns = monotonic_ns()
+        self._heard_at = monotonic()
+        for frames in batch:
+            message = decode(frames[-1].bytes, sender="master", lane="control")
+            if message.type == "pulse":
+                self._clock.exchange(message["echo_ns"], message["received_ns"], message["sent_ns"], now_ns)
+            elif message.type == "welcome" and not self._epoch:
+                self._join(message)
+            elif message.type == "sweep":
+                self._say("swept", removed=0, failed=[])
+            elif message.type == "stop":
+                self.served = True
+                self._over.set()
+            elif message.type == "dismiss" and message["final"]:
+                sys.stderr.write(f"{self._name}: {message['reason']}\n")
+                self._over.set()
+
+    def _join(self, welcome: Message) -> None:
+        self._epoch, self._heartbeat_s = welcome.epoch, float(welcome["heartbeat_s"])
+        results = Channel(self._connected(zmq.PUSH, self._reachable(welcome["results"])))
+        self._outbox = Outbox(self._epoch, results.send)
+        assignment = Assignment(
+            run_id=welcome["run_id"],
+            worker_id=self._name,
+            slots=self._options.slots,
+            noop=True,
+            keep=False,
+            allow_host_mounts=False,
+        )
+        self._crew = Crew(assignment, self._outbox, open_engine)
+        lane = Channel(self._connected(zmq.PULL, self._reachable(welcome["lane"])), self._lane_came)
+        self._channels = [results, lane]
+
+    def _reachable(self, endpoint: str) -> str:
+        return f"tcp://{self._host}:{endpoint.rpartition(':')[2]}"
+
+    def _lane_came(self, batch: list[Frames]) -> None:
+        assert self._crew is not None
+        assert self._outbox is not None
+        for frames in batch:
+            message = decode(frames[0].bytes, sender="master", lane="work")
+            if message.type == "jobs":
+                orders = np.frombuffer(message["rows"], "<i8").reshape(-1, len(ORDER)).tolist()
+                sizes = {"width": message["width"], "batch": message["batch"]}
+                self._crew.take(message["treatment"], message["trial"], orders, **sizes)
+            elif message.type == "ack":
+                self._outbox.acknowledge(message["sequences"])
+            elif message.type == "define":
+                self._crew.define(Treatment.from_wire(message["treatment"]))
+            elif message.type == "cancel":
+                self._crew.abort()
+
+
+def main() -> int:
+    """Start so many workers one after the other, wait for the end of all; 0 if each served a run."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--control-port", type=int, required=True)
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--name", default="light", help="what their ids begin with")
+    parser.add_argument("--environment", default="light")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds without a word of a master")
+    options = parser.parse_args()
+    context: zmq.Context[Any] = zmq.Context()
+    context.max_sockets = MAX_SOCKETS
+    workers, greenlets = [], []
+    for number in range(options.count):
+        workers.append(LightWorker(context, options, number))
+        greenlets.append(gevent.spawn(workers[-1].serve))
+        gevent.sleep(STAGGER_S)
+    gevent.joinall(greenlets)
+    context.term()
+    served = sum(worker.served for worker in workers)
+    print(f"{served} of {options.count} served a run", flush=True)
+    return 0 if served == options.count else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

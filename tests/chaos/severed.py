@@ -1,0 +1,101 @@
+"""A network that can be cut: a relay between a worker and its master, for each of the master's ports."""
+
+import contextlib
+import selectors
+import socket
+import threading
+
+ADDRESS = "127.0.0.2"
+"""Where the worker finds the relay; the ports are the master's own, as the welcome names them."""
+
+
+class Relay:
+    """Carries bytes both ways; once `cut` nothing passes and nothing is closed, as when a cable is pulled.
+
+    `sever` also forgets the connections without a word to either side, so that what was under way is gone for good.
+    """
+
+    def __init__(self, ports):
+        self._selector = selectors.DefaultSelector()
+        self._pairs = {}
+        self._open = True
+        self._cut = False
+        self._lock = threading.Lock()
+        self._abandoned = []
+        for port in ports:
+            listener = socket.create_server((ADDRESS, port))
+            self._selector.register(listener, selectors.EVENT_READ, port)
+        self._thread = threading.Thread(target=self._carry, daemon=True)
+        self._thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._open = False
+        self._thread.join(5)
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()
+        for end in self._abandoned:
+            end.close()
+
+    def cut(self):
+        """Let nothing pass any more."""
+        with self._lock:
+            self._cut = True
+
+    def sever(self):
+        """Cut, and lose what is under way: the connections of now never carry a byte again."""
+        with self._lock:
+            self._cut = True
+            for end in list(self._pairs):
+                self._selector.unregister(end)
+                self._abandoned.append(end)
+            self._pairs.clear()
+
+    def heal(self):
+        """Let everything pass again. Connections that were severed are closed, as hosts do that find no such peer."""
+        with self._lock:
+            for end in self._abandoned:
+                end.close()
+            self._abandoned.clear()
+            self._cut = False
+
+    def _carry(self):
+        while self._open:
+            with self._lock:
+                if not self._cut:
+                    for key, _ in self._selector.select(0):
+                        self._take(key)
+            threading.Event().wait(0.002)
+
+    def _take(self, key):
+        if key.fileobj.fileno() < 0:
+            return
+        if key.data is not None:
+            near, _ = key.fileobj.accept()
+            try:
+                far = socket.create_connection(("127.0.0.1", key.data), timeout=2)
+            except OSError:
+                near.close()
+                return
+            self._pairs[near], self._pairs[far] = far, near
+            for end in (near, far):
+                self._selector.register(end, selectors.EVENT_READ)
+            return
+        if key.fileobj not in self._pairs:
+            return
+        other = self._pairs[key.fileobj]
+        data = b""
+        with contextlib.suppress(OSError):
+            data = key.fileobj.recv(1 << 16)
+        try:
+            if data:
+                other.sendall(data)
+                return
+        except OSError:
+            pass
+        for end in (key.fileobj, other):
+            self._pairs.pop(end, None)
+            self._selector.unregister(end)
+            end.close()

@@ -1,0 +1,78 @@
+"""A worker whose monotonic clock is another one (a time namespace): what it stamps is stored on the master's."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_image import missing
+from weighing import PROGRAMS, Weighing, free_ports
+
+LIGHT = Path(__file__).parent.parent.parent / "benchmarks"
+STOPPED = f"""
+import sys, time
+sys.path.insert(0, {str(LIGHT)!r})
+real, began = time.monotonic_ns, time.monotonic_ns()
+# Ten seconds ahead; after four seconds it stands still for two.
+time.monotonic_ns = lambda: real() + 10**10 - max(0, min(2 * 10**9, real() - began - 4 * 10**9))
+import bench_common.clock
+bench_common.clock.clock_id = lambda: "of a virtual machine"
+import light_workers
+sys.exit(light_workers.main())
+"""
+"""A worker of a machine that was stopped for a moment, and does not know."""
+AHEAD_S = 5000
+SHIFTED = ("unshare", "--time", "--monotonic", str(AHEAD_S), "--fork", "--kill-child")
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+def test_a_clock_that_is_ahead_is_brought_back(weighing, monkeypatch):
+    """The jobs lie within the master's own brackets, and each trial has the clock's offset with a bound."""
+    probe = subprocess.run([*SHIFTED, "true"], capture_output=True, timeout=20, check=False)
+    if probe.returncode:
+        missing(f"time namespaces cannot be used here: {probe.stderr.decode()}")
+    monkeypatch.setitem(PROGRAMS, "bench-worker", (*SHIFTED, *PROGRAMS["bench-worker"]))
+    control, results, work = free_ports(3)
+    ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+    weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, "-c", 2, "ahead")
+    run = weighing.run(weighing.scenario(repeats=3, concurrency=2, iterations=4), *ports, workers=0)
+    assert run.outcomes() == {"done": 24}
+    events = [event for event in run.blocks("event") if event["kind"] in ("trial-begin", "trial-end")]
+    assert len(events) == 6
+    for event in events:
+        ((worker, offset_ns, bound_ns),) = event["clocks"]
+        assert worker == 0
+        assert 0 < bound_ns < 50_000_000
+        assert abs(offset_ns - AHEAD_S * 10**9) <= bound_ns
+    brackets = {}
+    for event in events:
+        brackets.setdefault(event["trial"], []).append(event["at_ns"])
+    slack_ns = max(event["clocks"][0][2] for event in events)
+    for rows in run.blocks("jobs"):
+        for row in rows:
+            begin, end = brackets[int(row["trial"])]
+            assert begin - slack_ns <= row["start_ns"] <= row["end_ns"] <= end + slack_ns
+    (host,) = run.document["hosts"]
+    assert host["clock_checks"]["bound_max_s"] == slack_ns / 1e9
+    assert host["clock_checks"]["disagreements"] == []
+    assert "lie outside" not in run.out
+
+
+def test_a_machine_that_lost_time_is_told(weighing, monkeypatch):
+    """Of three trials of three seconds the host counts one as shorter than the master does: that one is warned of."""
+    monkeypatch.setitem(PROGRAMS, "stopped-machine", (sys.executable, "-c", STOPPED))
+    control, results, work = free_ports(3)
+    ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+    weighing.start("stopped-machine", "--control-port", control, "--name", "vm")
+    job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
+    scenario = weighing.scenario(job=job, repeats=3, run_seconds="3s")
+    run = weighing.run(scenario, "--noop", "--expect", 1, *ports, workers=0)
+    (host,) = run.document["hosts"]
+    (found,) = host["clock_checks"]["disagreements"]
+    assert found["bracket_s"] - found["own_s"] == pytest.approx(2, abs=0.5)
+    assert "the clock of vm-0 disagreed with the master's in 1 trial" in " ".join(run.out.split())

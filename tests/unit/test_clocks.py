@@ -1,0 +1,81 @@
+"""Hosts' clocks against the master's brackets: a virtual machine that lost time is told, an honest one never."""
+
+import pytest
+from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
+
+from bench_common.records import ticket_of
+from bench_common.statsfile import StatsFile
+from bench_master.clocks import Clocks
+from bench_master.summary import summarise
+
+
+def told(*readings, worker=0):
+    """Return clocks that were told of trials: (kind, trial, at, offset, bound) each, in ns."""
+    clocks = Clocks()
+    for kind, trial, at_ns, offset_ns, bound_ns in readings:
+        clocks.add({"kind": kind, "trial": trial, "at_ns": at_ns, "clocks": [[worker, offset_ns, bound_ns]]})
+    return clocks
+
+
+def test_a_clock_that_goes_like_the_masters_is_believed():
+    """A difference within both bounds and the drift of ten seconds (a millisecond) is none."""
+    clocks = told(("trial-begin", 0, 0, 5 * S, 200_000), ("trial-end", 0, 10 * S, 5 * S + 1_400_000, 200_000))
+    assert clocks.disagreements == []
+    assert clocks.warnings({}) == []
+    assert clocks.document(0) == {"bound_max_s": 0.0002, "disagreements": []}
+
+
+@pytest.mark.parametrize("gained_ns", [-3 * S, 3 * S])
+def test_a_clock_that_lost_or_gained_time_is_told(gained_ns):
+    """A machine that stood still for three of ten seconds counted seven."""
+    clocks = told(("trial-begin", 4, 0, 5 * S, MS), ("trial-end", 4, 10 * S, 5 * S + gained_ns, MS))
+    (found,) = clocks.document(0)["disagreements"]
+    assert (found["trial"], found["bracket_s"], found["own_s"]) == (4, 10.0, 10 + gained_ns / S)
+    (text,) = clocks.warnings({0: "vm-1"})
+    assert "the clock of vm-1 disagreed with the master's in 1 trial, at worst in trial 4" in text
+    assert f"it counted {10 + gained_ns / S:.3f} s where the master counted 10.000 s" in text
+
+
+def test_what_is_seen_when_the_next_trial_begins_is_the_last_ones():
+    """A stop that only the next heartbeat shows is put down to the trial before, whatever comes next in the order."""
+    clocks = told(("trial-begin", 7, 0, 0, MS), ("trial-end", 7, S, 0, MS), ("trial-begin", 2, 2 * S, -S, MS))
+    assert [found.trial for found in clocks.disagreements] == [7]
+
+
+def test_another_boot_may_be_another_clock():
+    """A worker that is back and a run that is resumed begin anew."""
+    clocks = told(("trial-begin", 0, 0, 5 * S, MS))
+    clocks.add({"kind": "worker-back", "worker": 0, "at_ns": S})
+    clocks.add({"kind": "trial-end", "trial": 0, "at_ns": 2 * S, "clocks": [[0, 900 * S, MS]]})
+    clocks.add({"kind": "resumed", "at_ns": 3 * S})
+    clocks.add({"kind": "trial-begin", "trial": 1, "at_ns": 4 * S, "clocks": [[0, -900 * S, MS], ["?"], 3]})
+    assert clocks.disagreements == []
+
+
+def report(path, *jobs, clocks=()):
+    """Return the report of one trial of ten seconds and these jobs, from and to so many ns after it began."""
+    head = header([treatment_wire(0, {"engine": "native"}, ("run",))], [(0, 0, False)])
+    builder = StatsBuilder(path, head).add("host", host())
+    begin = 1001 * S
+    readings = [list(reading) for reading in clocks]
+    builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": 0, "clocks": readings[:1]})
+    rows = [{"ticket": ticket_of(k), "start_ns": begin + a, "end_ns": begin + b} for k, (a, b) in enumerate(jobs)]
+    builder.add_jobs(*rows)
+    builder.add("event", {"at_ns": begin + 10 * S, "kind": "trial-end", "trial": 0, "clocks": readings[1:]})
+    return summarise(StatsFile(builder.close(footer())))
+
+
+def test_the_report_has_the_bound_and_warns(tmp_path):
+    """The JSON report has each host's largest bound and disagreements, and the warning is among the others."""
+    found = report(tmp_path / "a.stats.gz", (0, S), clocks=[(0, 0, MS), (0, -2 * S, MS)])
+    assert found["hosts"][0]["clock_checks"]["bound_max_s"] == 0.001
+    assert any("it counted 8.000 s where the master counted 10.000 s" in text for text in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("job", "doubtful"), [((0, 10 * S), False), ((-MS // 2, S), False), ((9 * S, 10 * S + 2 * MS), True)]
+)
+def test_jobs_outside_of_the_masters_bracket_are_told(tmp_path, job, doubtful):
+    """A job that ends after its trial, by more than the clock may be off, cannot have been timed right."""
+    found = report(tmp_path / "a.stats.gz", job, clocks=[(0, 0, MS), (0, 0, MS)])
+    assert any("jobs of 1 trial lie outside" in text for text in found["warnings"]) == doubtful
