@@ -20,6 +20,9 @@ class Testbed:
     __test__ = False
 
     def __init__(self):
+        # Installing an SSH server opens a port of the machine: not on somebody's own, unasked.
+        if shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None and os.environ.get("CI") != "true":
+            missing("sshd is missing: apt-get install openssh-server")
         self.folder = Path(tempfile.mkdtemp(prefix="wb-fleet-", dir="/tmp"))
         self.cache = self.folder / "cache"
         built = self.script("up", "--yes")
