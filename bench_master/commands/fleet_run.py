@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench_common.errors import InfrastructureError, UsageError
-from bench_master.commands.fleet_options import Progress, end_all, errand_of, inventory_of, say_learned
+from bench_master.commands.fleet_options import Progress, errand_of, inventory_of, say_learned
 from bench_master.fleet.fleet import Fleet, running
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.launchers.base import STARTED, Outcome
 from bench_master.run.endpoints import Ports
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104  with keys, always
+EVERYWHERE = "*"
 LOOPBACK = "127.0.0.1"
 
 
@@ -54,7 +54,7 @@ def crewed(arguments: argparse.Namespace) -> Iterator[frozenset[str]]:
             outcomes = fleet.start()
             begun = [outcome for outcome in outcomes if outcome.state == STARTED]
             say_learned(errand.known_hosts, quiet=arguments.quiet)
-            _judge(fleet, outcomes, require_all=arguments.require_all)
+            _judge(outcomes, require_all=arguments.require_all)
             yield frozenset(outcome.worker for outcome in running(outcomes))
         finally:
             _end(inventory, _hosts_of(inventory, begun), fleet)
@@ -66,7 +66,7 @@ def _hosts_of(inventory: Inventory, begun: list[Outcome]) -> list[FleetHost]:
     return [host for host in inventory.hosts if host.name in names]
 
 
-def _judge(fleet: Fleet, outcomes: list[Outcome], *, require_all: bool) -> None:
+def _judge(outcomes: list[Outcome], *, require_all: bool) -> None:
     """Tell of hosts that failed; raise `InfrastructureError` where the run cannot do without."""
     failed = [outcome for outcome in outcomes if outcome.failed]
     if not failed:
@@ -74,7 +74,6 @@ def _judge(fleet: Fleet, outcomes: list[Outcome], *, require_all: bool) -> None:
     for outcome in failed:
         sys.stderr.write(f"bench-master: {outcome.host}: {outcome.detail}\n")
     if require_all:
-        end_all(fleet, outcomes)
         raise InfrastructureError("not every host could start its workers, and --require-all was given")
     if len(failed) == len(outcomes):
         raise InfrastructureError("no host could start a worker")
@@ -99,7 +98,7 @@ def _check_ports(bind_ip: str, ports: Ports) -> None:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((bind_ip, port))
+                probe.bind(("" if bind_ip == EVERYWHERE else bind_ip, port))
             except OSError as error:
                 raise InfrastructureError(
                     f"port {port} of {bind_ip} cannot be had ({error.strerror}), most likely another master has it; "

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -79,6 +80,20 @@ class Testbed:
                 if "bench_worker" in words and (entry / "ns/net").readlink() in spaces:
                     found.append(words)
         return found
+
+    def cut_connections(self, number):
+        """Kill the SSH server's end of every connection to a blade; return how many there were."""
+        space = Path(
+            f"/proc/{(self.folder / 'bed' / f'blade-{number}' / 'pid').read_text().strip()}/ns/net"
+        ).readlink()
+        count = 0
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                if words.startswith(b"sshd: root") and (entry / "ns/net").readlink() == space:
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    count += 1
+        return count
 
     def close(self):
         """Take everything away."""

@@ -116,16 +116,14 @@ class SshLauncher(Launcher):
             ports = self.errand.ports
             lanes = range(ports.work, ports.work + self.errand.lanes + SPARE_LANES)
             # On a connection of its own, which stays when this one is closed.
-            held = self._connections.open(host.login)
-            try:
-                tunnel = Tunnel(held, self.errand.master_here, [ports.control, ports.results, *lanes])
-            except HostFailed:
-                held.close()
-                raise
+            connect = partial(self._connections.open, host.login)
+            tunnel = Tunnel(host.name, connect, self.errand.master_here, [ports.control, ports.results, *lanes])
             self._tunnels.append(tunnel)
             return LOOPBACK
         if host.master is None and self.errand.master is None and host.login.jump is None:
-            return local_address(client) or self.errand.master_for(host)
+            address = local_address(client)
+            # One of a link alone means nothing at its other end.
+            return address if address and "%" not in address else self.errand.master_for(host)
         return self.errand.master_for(host)
 
     def _stop(self, host: FleetHost, *, told: Told, purge: bool) -> list[Outcome]:
