@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import signal
 import subprocess
 
 import pytest
@@ -232,6 +233,67 @@ def test_a_tunnel_that_breaks_is_opened_anew(master, testbed):
     run = master.over(program, stats, seconds=INSTALL_S)
     assert "the tunnel to blade-1 broke" in run.err
     assert run.outcomes() == {"done": 24}
+
+
+def test_start_workers_holds_the_tunnels_for_later_runs(master, testbed):
+    """It stays, and a run finds workers and tunnels there; Ctrl-C closes the tunnels."""
+    words = ("-i", master.inventory, "--known-hosts", master.known_hosts, "--tunnel", *master.ports)
+    holder = master.start("bench-master", "start-workers", *words)
+    holder.says("Ctrl-C closes them", INSTALL_S)
+    run = master.run_fleet(master.scenario(job=NAP, iterations=4), "--tunnel")
+    assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
+    assert "a tunnel stands already" in run.err
+    assert len(agents(testbed)) == 2
+    holder.process.send_signal(signal.SIGINT)
+    assert holder.ended().status == 130
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_broken_off_ends_its_workers(master, testbed, sign):
+    """Whether they are being started or at work."""
+    reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
+    slow = {**NAP, "container": {"command": ["sleep", "1"]}}
+    for when in ("starting blade-2", "has joined"):
+        program, _ = master.start_run(master.scenario(job=slow, iterations=50), *reach, workers=0)
+        program.says(when, INSTALL_S)
+        program.process.send_signal(sign)
+        ended = program.ended()
+        assert ended.status == 130, ended.err
+        assert testbed.processes() == []
+
+
+def test_the_doctor_looks_at_all_hosts(master, testbed):
+    """What it finds of each, and what differs; one that cannot be looked at makes the exit code 3."""
+    ended = master.fleet("doctor", "--format", "json")
+    told = json.loads(ended.out)
+    assert {name: row["environment"] for name, row in told["hosts"].items()} == {
+        "blade-1": "bare-metal",
+        "blade-2": "hypervisor",
+    }
+    assert told["failed"] == {}
+    assert "native" in told["hosts"]["blade-1"]["engines"]
+    assert told["hosts"]["blade-2"]["facts"]["hostname"] == "blade-2"
+    assert "hostname" not in {row["name"] for row in told["differences"]}, "that tells hosts apart, and nothing else"
+    master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
+    ended = master.fleet("doctor", status=3)
+    assert "blade-2: cannot be looked at: " in ended.out
+    assert "blade-1 (bare-metal): " in ended.out
+
+
+def test_what_cannot_be_is_told_before_anything_is_started(master, testbed):
+    """An environment that no host is of, a loopback that none reaches, --insecure."""
+    for flags, why, environments in (
+        ((), "no host is of environment 'control'", ["control"]),
+        (("--zmq-bind-ip", "127.0.0.1"), "blade-1 cannot reach this machine's loopback", ["bare-metal"]),
+        (("--insecure",), "the workers of an inventory always have keys", ["bare-metal"]),
+    ):
+        scenario = master.scenario(job=NAP, environments=environments)
+        reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
+        program, _ = master.start_run(scenario, *reach, *flags, workers=0)
+        ended = program.ended()
+        assert ended.status == 2
+        assert why in ended.err
+        assert "connecting" not in ended.err
 
 
 def test_a_key_that_was_revoked_is_not_delivered_again(master):

@@ -85,7 +85,7 @@ class SshLauncher(Launcher):
         keys = {name: self.errand.key_of(name).read_text("ascii") for name in host.worker_names}
         with self._station(host, told) as (client, station):
             identity = self._installed(host, station, told)
-            address = self._address(host, client, told)
+            address = self._address(host, client, station, told)
             outcomes = []
             for name in host.worker_names:
                 told(host.name, f"starting {name}")
@@ -109,7 +109,7 @@ class SshLauncher(Launcher):
             station.install(bundle)
         return bundle.identity
 
-    def _address(self, host: FleetHost, client: paramiko.SSHClient, told: Told) -> str:
+    def _address(self, host: FleetHost, client: paramiko.SSHClient, station: Station, told: Told) -> str:
         """Return under which address the host reaches the master, with a tunnel where one is asked for."""
         if self.errand.tunnels(host):
             told(host.name, "opening the tunnel")
@@ -117,8 +117,14 @@ class SshLauncher(Launcher):
             lanes = range(ports.work, ports.work + self.errand.lanes + SPARE_LANES)
             # On a connection of its own, which stays when this one is closed.
             connect = partial(self._connections.open, host.login)
-            tunnel = Tunnel(host.name, connect, self.errand.master_here, [ports.control, ports.results, *lanes])
-            self._tunnels.append(tunnel)
+            forwarded = [ports.control, ports.results, *lanes]
+            try:
+                self._tunnels.append(Tunnel(host.name, connect, self.errand.master_here, forwarded))
+            except HostFailed:
+                if not set(host.worker_names) <= set(station.facts["running"]):
+                    raise
+                # `start-workers` holds it. Should it be somebody else's, the workers will not be heard.
+                told(host.name, "its workers run, and a tunnel stands already")
             return LOOPBACK
         if host.master is None and self.errand.master is None and host.login.jump is None:
             address = local_address(client)
