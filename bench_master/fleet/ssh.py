@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import socket
 import threading
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,8 @@ class Connections:
 
     def __init__(self, known: KnownHosts) -> None:
         self._known = known
+        # What fails is told by us, for the host that it concerns; the library would add a traceback from its thread.
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL)
         self._jumps: dict[Login, paramiko.SSHClient] = {}
         self._locks: dict[Login, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -124,6 +127,8 @@ class Connections:
             return f"{login.address}: no such host; give an 'address:'"
         if isinstance(error, NoValidConnectionsError):
             return f"{where}: nothing listens there for SSH, or a firewall is in the way ({_reason(error)})"
+        if isinstance(error, paramiko.SSHException) and "protocol" in str(error):
+            return f"{where} does not speak SSH ({error}); name the port of its SSH server with 'port:'"
         if isinstance(error, TimeoutError):
             return f"{where} did not answer within {CONNECT_S:g} s"
         return f"{where}: {str(error) or type(error).__name__}"

@@ -4,7 +4,9 @@ import gzip
 import itertools
 import json
 import signal
+import socket
 import subprocess
+import threading
 
 import pytest
 from blades import Testbed
@@ -95,8 +97,9 @@ def test_one_scenario_on_two_blades(master, testbed):
     changes = sum(one[1] != other[1] for one, other in itertools.pairwise(trials))
     assert changes > 2, f"one environment after the other: {trials}"
     assert testbed.processes() == []
-    again = master.run_fleet(scenario)
+    again = master.run_fleet(scenario, "-v")
     assert "installing" not in again.err
+    assert not [secret for secret in master.secrets() if secret in again.err + again.out]
     stats = gzip.decompress(again.stats.read_bytes())
     assert len(master.secrets()) == 3
     assert not [secret for secret in master.secrets() if secret.encode() in stats]
@@ -138,6 +141,13 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
         assert [path for path in testbed.home(number).rglob("*") if path.is_file()] == []
 
 
+def greet(server):
+    """Answer one connection as a mail server does."""
+    line, _ = server.accept()
+    with line:
+        line.sendall(b"220 mail is here\r\n")
+
+
 def test_one_bad_host_does_not_stop_the_others(master, testbed):
     """It is in the table with the reason; with --require-all what was started on the others is ended again."""
     master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
@@ -147,6 +157,16 @@ def test_one_bad_host_does_not_stop_the_others(master, testbed):
     assert rows["blade-2"][2] == "failed"
     assert "nothing listens there for SSH" in rows["blade-2"][3]
     assert "1 host failed" in ended.err
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        mail = threading.Thread(target=greet, args=(other,))
+        mail.start()
+        master.inventory = testbed.inventory(
+            master.folder / "odd.yaml", blade_2={"address": "127.0.0.1", "port": other.getsockname()[1]}
+        )
+        ended = master.fleet("fetch-logs", "--only", "blade-2", status=3)
+        assert "does not speak SSH" in ended.err
+        mail.join()
+    master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
     assert {word for command in testbed.processes() for word in command} >= {"blade-1"}
     ended = master.fleet("start-workers", *master.control, "--require-all", status=3)
     assert master.rows(ended)["blade-1"][2] == "running already", "it was not started now"

@@ -3,6 +3,7 @@
 import base64
 import csv
 import hashlib
+import re
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.keys import read_worker_key
 from bench_common.messages import decode, encode
+from bench_master.cli import run_command_line
 from bench_master.commands.fleet_options import end_all, show, status_of
 from bench_master.commands.list_workers import clock_text, rows_of
 from bench_master.fleet import wheels
@@ -236,6 +238,32 @@ def test_a_key_is_made_once_and_delivered_as_it_is(tmp_path):
     enrolment.master_path.unlink()
     with pytest.raises(UsageError, match=r"another master.*--revoke b"):
         enrolment.key_to_deliver("b")
+
+
+def test_a_dry_run_shows_the_way_and_touches_nothing(tmp_path, capsys):
+    """Each host with its route, what its workers call themselves, how many jobs they take, and its launcher."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text(
+        "defaults: {user: me}\nhosts:\n  gate: {address: 192.0.2.1, port: 2222}\n"
+        "  b: {jump: gate, environment: control, workers: 2, concurrency: 8, tunnel: true}\n"
+    )
+    assert run_command_line(["start-workers", "-i", str(path), "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "gate\tme@192.0.2.1:2222\tas it looks\t1 x 64\tas it is reached\tssh",
+        "b\tme@192.0.2.1:2222 -> me@b:22\tcontrol\t2 x 8\ttunnel\tssh",
+    ]
+
+
+def test_a_dry_run_of_a_scenario_counts_the_fleet(tmp_path, capsys):
+    """The plan is that of all workers of the inventory."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text("hosts: {'b[1-3]': {}}\n")
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(
+        "{name: s, engines: [native], job: {operations: [run, wait, remove], container: {command: 'true'}}}"
+    )
+    assert run_command_line(["run-scenario", "-f", str(scenario), "-i", str(path), "--dry-run"]) == 0
+    assert re.search(r"^Workers +3$", capsys.readouterr().out, re.MULTILINE)
 
 
 # -- many hosts ---------------------------------------------------------------------------------------------------
