@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import gevent
 
@@ -56,7 +57,7 @@ def crewed(arguments: argparse.Namespace, wanted: frozenset[str]) -> Iterator[fr
     _check_reach(arguments, inventory)
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
     _check_ports(bind_ip_for(arguments), ports)
-    errand = errand_of(arguments, inventory, ports)
+    errand = replace(errand_of(arguments, inventory, ports), once=True)
     progress = Progress(inventory, quiet=arguments.quiet)
     with Fleet(inventory, errand, progress) as fleet:
         begun: list[Outcome] = []

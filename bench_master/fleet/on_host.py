@@ -143,6 +143,7 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     name = request["name"]
     python = request.get("python") or directory / "venvs" / request["identity"] / "bin" / "python"
     key = directory / "keys" / f"{name}.key"
+    lifetime = request.pop("lifetime")
     mark = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     before = states(directory).get(name)
     if before is not None and alive(before):
@@ -159,7 +160,7 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     environment.pop("SSH_AUTH_SOCK", None)
     with log.open("ab") as said:
         process = subprocess.Popen(  # noqa: S603  our own program
-            [str(python), "-m", "bench_worker", *request["argv"], "--key", str(key), name],
+            [str(python), "-m", "bench_worker", *request["argv"], *lifetime, "--key", str(key), name],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,

@@ -282,6 +282,15 @@ def test_a_run_that_is_broken_off_ends_its_workers(master, testbed, sign):
         assert testbed.processes() == []
 
 
+def test_workers_of_a_run_end_when_its_master_is_killed(master, testbed):
+    """Within their lease, and without a word from anybody."""
+    reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
+    program, _ = master.start_run(master.scenario(job=NAP, iterations=10**6), *reach, workers=0)
+    program.says("blade-2 on blade-2", INSTALL_S)
+    program.process.kill()
+    until(lambda: testbed.processes() == [], 60, "the workers are still there")
+
+
 def test_the_doctor_looks_at_all_hosts(master, testbed):
     """What it finds of each, and what differs; one that cannot be looked at makes the exit code 3."""
     ended = master.fleet("doctor", "--format", "json")

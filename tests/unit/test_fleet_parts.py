@@ -216,11 +216,18 @@ def test_a_worker_is_told_what_the_inventory_says(tmp_path):
     (host,) = hosts_of(
         "hosts: {b: {environment: control, concurrency: 3, labels: {rack: '7'}, allow_host_mounts: true}}"
     )
-    words = errand(tmp_path, patience_s=90.0).arguments(host, "10.0.0.1")
+    words = errand(tmp_path).arguments(host, "10.0.0.1")
     assert words == [
-        *("--zmq-host", "10.0.0.1", "--zmq-control-port", "13577", "-c", "3", "--patience", "90"),
+        *("--zmq-host", "10.0.0.1", "--zmq-control-port", "13577", "-c", "3"),
         *("--environment", "control", "--label", "rack=7", "--allow-host-mounts"),
     ]
+
+
+def test_a_worker_for_one_run_ends_with_it(tmp_path):
+    """Others wait for the next, for as long as they are told."""
+    assert errand(tmp_path).lifetime() == ["--patience", "43200"]
+    assert errand(tmp_path, once=True).lifetime() == ["--patience", "600", "--once"]
+    assert errand(tmp_path, patience_s=90.0, once=True).lifetime() == ["--patience", "90", "--once"]
 
 
 def test_a_key_is_made_once_and_delivered_as_it_is(tmp_path):

@@ -8,7 +8,7 @@ from typing import Final
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.base import RUNNING, STARTED, Launcher, Outcome, Told
+from bench_master.fleet.launchers.base import PATIENCE_S, RUNNING, STARTED, Launcher, Outcome, Told
 from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
 
 LABEL: Final = "weighbridge.worker"
@@ -71,9 +71,13 @@ class ClusterLauncher(Launcher):
         return value
 
     def command(self, host: FleetHost, worker: str, address: str, *, key: str, python: str) -> list[str]:
-        """Return the argument vector of a worker, which has the place of its key but no key."""
+        """Return the argument vector of a worker, which has the place of its key but no key.
+
+        It is the same for a single run as for many: what is in a cluster already cannot be told anything else.
+        """
         arguments = self.errand.arguments(host, address)
-        return [host.python or python, "-m", "bench_worker", *arguments, "--key", key, worker]
+        patience = ["--patience", f"{self.errand.patience_s or PATIENCE_S:g}"]
+        return [host.python or python, "-m", "bench_worker", *arguments, *patience, "--key", key, worker]
 
     @abc.abstractmethod
     def launch(self, host: FleetHost, worker: str, address: str) -> str:

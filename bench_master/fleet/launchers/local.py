@@ -37,6 +37,7 @@ class LocalLauncher(Launcher):
                     name=name,
                     key=self.errand.key_of(name).read_text("ascii"),
                     argv=self.errand.arguments(host, address),
+                    lifetime=self.errand.lifetime(),
                     env=_environment(host),
                     python=sys.executable,
                     identity=HERE,

@@ -95,6 +95,7 @@ class SshLauncher(Launcher):
                     name=name,
                     key=keys[name],
                     argv=self.errand.arguments(host, address),
+                    lifetime=self.errand.lifetime(),
                     env=dict(host.env),
                 )
                 state = RUNNING if answer["state"] == "running" else STARTED
