@@ -39,7 +39,7 @@ def bind_ip_for(arguments: argparse.Namespace) -> str:
 
 
 @contextmanager
-def crewed(arguments: argparse.Namespace, wanted: frozenset[str]) -> Iterator[frozenset[str]]:
+def crewed(arguments: argparse.Namespace, wanted: frozenset[str] = frozenset()) -> Iterator[frozenset[str]]:
     """Give the names of the workers that run on the fleet, and end those that were started; none without one.
 
     `wanted` are the environments that the plan names. Raises `UsageError` where no host can be one of them, before
