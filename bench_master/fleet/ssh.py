@@ -117,10 +117,13 @@ class Connections:
             return self._known.changed(error)
         if isinstance(error, (paramiko.PasswordRequiredException, paramiko.AuthenticationException)):
             means = f"the key {key}" if key is not None else "the agent's keys and those in ~/.ssh"
-            locked = " (a key with a passphrase has to be in the agent)" if "passphrase" in str(error) else ""
+            encrypted = isinstance(error, paramiko.PasswordRequiredException)
+            locked = " (it has a passphrase, so it has to be in the agent: ssh-add)" if encrypted else ""
             return (
                 f"{where} does not let {user} in by {means}{locked}; see: ssh -p {login.port} {user}@{login.address}"
             )
+        if "No authentication methods" in str(error):
+            return f"no key to log in to {where} with: load one into the agent (ssh-add), or name it with 'key:'"
         if isinstance(error, FileNotFoundError):
             return f"key {key}: not found"
         if isinstance(error, socket.gaierror):

@@ -13,6 +13,8 @@ from tiny_image import missing
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "script" / "testbed"
+OURS = object()
+"""The key of the testbed itself."""
 
 
 class Testbed:
@@ -54,8 +56,9 @@ class Testbed:
         """Return the home directory of a blade's root, as it is seen from here."""
         return self.folder / "bed" / f"blade-{number}" / "root"
 
-    def inventory(self, path, **hosts):
+    def inventory(self, path, *, key=OURS, **hosts):
         """Write an inventory: blade-1 and blade-2 as they are, with what `hosts` says (None: not at all)."""
+        key = self.key if key is OURS else key
         kinds = {"blade_1": "bare-metal", "blade_2": "hypervisor"}
         given = {
             name: {"address": self.address(number), "environment": kind}
@@ -64,7 +67,8 @@ class Testbed:
         for name, more in hosts.items():
             given[name] = None if more is None else {**given.get(name, {}), **more}
         rows = {name.replace("_", "-"): row for name, row in given.items() if row is not None}
-        path.write_text(json.dumps({"defaults": {"user": "root", "key": str(self.key)}, "hosts": rows}))
+        defaults = {"user": "root"} if key is None else {"user": "root", "key": str(key)}
+        path.write_text(json.dumps({"defaults": defaults, "hosts": rows}))
         return path
 
     def processes(self):

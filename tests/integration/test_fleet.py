@@ -212,6 +212,41 @@ def test_a_host_is_who_known_hosts_says(master, testbed):
     master.known_hosts = testbed.known_hosts
 
 
+@pytest.fixture
+def ssh_agent(tmp_path):
+    """An agent without keys: where it is reached."""
+    path = tmp_path / "agent"
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
+    until(path.exists, 10, "there is no agent")
+    yield path
+    process.terminate()
+    process.wait(10)
+
+
+def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
+    """A key with a passphrase is asked for nobody: it works from the agent, and else says so."""
+    locked = master.folder / "locked"
+    locked.write_bytes(testbed.key.read_bytes())
+    locked.chmod(0o600)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "a secret word", "-f", locked], check=True)
+    master.inventory = testbed.inventory(master.folder / "locked.yaml", key=locked, blade_2=None)
+    ended = master.fleet("kill-workers", status=3)
+    assert "it has a passphrase, so it has to be in the agent" in ended.out
+    master.inventory = testbed.inventory(master.folder / "agent.yaml", key=None, blade_2=None)
+    master.environ["SSH_AUTH_SOCK"] = str(ssh_agent)
+    ended = master.fleet("kill-workers", status=3)
+    assert "load one into the agent (ssh-add), or name it with 'key:'" in ended.out
+    other = master.folder / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
+    subprocess.run(["ssh-add", "-q", other], env=master.environ, check=True, stdin=subprocess.DEVNULL)
+    ended = master.fleet("kill-workers", status=3)
+    assert "does not let root in by the agent's keys and those in ~/.ssh" in ended.out
+    subprocess.run(["ssh-add", "-q", testbed.key], env=master.environ, check=True, stdin=subprocess.DEVNULL)
+    assert master.rows(master.fleet("kill-workers"))["blade-1"][2] == "was not running"
+    master.inventory = testbed.inventory(master.folder / "locked.yaml", key=locked, blade_2=None)
+    assert master.rows(master.fleet("kill-workers"))["blade-1"][2] == "was not running"
+
+
 def test_through_a_jump_host(master, testbed):
     """A host that only another one reaches is started through that one, and finds the master where it is told."""
     master.inventory = testbed.inventory(
