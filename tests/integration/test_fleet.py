@@ -250,10 +250,11 @@ def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
 def test_through_a_jump_host(master, testbed):
     """A host that only another one reaches is started through that one, and finds the master where it is told."""
     master.inventory = testbed.inventory(
-        master.folder / "jump.yaml", blade_2={"jump": "blade-1", "master": f"{testbed.subnet}.1"}
+        master.folder / "jump.yaml", blade_2={"jump": "blade-1", "master": f"{testbed.subnet}.1", "workers": 2}
     )
     run = master.run_fleet(master.scenario(job=NAP, environments=["hypervisor"], iterations=2), "--only", "blade-2")
-    assert {job["worker"] for job in run.jobs} == {"blade-2"}
+    assert {job["worker"] for job in run.jobs} == {"blade-2-1", "blade-2-2"}
+    assert testbed.processes() == []
     log = (testbed.folder / "bed/blade-2/sshd.log").read_text()
     assert f"Accepted publickey for root from {testbed.address(1)} " in log
 

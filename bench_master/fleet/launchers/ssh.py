@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Errand, Launcher, Outcome, Told
-from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
+from bench_master.fleet.launchers.side_by_side import each_worker, outcomes_of, side_by_side
 from bench_master.fleet.ssh import Connections, HostFailed, local_address
 from bench_master.fleet.station import Station
 from bench_master.fleet.tunnels import LOOPBACK, Tunnel
@@ -86,8 +86,8 @@ class SshLauncher(Launcher):
         with self._station(host, told) as (client, station):
             identity = self._installed(host, station, told)
             address = self._address(host, client, station, told)
-            outcomes = []
-            for name in host.worker_names:
+
+            def start(name: str) -> Outcome:
                 told(host.name, f"starting {name}")
                 answer = station.do(
                     "start",
@@ -99,8 +99,9 @@ class SshLauncher(Launcher):
                     env=dict(host.env),
                 )
                 state = RUNNING if answer["state"] == "running" else STARTED
-                outcomes.append(Outcome(host.name, name, state, f"pid {answer['pid']}, master {address}"))
-            return outcomes
+                return Outcome(host.name, name, state, f"pid {answer['pid']}, master {address}")
+
+            return each_worker(host, start)
 
     def _installed(self, host: FleetHost, station: Station, told: Told) -> str:
         bundle = self.errand.wheelhouse.bundle_for(station.kind)
