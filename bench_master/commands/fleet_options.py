@@ -17,7 +17,7 @@ from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import Inventory
 from bench_master.fleet.inventory import load_inventory
 from bench_master.fleet.known_hosts import KnownHosts, default_known_hosts
-from bench_master.fleet.launchers.base import PATIENCE_S, Errand, Outcome
+from bench_master.fleet.launchers.base import PATIENCE_S, RUN_PATIENCE_S, STARTED, Errand, Outcome
 from bench_master.fleet.wheels import Wheelhouse
 from bench_master.run.endpoints import Ports
 from bench_master.run.enrolment import Enrolment
@@ -68,7 +68,8 @@ def add_start(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--patience",
         metavar="TIME",
-        help=f"how long a worker waits for a master before it ends (default: {PATIENCE_S / 3600:g}h)",
+        help="how long a worker waits for a master before it ends (default: "
+        f"{PATIENCE_S / 3600:g}h; {RUN_PATIENCE_S / 60:g}m if started for one run)",
     )
 
 
@@ -79,7 +80,7 @@ def inventory_of(arguments: argparse.Namespace) -> Inventory:
 
 def errand_of(arguments: argparse.Namespace, inventory: Inventory, ports: Ports | None = None) -> Errand:
     """Return how workers are to be started, as the command line says."""
-    patience_s = PATIENCE_S
+    patience_s = None
     text = getattr(arguments, "patience", None)
     if text is not None:
         try:
@@ -144,6 +145,8 @@ def say_learned(fleet_hosts: KnownHosts, *, quiet: bool) -> None:
 
 
 def end_all(fleet: Fleet, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """End what was started, since not everything was; return the outcomes as they are now."""
-    ended = {outcome.worker: outcome for outcome in fleet.stop()}
+    """End what was started just now, since not everything was; return the outcomes as they are then."""
+    names = {outcome.host for outcome in outcomes if outcome.state == STARTED}
+    hosts = [host for host in fleet.inventory.hosts if host.name in names]
+    ended = {outcome.worker: outcome for outcome in fleet.stop(hosts)}
     return [outcome if outcome.failed else ended.get(outcome.worker, outcome) for outcome in outcomes]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from bench_common.errors import InfrastructureError, UsageError
-from bench_master.commands.fleet_options import Progress, end_all, errand_of, inventory_of, say_learned
+import gevent
+
+from bench_common.errors import InfrastructureError, UsageError, did_you_mean
+from bench_common.security import is_loopback
+from bench_master.commands.fleet_options import Progress, errand_of, inventory_of, say_learned
 from bench_master.fleet.fleet import Fleet, running
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.launchers.base import STARTED, Outcome
 from bench_master.run.endpoints import Ports
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104  with keys, always
+EVERYWHERE = "*"
 LOOPBACK = "127.0.0.1"
 
 
@@ -34,27 +39,38 @@ def bind_ip_for(arguments: argparse.Namespace) -> str:
 
 
 @contextmanager
-def crewed(arguments: argparse.Namespace) -> Iterator[frozenset[str]]:
-    """Give the names of the workers that run on the fleet, and end those that were started; none without one."""
+def crewed(arguments: argparse.Namespace, wanted: frozenset[str] = frozenset()) -> Iterator[frozenset[str]]:
+    """Give the names of the workers that run on the fleet, and end those that were started; none without one.
+
+    `wanted` are the environments that the plan names. Raises `UsageError` where no host can be one of them, before
+    anything is started, and `InfrastructureError` where none could be started.
+    """
     if arguments.inventory is None:
         yield frozenset()
         return
     if arguments.insecure:
         raise UsageError("--insecure: the workers of an inventory always have keys; leave it out")
     inventory = inventory_of(arguments)
+    alone = not arguments.workers and not arguments.expect
+    if alone:
+        _check_environments(inventory, wanted)
+    _check_reach(arguments, inventory)
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
     _check_ports(bind_ip_for(arguments), ports)
-    errand = errand_of(arguments, inventory, ports)
+    errand = replace(errand_of(arguments, inventory, ports), once=True)
     progress = Progress(inventory, quiet=arguments.quiet)
     with Fleet(inventory, errand, progress) as fleet:
         begun: list[Outcome] = []
         try:
             # Should this be broken off, whatever may have been started is ended.
             begun = [Outcome(host.name, name, STARTED) for host in inventory.hosts for name in host.worker_names]
-            outcomes = fleet.start()
+            with _interruptible():
+                outcomes = fleet.start()
             begun = [outcome for outcome in outcomes if outcome.state == STARTED]
             say_learned(errand.known_hosts, quiet=arguments.quiet)
-            _judge(fleet, outcomes, require_all=arguments.require_all)
+            _judge(outcomes, require_all=arguments.require_all)
+            if alone:
+                _check_started(inventory, outcomes, wanted)
             yield frozenset(outcome.worker for outcome in running(outcomes))
         finally:
             _end(inventory, _hosts_of(inventory, begun), fleet)
@@ -66,7 +82,7 @@ def _hosts_of(inventory: Inventory, begun: list[Outcome]) -> list[FleetHost]:
     return [host for host in inventory.hosts if host.name in names]
 
 
-def _judge(fleet: Fleet, outcomes: list[Outcome], *, require_all: bool) -> None:
+def _judge(outcomes: list[Outcome], *, require_all: bool) -> None:
     """Tell of hosts that failed; raise `InfrastructureError` where the run cannot do without."""
     failed = [outcome for outcome in outcomes if outcome.failed]
     if not failed:
@@ -74,7 +90,6 @@ def _judge(fleet: Fleet, outcomes: list[Outcome], *, require_all: bool) -> None:
     for outcome in failed:
         sys.stderr.write(f"bench-master: {outcome.host}: {outcome.detail}\n")
     if require_all:
-        end_all(fleet, outcomes)
         raise InfrastructureError("not every host could start its workers, and --require-all was given")
     if len(failed) == len(outcomes):
         raise InfrastructureError("no host could start a worker")
@@ -92,6 +107,49 @@ def _end(inventory: Inventory, hosts: list[FleetHost], fleet: Fleet) -> None:
             )
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let a signal break off what goes on, in this greenlet and no other, so that what was begun is ended."""
+    here = gevent.getcurrent()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = [gevent.signal_handler(sign, gevent.kill, here, KeyboardInterrupt) for sign in signals]
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.cancel()
+
+
+def _check_environments(inventory: Inventory, wanted: frozenset[str]) -> None:
+    """Raise `UsageError` where the plan names an environment that no host is of; a host that does not say may be."""
+    told = {host.environment for host in inventory.hosts}
+    missing = sorted(wanted - told)
+    if missing and None not in told:
+        raise UsageError(
+            f"{inventory.path}: no host is of environment '{missing[0]}', which the scenario wants"
+            f"{did_you_mean(missing[0], [name for name in told if name])}; say which with 'environment:'"
+        )
+
+
+def _check_started(inventory: Inventory, outcomes: list[Outcome], wanted: frozenset[str]) -> None:
+    """Raise `InfrastructureError` where all hosts of an environment that the plan names have failed."""
+    names = {outcome.host for outcome in running(outcomes)}
+    told = {host.environment for host in inventory.hosts if host.name in names}
+    missing = sorted(wanted - told)
+    if missing and None not in told:
+        raise InfrastructureError(f"every host of environment '{missing[0]}' failed, and the scenario wants it")
+
+
+def _check_reach(arguments: argparse.Namespace, inventory: Inventory) -> None:
+    """Raise `UsageError` where the master would listen to nobody but this machine, and a host has no tunnel to it."""
+    bind_ip = arguments.zmq_bind_ip
+    far = [host.name for host in inventory.hosts if host.launcher != "local" and not host.tunnel]
+    if bind_ip and is_loopback(bind_ip) and far and not arguments.tunnel:
+        raise UsageError(
+            f"--zmq-bind-ip {bind_ip}: {far[0]} cannot reach this machine's loopback; leave it out, or give --tunnel"
+        )
+
+
 def _check_ports(bind_ip: str, ports: Ports) -> None:
     """Raise `InfrastructureError` where another master listens: nothing is started then."""
     for port, flag in ((ports.control, "--zmq-control-port"), (ports.results, "--zmq-results-port")):
@@ -99,7 +157,7 @@ def _check_ports(bind_ip: str, ports: Ports) -> None:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((bind_ip, port))
+                probe.bind(("" if bind_ip == EVERYWHERE else bind_ip, port))
             except OSError as error:
                 raise InfrastructureError(
                     f"port {port} of {bind_ip} cannot be had ({error.strerror}), most likely another master has it; "

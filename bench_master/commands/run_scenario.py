@@ -241,7 +241,8 @@ def run(arguments: argparse.Namespace) -> int:
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
     _try_out(stats)
-    with crewed(arguments) as crew:
+    wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
+    with crewed(arguments, wanted) as crew:
         policy, slots = _policy(plan, arguments, crew)
         result = _run_plan(scenario, plan, policy, slots, stats, arguments, crew)
     if result.status == "refused" and scenario.dialect:

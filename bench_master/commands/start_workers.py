@@ -9,6 +9,7 @@ from pathlib import Path
 import gevent
 
 from bench_common.arguments import port
+from bench_common.errors import ExitCode
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_master.commands.fleet_options import (
     Progress,
@@ -22,7 +23,9 @@ from bench_master.commands.fleet_options import (
     status_of,
 )
 from bench_master.fleet.fleet import Fleet
+from bench_master.fleet.hosts import FleetHost, Inventory, Login
 from bench_master.run.endpoints import Ports
+from bench_master.table import tab_separated, table
 
 NAME = "start-workers"
 HELP = "start workers on the hosts of an inventory, where they wait for this master"
@@ -41,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     add_inventory(parser, required=True)
     add_start(parser)
+    parser.add_argument("--dry-run", action="store_true", help="list what would be started where, and touch nothing")
     parser.add_argument("--key-dir", type=Path, metavar="DIR", help="where the keys are (default: as keygen's)")
     parser.add_argument(
         "--zmq-control-port",
@@ -64,6 +68,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start them, print the table; with tunnels stay until Ctrl-C."""
     inventory = inventory_of(arguments)
+    if arguments.dry_run:
+        _show_plan(inventory)
+        return int(ExitCode.OK)
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
     errand = errand_of(arguments, inventory, ports)
     with Fleet(inventory, errand, Progress(inventory, quiet=arguments.quiet)) as fleet:
@@ -80,3 +87,31 @@ def run(arguments: argparse.Namespace) -> int:
             while True:
                 gevent.sleep(3600)
         return status
+
+
+def _show_plan(inventory: Inventory) -> None:
+    rows = [
+        (
+            host.name,
+            _route(host),
+            host.environment or "as it looks",
+            f"{host.workers} x {host.concurrency}",
+            "tunnel" if host.tunnel else host.master or "as it is reached",
+            host.launcher,
+        )
+        for host in inventory.hosts
+    ]
+    titles = ("HOST", "REACHED AT", "ENVIRONMENT", "WORKERS", "MASTER", "LAUNCHER")
+    lines = table(titles, rows) if sys.stdout.isatty() else tab_separated([titles, *rows])
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _route(host: FleetHost) -> str:
+    """Return the way to a host, with every jump host on it, the nearest to us first."""
+    steps = []
+    login: Login | None = host.login
+    while login is not None:
+        user = f"{login.user}@" if login.user is not None else ""
+        steps.append(f"{user}{login.address}:{login.port}")
+        login = login.jump
+    return " -> ".join(reversed(steps))

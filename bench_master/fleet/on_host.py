@@ -53,6 +53,7 @@ def look(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
         "client": os.environ.get("SSH_CONNECTION", "").split(" ")[0],
         "installed": sorted(path.parent.name for path in directory.glob("venvs/*/.complete")),
         "wheels": sorted(path.parent.name for path in directory.glob("wheels/*/*.whl")),
+        "running": sorted(name for name, state in states(directory).items() if alive(state)),
         "directory": str(directory),
     }
 
@@ -142,12 +143,13 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     name = request["name"]
     python = request.get("python") or directory / "venvs" / request["identity"] / "bin" / "python"
     key = directory / "keys" / f"{name}.key"
+    lifetime = request.pop("lifetime")
     mark = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     before = states(directory).get(name)
     if before is not None and alive(before):
         if before["mark"] == mark:
             return {"state": "running", "pid": before["pid"]}
-        end_worker(directory, name, before)
+        end_worker(directory, name, before, time.monotonic() + END_S)
     for folder in ("keys", "logs", "workers", "work"):
         (directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(key, request["key"])
@@ -158,7 +160,7 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     environment.pop("SSH_AUTH_SOCK", None)
     with log.open("ab") as said:
         process = subprocess.Popen(  # noqa: S603  our own program
-            [str(python), "-m", "bench_worker", *request["argv"], "--key", str(key), name],
+            [str(python), "-m", "bench_worker", *request["argv"], *lifetime, "--key", str(key), name],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -183,23 +185,31 @@ def stop(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     directory = place(request)
     known = states(directory)
     names = request["names"] or sorted(known)
-    ended = {}
     for name in names:
-        ended[name] = end_worker(directory, name, known.get(name))
+        # All at once: each may take a while to clean up.
+        tell_to_end(known.get(name))
+    deadline = time.monotonic() + END_S
+    ended = {name: end_worker(directory, name, known.get(name), deadline) for name in names}
     others = [name for name, state in states(directory).items() if alive(state)]
     if request.get("purge") and not others and directory.exists():
         shutil.rmtree(directory)
     return {"ended": ended, "others": others}
 
 
-def end_worker(directory: Path, name: str, state: dict[str, Any] | None) -> str:
-    """End a worker, and all that it started, for certain; return ``ended``, ``killed`` or ``was not running``."""
-    how = "was not running"
-    if state is not None and alive(state):
-        how = "ended"
+def tell_to_end(state: dict[str, Any] | None) -> None:
+    """Ask a worker to clean up and end."""
+    if state is not None and alive(state) and not state.get("told"):
+        state["told"] = True
         with contextlib.suppress(ProcessLookupError):
             os.kill(state["pid"], signal.SIGTERM)
-        deadline = time.monotonic() + END_S
+
+
+def end_worker(directory: Path, name: str, state: dict[str, Any] | None, deadline: float) -> str:
+    """End a worker, and all that it started, for certain; return ``ended``, ``killed`` or ``was not running``."""
+    how = "was not running"
+    if state is not None and (alive(state) or state.get("told")):
+        how = "ended"
+        tell_to_end(state)
         while alive(state) and time.monotonic() < deadline:
             time.sleep(0.05)
         if alive(state):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import socket
 import threading
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,8 @@ class Connections:
 
     def __init__(self, known: KnownHosts) -> None:
         self._known = known
+        # What fails is told by us, for the host that it concerns; the library would add a traceback from its thread.
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL)
         self._jumps: dict[Login, paramiko.SSHClient] = {}
         self._locks: dict[Login, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -114,16 +117,21 @@ class Connections:
             return self._known.changed(error)
         if isinstance(error, (paramiko.PasswordRequiredException, paramiko.AuthenticationException)):
             means = f"the key {key}" if key is not None else "the agent's keys and those in ~/.ssh"
-            locked = " (a key with a passphrase has to be in the agent)" if "passphrase" in str(error) else ""
+            encrypted = isinstance(error, paramiko.PasswordRequiredException)
+            locked = " (it has a passphrase, so it has to be in the agent: ssh-add)" if encrypted else ""
             return (
                 f"{where} does not let {user} in by {means}{locked}; see: ssh -p {login.port} {user}@{login.address}"
             )
+        if "No authentication methods" in str(error):
+            return f"no key to log in to {where} with: load one into the agent (ssh-add), or name it with 'key:'"
         if isinstance(error, FileNotFoundError):
             return f"key {key}: not found"
         if isinstance(error, socket.gaierror):
             return f"{login.address}: no such host; give an 'address:'"
         if isinstance(error, NoValidConnectionsError):
             return f"{where}: nothing listens there for SSH, or a firewall is in the way ({_reason(error)})"
+        if isinstance(error, paramiko.SSHException) and "protocol" in str(error):
+            return f"{where} does not speak SSH ({error}); name the port of its SSH server with 'port:'"
         if isinstance(error, TimeoutError):
             return f"{where} did not answer within {CONNECT_S:g} s"
         return f"{where}: {str(error) or type(error).__name__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,7 @@ for each in "$@"; do
     printf '%s %s %s\\n' "$version" "$venv" "$path"
 done
 """
+_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+")
 _BOOT: Final = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'on_host', 'exec'))"
 
 
@@ -87,7 +89,8 @@ class Station:
         candidates = [named] if named is not None else list(CANDIDATES)
         said = run_on(self._client, ["sh", "-c", _FIND, "sh", *candidates], timeout_s=SHORT_S)
         rows = [line.split(" ", 2) for line in said.out.decode("utf-8", "replace").splitlines()]
-        found = [(version, venv, path) for version, venv, path in (row for row in rows if len(row) == 3)]  # noqa: PLR2004
+        # A login shell may greet us on the same stream.
+        found = [(row[0], row[1], row[2]) for row in rows if len(row) == 3 and _VERSION.fullmatch(row[0])]  # noqa: PLR2004
         return _chosen(found, named, said.err.decode("utf-8", "replace"))
 
 

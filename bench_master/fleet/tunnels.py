@@ -1,44 +1,89 @@
 """Tunnels: what a worker sends to a port of its own host's loopback comes out at the master, inside of SSH.
 
 For hosts that may open no connection to the master. Both ends still prove themselves with keys inside of the tunnel,
-because every user of a host can reach its loopback.
+because every user of a host can reach its loopback. A tunnel that breaks is opened anew.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import paramiko
 
+from bench_common.errors import InfrastructureError
 from bench_master.fleet.ssh import HostFailed
 
-LOOPBACK = "127.0.0.1"
-PIECE = 1 << 16
+log = logging.getLogger(__name__)
+
+LOOPBACK: Final = "127.0.0.1"
+PIECE: Final = 1 << 16
+WATCH_S: Final = 1.0
+"""How often a tunnel is looked at, and how long after a failure it is tried again."""
 
 
 class Tunnel:
-    """Forwards ports of a host's loopback to the same ports of `master`, for as long as the connection stands."""
+    """Forwards ports of a host's loopback to the same ports of `master`, until it is closed.
 
-    def __init__(self, client: paramiko.SSHClient, master: str, ports: Sequence[int]) -> None:
-        self._client = client
+    `connect` opens the connection; `name` is the host's, for the log. Raises `HostFailed` where the first try fails.
+    """
+
+    def __init__(
+        self, name: str, connect: Callable[[], paramiko.SSHClient], master: str, ports: Sequence[int]
+    ) -> None:
+        self._name = name
+        self._connect = connect
         self._master = master
-        transport = client.get_transport()
-        if transport is None:
-            raise HostFailed("the connection is closed")
-        for port in ports:
-            try:
-                transport.request_port_forward(LOOPBACK, port, self._came)
-            except paramiko.SSHException as error:
-                raise HostFailed(
-                    f"its SSH server forwards no port {port} ({error}): it may be in use there, perhaps by another "
-                    "master's tunnel (choose other ports), or AllowTcpForwarding is off in its sshd_config"
-                ) from error
+        self._ports = tuple(ports)
+        self._over = threading.Event()
+        self._client = self._open()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def close(self) -> None:
         """Close the connection, and the tunnel with it."""
+        self._over.set()
         self._client.close()
+
+    def _open(self) -> paramiko.SSHClient:
+        client = self._connect()
+        transport = client.get_transport()
+        try:
+            if transport is None:
+                raise HostFailed("the connection is closed")
+            for port in self._ports:
+                self._forward(transport, port)
+        except HostFailed:
+            client.close()
+            raise
+        return client
+
+    def _forward(self, transport: paramiko.Transport, port: int) -> None:
+        try:
+            transport.request_port_forward(LOOPBACK, port, self._came)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise HostFailed(
+                f"its SSH server forwards no port {port} ({error}): it may be in use there, perhaps by another "
+                "master's tunnel (choose other ports), or AllowTcpForwarding is off in its sshd_config"
+            ) from error
+
+    def _watch(self) -> None:
+        while not self._over.wait(WATCH_S):
+            transport = self._client.get_transport()
+            if transport is not None and transport.is_active():
+                continue
+            log.warning("the tunnel to %s broke; it is opened anew", self._name)
+            self._client.close()
+            try:
+                client = self._open()
+            except InfrastructureError as error:
+                log.warning("the tunnel to %s cannot be opened: %s", self._name, error)
+                continue
+            self._client = client
+            if self._over.is_set():
+                client.close()
 
     def _came(self, channel: paramiko.Channel, _origin: tuple[str, int], server: tuple[str, int]) -> None:
         """Join a connection at the host's end to one to the master; called for each in the transport's thread."""

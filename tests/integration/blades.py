@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -12,6 +13,8 @@ from tiny_image import missing
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "script" / "testbed"
+OURS = object()
+"""The key of the testbed itself."""
 
 
 class Testbed:
@@ -20,6 +23,9 @@ class Testbed:
     __test__ = False
 
     def __init__(self):
+        # Installing an SSH server opens a port of the machine: not on somebody's own, unasked.
+        if shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None and os.environ.get("CI") != "true":
+            missing("sshd is missing: apt-get install openssh-server")
         self.folder = Path(tempfile.mkdtemp(prefix="wb-fleet-", dir="/tmp"))
         self.cache = self.folder / "cache"
         built = self.script("up", "--yes")
@@ -50,8 +56,9 @@ class Testbed:
         """Return the home directory of a blade's root, as it is seen from here."""
         return self.folder / "bed" / f"blade-{number}" / "root"
 
-    def inventory(self, path, **hosts):
+    def inventory(self, path, *, key=OURS, **hosts):
         """Write an inventory: blade-1 and blade-2 as they are, with what `hosts` says (None: not at all)."""
+        key = self.key if key is OURS else key
         kinds = {"blade_1": "bare-metal", "blade_2": "hypervisor"}
         given = {
             name: {"address": self.address(number), "environment": kind}
@@ -60,7 +67,8 @@ class Testbed:
         for name, more in hosts.items():
             given[name] = None if more is None else {**given.get(name, {}), **more}
         rows = {name.replace("_", "-"): row for name, row in given.items() if row is not None}
-        path.write_text(json.dumps({"defaults": {"user": "root", "key": str(self.key)}, "hosts": rows}))
+        defaults = {"user": "root"} if key is None else {"user": "root", "key": str(key)}
+        path.write_text(json.dumps({"defaults": defaults, "hosts": rows}))
         return path
 
     def processes(self):
@@ -76,6 +84,20 @@ class Testbed:
                 if "bench_worker" in words and (entry / "ns/net").readlink() in spaces:
                     found.append(words)
         return found
+
+    def cut_connections(self, number):
+        """Kill the SSH server's end of every connection to a blade; return how many there were."""
+        space = Path(
+            f"/proc/{(self.folder / 'bed' / f'blade-{number}' / 'pid').read_text().strip()}/ns/net"
+        ).readlink()
+        count = 0
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                if words.startswith(b"sshd: root") and (entry / "ns/net").readlink() == space:
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    count += 1
+        return count
 
     def close(self):
         """Take everything away."""

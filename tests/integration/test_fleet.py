@@ -3,7 +3,10 @@
 import gzip
 import itertools
 import json
+import signal
+import socket
 import subprocess
+import threading
 
 import pytest
 from blades import Testbed
@@ -68,6 +71,11 @@ def master(testbed, tmp_path):
     assert testbed.processes() == []
 
 
+def agents(testbed):
+    """Return the command lines of the agents; a load process may just be making way for the next."""
+    return [words for words in testbed.processes() if "--zmq-host" in words]
+
+
 def test_one_scenario_on_two_blades(master, testbed):
     """One command starts workers on both, runs the treatments of both environments interleaved, and ends them."""
     scenario = master.scenario(
@@ -89,8 +97,9 @@ def test_one_scenario_on_two_blades(master, testbed):
     changes = sum(one[1] != other[1] for one, other in itertools.pairwise(trials))
     assert changes > 2, f"one environment after the other: {trials}"
     assert testbed.processes() == []
-    again = master.run_fleet(scenario)
+    again = master.run_fleet(scenario, "-v")
     assert "installing" not in again.err
+    assert not [secret for secret in master.secrets() if secret in again.err + again.out]
     stats = gzip.decompress(again.stats.read_bytes())
     assert len(master.secrets()) == 3
     assert not [secret for secret in master.secrets() if secret.encode() in stats]
@@ -103,7 +112,7 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     again = master.fleet("start-workers", *master.control)
     assert {row[2] for row in master.rows(again).values()} == {"running already"}
     assert "installing" not in again.err
-    assert len(testbed.processes()) == 4, "an agent and a load process on each"
+    assert len(agents(testbed)) == 2
     words = [word for command in testbed.processes() for word in command]
     assert not [secret for secret in master.secrets() if secret in words]
     key = testbed.home(1) / ".local/share/weighbridge/keys/blade-1.key"
@@ -119,7 +128,7 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
     # A run that finds workers there leaves them there.
     master.run_fleet(master.scenario(job=NAP, iterations=4))
-    assert len(testbed.processes()) == 4
+    assert len(agents(testbed)) == 2
     logs = master.fleet("fetch-logs", "-d", master.folder / "logs")
     assert logs.out.split() == [str(master.folder / "logs" / f"blade-{number}.log") for number in (1, 2)]
     ended = master.rows(master.fleet("kill-workers", "--purge"))
@@ -132,8 +141,15 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
         assert [path for path in testbed.home(number).rglob("*") if path.is_file()] == []
 
 
+def greet(server):
+    """Answer one connection as a mail server does."""
+    line, _ = server.accept()
+    with line:
+        line.sendall(b"220 mail is here\r\n")
+
+
 def test_one_bad_host_does_not_stop_the_others(master, testbed):
-    """It is in the table with the reason; with --require-all nothing is left of the others."""
+    """It is in the table with the reason; with --require-all what was started on the others is ended again."""
     master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
     ended = master.fleet("start-workers", *master.control, status=3)
     rows = master.rows(ended)
@@ -141,7 +157,20 @@ def test_one_bad_host_does_not_stop_the_others(master, testbed):
     assert rows["blade-2"][2] == "failed"
     assert "nothing listens there for SSH" in rows["blade-2"][3]
     assert "1 host failed" in ended.err
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        mail = threading.Thread(target=greet, args=(other,))
+        mail.start()
+        master.inventory = testbed.inventory(
+            master.folder / "odd.yaml", blade_2={"address": "127.0.0.1", "port": other.getsockname()[1]}
+        )
+        ended = master.fleet("fetch-logs", "--only", "blade-2", status=3)
+        assert "does not speak SSH" in ended.err
+        mail.join()
+    master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
     assert {word for command in testbed.processes() for word in command} >= {"blade-1"}
+    ended = master.fleet("start-workers", *master.control, "--require-all", status=3)
+    assert master.rows(ended)["blade-1"][2] == "running already", "it was not started now"
+    master.fleet("kill-workers", "--only", "blade-1")
     ended = master.fleet("start-workers", *master.control, "--require-all", status=3)
     assert master.rows(ended)["blade-1"][2] == "ended"
     assert testbed.processes() == []
@@ -183,13 +212,49 @@ def test_a_host_is_who_known_hosts_says(master, testbed):
     master.known_hosts = testbed.known_hosts
 
 
+@pytest.fixture
+def ssh_agent(tmp_path):
+    """An agent without keys: where it is reached."""
+    path = tmp_path / "agent"
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
+    until(path.exists, 10, "there is no agent")
+    yield path
+    process.terminate()
+    process.wait(10)
+
+
+def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
+    """A key with a passphrase is asked for nobody: it works from the agent, and else says so."""
+    locked = master.folder / "locked"
+    locked.write_bytes(testbed.key.read_bytes())
+    locked.chmod(0o600)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "a secret word", "-f", locked], check=True)
+    master.inventory = testbed.inventory(master.folder / "locked.yaml", key=locked, blade_2=None)
+    ended = master.fleet("kill-workers", status=3)
+    assert "it has a passphrase, so it has to be in the agent" in ended.out
+    master.inventory = testbed.inventory(master.folder / "agent.yaml", key=None, blade_2=None)
+    master.environ["SSH_AUTH_SOCK"] = str(ssh_agent)
+    ended = master.fleet("kill-workers", status=3)
+    assert "load one into the agent (ssh-add), or name it with 'key:'" in ended.out
+    other = master.folder / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
+    subprocess.run(["ssh-add", "-q", other], env=master.environ, check=True, stdin=subprocess.DEVNULL)
+    ended = master.fleet("kill-workers", status=3)
+    assert "does not let root in by the agent's keys and those in ~/.ssh" in ended.out
+    subprocess.run(["ssh-add", "-q", testbed.key], env=master.environ, check=True, stdin=subprocess.DEVNULL)
+    assert master.rows(master.fleet("kill-workers"))["blade-1"][2] == "was not running"
+    master.inventory = testbed.inventory(master.folder / "locked.yaml", key=locked, blade_2=None)
+    assert master.rows(master.fleet("kill-workers"))["blade-1"][2] == "was not running"
+
+
 def test_through_a_jump_host(master, testbed):
     """A host that only another one reaches is started through that one, and finds the master where it is told."""
     master.inventory = testbed.inventory(
-        master.folder / "jump.yaml", blade_2={"jump": "blade-1", "master": f"{testbed.subnet}.1"}
+        master.folder / "jump.yaml", blade_2={"jump": "blade-1", "master": f"{testbed.subnet}.1", "workers": 2}
     )
     run = master.run_fleet(master.scenario(job=NAP, environments=["hypervisor"], iterations=2), "--only", "blade-2")
-    assert {job["worker"] for job in run.jobs} == {"blade-2"}
+    assert {job["worker"] for job in run.jobs} == {"blade-2-1", "blade-2-2"}
+    assert testbed.processes() == []
     log = (testbed.folder / "bed/blade-2/sshd.log").read_text()
     assert f"Accepted publickey for root from {testbed.address(1)} " in log
 
@@ -202,6 +267,98 @@ def test_through_a_tunnel(master, testbed):
     assert run.outcomes() == {"done": 24}
     assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
     assert "--zmq-host 10." not in run.err
+
+
+def test_a_tunnel_that_breaks_is_opened_anew(master, testbed):
+    """The run goes on where it was, and loses nothing."""
+    slow = {**NAP, "container": {"command": ["sleep", "0.3"]}}
+    reach = (
+        "-i",
+        master.inventory,
+        "--known-hosts",
+        master.known_hosts,
+        *master.ports,
+        "--tunnel",
+        "--only",
+        "blade-1",
+    )
+    program, stats = master.start_run(master.scenario(job=slow, iterations=24, timeout="5s"), *reach, workers=0)
+    program.says("has joined", INSTALL_S)
+    until(lambda: "." in program.err.split("has joined")[1], 20, "no job is done")
+    assert testbed.cut_connections(1) >= 1
+    run = master.over(program, stats, seconds=INSTALL_S)
+    assert "the tunnel to blade-1 broke" in run.err
+    assert run.outcomes() == {"done": 24}
+
+
+def test_start_workers_holds_the_tunnels_for_later_runs(master, testbed):
+    """It stays, and a run finds workers and tunnels there; Ctrl-C closes the tunnels."""
+    words = ("-i", master.inventory, "--known-hosts", master.known_hosts, "--tunnel", *master.ports)
+    holder = master.start("bench-master", "start-workers", *words)
+    holder.says("Ctrl-C closes them", INSTALL_S)
+    run = master.run_fleet(master.scenario(job=NAP, iterations=4), "--tunnel")
+    assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
+    assert "a tunnel stands already" in run.err
+    assert len(agents(testbed)) == 2
+    holder.process.send_signal(signal.SIGINT)
+    assert holder.ended().status == 130
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_broken_off_ends_its_workers(master, testbed, sign):
+    """Whether they are being started or at work."""
+    reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
+    slow = {**NAP, "container": {"command": ["sleep", "1"]}}
+    for when in ("starting blade-2", "has joined"):
+        program, _ = master.start_run(master.scenario(job=slow, iterations=50), *reach, workers=0)
+        program.says(when, INSTALL_S)
+        program.process.send_signal(sign)
+        ended = program.ended()
+        assert ended.status == 130, ended.err
+        assert testbed.processes() == []
+
+
+def test_workers_of_a_run_end_when_its_master_is_killed(master, testbed):
+    """Within their lease, and without a word from anybody."""
+    reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
+    program, _ = master.start_run(master.scenario(job=NAP, iterations=10**6), *reach, workers=0)
+    program.says("blade-2 on blade-2", INSTALL_S)
+    program.process.kill()
+    until(lambda: testbed.processes() == [], 60, "the workers are still there")
+
+
+def test_the_doctor_looks_at_all_hosts(master, testbed):
+    """What it finds of each, and what differs; one that cannot be looked at makes the exit code 3."""
+    ended = master.fleet("doctor", "--format", "json")
+    told = json.loads(ended.out)
+    assert {name: row["environment"] for name, row in told["hosts"].items()} == {
+        "blade-1": "bare-metal",
+        "blade-2": "hypervisor",
+    }
+    assert told["failed"] == {}
+    assert "native" in told["hosts"]["blade-1"]["engines"]
+    assert told["hosts"]["blade-2"]["facts"]["hostname"] == "blade-2"
+    assert "hostname" not in {row["name"] for row in told["differences"]}, "that tells hosts apart, and nothing else"
+    master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
+    ended = master.fleet("doctor", status=3)
+    assert "blade-2: cannot be looked at: " in ended.out
+    assert "blade-1 (bare-metal): " in ended.out
+
+
+def test_what_cannot_be_is_told_before_anything_is_started(master, testbed):
+    """An environment that no host is of, a loopback that none reaches, --insecure."""
+    for flags, why, environments in (
+        ((), "no host is of environment 'control'", ["control"]),
+        (("--zmq-bind-ip", "127.0.0.1"), "blade-1 cannot reach this machine's loopback", ["bare-metal"]),
+        (("--insecure",), "the workers of an inventory always have keys", ["bare-metal"]),
+    ):
+        scenario = master.scenario(job=NAP, environments=environments)
+        reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
+        program, _ = master.start_run(scenario, *reach, *flags, workers=0)
+        ended = program.ended()
+        assert ended.status == 2
+        assert why in ended.err
+        assert "connecting" not in ended.err
 
 
 def test_a_key_that_was_revoked_is_not_delivered_again(master):

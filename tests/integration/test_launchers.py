@@ -261,6 +261,16 @@ def test_what_is_missing_is_told_for_the_host(cluster, row, errand, message):
     assert not [line for line in cluster.lines() if "apply" in line or "sbatch" in line]
 
 
+def test_one_worker_of_a_host_that_fails_hides_no_other(cluster):
+    """What was started is told as started, so that it can be ended."""
+    fleet = cluster.fleet("hosts: {n: {launcher: docker-swarm, workers: 2, settings: {image: x}}}")
+    cluster.answer({"docker secret ls": "weighbridge-n-1"})
+    cluster.fail("secret rm weighbridge-n-1")
+    outcomes = fleet.start()
+    assert [(each.worker, each.state) for each in outcomes] == [("n-1", "failed"), ("n-2", "started")]
+    assert "the cluster says no" in outcomes[0].detail
+
+
 def test_an_unknown_setting_is_refused_with_its_place(cluster):
     """The nearest one is named."""
     with pytest.raises(ScenarioError, match=r"hosts.yaml:1:9: launcher 'slurm' has no setting 'tme' .*'time'"):

@@ -1,9 +1,12 @@
 """hosts.yaml: ranges, groups and defaults, the way through jump hosts, and every mistake with its place."""
 
 import pytest
+from documents import ROOT, rows
 
 from bench_common.errors import ScenarioError, UsageError
+from bench_master.fleet.fleet import launcher_class
 from bench_master.fleet.inventory import inventory_from, load_inventory
+from bench_master.fleet.inventory_format import inventory_format
 from bench_master.fleet.ranges import expand
 
 LAUNCHERS = ("local", "ssh")
@@ -153,3 +156,33 @@ def test_a_file_that_is_not_there(tmp_path):
     """The message names it and where to read on."""
     with pytest.raises(UsageError, match=r"hosts\.yaml: No such file.*docs/fleet\.rst"):
         load_inventory(tmp_path / "hosts.yaml")
+
+
+FLEET = ROOT / "docs" / "fleet.rst"
+
+
+def test_the_table_of_keys_is_the_format():
+    """docs/fleet.rst has each key of a host with its default, in the order of the format, and no other."""
+    (host,) = (field for field in inventory_format(LAUNCHERS).fields if field.name == "hosts")
+    fields = host.shape.value.record.fields
+    documented = {key: default for key, default, _ in rows(FLEET, "key", "default")}
+    assert list(documented) != []
+    assert set(documented) == {field.name for field in fields}
+    given = {field.name: str(field.default).lower() for field in fields if field.default is not None}
+    assert {name: documented[name] for name in given} == given
+
+
+def test_the_table_of_launchers_is_what_is_there():
+    """Each launcher with its settings."""
+    for name, _, settings in rows(FLEET, "launcher", "starts a worker as"):
+        listed = [] if settings == "none" else settings.split(", ")
+        assert listed == list(launcher_class(name).settings)
+
+
+def test_the_example_of_the_documentation_is_an_inventory():
+    """Its hosts are those that the text around it speaks of."""
+    text = FLEET.read_text("utf-8").split("``hosts.yaml``::\n")[1].split("One command")[0]
+    hosts = read("\n".join(line[3:] for line in text.splitlines()))
+    assert len(hosts) == 9
+    assert hosts["guest2"].login.jump == hosts["gate"].login
+    assert hosts["blade03"].login.address == "10.0.0.13"

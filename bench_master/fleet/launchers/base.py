@@ -30,6 +30,8 @@ RUNNING: Final = "running already"
 FAILED: Final = "failed"
 PATIENCE_S: Final = 12 * 3600.0
 """How long a worker that was started waits for a master before it ends by itself."""
+RUN_PATIENCE_S: Final = 600.0
+"""The same for one that is started for a single run, by the master of that run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Errand:
     """How workers are to be started: where their master is, with which keys, from which wheels.
 
     `master` is the address that every host is told; without it each is told the one that it seems to be reached from.
+    With `once` workers are for a single run, and end with it or with its master.
     """
 
     enrolment: Enrolment
@@ -62,7 +65,8 @@ class Errand:
     master: str | None = None
     master_here: str = "127.0.0.1"
     tunnel: bool = False
-    patience_s: float = PATIENCE_S
+    patience_s: float | None = None
+    once: bool = False
     verbose: bool = False
 
     def tunnels(self, host: FleetHost) -> bool:
@@ -70,9 +74,9 @@ class Errand:
         return self.tunnel or host.tunnel
 
     def arguments(self, host: FleetHost, address: str) -> list[str]:
-        """Return the arguments of ``bench-worker`` for a worker of `host`, without its key and its name."""
+        """Return the arguments of ``bench-worker`` for a worker of `host`, without its key, name and lifetime."""
         words = ["--zmq-host", address, "--zmq-control-port", str(self.ports.control)]
-        words += ["-c", str(host.concurrency), "--patience", f"{self.patience_s:g}"]
+        words += ["-c", str(host.concurrency)]
         if host.environment is not None:
             words += ["--environment", host.environment]
         for name, value in host.labels.items():
@@ -82,6 +86,11 @@ class Errand:
         if self.verbose:
             words.append("-v")
         return words
+
+    def lifetime(self) -> list[str]:
+        """Return the arguments that say when a worker ends by itself; another lifetime makes it no other worker."""
+        patience_s = self.patience_s or (RUN_PATIENCE_S if self.once else PATIENCE_S)
+        return ["--patience", f"{patience_s:g}", *(["--once"] if self.once else [])]
 
     def master_for(self, host: FleetHost) -> str:
         """Return the address that was given for the master; raise `InfrastructureError` where none was."""

@@ -8,8 +8,8 @@ from typing import Final
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.base import RUNNING, STARTED, Launcher, Outcome, Told
-from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
+from bench_master.fleet.launchers.base import PATIENCE_S, RUNNING, STARTED, Launcher, Outcome, Told
+from bench_master.fleet.launchers.side_by_side import each_worker, outcomes_of, side_by_side
 
 LABEL: Final = "weighbridge.worker"
 """Marks what belongs to a worker, with its name; nothing else is ever removed."""
@@ -25,12 +25,13 @@ class ClusterLauncher(Launcher):
             if self.errand.tunnels(host):
                 raise InfrastructureError(f"launcher {self.name} has no SSH connection to tunnel through")
             address = self.errand.master_for(host)
-            outcomes = []
-            for worker in host.worker_names:
+
+            def launch(worker: str) -> Outcome:
                 told(host.name, f"starting {worker}")
                 detail = self.launch(host, worker, address)
-                outcomes.append(Outcome(host.name, worker, STARTED if detail else RUNNING, detail))
-            return outcomes
+                return Outcome(host.name, worker, STARTED if detail else RUNNING, detail)
+
+            return each_worker(host, launch)
 
         return outcomes_of(hosts, side_by_side(hosts, start))
 
@@ -39,11 +40,11 @@ class ClusterLauncher(Launcher):
         del purge
 
         def stop(host: FleetHost) -> list[Outcome]:
-            outcomes = []
-            for worker in host.worker_names:
+            def end(worker: str) -> Outcome:
                 told(host.name, f"ending {worker}")
-                outcomes.append(Outcome(host.name, worker, self.end(host, worker)))
-            return outcomes
+                return Outcome(host.name, worker, self.end(host, worker))
+
+            return each_worker(host, end)
 
         return outcomes_of(hosts, side_by_side(hosts, stop))
 
@@ -71,9 +72,13 @@ class ClusterLauncher(Launcher):
         return value
 
     def command(self, host: FleetHost, worker: str, address: str, *, key: str, python: str) -> list[str]:
-        """Return the argument vector of a worker, which has the place of its key but no key."""
+        """Return the argument vector of a worker, which has the place of its key but no key.
+
+        It is the same for a single run as for many: what is in a cluster already cannot be told anything else.
+        """
         arguments = self.errand.arguments(host, address)
-        return [host.python or python, "-m", "bench_worker", *arguments, "--key", key, worker]
+        patience = ["--patience", f"{self.errand.patience_s or PATIENCE_S:g}"]
+        return [host.python or python, "-m", "bench_worker", *arguments, *patience, "--key", key, worker]
 
     @abc.abstractmethod
     def launch(self, host: FleetHost, worker: str, address: str) -> str:

@@ -6,13 +6,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet import on_host
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Launcher, Outcome, Told
-from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
+from bench_master.fleet.launchers.side_by_side import each_worker, outcomes_of, side_by_side
 from bench_master.local_worker import ask_worker
 
 HERE = "this installation"
@@ -26,26 +27,27 @@ class LocalLauncher(Launcher):
     def start(self, hosts: Sequence[FleetHost], told: Told) -> list[Outcome]:
         """Start the workers."""
 
-        def start(host: FleetHost) -> list[Outcome]:
+        def start(host: FleetHost, name: str) -> Outcome:
             address = host.master or self.errand.master_here
-            outcomes = []
-            for name in host.worker_names:
-                told(host.name, f"starting {name}")
-                answer = _do(
-                    host,
-                    "start",
-                    name=name,
-                    key=self.errand.key_of(name).read_text("ascii"),
-                    argv=self.errand.arguments(host, address),
-                    env=_environment(host),
-                    python=sys.executable,
-                    identity=HERE,
-                )
-                state = RUNNING if answer["state"] == "running" else STARTED
-                outcomes.append(Outcome(host.name, name, state, f"pid {answer['pid']}, master {address}"))
-            return outcomes
+            told(host.name, f"starting {name}")
+            answer = _do(
+                host,
+                "start",
+                name=name,
+                key=self.errand.key_of(name).read_text("ascii"),
+                argv=self.errand.arguments(host, address),
+                lifetime=self.errand.lifetime(),
+                env=_environment(host),
+                python=sys.executable,
+                identity=HERE,
+            )
+            state = RUNNING if answer["state"] == "running" else STARTED
+            return Outcome(host.name, name, state, f"pid {answer['pid']}, master {address}")
 
-        return outcomes_of(hosts, side_by_side(hosts, start))
+        def start_all(host: FleetHost) -> list[Outcome]:
+            return each_worker(host, partial(start, host))
+
+        return outcomes_of(hosts, side_by_side(hosts, start_all))
 
     def stop(self, hosts: Sequence[FleetHost], told: Told, *, purge: bool) -> list[Outcome]:
         """End the workers."""

@@ -33,6 +33,17 @@ def side_by_side(hosts: Sequence[FleetHost], deed: Callable[[FleetHost], T]) -> 
         return {host.name: done for host, done in zip(hosts, pool.map(attempt, hosts), strict=True)}
 
 
+def each_worker(host: FleetHost, deed: Callable[[str], Outcome]) -> list[Outcome]:
+    """Do something for every worker of a host, by its name; one that fails stops no other, and hides none."""
+    outcomes = []
+    for worker in host.worker_names:
+        try:
+            outcomes.append(deed(worker))
+        except WeighbridgeError as error:
+            outcomes.append(Outcome(host.name, worker, FAILED, str(error)))
+    return outcomes
+
+
 def outcomes_of(
     hosts: Sequence[FleetHost], found: Mapping[str, list[Outcome] | InfrastructureError]
 ) -> list[Outcome]:

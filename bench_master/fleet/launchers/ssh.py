@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Errand, Launcher, Outcome, Told
-from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
+from bench_master.fleet.launchers.side_by_side import each_worker, outcomes_of, side_by_side
 from bench_master.fleet.ssh import Connections, HostFailed, local_address
 from bench_master.fleet.station import Station
 from bench_master.fleet.tunnels import LOOPBACK, Tunnel
@@ -85,9 +85,9 @@ class SshLauncher(Launcher):
         keys = {name: self.errand.key_of(name).read_text("ascii") for name in host.worker_names}
         with self._station(host, told) as (client, station):
             identity = self._installed(host, station, told)
-            address = self._address(host, client, told)
-            outcomes = []
-            for name in host.worker_names:
+            address = self._address(host, client, station, told)
+
+            def start(name: str) -> Outcome:
                 told(host.name, f"starting {name}")
                 answer = station.do(
                     "start",
@@ -95,11 +95,13 @@ class SshLauncher(Launcher):
                     name=name,
                     key=keys[name],
                     argv=self.errand.arguments(host, address),
+                    lifetime=self.errand.lifetime(),
                     env=dict(host.env),
                 )
                 state = RUNNING if answer["state"] == "running" else STARTED
-                outcomes.append(Outcome(host.name, name, state, f"pid {answer['pid']}, master {address}"))
-            return outcomes
+                return Outcome(host.name, name, state, f"pid {answer['pid']}, master {address}")
+
+            return each_worker(host, start)
 
     def _installed(self, host: FleetHost, station: Station, told: Told) -> str:
         bundle = self.errand.wheelhouse.bundle_for(station.kind)
@@ -109,23 +111,27 @@ class SshLauncher(Launcher):
             station.install(bundle)
         return bundle.identity
 
-    def _address(self, host: FleetHost, client: paramiko.SSHClient, told: Told) -> str:
+    def _address(self, host: FleetHost, client: paramiko.SSHClient, station: Station, told: Told) -> str:
         """Return under which address the host reaches the master, with a tunnel where one is asked for."""
         if self.errand.tunnels(host):
             told(host.name, "opening the tunnel")
             ports = self.errand.ports
             lanes = range(ports.work, ports.work + self.errand.lanes + SPARE_LANES)
             # On a connection of its own, which stays when this one is closed.
-            held = self._connections.open(host.login)
+            connect = partial(self._connections.open, host.login)
+            forwarded = [ports.control, ports.results, *lanes]
             try:
-                tunnel = Tunnel(held, self.errand.master_here, [ports.control, ports.results, *lanes])
+                self._tunnels.append(Tunnel(host.name, connect, self.errand.master_here, forwarded))
             except HostFailed:
-                held.close()
-                raise
-            self._tunnels.append(tunnel)
+                if not set(host.worker_names) <= set(station.facts["running"]):
+                    raise
+                # `start-workers` holds it. Should it be somebody else's, the workers will not be heard.
+                told(host.name, "its workers run, and a tunnel stands already")
             return LOOPBACK
         if host.master is None and self.errand.master is None and host.login.jump is None:
-            return local_address(client) or self.errand.master_for(host)
+            address = local_address(client)
+            # One of a link alone means nothing at its other end.
+            return address if address and "%" not in address else self.errand.master_for(host)
         return self.errand.master_for(host)
 
     def _stop(self, host: FleetHost, *, told: Told, purge: bool) -> list[Outcome]:

@@ -1,0 +1,412 @@
+"""The parts of the fleet: wheels of what is installed, host keys, choosing a Python, arguments, outcomes, rows."""
+
+import base64
+import csv
+import hashlib
+import re
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from bench_common.errors import InfrastructureError, UsageError
+from bench_common.keys import read_worker_key
+from bench_common.messages import decode, encode
+from bench_master.cli import run_command_line
+from bench_master.commands.fleet_options import end_all, show, status_of
+from bench_master.commands.list_workers import clock_text, rows_of
+from bench_master.fleet import wheels
+from bench_master.fleet.inventory import inventory_from
+from bench_master.fleet.known_hosts import KnownHosts, fingerprint_of
+from bench_master.fleet.launchers.base import FAILED, STARTED, Errand, Outcome
+from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
+from bench_master.fleet.ssh import HostFailed
+from bench_master.fleet.station import _chosen
+from bench_master.fleet.wheels import PythonKind, Wheelhouse, closure
+from bench_master.run.enrolment import Enrolment
+from bench_master.run.muster import Present
+from bench_worker.agent import Agent, AgentOptions
+
+SMALL = "zope.event"
+"""A package of a few files that every installation has, for gevent needs it."""
+
+
+def hosts_of(text):
+    """Return the hosts of an inventory."""
+    return inventory_from(text, "hosts.yaml", ("local", "ssh")).hosts
+
+
+# -- wheels -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Let the installation be of ourselves and one small package, with pip as its installer."""
+    chosen = [distribution(SMALL), distribution("weighbridge")]
+    monkeypatch.setattr(wheels, "closure", lambda: chosen)
+    monkeypatch.setattr(wheels, "_bundled_pip", lambda: wheels.Wheel(Path("pip-1-py3-none-any.whl"), "0", 1))
+    return chosen
+
+
+def test_what_a_worker_needs_is_all_that_we_need():
+    """Direct and indirect requirements, pip, ourselves; nothing that is needed for tests alone."""
+    names = {dist.name.lower() for dist in closure()}
+    assert {"weighbridge", "pip", "numpy", "greenlet", "cffi"} <= names
+    assert not {"pytest", "mypy", "ruff"} & names
+
+
+def test_a_wheel_is_made_of_what_is_installed(small, tmp_path):
+    """Each file is in RECORD with its digest, and pip would take the file's name."""
+    bundle = Wheelhouse(tmp_path).bundle_for(PythonKind.here())
+    names = [wheel.name.split("-")[0] for wheel in bundle.wheels]
+    assert sorted(names) == ["pip", "weighbridge", "zope_event"]
+    for wheel in bundle.wheels:
+        if wheel.name.startswith("pip-"):
+            continue
+        assert wheel.sha256 == hashlib.sha256(wheel.path.read_bytes()).hexdigest()
+        with zipfile.ZipFile(wheel.path) as archive:
+            (record,) = [name for name in archive.namelist() if name.endswith(".dist-info/RECORD")]
+            rows = list(csv.reader(archive.read(record).decode().splitlines()))
+            assert {row[0] for row in rows} == set(archive.namelist())
+            for name, digest, size in rows:
+                content = archive.read(name)
+                told = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+                assert name == record or (digest, size) == (f"sha256={told}", str(len(content)))
+            assert any(name.endswith(".dist-info/METADATA") for name in archive.namelist())
+            assert not any("__pycache__" in name for name in archive.namelist())
+
+
+def test_the_same_content_is_the_same_bundle(small, tmp_path):
+    """Whenever and wherever it is packed; so a host that has it is left alone."""
+    one = Wheelhouse(tmp_path / "one").bundle_for(PythonKind.here())
+    other = Wheelhouse(tmp_path / "other").bundle_for(PythonKind.here())
+    assert one.identity == other.identity
+    assert [wheel.sha256 for wheel in one.wheels] == [wheel.sha256 for wheel in other.wheels]
+
+
+def test_a_package_in_editable_mode_cannot_be_taken_along(tmp_path, monkeypatch):
+    """The message names it and says what to do."""
+
+    class Editable:
+        name = "my-engines"
+        version = "1"
+        files = ()
+
+        def read_text(self, name):
+            return {
+                "WHEEL": "Tag: py3-none-any",
+                "RECORD": "",
+                "direct_url.json": '{"dir_info": {"editable": true}}',
+            }[name]
+
+    monkeypatch.setattr(wheels, "closure", lambda: [Editable()])
+    with pytest.raises(InfrastructureError, match=r"package my-engines .* not in editable mode"):
+        Wheelhouse(tmp_path).bundle_for(PythonKind.here())
+
+
+def test_which_wheels_fit_another_python():
+    """Pure ones any; compiled ones the same interpreter and a C library that is no older than they need."""
+    here = PythonKind("cpython-311-x86_64-linux-gnu", "3.11", "x86_64", "glibc 2.36")
+    kinds = {
+        "older": PythonKind(here.soabi, "3.11", "x86_64", "glibc 2.17"),
+        "newer": PythonKind(here.soabi, "3.11", "x86_64", "glibc 2.40"),
+        "python": PythonKind("cpython-312-x86_64-linux-gnu", "3.12", "x86_64", "glibc 2.36"),
+        "musl": PythonKind(here.soabi, "3.11", "x86_64", ""),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PythonKind, "here", classmethod(lambda cls: here))
+        tag = "cp311-cp311-manylinux_2_28_x86_64"
+        assert {name for name, kind in kinds.items() if kind.takes(tag)} == {"newer"}
+        assert all(kind.takes("py3-none-any") for kind in kinds.values())
+        assert here.takes("cp311-cp311-linux_x86_64")
+    assert kinds["older"].platforms[0] == "manylinux_2_17_x86_64"
+    assert kinds["musl"].platforms[0].startswith("musllinux")
+
+
+# -- host keys ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def key():
+    return paramiko.ECDSAKey.generate()
+
+
+def known(path, line):
+    """Return what a client knows of a host after reading a file of one line."""
+    path.write_text(f"# a remark\n\n{line}\nnonsense\n")
+    return KnownHosts(path).client().get_host_keys().lookup("10.0.0.1")
+
+
+def test_known_hosts_is_read_as_ssh_writes_it(tmp_path, key):
+    """Plain and hashed names; lines that nobody understands are no keys."""
+    path = tmp_path / "known_hosts"
+    text = f"{key.get_name()} {key.get_base64()}"
+    assert known(path, f"10.0.0.1,blade {text}")[key.get_name()] == key
+    hashed = paramiko.HostKeys.hash_host("10.0.0.1")
+    assert known(path, f"{hashed} {text}")[key.get_name()] == key
+    assert known(path, f"10.0.0.2 {text}") is None
+    assert known(path, f"@cert-authority 10.0.0.1 {text}") is None
+
+
+def test_a_revoked_key_is_no_longer_known(tmp_path, key):
+    """Not even where it is listed, nor with --accept-new."""
+    path = tmp_path / "known_hosts"
+    text = f"{key.get_name()} {key.get_base64()}"
+    assert known(path, f"10.0.0.1 {text}\n@revoked * {text}") is None
+    with pytest.raises(InfrastructureError, match="@revoked"):
+        KnownHosts(path, accept_new=True).meet("10.0.0.1", key)
+
+
+def test_a_new_host_is_learned_on_request_only(tmp_path, key):
+    """It is added to the file, of which nothing else changes."""
+    path = tmp_path / "ssh" / "known_hosts"
+    with pytest.raises(InfrastructureError, match=f"not in .*{fingerprint_of(key)[:12]}.*--accept-new"):
+        KnownHosts(path).meet("10.0.0.1", key)
+    assert not path.exists()
+    hosts = KnownHosts(path, accept_new=True)
+    hosts.meet("10.0.0.1", key)
+    assert KnownHosts(path).client().get_host_keys().lookup("10.0.0.1")[key.get_name()] == key
+    assert len(hosts.learned) == 1
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+# -- a host's Python ----------------------------------------------------------------------------------------------
+
+
+def test_the_first_python_that_will_do_is_taken():
+    """Not one that is too old or lacks venv."""
+    found = [("3.9", "venv", "/usr/bin/python3"), ("3.12", "-", "/a"), ("3.11", "venv", "/b"), ("3.13", "venv", "/c")]
+    assert _chosen(found, None, "") == "/b"
+
+
+@pytest.mark.parametrize(
+    ("found", "named", "complaint", "why"),
+    [
+        (
+            [("3.9", "venv", "/usr/bin/python3")],
+            None,
+            "",
+            "Python 3.11 or newer is not there: found /usr/bin/python3 (3.9)",
+        ),
+        ([], None, "", "found none at all"),
+        ([], "/opt/py", "sh: no such thing", "'python: /opt/py' is not there: found none at all (sh: no such thing)"),
+        ([("3.12", "-", "/usr/bin/python3")], None, "", "/usr/bin/python3 lacks the module venv"),
+    ],
+)
+def test_what_is_missing_of_python_is_said(found, named, complaint, why):
+    """With what was found instead, and what to do."""
+    with pytest.raises(HostFailed) as caught:
+        _chosen(found, named, complaint)
+    assert why in str(caught.value)
+    assert "python:" in str(caught.value)
+
+
+# -- keys and arguments -------------------------------------------------------------------------------------------
+
+
+def errand(tmp_path, **fields):
+    """Return an errand whose keys are in a directory of their own."""
+    return Errand(Enrolment(tmp_path / "keys"), Wheelhouse(tmp_path), KnownHosts(tmp_path / "known"), **fields)
+
+
+def test_a_worker_is_told_what_the_inventory_says(tmp_path):
+    """And nothing that is secret."""
+    (host,) = hosts_of(
+        "hosts: {b: {environment: control, concurrency: 3, labels: {rack: '7'}, allow_host_mounts: true}}"
+    )
+    words = errand(tmp_path).arguments(host, "10.0.0.1")
+    assert words == [
+        *("--zmq-host", "10.0.0.1", "--zmq-control-port", "13577", "-c", "3"),
+        *("--environment", "control", "--label", "rack=7", "--allow-host-mounts"),
+    ]
+
+
+def test_a_worker_for_one_run_ends_with_it(tmp_path):
+    """Others wait for the next, for as long as they are told."""
+    assert errand(tmp_path).lifetime() == ["--patience", "43200"]
+    assert errand(tmp_path, once=True).lifetime() == ["--patience", "600", "--once"]
+    assert errand(tmp_path, patience_s=90.0, once=True).lifetime() == ["--patience", "90", "--once"]
+
+
+def test_a_key_is_made_once_and_delivered_as_it_is(tmp_path):
+    """A worker that is on the list without a key file, or whose file is of another master, is refused with advice."""
+    enrolment = errand(tmp_path).enrolment
+    path = enrolment.key_to_deliver("b")
+    assert enrolment.key_to_deliver("b") == path
+    assert read_worker_key(path).master_public == enrolment.master()[0].public
+    content = path.read_text()
+    path.unlink()
+    with pytest.raises(UsageError, match=r"its key was moved away.*--revoke b"):
+        enrolment.key_to_deliver("b")
+    path.write_text(content)
+    path.chmod(0o600)
+    enrolment.master_path.unlink()
+    with pytest.raises(UsageError, match=r"another master.*--revoke b"):
+        enrolment.key_to_deliver("b")
+
+
+def test_a_dry_run_shows_the_way_and_touches_nothing(tmp_path, capsys):
+    """Each host with its route, what its workers call themselves, how many jobs they take, and its launcher."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text(
+        "defaults: {user: me}\nhosts:\n  gate: {address: 192.0.2.1, port: 2222}\n"
+        "  b: {jump: gate, environment: control, workers: 2, concurrency: 8, tunnel: true}\n"
+    )
+    assert run_command_line(["start-workers", "-i", str(path), "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "gate\tme@192.0.2.1:2222\tas it looks\t1 x 64\tas it is reached\tssh",
+        "b\tme@192.0.2.1:2222 -> me@b:22\tcontrol\t2 x 8\ttunnel\tssh",
+    ]
+
+
+def test_a_dry_run_of_a_scenario_counts_the_fleet(tmp_path, capsys):
+    """The plan is that of all workers of the inventory."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text("hosts: {'b[1-3]': {}}\n")
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(
+        "{name: s, engines: [native], job: {operations: [run, wait, remove], container: {command: 'true'}}}"
+    )
+    assert run_command_line(["run-scenario", "-f", str(scenario), "-i", str(path), "--dry-run"]) == 0
+    assert re.search(r"^Workers +3$", capsys.readouterr().out, re.MULTILINE)
+
+
+# -- many hosts ---------------------------------------------------------------------------------------------------
+
+
+def test_what_one_host_does_to_us_stops_no_other():
+    """Each error is the outcome of its host's workers."""
+    hosts = hosts_of("hosts: {a: {workers: 2}, b: , c: , d: }")
+
+    def deed(host):
+        if host.name == "a":
+            raise HostFailed("no way in")
+        if host.name == "b":
+            raise UsageError("no key")
+        if host.name == "c":
+            raise RuntimeError("oh")
+        return [Outcome("d", "d", STARTED)]
+
+    found = outcomes_of(hosts, side_by_side(hosts, deed))
+    assert [(each.worker, each.state, each.detail) for each in found] == [
+        ("a-1", FAILED, "no way in"),
+        ("a-2", FAILED, "no way in"),
+        ("b", FAILED, "no key"),
+        ("c", FAILED, "RuntimeError: oh"),
+        ("d", STARTED, ""),
+    ]
+
+
+def test_the_exit_code_and_the_table(capsys):
+    """Failed hosts are counted once each, whatever they have of workers."""
+    outcomes = [
+        Outcome("a", "a-1", FAILED, "why\tnot"),
+        Outcome("a", "a-2", FAILED, "why"),
+        Outcome("b", "b", STARTED),
+    ]
+    show(outcomes)
+    assert status_of(outcomes) == 3
+    assert status_of(outcomes[2:]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        "HOST\tWORKER\tSTATE\tDETAIL",
+        "a\ta-1\tfailed\twhy not",
+        "a\ta-2\tfailed\twhy",
+        "b\tb\tstarted\t",
+    ]
+    assert said.err == "bench-master: 1 host failed; the reasons are in the table\n"
+
+
+def test_only_what_was_started_now_is_ended():
+    """What ran before goes on."""
+
+    class Fleet:
+        inventory = inventory_from("hosts: {a: , b: }", "h", ("ssh",))
+
+        def stop(self, hosts):
+            return [Outcome(host.name, host.name, "ended") for host in hosts]
+
+    outcomes = [Outcome("a", "a", STARTED), Outcome("b", "b", "running already"), Outcome("c", "c", FAILED, "x")]
+    assert [each.state for each in end_all(Fleet(), outcomes)] == ["ended", "running already", "failed"]
+
+
+# -- who is there -------------------------------------------------------------------------------------------------
+
+
+def present(name, **info):
+    """Return a worker that asked to join."""
+    return Present(b"peer", name, "control", 4, {"host": f"{name}.lab", "version": "0.1.0", **info})
+
+
+def test_a_row_for_who_came_and_who_should_have():
+    """With load, clock and engines as told; nothing is invented for who was not heard."""
+    engines = {"docker": {"usable": True, "version": "27.0"}, "podman": {"usable": False}}
+    clock = {"offset_ns": -2_500_000, "bound_ns": 100_000}
+    came = present("a", load=0.5, clock=clock, engines=engines, boot_id="there")
+    rows = rows_of([came], hosts_of("hosts: {a: , b: {environment: bare-metal}}"), "here")
+    assert [row.cells()[:7] for row in rows] == [
+        ("a", "a.lab", "control", "4", "0.1.0", "0.50", "+2.500 ms, +-0.100"),
+        ("b", "b", "bare-metal", "-", "-", "-", "-"),
+    ]
+    document = rows[0].document()
+    assert document["clock"] == {"offset_ns": 2_500_000, "bound_ns": 100_000}
+    assert document["engine_versions"] == {"docker": "27.0"}
+    assert (rows[1].document()["heard"], rows[1].document()["clock"]) == (None, None)
+
+
+@pytest.mark.parametrize("told", [None, 5, {}, {"offset_ns": "x", "bound_ns": 1}])
+def test_a_clock_that_was_not_compared_is_not_guessed(told):
+    """Nor is what a worker tells believed to be a number."""
+    assert present("a", clock=told).clock("here") is None
+    assert clock_text(None) == "?"
+
+
+def test_one_boot_is_one_clock():
+    """There is nothing to compare."""
+    assert present("a", boot_id="here").clock("here") == (0, 0)
+    assert clock_text((0, 0)) == "the same"
+
+
+# -- the worker's side --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """An agent that no master answers."""
+    made = Agent(AgentOptions(f"ipc://{tmp_path}/control", "w", "control", 1), lambda: {"host": "w.lab"})
+    yield made
+    made._control.close()
+    made._context.term()
+
+
+def pulse(epoch, sent, received, answered):
+    """Return a master's answer to what was sent at `sent`."""
+    return decode(
+        encode("pulse", epoch, echo_ns=sent, received_ns=received, sent_ns=answered), sender="master", lane="control"
+    )
+
+
+def test_a_worker_compares_its_clock_outside_of_a_run(agent):
+    """With the master that answers its hello, and tells so with the next; its load is always told."""
+    info = agent._introduction()["info"]
+    assert info["load"] >= 0
+    assert "clock" not in info
+    agent._pulse(pulse(0, 1_000, 6_000, 6_100), 1_300)
+    assert agent._introduction()["info"]["clock"] == {"offset_ns": 4_900, "bound_ns": 100}
+
+
+def test_a_comparison_is_forgotten_before_another_master_answers(agent):
+    """What the last one's clock said is of no meaning to the next."""
+    agent._pulse(pulse(0, 1_000, 6_000, 6_100), 1_300)
+    agent._compared_at -= 60
+    assert "clock" not in agent._introduction()["info"]
+    agent._pulse(pulse(0, 1_000, 9_000, 9_100), 1_900)
+    assert agent._introduction()["info"]["clock"] == {"offset_ns": 7_600, "bound_ns": 400}
+
+
+def test_a_pulse_of_a_run_that_is_not_ours_is_ignored(agent):
+    """It says nothing about the master that we wait for."""
+    agent._pulse(pulse(7, 1_000, 6_000, 6_100), 1_300)
+    assert "clock" not in agent._introduction()["info"]

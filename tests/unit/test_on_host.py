@@ -1,0 +1,164 @@
+"""What is done on a host, in a directory of its own: keys, states, what is refused, what is left."""
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench_master.fleet import on_host
+from bench_master.fleet.on_host import Refused
+
+
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    """A home directory."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def ask(verb, files=b"", **fields):
+    """Have it do something in the directory ``wb`` of the home."""
+    return on_host.VERBS[verb]({"verb": verb, "directory": "wb", **fields}, io.BytesIO(files))
+
+
+def wheel(content, *, sent=True, name="a-1-py3-none-any.whl"):
+    """Describe a wheel of some content."""
+    digest = hashlib.sha256(content).hexdigest()
+    return {"name": name, "sha256": digest, "size": len(content), "sent": sent}
+
+
+def test_a_look_at_a_fresh_host(there):
+    """It says what its Python is and that nothing is installed, and makes nothing."""
+    found = ask("look")
+    assert (found["installed"], found["wheels"], found["venv"]) == ([], [], True)
+    assert found["version"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert found["directory"] == str(there / "wb")
+    assert list(there.iterdir()) == []
+
+
+def test_a_wheel_is_what_was_sent(there):
+    """It is kept by its content, and need not be sent again."""
+    path = on_host.take_wheel(there / "wb", wheel(b"one"), io.BytesIO(b"one and more"))
+    assert path.read_bytes() == b"one"
+    assert on_host.take_wheel(there / "wb", wheel(b"one", sent=False), io.BytesIO()) == path
+
+
+@pytest.mark.parametrize(
+    ("described", "sent", "why"),
+    [
+        (wheel(b"one"), b"two", "arrived with another content"),
+        (wheel(b"one"), b"on", "the connection broke"),
+        (wheel(b"one", sent=False), b"", "has gone since it was seen"),
+    ],
+)
+def test_a_wheel_that_is_not_is_refused(there, described, sent, why):
+    """Nothing of it is ever installed."""
+    with pytest.raises(Refused, match=why):
+        on_host.take_wheel(there / "wb", described, io.BytesIO(sent))
+    assert list(there.rglob("*.whl")) == []
+
+
+def test_a_wheels_name_leads_nowhere_else(there):
+    """A path in it is cut off."""
+    path = on_host.take_wheel(there / "wb", wheel(b"x", name="../../../evil.whl"), io.BytesIO(b"x"))
+    assert path.is_relative_to(there / "wb" / "wheels")
+
+
+def test_a_private_file_is_private_from_the_first(there):
+    """Whatever the umask, and also when it replaces one that was not."""
+    path = there / "key"
+    path.write_text("old")
+    path.chmod(0o666)
+    before = os.umask(0)
+    try:
+        on_host.write_private(path, "new")
+    finally:
+        os.umask(before)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
+    assert [each.name for each in there.iterdir()] == ["key"]
+
+
+def test_a_pid_that_went_to_somebody_else_is_not_the_worker():
+    """Only a process of the same birth is."""
+    own = {"pid": os.getpid(), "born": on_host.born(os.getpid())}
+    assert on_host.alive(own)
+    assert not on_host.alive({**own, "born": own["born"] - 1})
+    assert not on_host.alive({"pid": os.getpid(), "born": None})
+
+
+def test_stop_spares_what_is_not_the_worker(there):
+    """A state whose pid is another process's ends nobody; key and state are removed."""
+    for folder in ("keys", "workers"):
+        (there / "wb" / folder).mkdir(parents=True)
+    (there / "wb/keys/w.key").write_text("secret")
+    state = {"pid": os.getppid(), "born": 1, "mark": "", "identity": "x"}
+    (there / "wb/workers/w.json").write_text(json.dumps(state))
+    assert ask("stop", names=["w"]) == {"ended": {"w": "was not running"}, "others": []}
+    assert [path for path in (there / "wb").rglob("*") if path.is_file()] == []
+
+
+def test_purge_spares_what_others_run(there):
+    """While a worker of another inventory is alive there, nothing of the installation goes."""
+    (there / "wb/workers").mkdir(parents=True)
+    state = {"pid": os.getpid(), "born": on_host.born(os.getpid()), "mark": "", "identity": "x"}
+    (there / "wb/workers/other.json").write_text(json.dumps(state))
+    assert ask("stop", names=["w"], purge=True)["others"] == ["other"]
+    assert (there / "wb").exists()
+    (there / "wb/workers/other.json").unlink()
+    ask("stop", names=["w"], purge=True)
+    assert not (there / "wb").exists()
+
+
+def test_the_end_of_a_long_log(there, monkeypatch):
+    """Of the workers that were asked for alone."""
+    (there / "wb/logs").mkdir(parents=True)
+    monkeypatch.setattr(on_host, "LOG_LIMIT", 4)
+    (there / "wb/logs/a.log").write_text("12345678")
+    (there / "wb/logs/b.log").write_text("x")
+    assert ask("logs", names=["a", "c"]) == {"logs": {"a": "5678"}}
+
+
+def test_old_versions_are_tidied_away_unless_they_run(there):
+    """The one that a live worker was started from stays."""
+    for name in ("old", "used", "new"):
+        (there / "wb/venvs" / name).mkdir(parents=True)
+        (there / "wb/wheels" / name).mkdir(parents=True)
+    (there / "wb/workers").mkdir()
+    state = {"pid": os.getpid(), "born": on_host.born(os.getpid()), "mark": "", "identity": "used"}
+    (there / "wb/workers/w.json").write_text(json.dumps(state))
+    on_host.tidy(there / "wb", "new", {"new"})
+    assert {path.name for path in (there / "wb/venvs").iterdir()} == {"new", "used"}
+    assert {path.name for path in (there / "wb/wheels").iterdir()} == {"new"}
+
+
+def test_it_runs_as_it_is_sent(there):
+    """Through the stdin of a bare interpreter, the request after it; the answer is JSON, also if it is an error."""
+    program = Path(on_host.__file__).read_bytes()
+    boot = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'on_host', 'exec'))"
+
+    def send(request):
+        said = subprocess.run(
+            [sys.executable, "-I", "-c", boot, str(len(program))],
+            input=program + json.dumps(request).encode() + b"\n",
+            capture_output=True,
+            check=True,
+            env={"HOME": str(there)},
+        )
+        return json.loads(said.stdout)
+
+    assert send({"verb": "look", "directory": "wb"})["installed"] == []
+    (there / "file").write_text("")
+    answer = send({"verb": "install", "directory": "file", "identity": "i", "wheels": []})
+    assert "FileExistsError" in answer["refused"]
+
+
+def test_it_needs_nothing_but_the_standard_library():
+    """A host has no more than that."""
+    lines = Path(on_host.__file__).read_text("utf-8").splitlines()
+    imported = [line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))]
+    assert {name for name in imported if name not in sys.stdlib_module_names} == set()
