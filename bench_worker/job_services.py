@@ -50,12 +50,13 @@ class Wait(Protocol):
 
 
 class ServiceFailed(Exception):
-    """A service could not be had: whose it is, why, and what it printed."""
+    """A service could not be had: which, why, and what it printed; `kind` is that of the job's failure."""
 
-    def __init__(self, service: str, message: str, outputs: tuple[Output, ...] = ()) -> None:
+    def __init__(self, service: str, message: str, outputs: tuple[Output, ...] = (), kind: str = KIND) -> None:
         super().__init__(message)
         self.service = service
         self.outputs = outputs
+        self.kind = kind
 
 
 class ServicePool:
@@ -78,10 +79,15 @@ class ServicePool:
         try:
             report = self._attended(services, name, perform, wait)
         except ServiceFailed as failure:
-            report = _never_begun(failure.service, KIND, str(failure), failure.outputs)
+            report = _never_begun(failure.service, failure.kind, str(failure), failure.outputs)
         except JobAborted:
             report = JobReport()
             job.aborted(report, monotonic_ns())
+        except Exception:
+            # An engine's own fault, told by whoever called; the services must not outlive it.
+            if not self._keep:
+                services.remove()
+            raise
         if report.outcome == Outcome.DONE and self._preparation and services.stop() is None:
             self._idle.append(services)
         elif not self._keep:
@@ -204,12 +210,8 @@ class _ServiceSet:
             if ended is None or report.error is None:
                 continue
             _, _, said = report.error
-            why = (
-                "was killed for want of memory under its limit" if ended.oom_killed else f"ended ({ended.exit_code})"
-            )
-            kind = "oom-killed" if ended.oom_killed else KIND
-            text = f"{service.name} {why} during the job; {said}; {_last_lines(log)}"
-            report.error = (service.name, kind, text[:MESSAGE_LIMIT])
+            text = f"{service.name} {_end_of(ended)} during the job; {said}; its log ends: {_last_lines(log)}"
+            report.error = (service.name, _kind_of(ended), text[:MESSAGE_LIMIT])
 
     def _settings(self, service: Service, given: ContainerSettings) -> ContainerSettings:
         """Return how a service's container is made; where it listens is told by its environment."""
@@ -241,7 +243,8 @@ class _ServiceSet:
                 said = str(failure)
                 ended = self._ended(container)
                 if ended is not None:
-                    raise self._failure(service, container, f"{_end_of(ended)} before it was ready") from failure
+                    why = f"{_end_of(ended)} before it was ready"
+                    raise self._failure(service, container, why, _kind_of(ended)) from failure
                 if failure.kind != "timeout":
                     why = f"cannot be asked whether it is ready: {said}"
                     raise self._failure(service, container, why) from failure
@@ -250,11 +253,11 @@ class _ServiceSet:
                 raise self._failure(service, container, text)
             wait(partial(gevent.sleep, POLL_S))
 
-    def _failure(self, service: Service, container: Container, why: str) -> ServiceFailed:
+    def _failure(self, service: Service, container: Container, why: str, kind: str = KIND) -> ServiceFailed:
         log = self._log(service, container)
         lines = _last_lines(log)
         text = f"{service.name} {why}" + (f"; its log ends: {lines}" if lines else "; it printed nothing")
-        return ServiceFailed(service.name, text[:MESSAGE_LIMIT], (log,))
+        return ServiceFailed(service.name, text[:MESSAGE_LIMIT], (log,), kind)
 
     def _ended(self, container: Container) -> Done | None:
         """Return how a service ended, or None where it runs."""
@@ -269,6 +272,10 @@ class _ServiceSet:
         except OperationFailed as failure:
             return (service.name, b"", f"its log could not be read: {failure}".encode(), 0, False)
         return (service.name, done.stdout, done.stderr, 0, done.truncated)
+
+
+def _kind_of(ended: Done) -> str:
+    return "oom-killed" if ended.oom_killed else KIND
 
 
 def _end_of(ended: Done) -> str:

@@ -63,6 +63,7 @@ class Performer:
         self._workload = workload
         self.settings = self._settings()
         job = treatment.job
+        self._params = job.params if isinstance(job, Guest) else {}
         steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
         self._parsed = frozenset(step.name for step in steps if step.parse)
         kinds = [operation.kind for operation in self.script.operations]
@@ -173,6 +174,7 @@ class Performer:
             return Trouble("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
             metrics = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
+            self._workload.verify(self._params, metrics)
         except ParseError as error:
             said = _last_words(printed)
             text = f"{error} (the tool said: {said})" if said else str(error)

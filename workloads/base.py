@@ -93,8 +93,9 @@ class Workload(abc.ABC):
     image that `build-images` makes for it), `binary` (what must be on PATH to run it natively), `parameters`,
     `metrics`. `tool_names` gives the parameter for what the tool itself calls it, today or in old versions: no
     spelling that a scenario may use, but one whose refusal says the right name. `services` are the servers that a
-    job needs beside it. `programs` are those commands of its images that Weighbridge brings itself: by name, the file
-    below ``dockerfiles`` that is run natively.
+    job needs beside it; `caveat` is what a reader of its numbers must know, in a few words. `programs` are those
+    commands of its images that Weighbridge brings itself: by name, the file below ``dockerfiles`` that is run
+    natively.
     """
 
     name: ClassVar[str]
@@ -106,6 +107,7 @@ class Workload(abc.ABC):
     tool_names: ClassVar[Mapping[str, str]] = {}
     services: ClassVar[tuple[Service, ...]] = ()
     programs: ClassVar[Mapping[str, str]] = {}
+    caveat: ClassVar[str] = ""
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
@@ -123,6 +125,10 @@ class Workload(abc.ABC):
         """Return about how long one job takes on an idle machine, in seconds; None where nobody can know."""
         del params
         return None
+
+    def verify(self, params: Mapping[str, Scalar], metrics: Mapping[str, float]) -> None:
+        """Raise `ParseError` where `metrics`, which a job with `params` gave, show less than it was to do."""
+        del params, metrics
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the files that `params` put into each service's container: texts by absolute path."""

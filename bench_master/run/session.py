@@ -38,6 +38,7 @@ from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder
 from bench_master.run.results import unpack
 from bench_master.run.switchboard import Switchboard
+from bench_master.scenario.advice import caveats
 from bench_master.table import counted
 from bench_master.tally import Tally
 from workloads.script import job_limit_s
@@ -104,7 +105,7 @@ class Session:
         self._open_journal = open_journal
         self._hosts = Hosts(local_boot_id)
         self._recorder = Recorder(tally(None), view, self._hosts)
-        self._recorder.remarks |= dict.fromkeys(options.notes)
+        self._recorder.remarks |= dict.fromkeys((*options.notes, *caveats(plan.treatments)))
         self._engines = frozenset(treatment.engine for treatment in plan.treatments)
         self._coordinator = Coordinator(
             plan.treatments,

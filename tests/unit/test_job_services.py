@@ -212,6 +212,15 @@ def test_a_server_that_cannot_be_made_fails_its_job():
     assert scene.errors() == [("mariadb", "service", "mariadb could not be started: no such image: m")]
 
 
+def test_a_fault_inside_an_engine_costs_its_job_and_leaves_nothing(caplog):
+    """The server goes even where nobody foresaw what happened."""
+    scene = Scene({"exec": lambda *_: {}["missing"]})
+    scene.run(1)
+    assert scene.errors()[0][:2] == ("worker", "internal")
+    assert not scene.engine.there
+    assert "failed inside the worker" in caplog.text
+
+
 def test_a_preparation_that_fails_fails_the_job_and_is_tried_again_for_the_next():
     """A set of services whose state nobody knows is not used again."""
     failing = iter([True, False])

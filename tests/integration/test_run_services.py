@@ -1,0 +1,192 @@
+"""Jobs with servers beside them: a real MariaDB in containers and natively, and what is left of it when it fails."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from tiny_image import missing
+from weighing import Weighing, containers_of, require_images
+
+from bench_worker.engines.base import RUN_LABEL
+
+pytestmark = pytest.mark.docker
+
+OLTP = {
+    "workload": "sysbench-oltp",
+    "params": {"test": "read_write", "tables": 2, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"},
+}
+SETTINGS = "/etc/weighbridge/my.cnf"
+SLOW_S = 150
+
+
+def require_tools(*tools):
+    """Skip, or fail in CI, where one of these programs is missing."""
+    for tool in tools:
+        if shutil.which(tool, path="/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin") is None:
+            missing(f"{tool} is missing; script/test installs it")
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client():
+    require_tools("mariadbd", "sysbench")
+    opened = require_images(*(f"weighbridge/{name}" for name in ("sysbench", "mariadb", "ab", "webbench")))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def open_folder():
+    """A directory for private ones that everybody may pass through, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def left_behind(client, weighing, run):
+    """Return what is still there of a run: containers, volumes, private directories."""
+    volumes = client.volumes(filters={"label": f"{RUN_LABEL}={run.run_id}"})["Volumes"] or []
+    home = next(iter((weighing.folder / "tmp").glob("weighbridge-native-*")), None)
+    directories = list(home.iterdir()) if home is not None else []
+    return [*containers_of(client, run.run_id), *volumes, *directories]
+
+
+def outputs_of(run):
+    """Return the kept outputs by job and step."""
+    return {(record.ticket, record.step): record for block in run.blocks("outputs") for record in block}
+
+
+def test_transactions_in_containers_and_natively(weighing, client):
+    """One server a treatment, its tables made once; a job's time is the run's alone, and nothing is left."""
+    params = {**OLTP["params"], "warmup": "1s"}
+    scenario = weighing.scenario(
+        engines=["docker", "native"], order="blocked", repeats=2, job={**OLTP, "params": params}
+    )
+    run = weighing.run(scenario, seconds=SLOW_S)
+    assert run.outcomes() == {"done": 4}
+    outputs = outputs_of(run)
+    for job in run.jobs:
+        assert set(job["operations"]) == {"create", "start", "warmup", "run", "remove"}
+        assert job["start_s"] == job["operations"]["run"]["start_s"]
+        assert job["duration_s"] == pytest.approx(job["operations"]["run"]["duration_s"], abs=1e-6)
+        assert job["metrics"]["transactions_per_second"] > 1
+        assert job["metrics"]["reconnects"] == 0
+        assert b"16777216" in outputs[job["id"], "mariadb-ready"].stdout
+        assert b"Threads started!" in outputs[job["id"], "run"].stdout
+    prepared = [ticket for ticket, step in outputs if step == "prepare"]
+    assert len(prepared) == 2
+    for row in run.document["treatments"]:
+        assert row["metrics"]["transactions_per_second"]["n"] == 2
+    assert left_behind(client, weighing, run) == []
+
+
+def test_storage_and_networks_of_a_server(weighing, client):
+    """Volume, host directory and data container, reached over a bridge and over the host's network."""
+    cells = [
+        ("bridge", {"volume": None, "target": "/var/lib/mysql"}),
+        ("host", {"host": None, "target": "/var/lib/mysql"}),
+        ("bridge", {"data_container": None, "target": "/var/lib/mysql"}),
+    ]
+    include = [
+        {"engine": "docker", "services.mariadb.network": network, "services.mariadb.storage": [storage]}
+        for network, storage in cells
+    ]
+    scenario = weighing.scenario(
+        engines=["docker"], repeats=2, order="as-written", matrix={"include": include}, job=OLTP
+    )
+    run = weighing.run(scenario, seconds=SLOW_S)
+    assert run.outcomes() == {"done": 6}
+    labels = [(row["treatment"]["network"], row["treatment"]["storage"]) for row in run.document["treatments"]]
+    assert labels == [("bridge", "volume"), ("host", "host"), ("bridge", "data_container")]
+    for row in run.document["treatments"]:
+        assert row["metrics"]["transactions_per_second"]["n"] == 2
+    assert left_behind(client, weighing, run) == []
+
+
+@pytest.mark.parametrize("engine", ["docker", "native"])
+def test_a_server_that_does_not_start_is_a_failed_job(weighing, client, engine):
+    """Of the kind `service`, with the end of its log, kept whole; nothing is left."""
+    services = {"mariadb": {"files": {SETTINGS: "[mariadbd]\nno_such_setting = 1\n"}}}
+    scenario = weighing.scenario(engines=[engine], job={**OLTP, "services": services})
+    run = weighing.run(scenario, status=3)
+    (job,) = run.jobs
+    assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "mariadb", "service")
+    assert "before it was ready" in job["error"]["message"]
+    assert "no_such_setting" in job["error"]["message"]
+    assert job["operations"] == {}
+    assert b"no_such_setting" in outputs_of(run)[job["id"], "mariadb"].stderr
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_server_without_its_image_is_a_failed_job(weighing, client):
+    """The engine's reason is told, and the job's own container was never made."""
+    services = {"mariadb": {"image": "weighbridge/no-such-image"}}
+    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": services})
+    run = weighing.run(scenario, status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
+    assert "no-such-image" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_server_over_its_memory_limit_is_named(weighing, client):
+    """Killed by its limit while it comes up: the reason says so, not that nobody answered."""
+    services = {"mariadb": {"memory": "24MiB"}}
+    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": services})
+    run = weighing.run(scenario, status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "oom-killed"), job["error"]
+    assert "mariadb was killed for want of memory under its limit" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_preparation_that_the_tool_refuses_is_a_failed_job(weighing, client):
+    """In the tool's words; the server is removed with it."""
+    files = {SETTINGS: "[mariadbd]\nread_only = 1\n"}
+    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": {"mariadb": {"files": files}}})
+    run = weighing.run(scenario, status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("prepare", "exit-code")
+    assert "read-only" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
+
+
+def test_requests_in_containers_and_natively(weighing, client, open_folder):
+    """ab against Apache and PHP: every request answered with the page, a closed model by name, and nothing left."""
+    require_tools("ab", "apache2", "php")
+    weighing.environ["TMPDIR"] = str(open_folder)
+    params = {"requests": 300, "concurrency": 2, "warmup": 20}
+    scenario = weighing.scenario(engines=["docker", "native"], job={"workload": "ab", "params": params})
+    run = weighing.run(scenario)
+    assert run.outcomes() == {"done": 2}
+    assert "ab: a closed model" in run.out
+    outputs = outputs_of(run)
+    for job in run.jobs:
+        assert set(job["operations"]) == {"create", "start", "warmup", "run", "remove"}
+        assert job["metrics"]["requests"] == 300
+        assert job["metrics"]["requests_per_second"] > 10
+        assert b"Content-Length: 12" in outputs[job["id"], "webbench-ready"].stdout
+        assert b"Document Length:        12 bytes" in outputs[job["id"], "run"].stdout
+    assert left_behind(client, weighing, run) == []
+    assert [*(open_folder / f"weighbridge-native-{os.geteuid()}").iterdir()] == []
+
+
+def test_a_page_that_nobody_may_read_is_a_failed_service(weighing, client):
+    """Natively Apache gives up root's rights, and says which directory it cannot get into."""
+    require_tools("ab", "apache2", "php")
+    if os.geteuid() != 0:
+        missing("only root's Apache gives up its rights")
+    weighing.folder.chmod(0o700)
+    run = weighing.run(weighing.scenario(engines=["native"], job={"workload": "ab"}), status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("webbench", "service")
+    assert "set TMPDIR to a directory that everybody may enter" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
