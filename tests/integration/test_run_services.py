@@ -1,5 +1,6 @@
 """Jobs with servers beside them: a real MariaDB in containers and natively, and what is left of it when it fails."""
 
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -189,4 +190,23 @@ def test_a_page_that_nobody_may_read_is_a_failed_service(weighing, client):
     (job,) = run.jobs
     assert (job["error"]["operation"], job["error"]["kind"]) == ("webbench", "service")
     assert "set TMPDIR to a directory that everybody may enter" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
+
+
+def test_insertions_in_containers_and_natively(weighing, client):
+    """iibench with readers beside it: every row stored, both rates measured, each report kept."""
+    require_images("weighbridge/iibench").close()
+    if importlib.util.find_spec("pymysql") is None:
+        missing("PyMySQL is missing; it is among the packages of the extra `test`")
+    params = {"max_rows": 4000, "rows_per_report": 1000, "rows_per_commit": 500, "query_threads": 2}
+    job = {"workload": "iibench", "params": params, "services": {"mariadb": {"network": "host"}}}
+    run = weighing.run(weighing.scenario(engines=["docker", "native"], job=job), seconds=SLOW_S)
+    assert run.outcomes() == {"done": 2}
+    outputs = outputs_of(run)
+    for job in run.jobs:
+        assert set(job["operations"]) == {"create", "start", "run", "remove"}
+        assert job["metrics"]["rows"] == 4000
+        assert job["metrics"]["inserts_per_second"] > 10
+        assert job["metrics"]["queries_per_second"] > 0
+        assert len(outputs[job["id"], "run"].stdout.splitlines()) == 6
     assert left_behind(client, weighing, run) == []
