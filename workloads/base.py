@@ -53,7 +53,7 @@ class Step:
 
     A step that is done `once` prepares the services of the workload: in a container like the job's own, before the
     first job of a treatment. The services are then stopped after a job and started again for the next, and keep what
-    was prepared.
+    was prepared. `expected_s` is about how long it takes (s); without it, as long as the job may.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Step:
     timed: bool = True
     parse: bool = True
     once: bool = False
+    expected_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
