@@ -118,6 +118,8 @@ _ALL = (
     MessageType("gone", "worker", "control", {"worker_id": _text(128), "reason": _text(1024)}),
     # Rows of host or loop samples: `columns` name -> list of numbers.
     MessageType("samples", "worker", "control", {"source": _text(32), "columns": _map, "units": _map}, 1 * MIB),
+    # How a step gets on that reports while it runs, in a few words; empty when it is over. For the screen alone.
+    MessageType("progress", "worker", "control", {"text": _text(1024)}),
     # Where the load process spent its time, packed, if the welcome asked for it.
     MessageType("profile", "worker", "control", {"content": _raw}, 1 * MIB),
     # Remove what the run left on the host; and what came of it.

@@ -373,6 +373,8 @@ class Agent:
         run.lease.release()
 
     def _child_said(self, message: dict[str, Any]) -> None:
+        if "progress" in message and self._run is not None:
+            self._send("progress", self._run.epoch, text=message["progress"])
         status = message.get("status")
         if status is not None:
             self._child_failures = 0

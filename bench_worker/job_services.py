@@ -62,7 +62,16 @@ class ServiceFailed(Exception):
 class ServicePool:
     """The services of one treatment: as many sets as its jobs need at the same time. With `keep` none is removed."""
 
-    def __init__(self, engine: Engine, treatment: Treatment, workload: Workload, *, keep: bool) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        treatment: Treatment,
+        workload: Workload,
+        *,
+        keep: bool,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._tell = tell
         self._engine = engine
         self._treatment = treatment
         self._workload = workload
@@ -123,7 +132,14 @@ class ServicePool:
         return report
 
     def _performer(self, services: _ServiceSet, operations: tuple[Operation, ...] | None) -> Performer:
-        return Performer(self._engine, self._treatment, self._workload, operations=operations, words=services.words)
+        return Performer(
+            self._engine,
+            self._treatment,
+            self._workload,
+            operations=operations,
+            words=services.words,
+            tell=self._tell,
+        )
 
 
 class _ServiceSet:

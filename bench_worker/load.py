@@ -121,7 +121,7 @@ class LoadProcess:
             keep=welcome["keep"],
             allow_host_mounts=welcome["allow_host_mounts"],
         )
-        self._crew = Crew(assignment, self._outbox, open_engine)
+        self._crew = Crew(assignment, self._outbox, open_engine, lambda text: self._link.send(progress=text))
         self._lane = Channel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)
 
     def _connect(self, kind: int, endpoint: str, welcome: dict[str, Any]) -> zmq.Socket[bytes]:

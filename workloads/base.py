@@ -122,6 +122,15 @@ class Workload(abc.ABC):
         complete, successful run of a version that the parser knows.
         """
 
+    def progress(self, text: str) -> str:
+        """Return in a few words how a step gets on that has printed `text` so far; nothing where it does not say."""
+        del text
+        return ""
+
+    def reports_every_s(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return how often a step says how it gets on, in seconds; None where it does not."""
+        return float(str(params.get("report_interval") or 0)) or None
+
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return about how long one job takes on an idle machine, in seconds; None where nobody can know."""
         del params

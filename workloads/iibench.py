@@ -27,6 +27,9 @@ LATER_HEADER: Final = (
 )
 """Those of its successor in Python 3."""
 
+REPORT_S: Final = 2.0
+"""How often the report is looked at while it grows; its rows come by count, not by time."""
+
 _NUMBER: Final = r"\d{1,15}(?:\.\d{1,9})?"
 _ROW: Final = re.compile(rf"{_NUMBER}(?: {_NUMBER})+", re.ASCII)
 _TABLE: Final = re.compile(r"create table \w+ .*", re.IGNORECASE)
@@ -107,6 +110,19 @@ class Iibench(Workload):
         """Raise `ParseError` where fewer rows were inserted than were to be."""
         if metrics["rows"] != params["max_rows"]:
             raise ParseError(f"{metrics['rows']:.0f} of {params['max_rows']} rows were inserted")
+
+    def progress(self, text: str) -> str:
+        """Return the latest row of the report."""
+        rows = [line.split() for line in text.rpartition("\n")[0].splitlines() if _ROW.fullmatch(line)]
+        if not rows or len(rows[-1]) != len(HEADER.split()):
+            return ""
+        rows_so_far, seconds, rate = rows[-1][0], rows[-1][2], rows[-1][5]
+        return f"{rows_so_far} rows in {seconds} s, now {rate} rows/s"
+
+    def reports_every_s(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return how often it is worth looking for a new row."""
+        del params
+        return REPORT_S
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the server's settings file, with the size of its buffer pool."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.sysbench_output import number, read_run
-from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, latest_report, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,6 +94,10 @@ class SysbenchCpu(Workload):
             raise ParseError("the run was too short for the total time that is printed, so it has no rate")
         rate = number(facts["rate"][1]) if "rate" in facts else run.total_events / run.total_time_s
         return {"events_per_second": rate, **summary_values(run)}
+
+    def progress(self, text: str) -> str:
+        """Return the latest line of `report_interval`."""
+        return latest_report(text)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit; None where only the number of events ends the run."""

@@ -14,7 +14,7 @@ from bench_common.errors import ParseError, UsageError
 from workloads import mariadb
 from workloads.base import Metric, Parameter, Service, Step, Workload
 from workloads.sysbench_output import Summary, number, read_run
-from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, latest_report, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     import re
@@ -219,6 +219,10 @@ class SysbenchOltp(Workload):
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the server's settings file, with the size of its buffer pool."""
         return {mariadb.NAME: mariadb.settings_file(int(str(params[mariadb.BUFFER_POOL_SIZE.name])))}
+
+    def progress(self, text: str) -> str:
+        """Return the latest line of `report_interval`."""
+        return latest_report(text)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the warm-up, the time limit and what making the tables takes; None where only `events` ends it."""

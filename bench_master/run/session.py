@@ -261,6 +261,8 @@ class Session:
             columns = host.take_samples(message)
             units = {str(name): str(unit) for name, unit in message["units"].items()}
             self._recorder.samples(member.number, message["source"], columns, units)
+        elif message.type == "progress":
+            host.said = message["text"]
         elif message.type == "profile":
             if self.profiles is None:
                 raise ProtocolError("a profile that was not asked for")

@@ -14,6 +14,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, ClassVar
 
 from bench_common.errors import WeighbridgeError
+from bench_worker.engines.output import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,9 @@ LABEL = "weighbridge"
 RUN_LABEL = f"{LABEL}.run"
 WORKER_LABEL = f"{LABEL}.worker"
 TICKET_LABEL = f"{LABEL}.ticket"
+
+PRINTED_LIMIT_BYTES = 1 << 20
+"""How much of what a running command has printed is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class Container:
     """Images that `commit` made, to be removed with the container."""
     belongings: list[str] = field(default_factory=list)
     """What else was made for it and is removed with it, as its engine names it: data containers, directories."""
+    printing: Capture | None = None
+    """What the `exec` under way has printed on stdout so far, where the engine hears it."""
 
 
 @dataclass(slots=True)
@@ -193,6 +199,10 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its command printed, up to `limit_bytes` of each stream."""
+
+    def printed(self, container: Container, *, timeout_s: float) -> bytes:
+        """Return what the command under way has printed on stdout so far, as far as the engine knows; not timed."""
+        return self.logs(container, limit_bytes=PRINTED_LIMIT_BYTES, timeout_s=timeout_s).stdout
 
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the address at which a running container is reached from this host: of services, and not timed."""

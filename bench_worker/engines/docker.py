@@ -31,7 +31,7 @@ from bench_worker.engines.base import (
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
 from bench_worker.engines.docker_settings import MountRefused, archive_of, create_arguments
 from bench_worker.engines.docker_streams import capture
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture
 
 if TYPE_CHECKING:
     from bench_worker.engines.docker_transport import Exchange
@@ -126,7 +126,9 @@ class DockerEngine(Engine):
             # Not asked for an upgrade, as is usual: after one, docker-py loses what came in together with the head.
             with self._client.post(address, json={"Detach": False, "Tty": False}, stream=True) as response:
                 check(response)
-                stdout, stderr = capture(response.raw, EXEC_OUTPUT_LIMIT_BYTES, drain=True)
+                container.printing = Capture(EXEC_OUTPUT_LIMIT_BYTES)
+                streams = capture(response.raw, EXEC_OUTPUT_LIMIT_BYTES, drain=True, stdout=container.printing)
+                (stdout, stderr), container.printing = streams, None
             done = made.done()
             state = self._client.exec_inspect(execution)
             while state["Running"]:
@@ -229,6 +231,12 @@ class DockerEngine(Engine):
                     kept.append(capture(response.raw, limit_bytes, drain=False)[index])
         stdout, stderr = kept
         return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
+
+    def printed(self, container: Container, *, timeout_s: float) -> bytes:
+        """Return what came of the exec under way, else what the log driver has."""
+        if container.printing is not None:
+            return container.printing.data
+        return super().printed(container, timeout_s=timeout_s)
 
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the loopback's under the host's network, else its address in the first network that gives it one."""

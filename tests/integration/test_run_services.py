@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -209,4 +210,26 @@ def test_insertions_in_containers_and_natively(weighing, client):
         assert job["metrics"]["inserts_per_second"] > 10
         assert job["metrics"]["queries_per_second"] > 0
         assert len(outputs[job["id"], "run"].stdout.splitlines()) == 6
+    assert left_behind(client, weighing, run) == []
+
+
+def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client):
+    """Of commands executed in a container, and of a process, in a line of status."""
+    params = {**OLTP["params"], "warmup": "6s", "report_interval": "1s"}
+    scenario = weighing.scenario(
+        order="as-written",
+        jobs={
+            "executed": {
+                **OLTP,
+                "params": params,
+                "services": {"mariadb": {"network": "host"}},
+                "engines": ["docker"],
+            },
+            "waited": {"workload": "sysbench-cpu", "params": {"time": "6s", "report_interval": "1s"}},
+        },
+    )
+    run = weighing.run(scenario, "--progress", "lines")
+    assert run.outcomes() == {"done": 2}
+    assert re.search(r"job=executed, warmup: \[ \d+s \] thds: 1 tps: ", run.err)
+    assert re.search(r"job=waited, run: \[ \d+s \] thds: 1 eps: ", run.err)
     assert left_behind(client, weighing, run) == []
