@@ -215,7 +215,7 @@ def test_insertions_in_containers_and_natively(weighing, client):
 
 def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client):
     """Of commands executed in a container, and of a process, in a line of status."""
-    params = {**OLTP["params"], "warmup": "6s", "report_interval": "1s"}
+    params = {**OLTP["params"], "warmup": "8s", "report_interval": "1s"}
     scenario = weighing.scenario(
         order="as-written",
         jobs={
@@ -225,7 +225,7 @@ def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client):
                 "services": {"mariadb": {"network": "host"}},
                 "engines": ["docker"],
             },
-            "waited": {"workload": "sysbench-cpu", "params": {"time": "6s", "report_interval": "1s"}},
+            "waited": {"workload": "sysbench-cpu", "params": {"time": "8s", "report_interval": "1s"}},
         },
     )
     run = weighing.run(scenario, "--progress", "lines")
