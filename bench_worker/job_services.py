@@ -2,11 +2,12 @@
 
 Several jobs at a time each have services of their own. Where the workload prepares them once, they are stopped and
 started between the jobs of the treatment and keep what they hold; else they live and die with a job. None of it is
-timed. A service that does not come up is a failed job of the kind ``service``, with the end of the service's log.
+timed. A service that does not come up is a failed job of the kind ``service``, with what its log says of it.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,8 +33,10 @@ KIND: Final = "service"
 POLL_S: Final = 0.2
 """How often it is looked whether a service is ready."""
 
-LAST_LINES: Final = 6
+MOST_LINES: Final = 6
 """How many lines of a service's log a failure tells; the whole is kept with the job's output."""
+
+_TELLING: Final = re.compile(r"\b(?:error|fatal|panic)\b", re.IGNORECASE)
 
 SEEN_DEAD_S: Final = 1.0
 """How long an engine may take to say that a service has ended."""
@@ -226,7 +229,7 @@ class _ServiceSet:
             if ended is None or report.error is None:
                 continue
             _, _, said = report.error
-            text = f"{service.name} {_end_of(ended)} during the job; {said}; its log ends: {_last_lines(log)}"
+            text = f"{service.name} {_end_of(ended)} during the job; {said}; it said: {_last_words(log)}"
             report.error = (service.name, _kind_of(ended), text[:MESSAGE_LIMIT])
 
     def _settings(self, service: Service, given: ContainerSettings) -> ContainerSettings:
@@ -254,7 +257,7 @@ class _ServiceSet:
                 done = wait(partial(self._engine.exec, container, argv, timeout_s=left_s))
                 if done.exit_code == 0:
                     return done
-                said = _last_lines((service.name, done.stdout, done.stderr, 0, False), count=1)
+                said = _last_words((service.name, done.stdout, done.stderr, 0, False), count=1)
             except OperationFailed as failure:
                 said = str(failure)
                 ended = self._ended(container)
@@ -271,8 +274,8 @@ class _ServiceSet:
 
     def _failure(self, service: Service, container: Container, why: str, kind: str = KIND) -> ServiceFailed:
         log = self._log(service, container)
-        lines = _last_lines(log)
-        text = f"{service.name} {why}" + (f"; its log ends: {lines}" if lines else "; it printed nothing")
+        lines = _last_words(log)
+        text = f"{service.name} {why}" + (f"; it said: {lines}" if lines else "; it printed nothing")
         return ServiceFailed(service.name, text[:MESSAGE_LIMIT], (log,), kind)
 
     def _ended(self, container: Container) -> Done | None:
@@ -300,11 +303,15 @@ def _end_of(ended: Done) -> str:
     return f"ended with exit code {ended.exit_code}"
 
 
-def _last_lines(output: Output, count: int = LAST_LINES) -> str:
-    """Return the last lines that a service printed, stderr before stdout, as one."""
+def _last_words(output: Output, count: int = MOST_LINES) -> str:
+    """Return what most likely says what went wrong, as one line: the first errors of a log, else its last lines.
+
+    What was printed on stderr goes before what was printed on stdout.
+    """
     _, stdout, stderr, _, _ = output
     lines = [line.strip() for line in (stderr or stdout).decode("utf-8", "replace").splitlines() if line.strip()]
-    return " / ".join(lines[-count:])
+    telling = [line for line in lines if _TELLING.search(line)]
+    return " / ".join(telling[:count] or lines[-count:])
 
 
 def _free_port() -> int:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from tiny_image import missing
-from weighing import Weighing, containers_of, require_images
+from weighing import Weighing, containers_of, require_images, until
 
+from bench_common.errors import StatsFileError
+from bench_common.statsfile import StatsFile
 from bench_worker.engines.base import RUN_LABEL
 
 pytestmark = pytest.mark.docker
@@ -232,4 +234,59 @@ def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client):
     assert run.outcomes() == {"done": 2}
     assert re.search(r"job=executed, warmup: \[ \d+s \] thds: 1 tps: ", run.err)
     assert re.search(r"job=waited, run: \[ \d+s \] thds: 1 eps: ", run.err)
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_server_on_a_full_disk_is_a_failed_job(weighing, client):
+    """It says so, before a page of good advice; and that is what is told."""
+    services = {"mariadb": {"network": "host", "storage": [{"tmpfs": "4MiB", "target": "/var/lib/mysql"}]}}
+    run = weighing.run(weighing.scenario(engines=["docker"], job={**OLTP, "services": services}), status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
+    assert "mariadb ended with exit code 65 before it was ready" in job["error"]["message"]
+    assert "Probably out of disk space" in job["error"]["message"]
+    assert b"error 28" in outputs_of(run)[job["id"], "mariadb"].stderr
+    assert left_behind(client, weighing, run) == []
+
+
+def server_of_running(client, stats):
+    """Return the server of the run with this stats file, once its benchmark is under way."""
+    try:
+        run_id = StatsFile(stats).header["run_id"]
+    except StatsFileError:
+        return None
+    ours = containers_of(client, run_id)
+    servers = [one for one in ours if one["Image"] == "weighbridge/mariadb"]
+    return servers[0] if any(one["Command"].startswith("sysbench") for one in ours) else None
+
+
+def test_a_server_that_is_killed_under_its_job_is_named(weighing, client):
+    """What the tool says of a lost connection is not the whole story."""
+    params = {**OLTP["params"], "time": "30s"}
+    services = {"mariadb": {"network": "host"}}
+    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "params": params, "services": services})
+    program, stats = weighing.start_run(scenario)
+
+    server = until(lambda: server_of_running(client, stats), 40, "sysbench runs")
+    client.kill(server["Id"])
+    run = weighing.over(program, stats, status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
+    assert "mariadb ended with exit code 137 during the job; run: exit code 1" in job["error"]["message"]
+    assert job["metrics"] == {}
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_server_whose_program_is_missing_is_a_failed_job(weighing, client):
+    """Natively: the program is named."""
+    folder = weighing.folder / "bin"
+    folder.mkdir()
+    for tool in ("sh", "sleep", "mkdir", "id", "cat", "sysbench"):
+        (folder / tool).symlink_to(shutil.which(tool))
+    weighing.environ["PATH"] = str(folder)
+    run = weighing.run(weighing.scenario(engines=["native"], job=OLTP), status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
+    assert "mariadb-install-db" in job["error"]["message"]
+    assert "not found" in job["error"]["message"]
     assert left_behind(client, weighing, run) == []
