@@ -77,7 +77,7 @@ _PROGRESS: Final = (r"Completed \d+ requests", r"Finished \d+ requests", r"\.+do
 """What ab writes to stderr, where both streams were kept in one file."""
 _REMARKS: Final = (
     r"(?:WARNING|ERROR): The median and mean for the .*",
-    r"(?:apart\. )?These results are (?:probably not that|NOT) reliable\.",
+    r"(?:deviation apart\. )?These results are (?:probably not that|NOT) reliable\.",
 )
 _PERCENTAGES: Final = re.compile(r"Percentage of the requests served within a certain time \(ms\)")
 _RANKS: Final = (50, 66, 75, 80, 90, 95, 98, 99)

@@ -9,7 +9,15 @@ from tiny_image import DockerBench, at_once, import_image, remove_image, run_pat
 
 from bench_common.spec import Mount
 from bench_worker.engines import native_labels
-from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, OperationFailed
+from bench_worker.engines.base import (
+    RUN_LABEL,
+    TICKET_LABEL,
+    WORKER_LABEL,
+    Container,
+    EngineOptions,
+    OperationFailed,
+)
+from bench_worker.engines.native import NativeEngine
 
 pytestmark = pytest.mark.docker
 
@@ -145,6 +153,26 @@ def test_what_a_container_owns_is_made_and_removed_with_it(bench, engine, tmp_pa
     assert [*native_labels.home().iterdir()] == []
     there = {volume["Name"] for volume in bench.client.volumes()["Volumes"] or ()}
     assert not there & set(volumes)
+
+
+def test_what_a_container_owned_is_found_when_its_worker_is_no_more(bench, engine, tmp_path, monkeypatch):
+    """By label: the container, its data container with the volume, and, by the native engine, the directory."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    owner = bench.running(*FOREVER, storage=(Mount("host", "/mine"), Mount("data_container", "/data")))
+    data = bench.client.inspect_container(f"{owner.name}-data")
+    native = NativeEngine(EngineOptions("", "", 1))
+    native.open()
+    (directory,) = native.leftovers(bench.run_id)
+    assert directory.name == f"{owner.name}-host"
+    native.discard(directory)
+    found = engine.leftovers(bench.run_id)
+    assert sorted(item.name for item in found) == [owner.name, f"{owner.name}-data"]
+    for item in found:
+        engine.discard(item)
+    assert engine.leftovers(bench.run_id) == native.leftovers(bench.run_id) == []
+    assert not {volume["Name"] for volume in bench.client.volumes()["Volumes"] or ()} & {
+        mount["Name"] for mount in data["Mounts"]
+    }
 
 
 def test_an_exit_is_never_missed(bench, engine):

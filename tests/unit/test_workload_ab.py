@@ -114,6 +114,33 @@ def test_a_text_that_is_not_one_good_run_is_refused(old, new, said):
     assert said in str(caught.value)
 
 
+def test_abs_own_doubts_are_passed_over():
+    """Of every kind: they are of its averages, and the report shows the spread."""
+    doubts = (
+        "ERROR: The median and mean for the initial connection time are more than twice the standard\n"
+        "       deviation apart. These results are NOT reliable.\n"
+        "WARNING: The median and mean for the waiting time are not within a normal deviation\n"
+        "        These results are probably not that reliable.\n"
+    )
+    text = output("ok-n2000-c4").replace("\nPercentage of", f"{doubts}\nPercentage of")
+    assert parsed(text) == parsed(output("ok-n2000-c4"))
+
+
+def test_a_server_without_a_name_and_with_tls_is_a_server():
+    """What it says of itself is of no consequence."""
+    text = (
+        output("ok-c1")
+        .replace("Apache/2.4.68", "")
+        .replace(
+            "\nDocument Path:",
+            "SSL/TLS Protocol:       TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256\nServer Temp Key:        X25519 253 bits\n"
+            "TLS Server Name:        localhost\n\nDocument Path:",
+        )
+    )
+    assert "TLSv1.3" in text
+    assert parsed(text) == parsed(output("ok-c1"))
+
+
 def test_older_2_3_always_counts_write_errors():
     """None of them is none."""
     text = output("ok-c1").replace("Total transferred:", "Write errors:           0\nTotal transferred:")
