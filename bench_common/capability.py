@@ -37,6 +37,7 @@ def refusals(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     return [
         *_operation_refusals(engine, status, treatment),
         *_setting_refusals(engine, status, treatment),
+        *_service_refusals(engine, status, treatment),
     ]
 
 
@@ -79,6 +80,13 @@ def _setting_refusals(engine: str, status: Mapping[str, Any], treatment: Treatme
         for whose, container in _containers(treatment)
         for setting in sorted(container.given() - known)
     ]
+
+
+def _service_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
+    if not treatment.services or status.get("runs_services"):
+        return []
+    names = ", ".join(treatment.services)
+    return [f"{engine} runs no services ({names}): it cannot say at which address a container is reached"]
 
 
 def _containers(treatment: Treatment) -> list[tuple[str, ContainerSettings]]:

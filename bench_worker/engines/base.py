@@ -49,6 +49,8 @@ class EngineStatus:
     settings: tuple[str, ...] = ()
     inapplicable: tuple[str, ...] = ()
     details: Mapping[str, str] = field(default_factory=dict)
+    runs_services: bool = False
+    """Whether it can say at which address a container is reached, without which no service is found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,8 @@ def test_a_server_without_a_name_and_with_tls_is_a_server():
         .replace("Apache/2.4.68", "")
         .replace(
             "\nDocument Path:",
-            "SSL/TLS Protocol:       TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256\nServer Temp Key:        X25519 253 bits\n"
+            "SSL/TLS Protocol:       TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256\n"
+            "Server Temp Key:        X25519 253 bits\n"
             "TLS Server Name:        localhost\n\nDocument Path:",
         )
     )
