@@ -13,18 +13,22 @@ from bench_common.spec import Lifecycle
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import ContainerSettings, Treatment
+    from bench_common.spec import ContainerSettings, Mount, Treatment
 
 GRACE_STEP = "stop.grace_step_s"
 """The detail that says in which steps an engine counts the grace period of `stop`, in seconds."""
 
 STATS_INTERVAL = "stats.interval_s"
 """The detail that says how often an engine's stream of statistics comes, in seconds; without it, at any interval."""
+
 NETWORK_CHOICE = "network.choice"
 """The detail that lists the only networks of an engine, with blanks between them."""
 
 UNNAMED_VOLUMES = "storage.unnamed_volumes"
 """The detail of an engine whose volumes have no names."""
+
+OWN_STORAGE = "storage.own"
+"""The detail of an engine that makes data containers, and directories of the host for one container alone."""
 
 _WITHOUT_ENGINE = frozenset({"sleep", "hold"})
 _BYTES = "_bytes"
@@ -45,6 +49,7 @@ def refusals(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     return [
         *_operation_refusals(engine, status, treatment),
         *_setting_refusals(engine, status, treatment),
+        *_service_refusals(engine, status, treatment),
     ]
 
 
@@ -91,11 +96,12 @@ def _setting_refusals(engine: str, status: Mapping[str, Any], treatment: Treatme
         f"{reasons.get(f'setting.{setting}') or 'it does not know this setting'}"
         for whose, container in _containers(treatment)
         for setting in sorted(container.given() - known)
-    ] + _value_refusals(engine, reasons, treatment)
+    ] + _value_refusals(engine, status, treatment)
 
 
-def _value_refusals(engine: str, details: Mapping[str, str], treatment: Treatment) -> list[str]:
+def _value_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     """Return why values of settings that the engine does know cannot be had from it."""
+    details, inapplicable = _details(status), status.get("inapplicable") or ()
     found = []
     networks = details.get(NETWORK_CHOICE, "").split()
     for _, container in _containers(treatment):
@@ -104,7 +110,26 @@ def _value_refusals(engine: str, details: Mapping[str, str], treatment: Treatmen
         if UNNAMED_VOLUMES in details:
             named = [mount.source for mount in container.storage if mount.kind == "volume" and mount.source]
             found += [f"{engine} has no volumes with a name, such as {name!r}: leave it empty" for name in named]
+        if OWN_STORAGE not in details and "storage" not in inapplicable:
+            found += [
+                f"{engine} makes no {what} for a container: give the storage at {mount.target} another form"
+                for mount in container.storage
+                for what in _own(mount)
+            ]
     return found
+
+
+def _own(mount: Mount) -> list[str]:
+    if mount.kind == "data_container":
+        return ["data container"]
+    return ["host directory of its own"] if mount.kind == "host" and not mount.source else []
+
+
+def _service_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
+    if not treatment.services or status.get("runs_services"):
+        return []
+    names = ", ".join(treatment.services)
+    return [f"{engine} runs no services ({names}): it cannot say at which address a container is reached"]
 
 
 def _containers(treatment: Treatment) -> list[tuple[str, ContainerSettings]]:

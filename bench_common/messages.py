@@ -141,6 +141,8 @@ _ALL = (
     ),
     # Something that whoever reads the report must know, and that stops nothing.
     MessageType("remark", "worker", "control", {"text": _text(1024)}),
+    # How a step gets on that reports while it runs, in a few words; empty when it is over. For the screen alone.
+    MessageType("progress", "worker", "control", {"text": _text(1024)}),
     # Where the load process spent its time, packed, if the welcome asked for it.
     MessageType("profile", "worker", "control", {"content": _raw}, 1 * MIB),
     # Remove what the run left on the host; and what came of it.

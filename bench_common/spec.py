@@ -139,9 +139,9 @@ class Operation:
 
     `kind` is one of `OPERATIONS`; `name` is what reports call it (the kind, or ``exec-2`` for the second of its
     kind). `argv` is the command of `exec` (and of `run`/`create` when it differs from the container's);
-    `seconds` the length of `sleep` and `hold`, the grace period of `stop`, how often `stats` asks (None: once);
-    `signal` that of `kill`. One that is not `timed` prepares or tidies up: it has a row of its own, and its time is
-    none of the job's.
+    `seconds` the length of `sleep` and `hold`, the grace period of `stop`, how often `stats` asks (None: once), and
+    about how long a guest's step takes where it says so; `signal` that of `kill`. One that is not `timed` prepares or
+    tidies up: it has a row of its own, and its time is none of the job's.
     """
 
     kind: str

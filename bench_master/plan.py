@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 from bench_common.spec import Guest, Operation, Treatment
 from bench_common.units import format_duration
 from bench_master.limit import limits_of
-from workloads.registry import workload
-from workloads.script import script_of
+from workloads.script import preparation_of, script_of, step_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,7 +120,12 @@ def estimate_seconds(plan: Plan, workers: int) -> tuple[float, list[str]]:
     """Return about how long the plan takes on `workers` workers, in seconds, and what that rests on."""
     assumptions: dict[str, None] = {}
     per_trial = [_trial_seconds(treatment, workers, assumptions) for treatment in plan.treatments]
-    return sum(per_trial[trial.treatment] for trial in plan.trials), list(assumptions)
+    once = (
+        _operation_seconds(operation, plan.treatments[index], assumptions)
+        for index in sorted({trial.treatment for trial in plan.trials})
+        for operation in preparation_of(plan.treatments[index])
+    )
+    return sum(once) + sum(per_trial[trial.treatment] for trial in plan.trials), list(assumptions)
 
 
 def _trial_seconds(treatment: Treatment, workers: int, assumptions: dict[str, None]) -> float:
@@ -147,7 +151,7 @@ def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: 
         assumptions["'stop' never has to wait for its grace period to end"] = None
     if isinstance(treatment.job, Guest) and operation.argv:
         job = treatment.job
-        expected = workload(job.workload).expected_seconds(job.params)
+        expected = step_seconds(operation, job)
         if expected is None:
             text = f"nobody can know how long {job.workload} takes; counted as {format_duration(UNKNOWN_STEP_S)}"
             assumptions[text] = None

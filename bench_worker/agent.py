@@ -100,7 +100,7 @@ class Agent:
         control.connect(options.control)
         self._control = Channel(control, self._on_control)
         self._clock = ClockComparison()
-        self._compared_at = 0.0
+        self._compared_at, self._compared_ns = 0.0, 0
         self._run: Run | None = None
         self._child: LoadChild | None = None
         self._child_failures = 0
@@ -167,7 +167,7 @@ class Agent:
     def _introduction(self) -> dict[str, Any]:
         options = self._options
         present: dict[str, Any] = {"load": os.getloadavg()[0]}
-        best = self._clock.best_at(monotonic_ns())
+        best = self._clock.best_at(self._compared_ns)
         if best is not None and monotonic() - self._compared_at < COMPARED_S:
             present["clock"] = {"offset_ns": best.offset_ns, "bound_ns": best.bound_ns}
         return {
@@ -225,7 +225,7 @@ class Agent:
             return
         elif monotonic() - self._compared_at > COMPARED_S:
             self._clock = ClockComparison()  # the last comparison may have been with another master
-        self._compared_at = monotonic()
+        self._compared_at, self._compared_ns = monotonic(), now_ns
         self._clock.exchange(message["echo_ns"], message["received_ns"], message["sent_ns"], now_ns)
 
     def _read_inbox(self) -> None:
@@ -416,6 +416,8 @@ class Agent:
         packed = message.get("packed")
         if packed is not None and self._run is not None:
             self._send("packed", self._run.epoch, **{**packed, "reason": packed["reason"][:1000]})
+        if "progress" in message and self._run is not None:
+            self._send("progress", self._run.epoch, text=message["progress"])
         status = message.get("status")
         if status is not None:
             self._child_failures = 0

@@ -60,7 +60,10 @@ class Assignment:
 
 
 class Crew:
-    """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name."""
+    """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name.
+
+    `tell` gets in a few words how a step gets on that reports while it runs, and nothing when it is over.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,9 @@ class Crew:
         outbox: Outbox,
         open_engine: Callable[[str, EngineOptions], Engine],
         packed: Callable[[Packed], None] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
+        self._tell = tell
         self._assignment = assignment
         self._outbox = outbox
         self._open_engine = open_engine
@@ -330,8 +335,10 @@ class Crew:
                 guest = workload(work.workload) if isinstance(work, Guest) else None
                 engine = self._engine(treatment)
                 if guest is not None and guest.services and not self._assignment.noop:
-                    self._pools[index] = ServicePool(engine, treatment, guest, keep=self._assignment.keep)
-                performer = Performer(engine, treatment, guest, free=self._assignment.noop)
+                    self._pools[index] = ServicePool(
+                        engine, treatment, guest, keep=self._assignment.keep, tell=self._tell
+                    )
+                performer = Performer(engine, treatment, guest, free=self._assignment.noop, tell=self._tell)
                 engine.prepare(performer.settings)
                 self._performers[index] = performer
             self._performer = self._performers[index]

@@ -2,11 +2,12 @@
 
 Several jobs at a time each have services of their own. Where the workload prepares them once, they are stopped and
 started between the jobs of the treatment and keep what they hold; else they live and die with a job. None of it is
-timed. A service that does not come up is a failed job of the kind ``service``, with the end of the service's log.
+timed. A service that does not come up is a failed job of the kind ``service``, with what its log says of it.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,8 +33,10 @@ KIND: Final = "service"
 POLL_S: Final = 0.2
 """How often it is looked whether a service is ready."""
 
-LAST_LINES: Final = 6
+MOST_LINES: Final = 6
 """How many lines of a service's log a failure tells; the whole is kept with the job's output."""
+
+_TELLING: Final = re.compile(r"\b(?:error|fatal|panic)\b", re.IGNORECASE)
 
 SEEN_DEAD_S: Final = 1.0
 """How long an engine may take to say that a service has ended."""
@@ -50,18 +53,28 @@ class Wait(Protocol):
 
 
 class ServiceFailed(Exception):
-    """A service could not be had: whose it is, why, and what it printed."""
+    """A service could not be had: which, why, and what it printed; `kind` is that of the job's failure."""
 
-    def __init__(self, service: str, message: str, outputs: tuple[Output, ...] = ()) -> None:
+    def __init__(self, service: str, message: str, outputs: tuple[Output, ...] = (), kind: str = KIND) -> None:
         super().__init__(message)
         self.service = service
         self.outputs = outputs
+        self.kind = kind
 
 
 class ServicePool:
     """The services of one treatment: as many sets as its jobs need at the same time. With `keep` none is removed."""
 
-    def __init__(self, engine: Engine, treatment: Treatment, workload: Workload, *, keep: bool) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        treatment: Treatment,
+        workload: Workload,
+        *,
+        keep: bool,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._tell = tell
         self._engine = engine
         self._treatment = treatment
         self._workload = workload
@@ -78,10 +91,15 @@ class ServicePool:
         try:
             report = self._attended(services, name, perform, wait)
         except ServiceFailed as failure:
-            report = _never_begun(failure.service, KIND, str(failure), failure.outputs)
+            report = _never_begun(failure.service, failure.kind, str(failure), failure.outputs)
         except JobAborted:
             report = JobReport()
             job.aborted(report, monotonic_ns())
+        except Exception:
+            # An engine's own fault, told by whoever called; the services must not outlive it.
+            if not self._keep:
+                services.remove()
+            raise
         if report.outcome == Outcome.DONE and self._preparation and services.stop() is None:
             self._idle.append(services)
         elif not self._keep:
@@ -117,7 +135,14 @@ class ServicePool:
         return report
 
     def _performer(self, services: _ServiceSet, operations: tuple[Operation, ...] | None) -> Performer:
-        return Performer(self._engine, self._treatment, self._workload, operations=operations, words=services.words)
+        return Performer(
+            self._engine,
+            self._treatment,
+            self._workload,
+            operations=operations,
+            words=services.words,
+            tell=self._tell,
+        )
 
 
 class _ServiceSet:
@@ -204,12 +229,8 @@ class _ServiceSet:
             if ended is None or report.error is None:
                 continue
             _, _, said = report.error
-            why = (
-                "was killed for want of memory under its limit" if ended.oom_killed else f"ended ({ended.exit_code})"
-            )
-            kind = "oom-killed" if ended.oom_killed else KIND
-            text = f"{service.name} {why} during the job; {said}; {_last_lines(log)}"
-            report.error = (service.name, kind, text[:MESSAGE_LIMIT])
+            text = f"{service.name} {_end_of(ended)} during the job; {said}; it said: {_last_words(log)}"
+            report.error = (service.name, _kind_of(ended), text[:MESSAGE_LIMIT])
 
     def _settings(self, service: Service, given: ContainerSettings) -> ContainerSettings:
         """Return how a service's container is made; where it listens is told by its environment."""
@@ -236,12 +257,13 @@ class _ServiceSet:
                 done = wait(partial(self._engine.exec, container, argv, timeout_s=left_s))
                 if done.exit_code == 0:
                     return done
-                said = _last_lines((service.name, done.stdout, done.stderr, 0, False), count=1)
+                said = _last_words((service.name, done.stdout, done.stderr, 0, False), count=1)
             except OperationFailed as failure:
                 said = str(failure)
                 ended = self._ended(container)
                 if ended is not None:
-                    raise self._failure(service, container, f"{_end_of(ended)} before it was ready") from failure
+                    why = f"{_end_of(ended)} before it was ready"
+                    raise self._failure(service, container, why, _kind_of(ended)) from failure
                 if failure.kind != "timeout":
                     why = f"cannot be asked whether it is ready: {said}"
                     raise self._failure(service, container, why) from failure
@@ -250,11 +272,11 @@ class _ServiceSet:
                 raise self._failure(service, container, text)
             wait(partial(gevent.sleep, POLL_S))
 
-    def _failure(self, service: Service, container: Container, why: str) -> ServiceFailed:
+    def _failure(self, service: Service, container: Container, why: str, kind: str = KIND) -> ServiceFailed:
         log = self._log(service, container)
-        lines = _last_lines(log)
-        text = f"{service.name} {why}" + (f"; its log ends: {lines}" if lines else "; it printed nothing")
-        return ServiceFailed(service.name, text[:MESSAGE_LIMIT], (log,))
+        lines = _last_words(log)
+        text = f"{service.name} {why}" + (f"; it said: {lines}" if lines else "; it printed nothing")
+        return ServiceFailed(service.name, text[:MESSAGE_LIMIT], (log,), kind)
 
     def _ended(self, container: Container) -> Done | None:
         """Return how a service ended, or None where it runs."""
@@ -271,17 +293,25 @@ class _ServiceSet:
         return (service.name, done.stdout, done.stderr, 0, done.truncated)
 
 
+def _kind_of(ended: Done) -> str:
+    return "oom-killed" if ended.oom_killed else KIND
+
+
 def _end_of(ended: Done) -> str:
     if ended.oom_killed:
         return "was killed for want of memory under its limit"
     return f"ended with exit code {ended.exit_code}"
 
 
-def _last_lines(output: Output, count: int = LAST_LINES) -> str:
-    """Return the last lines that a service printed, stderr before stdout, as one."""
+def _last_words(output: Output, count: int = MOST_LINES) -> str:
+    """Return what most likely says what went wrong, as one line: the first errors of a log, else its last lines.
+
+    What was printed on stderr goes before what was printed on stdout.
+    """
     _, stdout, stderr, _, _ = output
     lines = [line.strip() for line in (stderr or stdout).decode("utf-8", "replace").splitlines() if line.strip()]
-    return " / ".join(lines[-count:])
+    telling = [line for line in lines if _TELLING.search(line)]
+    return " / ".join(telling[:count] or lines[-count:])
 
 
 def _free_port() -> int:

@@ -131,7 +131,9 @@ class LoadProcess:
             allow_host_mounts=welcome["allow_host_mounts"],
             allow_swapoff=welcome["allow_swapoff"],
         )
-        self._crew = Crew(assignment, self._outbox, open_engine, self._tell_packed)
+        self._crew = Crew(
+            assignment, self._outbox, open_engine, self._tell_packed, lambda text: self._link.send(progress=text)
+        )
         self._lane = Channel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)
 
     def _tell_packed(self, packed: Packed) -> None:

@@ -17,6 +17,7 @@ from bench_common.errors import ParseError
 from bench_common.records import JobReport
 from bench_common.spec import ContainerSettings, Guest, Operation, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
+from bench_worker.follower import Follower
 from bench_worker.job import Script, Trouble
 from bench_worker.stats_watch import StatsWatch
 from workloads.base import Workload
@@ -52,7 +53,8 @@ class Performer:
     """Performs the operations of one treatment's jobs. `workload` is None for life-cycle jobs.
 
     With `free` (a no-op run) nothing is slept or parsed. `operations` are done in place of the jobs' own script where
-    they are given. `words` are where the services are found now, by what stands for it in commands.
+    they are given. `words` are where the services are found now, by what stands for it in commands. `tell` gets the
+    news of steps that report while they run.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Performer:
         free: bool = False,
         operations: Sequence[Operation] | None = None,
         words: Mapping[str, str] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self.engine = engine
         self.treatment = treatment
@@ -76,12 +79,17 @@ class Performer:
         self._workload = workload
         self.settings = self._settings()
         job = treatment.job
+        self._params = job.params if isinstance(job, Guest) else {}
         steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
         self._parsed = frozenset(step.name for step in steps if step.parse)
         kinds = [operation.kind for operation in self.script.operations]
         self.waits = [kind in WAITING and not free for kind in kinds]
         """For each position: whether it only waits, so that it can be interrupted and leaves nothing half made."""
         self._told_to_end = {"stop", "kill"} & set(kinds)
+        every_s = workload.reports_every_s(self._params) if workload is not None and tell is not None else None
+        self._follower = None
+        if workload is not None and tell is not None and every_s is not None and not free:
+            self._follower = Follower(engine, workload, every_s, tell)
         limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
         self._calls = [self._call(*pair) for pair in zip(self.script.operations, limits, strict=True)]
         self._guest_step = [
@@ -175,7 +183,11 @@ class Performer:
                     return lambda container: make(self._commanded(container, operation))
                 return make
             case "exec":
-                return lambda container: engine.exec(container, operation.argv, timeout_s=limit_s)
+                return self._followed(
+                    operation, lambda container: engine.exec(container, operation.argv, timeout_s=limit_s)
+                )
+            case "wait":
+                return self._followed(operation, partial(engine.wait, timeout_s=limit_s))
             case "kill":
                 signal = operation.signal or "SIGKILL"
                 return lambda container: engine.kill(container, signal, timeout_s=limit_s)
@@ -195,6 +207,18 @@ class Performer:
         watch = StatsWatch(self.engine.watch(container, interval_s=interval_s, timeout_s=limit_s))
         container.watches.append(watch)
         return watch.first()
+
+    def _followed(self, operation: Operation, call: Callable[[Container], Done]) -> Callable[[Container], Done]:
+        """Return `call`, with news told meanwhile where it is a step that reports while it runs."""
+        follower = self._follower
+        if follower is None:
+            return call
+
+        def act(container: Container) -> Done:
+            with follower.follow(container, operation.name):
+                return call(container)
+
+        return act
 
     def _sleep(self, seconds: float, _container: Container) -> Done:
         start = monotonic_ns()
@@ -230,6 +254,7 @@ class Performer:
             return Trouble("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
             metrics = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
+            self._workload.verify(self._params, metrics)
         except ParseError as error:
             said = _last_words(printed)
             text = f"{error} (the tool said: {said})" if said else str(error)

@@ -53,7 +53,7 @@ class Step:
 
     A step that is done `once` prepares the services of the workload: in a container like the job's own, before the
     first job of a treatment. The services are then stopped after a job and started again for the next, and keep what
-    was prepared.
+    was prepared. `expected_s` is about how long it takes (s); without it, as long as the job may.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Step:
     timed: bool = True
     parse: bool = True
     once: bool = False
+    expected_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Workload(abc.ABC):
     name here. `run_begins` is a regular expression for the first line of a run's output, by which runs are found in a
     log of many; without it a text is one run. `tool_dropped` gives for an option that means nothing any more the one
     value with which it may be left out, and why. `provided_by` says how to come by the binary where it is no package
-    of the same name.
+    of the same name. `caveat` is what a reader of its numbers must know, in a few words.
     """
 
     name: ClassVar[str]
@@ -114,6 +115,7 @@ class Workload(abc.ABC):
     tool_dropped: ClassVar[Mapping[str, tuple[str, str]]] = {}
     run_begins: ClassVar[str | None] = None
     provided_by: ClassVar[str] = ""
+    caveat: ClassVar[str] = ""
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
@@ -127,10 +129,23 @@ class Workload(abc.ABC):
         complete, successful run of a version that the parser knows.
         """
 
+    def progress(self, text: str) -> str:
+        """Return in a few words how a step gets on that has printed `text` so far; nothing where it does not say."""
+        del text
+        return ""
+
+    def reports_every_s(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return how often a step says how it gets on, in seconds; None where it does not."""
+        return float(str(params.get("report_interval") or 0)) or None
+
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return about how long one job takes on an idle machine, in seconds; None where nobody can know."""
         del params
         return None
+
+    def verify(self, params: Mapping[str, Scalar], metrics: Mapping[str, float]) -> None:
+        """Raise `ParseError` where `metrics`, which a job with `params` gave, show less than it was to do."""
+        del params, metrics
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the files that `params` put into each service's container: texts by absolute path."""

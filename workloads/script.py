@@ -5,6 +5,7 @@ Master and worker both need it, the one to name rows, the other to do them; it f
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -43,7 +44,7 @@ def script_of(treatment: Treatment) -> tuple[Operation, ...]:
         return job.operations
     steps = [step for step in workload(job.workload).steps(job.params) if not step.once]
     if len(steps) == 1:
-        return (_CREATE, _START, Operation("wait", steps[0].name, argv=steps[0].argv), _REMOVE)
+        return (_CREATE, _START, replace(_executed(steps[0]), kind="wait"), _REMOVE)
     return (_CREATE, _START, *(_executed(step) for step in steps), _REMOVE)
 
 
@@ -56,7 +57,7 @@ def preparation_of(treatment: Treatment) -> tuple[Operation, ...]:
 
 
 def _executed(step: Step) -> Operation:
-    return Operation("exec", step.name, argv=step.argv, timed=step.timed)
+    return Operation("exec", step.name, argv=step.argv, seconds=step.expected_s, timed=step.timed)
 
 
 def metrics_of(treatment: Treatment) -> dict[str, dict[str, str]]:
@@ -80,11 +81,16 @@ def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
     if operation.kind == "stop":
         return (operation.seconds or 0.0) + treatment.timeout_s
     if isinstance(treatment.job, Guest) and operation.argv:
-        expected = workload(treatment.job.workload).expected_seconds(treatment.job.params)
+        expected = step_seconds(operation, treatment.job)
         if expected is None:
             return max(UNKNOWN_LENGTH_S, treatment.timeout_s)
         return 2 * expected + treatment.timeout_s
     return treatment.timeout_s
+
+
+def step_seconds(operation: Operation, job: Guest) -> float | None:
+    """Return about how long a guest's step takes, in seconds; None where nobody can know."""
+    return workload(job.workload).expected_seconds(job.params) if operation.seconds is None else operation.seconds
 
 
 def job_limit_s(treatment: Treatment) -> float:

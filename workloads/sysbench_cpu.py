@@ -13,7 +13,15 @@ from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.stated import stated_in
 from workloads.sysbench_output import number, read_run
-from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, STATED, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import (
+    PERCENTILE,
+    RUN_BEGINS,
+    STATED,
+    SUMMARY_METRICS,
+    latest_report,
+    summary_values,
+    whole_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,6 +109,10 @@ class SysbenchCpu(Workload):
     def stated(self, text: str) -> dict[str, Scalar]:
         """Return version, threads and limit."""
         return stated_in(text, {**STATED, "cpu_max_prime": (_FACTS["limit"], int)})
+
+    def progress(self, text: str) -> str:
+        """Return the latest line of `report_interval`."""
+        return latest_report(text)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit; None where only the number of events ends the run."""

@@ -14,7 +14,7 @@ from bench_common.errors import ParseError, UsageError
 from workloads import mariadb
 from workloads.base import Metric, Parameter, Service, Step, Workload
 from workloads.sysbench_output import Summary, number, read_run
-from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, latest_report, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     import re
@@ -34,7 +34,7 @@ TESTS: Final = (
 )
 """The scripts of sysbench 1.0, less the ``oltp_`` that their names begin with."""
 
-ROWS_PER_SECOND: Final = 10_000
+ROWS_PER_SECOND: Final = 20_000
 """How fast a slow machine makes tables, for the time that this may take."""
 
 _COUNT: Final = r"(\d{1,18})"
@@ -173,13 +173,14 @@ class SysbenchOltp(Workload):
             f"--events={params['events']}",
             f"--percentile={params['percentile']}",
         )
-        steps = [Step("prepare", prepare, timed=False, parse=False, once=once)]
+        making_s = self._making_seconds(params)
+        steps = [Step("prepare", prepare, timed=False, parse=False, once=once, expected_s=making_s)]
         if warmup_s:
             warmup = (*base, *load, f"--time={warmup_s}", "--events=0", "run")
-            steps.append(Step("warmup", warmup, timed=False, parse=False))
-        steps.append(Step("run", (*run, "run")))
+            steps.append(Step("warmup", warmup, timed=False, parse=False, expected_s=float(warmup_s)))
+        steps.append(Step("run", (*run, "run"), expected_s=float(time_s) or None))
         if not once:
-            steps.append(Step("cleanup", (*base, "cleanup"), timed=False, parse=False))
+            steps.append(Step("cleanup", (*base, "cleanup"), timed=False, parse=False, expected_s=making_s))
         return tuple(steps)
 
     def parse(self, text: str) -> dict[str, float]:
@@ -219,11 +220,18 @@ class SysbenchOltp(Workload):
         """Return the server's settings file, with the size of its buffer pool."""
         return {mariadb.NAME: mariadb.settings_file(int(str(params[mariadb.BUFFER_POOL_SIZE.name])))}
 
+    def progress(self, text: str) -> str:
+        """Return the latest line of `report_interval`."""
+        return latest_report(text)
+
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the warm-up, the time limit and what making the tables takes; None where only `events` ends it."""
         time_s, warmup_s = float(str(params["time"])), float(str(params["warmup"]))
-        rows = int(str(params["tables"])) * int(str(params["table_size"]))
-        return time_s + warmup_s + rows / ROWS_PER_SECOND if time_s else None
+        return time_s + warmup_s + self._making_seconds(params) if time_s else None
+
+    @staticmethod
+    def _making_seconds(params: Mapping[str, Scalar]) -> float:
+        return int(str(params["tables"])) * int(str(params["table_size"])) / ROWS_PER_SECOND
 
 
 def _queries_per_second(run: Summary, facts: Mapping[str, re.Match[str]], total: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import ParseError, UsageError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from bench_common.spec import Scalar
     from workloads.stated import Patterns
+
+_REPORT: Final = re.compile(r"^\[ *\d+ ?s ?\] .*$", re.MULTILINE)
 
 PERCENTILES: Final = ("50", "75", "90", "95", "99")
 """The ranks that have a metric of their own: numbers of different ranks must never share a name."""
@@ -69,6 +72,13 @@ def summary_values(run: Latencies) -> dict[str, float]:
         "thread_time_avg_s": run.time_avg_s,
         "thread_time_stddev_s": run.time_stddev_s,
     }
+
+
+def latest_report(text: str) -> str:
+    """Return the last whole line of progress in what sysbench has printed so far, or nothing."""
+    whole = text.rpartition("\n")[0]
+    reports = _REPORT.findall(whole)
+    return reports[-1].strip() if reports else ""
 
 
 def whole_seconds(params: Mapping[str, Scalar], name: str) -> int:

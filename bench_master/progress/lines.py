@@ -49,4 +49,5 @@ def status_line(snapshot: Snapshot) -> str:
     if trial is not None:
         warmup = " (warm-up)" if trial.warmup else ""
         parts.append(f"trial {trial.number:,}/{trial.of:,}{warmup}: {one_line(trial.title)}")
+    parts += [one_line(host.said) for host in snapshot.hosts[:1] if host.said]
     return ", ".join(parts)

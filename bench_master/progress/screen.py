@@ -55,7 +55,12 @@ def render(snapshot: Snapshot, width: int, height: int) -> Group:
     head = _head(snapshot, width, height)
     sections = [
         section
-        for section in (_latencies(snapshot, width, height - len(head)), _errors(snapshot), _hosts(snapshot))
+        for section in (
+            _latencies(snapshot, width, height - len(head)),
+            _errors(snapshot),
+            _news(snapshot),
+            _hosts(snapshot),
+        )
         if section.rows
     ]
     spaced = height - len(head) >= 4 * len(sections)
@@ -183,6 +188,16 @@ def _errors(snapshot: Snapshot) -> Section:
 
 def _hosts(snapshot: Snapshot) -> Section:
     return Section(Text("hosts", style="dim"), [_host(row) for row in snapshot.hosts], "hosts")
+
+
+def _news(snapshot: Snapshot) -> Section:
+    several = len(snapshot.hosts) > 1
+    rows = [
+        Text(f"  {f'{one_line(row.worker_id)} ' if several else ''}{one_line(row.said)}")
+        for row in snapshot.hosts
+        if row.said
+    ]
+    return Section(Text("what benchmarks report", style="dim"), rows, "reports")
 
 
 def _host(row: HostRow) -> Text:

@@ -40,6 +40,7 @@ class HostRow:
 
     `state` is the coordinator's word for it. `running` of `slots` jobs are in flight. `lag_ms` is the worst delay
     of the worker's loop (ms) and `cpu_percent` the host's busy share since the report before; None where unknown.
+    `said` is how a benchmark gets on there that reports while it runs.
     """
 
     worker_id: str
@@ -50,6 +51,7 @@ class HostRow:
     slots: int = 0
     lag_ms: float | None = None
     cpu_percent: float | None = None
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class Host:
     """When the worker last told of its comparison, on our clock."""
     lag_ms: float | None = None
     cpu_percent: float | None = None
+    said: str = ""
+    """How a step gets on there that reports while it runs."""
 
     @property
     def title(self) -> str:
@@ -81,7 +83,7 @@ class Host:
     def row(self, state: str, running: int) -> HostRow:
         """Return what the live view shows."""
         place = (self.worker_id, self.name, self.environment, state, running, self.slots)
-        return HostRow(*place, lag_ms=self.lag_ms, cpu_percent=self.cpu_percent)
+        return HostRow(*place, lag_ms=self.lag_ms, cpu_percent=self.cpu_percent, said=self.said)
 
     def block(self, number: int, engines: frozenset[str]) -> dict[str, Any]:
         """Return the host block of the stats file; `engines` are those that the plan uses."""

@@ -42,6 +42,7 @@ from bench_master.run.recorder import Recorder
 from bench_master.run.results import unpack
 from bench_master.run.standing import Standing
 from bench_master.run.switchboard import Switchboard
+from bench_master.scenario.advice import caveats
 from bench_master.table import counted
 from bench_master.tally import Tally
 from workloads.script import job_limit_s
@@ -114,7 +115,7 @@ class Session:
         self._recorder = Recorder(tally(None), view, self._hosts, self._arrived)
         self._standing = standing = options.standing or Standing()
         self._recorder.warnings |= dict.fromkeys(standing.warnings)
-        self._recorder.remarks |= dict.fromkeys([*standing.remarks, *options.notes])
+        self._recorder.remarks |= dict.fromkeys([*standing.remarks, *options.notes, *caveats(plan.treatments)])
         self._engines = frozenset(treatment.engine for treatment in plan.treatments)
         self._coordinator = Coordinator(
             plan.treatments,
@@ -294,6 +295,8 @@ class Session:
             self._packed(member, message)
         elif message.type == "remark":
             self._recorder.warn(f"worker {member.worker_id}: {one_line(message['text'])}")
+        elif message.type == "progress":
+            host.said = message["text"]
         elif message.type == "profile":
             if self.profiles is None:
                 raise ProtocolError("a profile that was not asked for")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench_common.spec import Lifecycle, Treatment
+from bench_common.spec import Guest, Lifecycle, Treatment
 from bench_master.scenario.format import NATIVE
 from bench_master.scenario.operations import leaves_container
+from workloads.registry import workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +36,12 @@ def notes_on(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterato
     few = [one for one, count in zip(treatments, repeats, strict=True) if count < FEWEST_TRIALS]
     if len(treatments) > 1:
         yield from _about(few, f"fewer than {FEWEST_TRIALS} repeats give no 95 % interval, so no verdict")
+
+
+def caveats(treatments: Iterable[Treatment]) -> tuple[str, ...]:
+    """Return what a reader of the numbers must know of the workloads that gave them, with their names."""
+    names = dict.fromkeys(one.job.workload for one in treatments if isinstance(one.job, Guest))
+    return tuple(f"{name}: {caveat}" for name in names if (caveat := workload(name).caveat))
 
 
 def _about(treatments: Iterable[Treatment], text: str) -> Iterator[str]:

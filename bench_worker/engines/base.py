@@ -14,6 +14,7 @@ from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from bench_common.errors import WeighbridgeError
+from bench_worker.engines.output import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,6 +26,9 @@ LABEL = "weighbridge"
 RUN_LABEL = f"{LABEL}.run"
 WORKER_LABEL = f"{LABEL}.worker"
 TICKET_LABEL = f"{LABEL}.ticket"
+
+PRINTED_LIMIT_BYTES = 1 << 20
+"""How much of what a running command has printed is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class EngineStatus:
     settings: tuple[str, ...] = ()
     inapplicable: tuple[str, ...] = ()
     details: Mapping[str, str] = field(default_factory=dict)
+    runs_services: bool = False
+    """Whether it can say at which address a container is reached, without which no service is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ class Container:
     """What else was made for it and is removed with it, as its engine names it: data containers, directories."""
     watches: list[Watching] = field(default_factory=list)
     """Streams of its statistics that go on until its job ends."""
+    printing: Capture | None = None
+    """What the `exec` under way has printed on stdout so far, where the engine hears it."""
 
 
 @dataclass(slots=True)
@@ -260,6 +268,10 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its command printed, up to `limit_bytes` of each stream."""
+
+    def printed(self, container: Container, *, timeout_s: float) -> bytes:
+        """Return what the command under way has printed on stdout so far, as far as the engine knows; not timed."""
+        return self.logs(container, limit_bytes=PRINTED_LIMIT_BYTES, timeout_s=timeout_s).stdout
 
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the address at which a running container is reached from this host: of services, and not timed."""

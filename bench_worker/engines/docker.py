@@ -151,7 +151,9 @@ class DockerEngine(Engine):
             # Not asked for an upgrade, as is usual: after one, docker-py loses what came in together with the head.
             with self._client.post(address, json={"Detach": False, "Tty": False}, stream=True) as response:
                 check(response)
-                stdout, stderr = capture(response.raw, EXEC_OUTPUT_LIMIT_BYTES, drain=True)
+                container.printing = Capture(EXEC_OUTPUT_LIMIT_BYTES)
+                streams = capture(response.raw, EXEC_OUTPUT_LIMIT_BYTES, drain=True, stdout=container.printing)
+                (stdout, stderr), container.printing = streams, None
             done = made.done()
             state = self._client.exec_inspect(execution)
             while state["Running"]:
@@ -245,6 +247,12 @@ class DockerEngine(Engine):
             stdout = self._logs(identity, {"stdout": "1"}, limit_bytes)[0]
             stderr = self._logs(identity, {"stderr": "1"}, limit_bytes)[1]
         return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
+
+    def printed(self, container: Container, *, timeout_s: float) -> bytes:
+        """Return what came of the exec under way, else what the log driver has."""
+        if container.printing is not None:
+            return container.printing.data
+        return super().printed(container, timeout_s=timeout_s)
 
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the loopback's under the host's network, else its address in the first network that gives it one."""

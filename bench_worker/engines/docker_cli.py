@@ -14,6 +14,7 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from bench_common.capability import OWN_STORAGE
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import Container, Done, EngineStatus, OperationFailed
@@ -64,6 +65,8 @@ class DockerCliEngine(DockerEngine):
     name: ClassVar[str] = "docker-cli"
     # A reading through the API would be another engine's.
     operations: ClassVar[frozenset[str]] = DockerEngine.operations - {"stats"}
+    # Nor what is put into a container, or made for it, before it starts: ``docker create`` has no word for that.
+    settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"files"}
     store: ClassVar[str] = "docker"
 
     @classmethod
@@ -74,7 +77,8 @@ class DockerCliEngine(DockerEngine):
         except EngineUnavailable as error:
             return EngineStatus(cls.name, usable=False, endpoint=endpoint(), reason=str(error), advice=_ADVICE)
         status = super().probe()
-        return replace(status, details={**status.details, "client": version})
+        details = {name: text for name, text in status.details.items() if name != OWN_STORAGE}
+        return replace(status, details={**details, "client": version})
 
     def open(self) -> None:
         """Find the program, and connect for what is not measured."""

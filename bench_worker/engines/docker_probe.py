@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import docker.errors
 import requests
 
+from bench_common.capability import OWN_STORAGE
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines import docker_confinement, docker_transport
 from bench_worker.engines.base import EngineStatus
@@ -80,6 +81,7 @@ def status_from(
         "stop.grace_step_s": "1",
         "stats.interval_s": "1",
     }
+    details[OWN_STORAGE] = "data containers, directories of their own"
     details |= {f"setting.{setting}": reason for setting, reason in unenforced.items()}
     warnings = [str(warning) for warning in info.get("Warnings") or ()]
     if warnings:

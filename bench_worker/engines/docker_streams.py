@@ -39,13 +39,16 @@ def frames(body: Readable) -> Iterator[tuple[int, bytes]]:
             yield stream, piece
 
 
-def capture(body: Readable, limit_bytes: int, *, drain: bool) -> tuple[Capture, Capture]:
+def capture(
+    body: Readable, limit_bytes: int, *, drain: bool, stdout: Capture | None = None
+) -> tuple[Capture, Capture]:
     """Return the beginnings of stdout and stderr, at most `limit_bytes` of each.
 
     With `drain` the body is read to its end all the same, because its end says something (a command that is over);
-    without, reading stops at the first stream that is full.
+    without, reading stops at the first stream that is full. A `stdout` that is given is filled, and can be looked at
+    meanwhile.
     """
-    streams = Capture(limit_bytes), Capture(limit_bytes)
+    streams = stdout or Capture(limit_bytes), Capture(limit_bytes)
     for stream, piece in frames(body):
         kept = streams[1] if stream == _STDERR else streams[0]
         kept.add(piece)

@@ -21,6 +21,7 @@ from bench_worker import posix_spawn
 from bench_worker.engines import native_labels
 from bench_worker.engines.arguments import parse_cpuset, parse_signal
 from bench_worker.engines.base import (
+    PRINTED_LIMIT_BYTES,
     RUN_LABEL,
     TICKET_LABEL,
     WORKER_LABEL,
@@ -238,6 +239,14 @@ class NativeEngine(Engine):
         stdout, cut_out = read_beginning(stock.directory / "stdout", limit_bytes)
         stderr, cut_err = read_beginning(stock.directory / "stderr", limit_bytes)
         return Done(start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err)
+
+    def printed(self, container: Container, *, timeout_s: float) -> bytes:
+        """Return what the latest exec wrote while it runs, else what the main process did."""
+        del timeout_s
+        stock = stock_of(container)
+        beside = stock.beside[-1] if stock.beside else None
+        prefix = f"exec-{len(stock.beside)}." if beside is not None and beside.exit is None else ""
+        return read_beginning(stock.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
 
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the loopback's: its processes have the host's network."""

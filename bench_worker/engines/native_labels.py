@@ -30,6 +30,8 @@ VARIABLES: Final = {
 }
 LABEL_FILE: Final = "labels.json"
 
+_CLOSED = 0o700
+"""The mode of `home` before servers had to pass through it."""
 _DEATH_TIMEOUT_S = 5.0
 _EXEC_LOOKS = 4
 _EXEC_LOOK_S = 0.001
@@ -78,14 +80,20 @@ def home() -> Path:
 
 
 def make_home() -> Path:
-    """Make `home` for this user alone; raise `EngineUnavailable` when somebody else owns what is there."""
+    """Make `home`, which nobody else may read or write; raise `EngineUnavailable` when it is somebody else's.
+
+    Others may pass through it: a server that gives up root's rights has to get into its own directory, which is open
+    to nobody unless the server itself opens it.
+    """
     path = home()
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=0o711, exist_ok=True)
         found = path.lstat()
+        if found.st_uid == os.geteuid() and not path.is_symlink() and found.st_mode & 0o777 == _CLOSED:
+            path.chmod(0o711)
     except OSError as error:
         raise EngineUnavailable(f"cannot make {path}: {error.strerror}; set TMPDIR to a writable disk") from error
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077 or not path.is_dir() or path.is_symlink():
+    if found.st_uid != os.geteuid() or found.st_mode & 0o066 or not path.is_dir() or path.is_symlink():
         raise EngineUnavailable(f"{path} is not a directory of this user alone; remove it, or set TMPDIR elsewhere")
     return path
 

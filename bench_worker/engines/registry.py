@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
@@ -103,7 +103,7 @@ def _probe(name: str, engine: type[Engine] | BrokenEngine) -> EngineStatus:
             name, usable=False, reason=engine.reason, advice="repair or uninstall the package that registers it"
         )
     try:
-        return engine.probe()
+        return replace(engine.probe(), runs_services=engine.address is not Engine.address)
     except Exception as error:  # noqa: BLE001  a third party's probe must not end the question
         text = f"its probe broke: {type(error).__name__}: {error}"
         return EngineStatus(name, usable=False, reason=text, advice="report it to the author of the engine")

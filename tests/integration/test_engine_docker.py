@@ -9,9 +9,18 @@ from gevent import monkey
 from tiny_image import DockerBench, at_once, import_image, remove_image, require_podman, run_patched
 
 from bench_common.spec import Mount
-from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, OperationFailed
+from bench_worker.engines import native_labels
+from bench_worker.engines.base import (
+    RUN_LABEL,
+    TICKET_LABEL,
+    WORKER_LABEL,
+    Container,
+    EngineOptions,
+    OperationFailed,
+)
 from bench_worker.engines.docker import DockerEngine
 from bench_worker.engines.docker_cli import DockerCliEngine
+from bench_worker.engines.native import NativeEngine
 from bench_worker.engines.podman import PodmanEngine
 from bench_worker.engines.podman_service import service_limits
 
@@ -185,6 +194,56 @@ def test_what_the_engine_may_not_raise_is_refused(bench, engine):
         engine.run(container, timeout_s=20)
         assert engine.exec(container, ("sh", "-c", "ulimit -n"), timeout_s=20).stdout == b"1048576\n"
     engine.remove(container, timeout_s=20)
+
+
+def test_what_a_container_owns_is_made_and_removed_with_it(bench, engine, tmp_path, monkeypatch):
+    """Files, a host directory and a data container: all there, and all gone, also where the making failed."""
+    if "files" not in engine.settings:
+        pytest.skip(f"{engine.name} has neither files nor data containers")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    storage = (Mount("host", "/mine"), Mount("data_container", "/data"))
+    owner = bench.running(*FOREVER, storage=storage, files={"/etc/a/x.cnf": "one\n"})
+    shown = engine.exec(owner, ("cat", "/etc/a/x.cnf"), timeout_s=20)
+    assert (shown.exit_code, shown.stdout) == (0, b"one\n")
+    assert engine.exec(owner, ("sh", "-c", "echo x > /mine/x; echo x > /data/x"), timeout_s=20).exit_code == 0
+    (directory,) = native_labels.home().iterdir()
+    assert (directory / "mine" / "x").read_text() == "x\n"
+    (data,) = [item for item in engine.leftovers(bench.run_id) if item.name == f"{owner.name}-data"]
+    volumes = [mount["Name"] for mount in bench.client.inspect_container(data.identity)["Mounts"]]
+    assert [mount.path for mount in native_labels.marked_directories()] == [directory]
+    engine.stop(owner, grace_s=0, timeout_s=20)
+    engine.start(owner, timeout_s=20)
+    assert engine.exec(owner, ("cat", "/mine/x", "/data/x"), timeout_s=20).stdout == b"x\nx\n"
+    engine.remove(owner, timeout_s=20)
+    twice = bench.container(*FOREVER, storage=(*storage, Mount("host", "/proc/1/root", source="/proc")))
+    assert kind_of(engine.create, twice) == "refused"
+    engine.remove(twice, timeout_s=20)
+    assert engine.leftovers(bench.run_id) == []
+    assert [*native_labels.home().iterdir()] == []
+    there = {volume["Name"] for volume in bench.client.volumes()["Volumes"] or ()}
+    assert not there & set(volumes)
+
+
+def test_what_a_container_owned_is_found_when_its_worker_is_no_more(bench, engine, tmp_path, monkeypatch):
+    """By label: the container, its data container with the volume, and, by the native engine, the directory."""
+    if "files" not in engine.settings:
+        pytest.skip(f"{engine.name} has neither files nor data containers")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    owner = bench.running(*FOREVER, storage=(Mount("host", "/mine"), Mount("data_container", "/data")))
+    data = bench.client.inspect_container(f"{owner.name}-data")
+    native = NativeEngine(EngineOptions("", "", 1))
+    native.open()
+    (directory,) = native.leftovers(bench.run_id)
+    assert directory.name == f"{owner.name}-host"
+    native.discard(directory)
+    found = engine.leftovers(bench.run_id)
+    assert sorted(item.name for item in found) == [owner.name, f"{owner.name}-data"]
+    for item in found:
+        engine.discard(item)
+    assert engine.leftovers(bench.run_id) == native.leftovers(bench.run_id) == []
+    assert not {volume["Name"] for volume in bench.client.volumes()["Volumes"] or ()} & {
+        mount["Name"] for mount in data["Mounts"]
+    }
 
 
 def test_an_exit_is_never_missed(bench, engine):

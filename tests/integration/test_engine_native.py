@@ -252,6 +252,33 @@ def test_a_directory_that_somebody_else_prepared_is_not_used(tmp_path, monkeypat
         NativeEngine(EngineOptions("r", "w", 1)).open()
 
 
+def test_files_are_put_below_the_directory_and_nowhere_else(engine):
+    """A file that a container would have at the root is in the private directory; a way out of it is refused."""
+    made = running(engine, "cat", "etc/a/x.cnf", files={"/etc/a/x.cnf": "one\n"})
+    engine.wait(made, timeout_s=5)
+    assert engine.logs(made, limit_bytes=100, timeout_s=5).stdout == b"one\n"
+    engine.remove(made, timeout_s=5)
+    for path in ("/../x", "/", "/a/../../x"):
+        escaping = container("true", files={path: "no"})
+        assert kind_of(engine.create, escaping) == "refused"
+        engine.remove(escaping, timeout_s=5)
+    assert [*native_labels.home().iterdir()] == []
+
+
+def test_its_home_can_be_passed_through_and_not_looked_into(engine):
+    """A server that gives up root's rights has to get into its directory, if it opens that itself."""
+    assert native_labels.home().stat().st_mode & 0o777 == 0o711
+    made = running(engine, *FOREVER)
+    assert made.handle.directory.stat().st_mode & 0o777 == 0o700
+    engine.remove(made, timeout_s=5)
+    native_labels.home().chmod(0o700)
+    native_labels.make_home()
+    assert native_labels.home().stat().st_mode & 0o777 == 0o711
+    native_labels.home().chmod(0o755)
+    with pytest.raises(EngineUnavailable, match="TMPDIR"):
+        native_labels.make_home()
+
+
 def test_the_probe_says_what_it_can_do():
     """Usable here, without a memory limit, and the reason for that is told."""
     status = NativeEngine.probe()

@@ -1,14 +1,23 @@
 """From container settings to Docker's own, and the mounts that are refused."""
 
+import io
 import socket
+import tarfile
 
 import docker
 import pytest
 
 from bench_common.spec import ContainerSettings, Mount
+from bench_worker.engines import native_labels
 from bench_worker.engines.base import RUN_LABEL, Container
 from bench_worker.engines.docker_confinement import confinement_words
-from bench_worker.engines.docker_settings import KNOWN_SOCKETS, MountRefused, create_arguments, safe_host_directory
+from bench_worker.engines.docker_settings import (
+    KNOWN_SOCKETS,
+    MountRefused,
+    archive_of,
+    create_arguments,
+    safe_host_directory,
+)
 
 
 @pytest.fixture
@@ -156,3 +165,30 @@ def test_any_other_socket_is_refused(tmp_path):
         bound.bind(str(path))
         with pytest.raises(MountRefused, match="is a socket"):
             safe_host_directory(str(path), KNOWN_SOCKETS)
+
+
+def test_a_host_directory_of_its_own_needs_no_permission(client, tmp_path, monkeypatch):
+    """It is the worker's, named after the container, where the clean-up looks."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    got = arguments(client, storage=(Mount("host", "/var/lib/mysql"), Mount("host", "/d")))
+    first, second = got["host_config"]["Mounts"]
+    assert (first["Type"], first["Target"]) == ("bind", "/var/lib/mysql")
+    assert first["Source"] == str(native_labels.home() / "c1-host" / "var-lib-mysql")
+    assert second["Source"] == str(native_labels.home() / "c1-host" / "d")
+
+
+def test_a_data_container_is_not_mounted_but_taken_over(client):
+    """Its volumes are where it has them."""
+    got = arguments(client, storage=(Mount("data_container", "/d"), Mount("volume", "/v")))
+    assert got["host_config"]["VolumesFrom"] == ["c1-data"]
+    assert [mount["Target"] for mount in got["host_config"]["Mounts"]] == ["/v"]
+    assert "VolumesFrom" not in arguments(client)["host_config"]
+
+
+def test_files_become_an_archive_of_the_root():
+    """Everybody can read them, and they are nobody's but root's."""
+    packed = archive_of({"/etc/a/x.cnf": "one\n", "/y": "\u00e4"})
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        members = {member.name: (member.mode, member.uid, member.size) for member in archive.getmembers()}
+        assert members == {"etc/a/x.cnf": (0o644, 0, 4), "y": (0o644, 0, 2)}
+        assert archive.extractfile("etc/a/x.cnf").read() == b"one\n"

@@ -106,3 +106,12 @@ def test_an_opened_engine_works_for_its_run(monkeypatch):
     """The options are the engine's own from then on."""
     monkeypatch.setattr(registry, "engine_classes", lambda: {"noop": NoopEngine})
     assert open_engine("noop", OPTIONS).options is OPTIONS
+
+
+@pytest.mark.parametrize(("address", "runs"), [(False, False), (True, True)])
+def test_an_engine_runs_services_if_it_says_where_a_container_is(address, runs):
+    """The engine itself need not tell so."""
+    members = {"address": lambda *_, **__: "10.0.0.1"} if address else {}
+    engine = type("Own", (NoopEngine,), members)
+    (status,) = probe_all({"own": engine})
+    assert (status.usable, status.runs_services) == (True, runs)

@@ -185,7 +185,7 @@ def test_a_server_that_ends_before_it_is_ready_fails_its_job_and_goes():
     assert not scene.engine.there
 
 
-def test_a_server_that_is_never_ready_fails_its_job_with_the_end_of_its_log(monkeypatch):
+def test_a_server_that_is_never_ready_fails_its_job_with_what_it_said(monkeypatch):
     """After the deadline: what the check said, and what the server printed last."""
     monkeypatch.setattr(ServingEngine, "logs", lambda *_, **__: Done(1, 2, stderr=b"one\ntwo\nthe disk is odd\n"))
     now = iter(range(0, 100000, 50))
@@ -194,10 +194,22 @@ def test_a_server_that_is_never_ready_fails_its_job_with_the_end_of_its_log(monk
     scene.run(1)
     ((operation, kind, message),) = scene.errors()
     assert (operation, kind) == ("mariadb", "service")
-    assert "was not ready within 120 s (no such user); its log ends: one / two / the disk is odd" in message
+    assert "was not ready within 120 s (no such user); it said: one / two / the disk is odd" in message
     (output,) = [output for batch in scene.batches() for output in batch.outputs]
     assert (output.step, output.stderr) == ("mariadb", b"one\ntwo\nthe disk is odd\n")
     assert not scene.engine.there
+
+
+def test_of_a_long_log_the_errors_are_told(monkeypatch):
+    """A server that goes on talking after it has failed does not bury why."""
+    log = b"[Note] starting, log_error off\n[ERROR] no space left\n[Error] giving up\n" + b"see the manual\n" * 20
+    monkeypatch.setattr(ServingEngine, "logs", lambda *_, **__: Done(1, 2, stderr=log))
+    now = iter(range(0, 100000, 50))
+    monkeypatch.setattr(job_services, "monotonic", lambda: float(next(now)))
+    scene = Scene({"exec": lambda *_: Done(1, 2, exit_code=1)})
+    scene.run(1)
+    ((_, _, message),) = scene.errors()
+    assert message.endswith("it said: [ERROR] no space left / [Error] giving up")
 
 
 def test_a_server_that_cannot_be_made_fails_its_job():
@@ -210,6 +222,15 @@ def test_a_server_that_cannot_be_made_fails_its_job():
     scene = Scene({"create": refuses})
     scene.run(1)
     assert scene.errors() == [("mariadb", "service", "mariadb could not be started: no such image: m")]
+
+
+def test_a_fault_inside_an_engine_costs_its_job_and_leaves_nothing(caplog):
+    """The server goes even where nobody foresaw what happened."""
+    scene = Scene({"exec": lambda *_: {}["missing"]})
+    scene.run(1)
+    assert scene.errors()[0][:2] == ("worker", "internal")
+    assert not scene.engine.there
+    assert "failed inside the worker" in caplog.text
 
 
 def test_a_preparation_that_fails_fails_the_job_and_is_tried_again_for_the_next():

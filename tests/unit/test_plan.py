@@ -152,6 +152,14 @@ def test_estimate_says_what_it_assumes():
     assert any("grace period" in each for each in assumptions)
 
 
+def test_estimate_counts_each_step_for_itself_and_preparation_once():
+    """A step that says how long it takes is not counted as a whole job; what is done once is in no trial."""
+    params = "{tables: 2, table_size: 100000, warmup: 5s, time: 7s}"
+    text = f"name: a\nrepeats: 3\njob: {{workload: sysbench-oltp, params: {params}}}\n"
+    seconds, _ = estimate_seconds(make_plan(scenario_from(Source("s.yaml", text)), 1), 1)
+    assert seconds == pytest.approx(10 + 3 * (5 + 7) + (4 + 3 * 5) * OPERATION_S)
+
+
 def test_estimate_of_a_guest_job_asks_its_workload():
     """A guest job lasts as long as its workload says; where it cannot know, that is said."""
     text = "name: a\njob: {workload: sysbench-cpu, params: {time: 7s}}\n"

@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from bench_master.progress.lines import status_line
 from bench_master.progress.screen import render, shares
 from bench_master.progress.snapshot import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
 
@@ -193,3 +194,23 @@ def test_rows_of_nothing_are_left_out():
 def test_lines_are_shared_evenly(wanted, free, got):
     """Small sections get all they want, and the large ones share what is left."""
     assert shares(wanted, free) == got
+
+
+def test_what_a_benchmark_reports_is_shown_while_it_does():
+    """A line for each host that has something to tell; none where nothing is told."""
+    quiet, talking = a_snapshot().hosts
+    told = replace(quiet, said="run: [ 4s ] thds: 1 tps: 2580.91")
+    shown = picture(a_snapshot(hosts=(told, talking)), 100, 60)
+    assert "what benchmarks report" in shown
+    assert "  w-1 run: [ 4s ] thds: 1 tps: 2580.91" in shown
+    alone = picture(a_snapshot(hosts=(told,)), 100, 60)
+    assert "\n  run: [ 4s ]" in alone
+    assert "what benchmarks report" not in picture(a_snapshot(), 100, 60)
+
+
+def test_a_status_line_ends_with_it():
+    """The first host's, in a log."""
+    (host, _) = a_snapshot().hosts
+    assert status_line(a_snapshot(hosts=(replace(host, said="run: half\nway"),))).endswith(
+        "memory=512MiB, run: half way"
+    )

@@ -13,6 +13,7 @@ from bench_common.records import MetricRecord, ticket_of
 from bench_common.statsfile import StatsWriter
 from bench_master.reports import write_report
 from bench_master.scenario.load import load_scenario, scenario_from
+from bench_master.scenario.published import belongs
 from bench_master.scenario.source import Source, shipped_scenarios
 from workloads.registry import workload
 
@@ -165,16 +166,17 @@ def test_every_study_has_a_small_profile_and_published_figures_in_its_units(name
     scenario = load_scenario(name, [f"scale={scale}"])
     assert "small" in scenario.profiles
     for row in scenario.published["rows"] if scenario.published else ():
-        job = next(one.job for one in scenario.treatments if one.labels["job"] == row["labels"]["job"])
+        job = next(one.job for one in scenario.treatments if belongs(row, one.labels))
         units = {metric.name: metric.unit for metric in workload(job.workload).metrics}
         assert units[row["metric"]] == row["unit"]
 
 
 def test_every_published_row_of_the_studies_belongs_to_a_scenario():
     """No figure is left behind by a misspelt label: those of each table are found by the scenarios beside it."""
-    for table in Path(__file__).parents[2].glob("scenarios/*/published.csv"):
+    for table in Path(__file__).parents[2].glob("scenarios/*/published*.csv"):
         names = [name for name in STUDIES if name.startswith(f"{table.parent.name}/")]
         loaded = [load_scenario(name).published for name in names]
+        loaded = [one for one in loaded if one and one["file"] == table.name]
         found = {json.dumps(row, sort_keys=True) for published in loaded if published for row in published["rows"]}
         lines = [line for line in table.read_text().splitlines() if not line.startswith("#")]
         assert len(found) == len(lines) - 1

@@ -111,7 +111,13 @@ def test_what_no_service_can_have_is_refused(text, said):
 def test_what_an_engine_cannot_do_for_a_service_is_refused_as_for_any_container():
     """The reason names the service."""
     (one,) = treatments(OLTP % ", services: {mariadb: {memory: 1GiB, network: bridge}}")
-    status = {"name": "e", "usable": True, "settings": ["image", "files"], "inapplicable": ["network"]}
+    status = {
+        "name": "e",
+        "usable": True,
+        "settings": ["image", "files"],
+        "inapplicable": ["network"],
+        "runs_services": True,
+    }
     assert refusals(status, one) == [
         "engine 'e' cannot enforce service mariadb's memory=1073741824 bytes: it does not know this setting"
     ]
@@ -120,7 +126,13 @@ def test_what_an_engine_cannot_do_for_a_service_is_refused_as_for_any_container(
 
 def test_a_host_directory_of_the_workers_own_needs_no_permission():
     """One that is named does, also for a service."""
-    info = {"engines": {"docker": {"usable": True, "settings": ["image", "files", "storage"]}}}
+    able = {
+        "usable": True,
+        "settings": ["image", "files", "storage"],
+        "runs_services": True,
+        "details": {"storage.own": "directories"},
+    }
+    info = {"engines": {"docker": able}}
 
     def reasons(host):
         (one,) = treatments(OLTP % f", services: {{mariadb: {{storage: [{{host: {host}, target: /d}}]}}}}")
@@ -128,3 +140,28 @@ def test_a_host_directory_of_the_workers_own_needs_no_permission():
 
     assert reasons("") == ()
     assert reasons("/srv") == ("host directory /srv may not be mounted: start it with --allow-host-mounts",)
+
+
+@pytest.mark.parametrize(
+    ("mount", "what"),
+    [("{host: , target: /d}", "host directory of its own"), ("{data_container: , target: /d}", "data container")],
+)
+def test_storage_that_an_engine_does_not_make_is_refused(mount, what):
+    """An engine without directories and data containers of its own would leave them out without a word."""
+    (one,) = treatments(OLTP % f", services: {{mariadb: {{storage: [{mount}]}}}}")
+    status = {"name": "e", "usable": True, "settings": ["image", "files", "storage"], "runs_services": True}
+    assert refusals(status, one) == [
+        f"engine 'e' makes no {what} for a container: give the storage at /d another form"
+    ]
+    assert refusals(status | {"inapplicable": ["storage"]}, one) == []
+
+
+def test_an_engine_that_cannot_say_where_a_container_is_runs_no_services():
+    """It is refused before anything runs, with the service that it would be for."""
+    (one,) = treatments(OLTP % "")
+    status = {"name": "e", "usable": True, "settings": ["image", "files"]}
+    assert refusals(status, one) == [
+        "engine 'e' runs no services (mariadb): it cannot say at which address a container is reached"
+    ]
+    (cpu,) = treatments("name: a\njob: {workload: sysbench-cpu}\n")
+    assert refusals(status, cpu) == []

@@ -228,5 +228,5 @@ def test_what_sysbench_cannot_do_is_refused(changes, said):
 
 def test_the_time_that_it_takes_holds_warm_up_and_preparation():
     """Nobody knows it where only the number of transactions ends the run."""
-    assert SysbenchOltp().expected_seconds(params(warmup=5.0, tables=2, table_size=50_000)) == 25
+    assert SysbenchOltp().expected_seconds(params(warmup=5.0, tables=2, table_size=100_000)) == 25
     assert SysbenchOltp().expected_seconds(params(time=0.0, events=5)) is None

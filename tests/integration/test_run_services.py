@@ -1,0 +1,291 @@
+"""Jobs with servers beside them: a real MariaDB in containers and natively, and what is left of it when it fails."""
+
+import importlib.util
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from tiny_image import missing
+from weighing import Weighing, containers_of, require_images, until
+
+from bench_common.errors import StatsFileError
+from bench_common.statsfile import StatsFile
+from bench_worker.engines.base import RUN_LABEL
+
+pytestmark = pytest.mark.docker
+
+OLTP = {
+    "workload": "sysbench-oltp",
+    "params": {"test": "read_write", "tables": 2, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"},
+}
+SETTINGS = "/etc/weighbridge/my.cnf"
+SLOW_S = 150
+
+
+def require_tools(*tools):
+    """Skip, or fail in CI, where one of these programs is missing."""
+    for tool in tools:
+        if shutil.which(tool, path="/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin") is None:
+            missing(f"{tool} is missing; script/test installs it")
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client():
+    require_tools("mariadbd", "sysbench")
+    opened = require_images(*(f"weighbridge/{name}" for name in ("sysbench", "mariadb", "ab", "webbench")))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def open_folder():
+    """A directory for private ones that everybody may pass through, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def left_behind(client, weighing, run):
+    """Return what is still there of a run: containers, volumes, private directories."""
+    volumes = client.volumes(filters={"label": f"{RUN_LABEL}={run.run_id}"})["Volumes"] or []
+    home = next(iter((weighing.folder / "tmp").glob("weighbridge-native-*")), None)
+    directories = list(home.iterdir()) if home is not None else []
+    return [*containers_of(client, run.run_id), *volumes, *directories]
+
+
+def outputs_of(run):
+    """Return the kept outputs by job and step."""
+    return {(record.ticket, record.step): record for block in run.blocks("outputs") for record in block}
+
+
+def test_transactions_in_containers_and_natively(weighing, client):
+    """One server a treatment, its tables made once; a job's time is the run's alone, and nothing is left."""
+    params = {**OLTP["params"], "warmup": "1s"}
+    scenario = weighing.scenario(
+        engines=["docker", "native"], order="blocked", repeats=2, job={**OLTP, "params": params}
+    )
+    run = weighing.run(scenario, seconds=SLOW_S)
+    assert run.outcomes() == {"done": 4}
+    outputs = outputs_of(run)
+    for job in run.jobs:
+        assert set(job["operations"]) == {"create", "start", "warmup", "run", "remove"}
+        assert job["start_s"] == job["operations"]["run"]["start_s"]
+        assert job["duration_s"] == pytest.approx(job["operations"]["run"]["duration_s"], abs=1e-6)
+        assert job["metrics"]["transactions_per_second"] > 1
+        assert job["metrics"]["reconnects"] == 0
+        assert b"16777216" in outputs[job["id"], "mariadb-ready"].stdout
+        assert b"Threads started!" in outputs[job["id"], "run"].stdout
+    prepared = [ticket for ticket, step in outputs if step == "prepare"]
+    assert len(prepared) == 2
+    for row in run.document["treatments"]:
+        assert row["metrics"]["transactions_per_second"]["n"] == 2
+    assert left_behind(client, weighing, run) == []
+
+
+def test_storage_and_networks_of_a_server(weighing, client):
+    """A host directory over the host's network and a data container over a bridge; both keep their tables."""
+    cells = [
+        ("host", {"host": None, "target": "/var/lib/mysql"}),
+        ("bridge", {"data_container": None, "target": "/var/lib/mysql"}),
+    ]
+    include = [
+        {"engine": "docker", "services.mariadb.network": network, "services.mariadb.storage": [storage]}
+        for network, storage in cells
+    ]
+    scenario = weighing.scenario(
+        engines=["docker"], repeats=2, order="as-written", matrix={"include": include}, job=OLTP
+    )
+    run = weighing.run(scenario, seconds=SLOW_S)
+    assert run.outcomes() == {"done": 4}
+    labels = [(row["treatment"]["network"], row["treatment"]["storage"]) for row in run.document["treatments"]]
+    assert labels == [("host", "host"), ("bridge", "data_container")]
+    for row in run.document["treatments"]:
+        assert row["metrics"]["transactions_per_second"]["n"] == 2
+    assert left_behind(client, weighing, run) == []
+
+
+@pytest.mark.parametrize("engine", ["docker", "native"])
+def test_a_server_that_does_not_start_is_a_failed_job(weighing, client, engine):
+    """Of the kind `service`, with the end of its log, kept whole; nothing is left."""
+    services = {"mariadb": {"files": {SETTINGS: "[mariadbd]\nno_such_setting = 1\n"}}}
+    scenario = weighing.scenario(engines=[engine], job={**OLTP, "services": services})
+    run = weighing.run(scenario, status=3)
+    (job,) = run.jobs
+    assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "mariadb", "service")
+    assert "before it was ready" in job["error"]["message"]
+    assert "no_such_setting" in job["error"]["message"]
+    assert job["operations"] == {}
+    assert b"no_such_setting" in outputs_of(run)[job["id"], "mariadb"].stderr
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_server_without_its_image_is_a_failed_job(weighing, client):
+    """The engine's reason is told, and the job's own container was never made."""
+    services = {"mariadb": {"image": "weighbridge/no-such-image"}}
+    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": services})
+    run = weighing.run(scenario, status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
+    assert "no-such-image" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_server_over_its_memory_limit_is_named(weighing, client):
+    """Killed by its limit while it comes up: the reason says so, not that nobody answered."""
+    services = {"mariadb": {"memory": "24MiB"}}
+    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": services})
+    run = weighing.run(scenario, status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "oom-killed"), job["error"]
+    assert "mariadb was killed for want of memory under its limit" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_preparation_that_the_tool_refuses_is_a_failed_job(weighing, client):
+    """In the tool's words; the server is removed with it."""
+    files = {SETTINGS: "[mariadbd]\nread_only = 1\n"}
+    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": {"mariadb": {"files": files}}})
+    run = weighing.run(scenario, status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("prepare", "exit-code")
+    assert "read-only" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
+
+
+def test_requests_in_containers_and_natively(weighing, client, open_folder):
+    """ab against Apache and PHP: every request answered with the page, a closed model by name, and nothing left."""
+    require_tools("ab", "apache2", "php")
+    weighing.environ["TMPDIR"] = str(open_folder)
+    params = {"requests": 300, "concurrency": 2, "warmup": 20}
+    scenario = weighing.scenario(engines=["docker", "native"], job={"workload": "ab", "params": params})
+    run = weighing.run(scenario)
+    assert run.outcomes() == {"done": 2}
+    assert "ab: a closed model" in run.out
+    outputs = outputs_of(run)
+    for job in run.jobs:
+        assert set(job["operations"]) == {"create", "start", "warmup", "run", "remove"}
+        assert job["metrics"]["requests"] == 300
+        assert job["metrics"]["requests_per_second"] > 10
+        assert b"Content-Length: 12" in outputs[job["id"], "webbench-ready"].stdout
+        assert b"Document Length:        12 bytes" in outputs[job["id"], "run"].stdout
+    assert left_behind(client, weighing, run) == []
+    assert [*(open_folder / f"weighbridge-native-{os.geteuid()}").iterdir()] == []
+
+
+def test_a_page_that_nobody_may_read_is_a_failed_service(weighing, client):
+    """Natively Apache gives up root's rights, and says which directory it cannot get into."""
+    require_tools("ab", "apache2", "php")
+    if os.geteuid() != 0:
+        missing("only root's Apache gives up its rights")
+    weighing.folder.chmod(0o700)
+    run = weighing.run(weighing.scenario(engines=["native"], job={"workload": "ab"}), status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("webbench", "service")
+    assert "set TMPDIR to a directory that everybody may enter" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
+
+
+def test_insertions_in_containers_and_natively(weighing, client):
+    """iibench with readers beside it: every row stored, both rates measured, each report kept."""
+    require_images("weighbridge/iibench").close()
+    if importlib.util.find_spec("pymysql") is None:
+        missing("PyMySQL is missing; it is among the packages of the extra `test`")
+    params = {"max_rows": 4000, "rows_per_report": 1000, "rows_per_commit": 500, "query_threads": 2}
+    job = {"workload": "iibench", "params": params, "services": {"mariadb": {"network": "host"}}}
+    run = weighing.run(weighing.scenario(engines=["docker", "native"], job=job), seconds=SLOW_S)
+    assert run.outcomes() == {"done": 2}
+    outputs = outputs_of(run)
+    for job in run.jobs:
+        assert set(job["operations"]) == {"create", "start", "run", "remove"}
+        assert job["metrics"]["rows"] == 4000
+        assert job["metrics"]["inserts_per_second"] > 10
+        assert job["metrics"]["queries_per_second"] > 0
+        assert len(outputs[job["id"], "run"].stdout.splitlines()) == 6
+    assert left_behind(client, weighing, run) == []
+
+
+def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client):
+    """Of commands executed in a container, and of a process, in a line of status."""
+    params = {**OLTP["params"], "warmup": "8s", "report_interval": "1s"}
+    scenario = weighing.scenario(
+        order="as-written",
+        jobs={
+            "executed": {
+                **OLTP,
+                "params": params,
+                "services": {"mariadb": {"network": "host"}},
+                "engines": ["docker"],
+            },
+            "waited": {"workload": "sysbench-cpu", "params": {"time": "8s", "report_interval": "1s"}},
+        },
+    )
+    run = weighing.run(scenario, "--progress", "lines")
+    assert run.outcomes() == {"done": 2}
+    assert re.search(r"job=executed, warmup: \[ \d+s \] thds: 1 tps: ", run.err)
+    assert re.search(r"job=waited, run: \[ \d+s \] thds: 1 eps: ", run.err)
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_server_on_a_full_disk_is_a_failed_job(weighing, client):
+    """It says so, before a page of good advice; and that is what is told."""
+    services = {"mariadb": {"network": "host", "storage": [{"tmpfs": "4MiB", "target": "/var/lib/mysql"}]}}
+    run = weighing.run(weighing.scenario(engines=["docker"], job={**OLTP, "services": services}), status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
+    assert "mariadb ended with exit code 65 before it was ready" in job["error"]["message"]
+    assert "Probably out of disk space" in job["error"]["message"]
+    assert b"error 28" in outputs_of(run)[job["id"], "mariadb"].stderr
+    assert left_behind(client, weighing, run) == []
+
+
+def server_of_running(client, stats):
+    """Return the server of the run with this stats file, once its benchmark is under way."""
+    try:
+        run_id = StatsFile(stats).header["run_id"]
+    except StatsFileError:
+        return None
+    ours = containers_of(client, run_id)
+    servers = [one for one in ours if one["Image"] == "weighbridge/mariadb"]
+    return servers[0] if any(one["Command"].startswith("sysbench") for one in ours) else None
+
+
+def test_a_server_that_is_killed_under_its_job_is_named(weighing, client):
+    """What the tool says of a lost connection is not the whole story."""
+    params = {**OLTP["params"], "time": "30s"}
+    services = {"mariadb": {"network": "host"}}
+    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "params": params, "services": services})
+    program, stats = weighing.start_run(scenario)
+
+    server = until(lambda: server_of_running(client, stats), 40, "sysbench runs")
+    client.kill(server["Id"])
+    run = weighing.over(program, stats, status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
+    assert "mariadb ended with exit code 137 during the job; run: exit code 1" in job["error"]["message"]
+    assert job["metrics"] == {}
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_server_whose_program_is_missing_is_a_failed_job(weighing, client):
+    """Natively: the program is named."""
+    folder = weighing.folder / "bin"
+    folder.mkdir()
+    for tool in ("sh", "sleep", "mkdir", "id", "cat", "sysbench"):
+        (folder / tool).symlink_to(shutil.which(tool))
+    weighing.environ["PATH"] = str(folder)
+    run = weighing.run(weighing.scenario(engines=["native"], job=OLTP), status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
+    assert "mariadb-install-db" in job["error"]["message"]
+    assert "not found" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []

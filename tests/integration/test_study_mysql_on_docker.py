@@ -1,0 +1,42 @@
+"""The study of MySQL on Docker, small: all 14 cells for real, and nothing left of them."""
+
+import pytest
+from test_run_services import left_behind, require_tools
+from weighing import Weighing, require_images
+
+pytestmark = pytest.mark.docker
+
+NATIVE = ["{engine: native, params.buffer_pool_size: 256MiB}", "{engine: native, params.buffer_pool_size: 1GiB}"]
+SMALL = (
+    "repeats=1",
+    "job.params.tables=2",
+    "job.params.table_size=1000",
+    "job.params.threads=2",
+    "job.params.warmup=1s",
+    "job.params.time=1s",
+    "matrix.params.buffer_pool_size=[256MiB, 1GiB]",
+    f"matrix.include=[{', '.join(NATIVE)}]",
+)
+
+
+@pytest.fixture(scope="module")
+def client():
+    require_tools("mariadbd", "sysbench")
+    opened = require_images("weighbridge/sysbench", "weighbridge/mariadb")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.timeout(400)
+def test_the_study_runs_small(tmp_path, client):
+    """Every cell gives its figure: stock, and volume, host directory and data container on either network."""
+    with Weighing(tmp_path) as weighing:
+        flags = [word for text in SMALL for word in ("--set", text)]
+        run = weighing.run("mysql-on-docker/oltp", *flags, seconds=390)
+        assert run.outcomes() == {"done": 14}
+        rows = run.document["treatments"]
+        assert len(rows) == 14
+        for row in rows:
+            assert row["metrics"]["transactions_per_second"]["n"] == 1
+            assert row["metrics"]["transactions_per_second"]["median"] > 1
+        assert left_behind(client, weighing, run) == []

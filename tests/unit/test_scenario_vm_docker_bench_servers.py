@@ -1,0 +1,51 @@
+"""The tests of vm-docker-bench that need a server: as published, and with a place for every figure."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from bench_master.scenario.load import load_scenario
+from workloads.registry import workload
+
+FOLDER = Path(__file__).parents[2] / "scenarios" / "vm-docker-bench"
+
+
+def published():
+    lines = (FOLDER / "published-servers.csv").read_text().splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+@pytest.mark.parametrize(
+    ("name", "repeats", "expected"),
+    [
+        (
+            "oltp",
+            100,
+            {"test": "read_only", "table_size": 1_000_000, "threads": 8, "time": 60.0, "prepare": "each-job"},
+        ),
+        ("iibench", 25, {"max_rows": 1_000_000, "rows_per_report": 100_000, "query_threads": 1}),
+        ("ab", 15, {"requests": 1_000_000}),
+    ],
+)
+def test_parameters_are_those_of_the_study(name, repeats, expected):
+    """As often, as long, as many."""
+    scenario = load_scenario(str(FOLDER / f"{name}.yaml"))
+    assert set(scenario.repeats) == {repeats}
+    for treatment in scenario.treatments:
+        assert expected.items() <= treatment.job.params.items()
+
+
+@pytest.mark.parametrize("name", ["oltp", "iibench", "ab"])
+def test_each_published_figure_is_one_of_a_treatment_and_of_a_metric(name):
+    """What was published can stand beside what is measured: in the same unit, of the same load."""
+    treatments = load_scenario(str(FOLDER / f"{name}.yaml")).treatments
+    labels = [{key: str(value) for key, value in one.labels.items()} for one in treatments]
+    rows = [row for row in published() if row["job"] == name]
+    assert {row["where"] for row in rows} == {"bare-metal", "hypervisor", "control"}
+    units = {metric.name: metric.unit for metric in workload(treatments[0].job.workload).metrics}
+    for row in rows:
+        wanted = {key: row[key] for key in ("job", "concurrency") if row[key]}
+        assert any(wanted.items() <= one.items() for one in labels)
+        assert units[row["metric"]] == row["unit"]
+        assert float(row["min"]) <= float(row["median"]) <= float(row["max"])

@@ -1,0 +1,201 @@
+"""ab: commands from parameters, and metrics from what ab really printed."""
+
+from pathlib import Path
+
+import pytest
+
+from bench_common.errors import ParseError, UsageError
+from bench_common.spec import Guest, Treatment
+from bench_master.scenario.advice import caveats
+from workloads.ab import Ab
+
+OUTPUTS = Path(__file__).parents[1] / "data" / "ab"
+
+
+def output(name):
+    return (OUTPUTS / f"{name}.txt").read_text()
+
+
+def parsed(text):
+    return Ab().parse(text)
+
+
+def params(**changes):
+    return Ab().defaults() | changes
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "requests", "longest"),
+    [
+        ("ok-c1", 1734.79, 200, 13),
+        ("ok-n2000-c4", 3240.58, 2000, 35),
+        ("ok-n2000-c4-keepalive", 9361.10, 2000, 2),
+        ("ok-quiet", 1773.79, 500, 5),
+        ("ok-time", 2880.98, 5762, 20),
+        ("ok-length-l", 3706.50, 300, 2),
+    ],
+)
+def test_a_run_gives_its_rate(name, rate, requests, longest):
+    """With and without keep-alive, progress, a time limit, and ab's own doubts of its averages."""
+    metrics = parsed(output(name))
+    assert metrics["requests_per_second"] == rate
+    assert metrics["requests"] == requests
+    assert metrics["latency_max_ms"] == longest
+    assert metrics["latency_p50_ms"] <= metrics["latency_p99_ms"] <= longest
+
+
+def test_times_are_those_of_the_table():
+    """Means of the parts, not their medians; the mean request is that of a connection, not the share of all."""
+    metrics = parsed(output("ok-n2000-c4"))
+    assert metrics["latency_mean_ms"] == 1.234
+    assert (metrics["connect_mean_ms"], metrics["processing_mean_ms"], metrics["waiting_mean_ms"]) == (0, 1, 1)
+    assert metrics["transfer_kib_per_second"] == 566.47
+    assert metrics["total_time_s"] == 0.617
+
+
+def test_progress_in_the_same_file_is_passed_over():
+    """stderr before stdout, as a shell's 2>&1 leaves it."""
+    assert parsed(output("ok-n2000-c4-stderr") + output("ok-n2000-c4")) == parsed(output("ok-n2000-c4"))
+
+
+def test_a_run_of_one_request_has_no_percentiles():
+    """ab prints none."""
+    text = output("ok-c1").replace("Complete requests:      200", "Complete requests:      1")
+    text = text.replace("1734.79 [#/sec]", "8.70 [#/sec]")
+    metrics = parsed(text[: text.index("WARNING")])
+    assert metrics["latency_max_ms"] == 13
+    assert "latency_p50_ms" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ok-failed-length", "line 18: 299 requests failed, or were answered with another length"),
+        ("fail-serverdies", "line 6: ab gave up here"),
+        ("fail-refused", "the text ends here, before 'Server Software'"),
+        ("fail-badhost", "the text ends here"),
+        ("fail-badopt", "ab refused its arguments"),
+        ("version", "the text ends here"),
+    ],
+)
+def test_what_is_no_run_is_refused(name, said):
+    """With the line that shows why."""
+    with pytest.raises(ParseError) as caught:
+        parsed(output(name))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "Failed requests:        0",
+            "Failed requests:        0\nNon-2xx responses:      7",
+            "7 answers had a status",
+        ),
+        ("Failed requests:        0", "Failed requests:        0\nWrite errors:           2", "could not be written"),
+        ("Complete requests:      2000", "Complete requests:      0", "no request was answered"),
+        ("Complete requests:      2000", "Complete requests:      3000", "are not this rate"),
+        ("Version 2.3", "Version 2.0.40-dev", "ab 2.0.40-dev is not known"),
+        ("  98%      3", "  98%      9", "not in order"),
+        (" 100%     35", " 100%     36", "not the largest of the connection times"),
+        ("HTML transferred:", "HTML received:", "expected 'HTML transferred'"),
+        ("Server Software:", "<p>\nServer Software:", "ab -w"),
+        ("Server Software:", "LOG: header received:\nServer Software:", "without -v"),
+        ("(longest request)\n", "(longest request)\nThis is ApacheBench, Version 2.3 <x>\n", "a second run begins"),
+    ],
+)
+def test_a_text_that_is_not_one_good_run_is_refused(old, new, said):
+    """ab itself ended with 0."""
+    text = output("ok-n2000-c4")
+    assert old in text
+    with pytest.raises(ParseError) as caught:
+        parsed(text.replace(old, new))
+    assert said in str(caught.value)
+
+
+def test_abs_own_doubts_are_passed_over():
+    """Of every kind: they are of its averages, and the report shows the spread."""
+    doubts = (
+        "ERROR: The median and mean for the initial connection time are more than twice the standard\n"
+        "       deviation apart. These results are NOT reliable.\n"
+        "WARNING: The median and mean for the waiting time are not within a normal deviation\n"
+        "        These results are probably not that reliable.\n"
+    )
+    text = output("ok-n2000-c4").replace("\nPercentage of", f"{doubts}\nPercentage of")
+    assert parsed(text) == parsed(output("ok-n2000-c4"))
+
+
+def test_a_server_without_a_name_and_with_tls_is_a_server():
+    """What it says of itself is of no consequence."""
+    text = (
+        output("ok-c1")
+        .replace("Apache/2.4.68", "")
+        .replace(
+            "\nDocument Path:",
+            "SSL/TLS Protocol:       TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256\n"
+            "Server Temp Key:        X25519 253 bits\n"
+            "TLS Server Name:        localhost\n\nDocument Path:",
+        )
+    )
+    assert "TLSv1.3" in text
+    assert parsed(text) == parsed(output("ok-c1"))
+
+
+def test_older_2_3_always_counts_write_errors():
+    """None of them is none."""
+    text = output("ok-c1").replace("Total transferred:", "Write errors:           0\nTotal transferred:")
+    assert parsed(text) == parsed(output("ok-c1"))
+
+
+@pytest.mark.parametrize("name", ["ok-c1", "ok-n2000-c4"])
+def test_a_text_that_was_cut_off_anywhere_is_refused(name):
+    """No prefix of a run is a run."""
+    whole = output(name).rstrip()
+    for end in range(len(whole)):
+        with pytest.raises(ParseError):
+            parsed(whole[:end])
+
+
+@pytest.mark.parametrize("text", ["", "\0\n", "garbage\n", "Completed 100 requests\n"])
+def test_garbage_is_refused(text):
+    """Whatever it is."""
+    with pytest.raises(ParseError):
+        parsed(text)
+
+
+def test_the_run_alone_is_timed_and_parsed():
+    """The page is that of the service, wherever it is."""
+    warmup, run = Ab().steps(params(requests=1000, concurrency=4, warmup=100, keepalive=True))
+    assert (warmup.timed, warmup.parse, run.timed, run.parse) == (False, False, True, True)
+    url = "http://{webbench.host}:{webbench.port}/index.php"
+    assert run.argv == ("ab", "-c", "4", "-s", "30", "-k", "-n", "1000", url)
+    assert warmup.argv[-3:] == ("-n", "100", url)
+
+
+def test_fewer_answers_than_asked_for_are_a_failure():
+    """Whatever ab made of it."""
+    Ab().verify(params(requests=5), {"requests": 5.0})
+    with pytest.raises(ParseError, match="4 of 5 requests were answered"):
+        Ab().verify(params(requests=5), {"requests": 4.0})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"requests": 3, "concurrency": 4}, "3 requests are fewer than the 4 connections"),
+        ({"warmup": 3, "concurrency": 4}, "3 warmup are fewer than the 4 connections"),
+        ({"timeout": 1.5}, "whole seconds"),
+    ],
+)
+def test_what_ab_refuses_is_refused_before(changes, said):
+    """Before anything runs."""
+    with pytest.raises(UsageError, match=said):
+        Ab().steps(params(**changes))
+
+
+def test_every_report_of_its_numbers_says_what_they_are():
+    """A closed model hides what a server that stalls does to those who would have asked."""
+    treatments = [Treatment(0, {}, None, "docker", Guest(name)) for name in ("ab", "ab", "sysbench-cpu")]
+    (caveat,) = caveats(treatments)
+    assert caveat.startswith("ab: a closed model")

@@ -1,0 +1,219 @@
+"""iibench: rows inserted at random places of three secondary indexes, and perhaps read meanwhile.
+
+The program is our own, after the published description of the benchmark of that name; it prints the columns of the
+original of 2012, and the parser reads the original of 2012 and its successor as well. Rates of the three are not
+comparable: their rows, statements and drivers differ.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from bench_common.errors import ParseError, UsageError
+from workloads import mariadb
+from workloads.base import Metric, Parameter, Service, Step, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from bench_common.spec import Scalar
+
+HEADER: Final = "#rows #seconds #total_seconds cum_ips table_size last_ips #queries cum_qps last_qps"
+"""The columns of the original of 2012, and ours."""
+
+LATER_HEADER: Final = (
+    "i_sec t_sec i_ips t_ips i_dps t_dps i_qps t_qps max_i max_d max_q t_ins t_del t_query retry_i retry_d retry_q"
+)
+"""Those of its successor in Python 3."""
+
+REPORT_S: Final = 2.0
+"""How often the report is looked at while it grows; its rows come by count, not by time."""
+
+_NUMBER: Final = r"\d{1,15}(?:\.\d{1,9})?"
+_ROW: Final = re.compile(rf"{_NUMBER}(?: {_NUMBER})+", re.ASCII)
+_TABLE: Final = re.compile(r"create table \w+ .*", re.IGNORECASE)
+_AFTER: Final = (
+    r"(?:Insert|Delete| ?Query) rt: .*",
+    r"Query thread: \d+ queries, .*",
+    r"getm(?:in|ax) \d+ queries, .*",
+)
+_TOTALS: Final = re.compile(
+    rf"Totals: ({_NUMBER}) secs, ({_NUMBER}) rows/sec, (\d{{1,15}}) rows, \d+ \d+ \d+ insert-delete-query retry",
+    re.ASCII,
+)
+_DONE: Final = "Done"
+
+
+class Iibench(Workload):
+    """Index insertion, against a MariaDB of the job's own."""
+
+    name: ClassVar[str] = "iibench"
+    summary: ClassVar[str] = "insertion into three secondary indexes of a database table (own program, after iibench)"
+    image: ClassVar[str] = "weighbridge/iibench"
+    binary: ClassVar[str] = "python3"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("max_rows", "int", 100_000, "rows to insert", minimum=1, maximum=10**10),
+        Parameter("rows_per_report", "int", 10_000, "rows from one report of the rates to the next", minimum=1),
+        Parameter(
+            "rows_per_commit", "int", 1000, "rows in each INSERT, one transaction each", minimum=1, maximum=20_000
+        ),
+        Parameter("query_threads", "int", 0, "processes that read by the indexes meanwhile", minimum=0, maximum=1024),
+        Parameter("data_bytes", "size", 10, "length of each row's text", "B", minimum=0, maximum=4000),
+        Parameter("seed", "int", 1, "fixes the rows", minimum=0, maximum=2**31),
+        mariadb.BUFFER_POOL_SIZE,
+    )
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("inserts_per_second", "1/s", "higher", "rows inserted a second, over the whole run"),
+        Metric("last_inserts_per_second", "1/s", "higher", "rows inserted a second in the last interval"),
+        Metric("queries_per_second", "1/s", "higher", "queries a second, over the whole run"),
+        Metric("last_queries_per_second", "1/s", "higher", "queries a second in the last interval"),
+        Metric("total_time_s", "s", "lower", "time that all rows took"),
+        Metric("rows", "rows", "higher", "rows inserted"),
+    )
+    services: ClassVar[tuple[Service, ...]] = (mariadb.MARIADB,)
+    programs: ClassVar[Mapping[str, str]] = {**mariadb.PROGRAMS, "iibench": "iibench/iibench.py"}
+
+    def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
+        """Return the one command; raise `UsageError` where there would be no report before the last row."""
+        if int(str(params["rows_per_report"])) > int(str(params["max_rows"])):
+            raise UsageError(
+                f"{self.name}: {params['rows_per_report']} rows_per_report are more than the {params['max_rows']} "
+                "rows of max_rows; make it smaller"
+            )
+        argv = (
+            "iibench",
+            f"--host={mariadb.HOST}",
+            f"--port={mariadb.PORT}",
+            f"--user={mariadb.USER}",
+            f"--password={mariadb.PASSWORD}",
+            f"--database={mariadb.DATABASE}",
+            *(
+                f"--{name.replace('_', '-')}={params[name]}"
+                for name in ("max_rows", "rows_per_report", "rows_per_commit", "query_threads", "data_bytes", "seed")
+            ),
+        )
+        return (Step("run", argv),)
+
+    def parse(self, text: str) -> dict[str, float]:
+        """Return the metrics of one complete run: of our program, of iibench of 2012, or of its successor.
+
+        Raises `ParseError` for what does not end with ``Done``: iibench prints its header, and then fails. Rates of
+        queries are left out where none was made.
+        """
+        lines = _Lines(text)
+        if lines.header == HEADER:
+            return _classic(lines)
+        return _later(lines)
+
+    def verify(self, params: Mapping[str, Scalar], metrics: Mapping[str, float]) -> None:
+        """Raise `ParseError` where fewer rows were inserted than were to be."""
+        if metrics["rows"] != params["max_rows"]:
+            raise ParseError(f"{metrics['rows']:.0f} of {params['max_rows']} rows were inserted")
+
+    def progress(self, text: str) -> str:
+        """Return the latest row of the report."""
+        rows = [line.split() for line in text.rpartition("\n")[0].splitlines() if _ROW.fullmatch(line)]
+        if not rows or len(rows[-1]) != len(HEADER.split()):
+            return ""
+        rows_so_far, seconds, rate = rows[-1][0], rows[-1][2], rows[-1][5]
+        return f"{rows_so_far} rows in {seconds} s, now {rate} rows/s"
+
+    def reports_every_s(self, params: Mapping[str, Scalar]) -> float | None:
+        """Return how often it is worth looking for a new row."""
+        del params
+        return REPORT_S
+
+    def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
+        """Return the server's settings file, with the size of its buffer pool."""
+        return {mariadb.NAME: mariadb.settings_file(int(str(params[mariadb.BUFFER_POOL_SIZE.name])))}
+
+
+class _Lines:
+    """The lines of a run: its header, and what follows up to the end that a complete run has."""
+
+    def __init__(self, text: str) -> None:
+        stripped = ((number, " ".join(line.split())) for number, line in enumerate(text.split("\n"), start=1))
+        lines = [(number, line) for number, line in stripped if line]
+        if not lines:
+            raise ParseError("empty: iibench printed nothing on stdout; it says why on stderr")
+        number, self.header = lines[0]
+        if self.header not in {HEADER, LATER_HEADER}:
+            raise ParseError(
+                f"not a header of iibench that is known; expected '{HEADER}'", line=number, text=self.header
+            )
+        number, last = lines[-1]
+        if last != _DONE:
+            raise ParseError(
+                "the text ends here, before 'Done': iibench failed or was cut off", line=number, text=last
+            )
+        self.body = lines[1:-1]
+
+    def rows(self) -> Iterator[tuple[int, str, list[float]]]:
+        """Yield the rows of the report, which come first; what follows them stays in `body`."""
+        columns = len(self.header.split())
+        while self.body and _ROW.fullmatch(self.body[0][1]):
+            number, line = self.body.pop(0)
+            fields = [float(word) for word in line.split()]
+            if len(fields) != columns:
+                raise ParseError(f"{len(fields)} numbers, where the header has {columns}", line=number, text=line)
+            yield number, line, fields
+
+    def refuse(self) -> None:
+        """Refuse what is left of the body."""
+        for number, line in self.body:
+            raise ParseError("not a line that iibench prints here", line=number, text=line)
+
+
+def _classic(lines: _Lines) -> dict[str, float]:
+    if lines.body and _TABLE.fullmatch(lines.body[0][1]):
+        lines.body.pop(0)
+    rows = list(lines.rows())
+    lines.refuse()
+    if not rows:
+        raise ParseError("there is no report: no row was inserted")
+    counts = [fields[0] for _, _, fields in rows]
+    number, line, (count, _, total_s, rate, _, last_rate, queries, query_rate, last_query_rate) = rows[-1]
+    if counts != sorted(set(counts)):
+        raise ParseError("the rows do not grow from report to report", line=number, text=line)
+    _check_rate(count, line.split()[2], rate, number, line)
+    return {
+        "inserts_per_second": rate,
+        "last_inserts_per_second": last_rate,
+        **({"queries_per_second": query_rate, "last_queries_per_second": last_query_rate} if queries else {}),
+        "total_time_s": total_s,
+        "rows": count,
+    }
+
+
+def _later(lines: _Lines) -> dict[str, float]:
+    rows = list(lines.rows())
+    while lines.body and any(re.fullmatch(pattern, lines.body[0][1]) for pattern in _AFTER):
+        lines.body.pop(0)
+    if not lines.body or not rows:
+        raise ParseError("the totals are missing that iibench ends with")
+    number, line = lines.body.pop(0)
+    totals = _TOTALS.fullmatch(line)
+    if totals is None:
+        raise ParseError("not a line that iibench prints here; expected 'Totals: ...'", line=number, text=line)
+    lines.refuse()
+    total_s, rate, count = (float(totals[group]) for group in (1, 2, 3))
+    _check_rate(count, totals[1], rate, number, line)
+    last = dict(zip(LATER_HEADER.split(), rows[-1][2], strict=True))
+    return {
+        "inserts_per_second": rate,
+        "last_inserts_per_second": last["i_ips"],
+        **(
+            {"queries_per_second": last["t_qps"], "last_queries_per_second": last["i_qps"]} if last["t_query"] else {}
+        ),
+        "total_time_s": total_s,
+        "rows": count,
+    }
+
+
+def _check_rate(count: float, total: str, rate: float, number: int, line: str) -> None:
+    """Refuse a rate that does not follow from rows and time, of which the originals print one decimal only."""
+    total_s, decimals = float(total), len(total.partition(".")[2])
+    slack_s = 0.6 * 10.0**-decimals
+    if total_s > slack_s and not count / (total_s + slack_s) * 0.999 <= rate <= count / (total_s - slack_s) * 1.001:
+        raise ParseError(f"{count:g} rows in {total} s are not {rate:g} a second", line=number, text=line)
