@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from bench_common.records import Outcome, attempt_of, job_id_of, ticket_of
 from bench_common.spec import Treatment
@@ -18,6 +19,9 @@ from bench_master.coordinator import events as ev
 from bench_master.coordinator.roster import Member, Presence, Roster
 from bench_master.coordinator.shares import MAX_AHEAD, Share, divide
 from bench_master.plan import Trial, independent
+
+MAX_STALE: Final = 10_000
+"""How many batches of epochs that are over are told apart, so that one that comes again is counted once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class Coordinator:
         self._position = 0
         self._first_id = self._next_id = first_job
         self._faults_before = 0
+        self._stale: set[tuple[int, int]] = set()
         self._trial_ends_at: float | None = None
         self._gather_by = now + policy.gather_s
         self._abort_by: float | None = None
@@ -261,7 +266,7 @@ class Coordinator:
     def _finished(self, event: ev.Finished, now: float) -> list[act.Action]:
         member = self.roster.at_epoch(event.epoch)
         if member is None:
-            return [act.Note("stale-results", {"epoch": event.epoch, "jobs": len(event.tickets)})]
+            return self._refuse_stale(event)
         member.heard_at = now
         if not member.sequences.admit(event.sequence):
             return [act.Acknowledge(member.number, event.sequence)]
@@ -290,6 +295,15 @@ class Coordinator:
         if share is None or share.idle:
             answers += self._advance(now)
         return answers
+
+    def _refuse_stale(self, event: ev.Finished) -> list[act.Action]:
+        """Refuse a batch of an epoch that is over; what is not acknowledged is sent again, and counted once."""
+        batch = (event.epoch, event.sequence)
+        if batch in self._stale:
+            return []
+        if len(self._stale) < MAX_STALE:
+            self._stale.add(batch)
+        return [act.Note("stale-results", {"epoch": event.epoch, "jobs": len(event.tickets)})]
 
     # -- trials -------------------------------------------------------------------------------------------------
 

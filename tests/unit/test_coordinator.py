@@ -531,3 +531,14 @@ def test_a_batch_size_that_is_given_is_kept_to():
     assert [(len(issue.tickets), issue.batch) for issue in only(run.join(), act.Issue)] == [(14, 10)]
     strict = Run(treatment(iterations=None, operation_count=1000, concurrency=4), batch_size=2, look_ahead=False)
     assert [(len(issue.tickets), issue.batch) for issue in only(strict.join(), act.Issue)] == [(4, 2)]
+
+
+def test_what_an_old_epoch_sends_again_is_refused_once():
+    """A batch of an epoch that is over is counted when it first comes, however often it is sent."""
+    run = Run(treatment(concurrency=2, iterations=1))
+    run.join()
+    old = run.member().epoch
+    run.feed(ev.Gone("a", "cut off"))
+    for sequence in (0, 0, 1, 0):
+        run.finish(sequence, epoch=old, sequence=sequence)
+    assert [fields["jobs"] for fields in run.notes("stale-results")] == [1, 1]
