@@ -23,6 +23,8 @@ from bench_master.plan import Trial, independent
 
 LEAD_S: Final = 0.1
 """How long after a trial's begin its first job can arrive, in an open system."""
+MAX_STALE: Final = 10_000
+"""How many batches of epochs that are over are told apart, so that one that comes again is counted once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class Coordinator:
         self._seed = seed
         self._first_id = self._next_id = first_job
         self._faults_before = 0
+        self._stale: set[tuple[int, int]] = set()
         self._trial_ends_at: float | None = None
         self._trial_began_ns = 0
         self._gather_by = now + policy.gather_s
@@ -276,7 +279,7 @@ class Coordinator:
     def _finished(self, event: ev.Finished, now: float) -> list[act.Action]:
         member = self.roster.at_epoch(event.epoch)
         if member is None:
-            return [act.Note("stale-results", {"epoch": event.epoch, "jobs": len(event.tickets)})]
+            return self._refuse_stale(event)
         member.heard_at = now
         if not member.sequences.admit(event.sequence):
             return [act.Acknowledge(member.number, event.sequence)]
@@ -322,6 +325,15 @@ class Coordinator:
         fields = {"worker": member.number, "trial": event.trial, "returned": len(back), **event.fields}
         actions: list[act.Action] = [act.Note("packed", fields)]
         return actions + (self._advance(now) if share.idle else [])
+
+    def _refuse_stale(self, event: ev.Finished) -> list[act.Action]:
+        """Refuse a batch of an epoch that is over; what is not acknowledged is sent again, and counted once."""
+        batch = (event.epoch, event.sequence)
+        if batch in self._stale:
+            return []
+        if len(self._stale) < MAX_STALE:
+            self._stale.add(batch)
+        return [act.Note("stale-results", {"epoch": event.epoch, "jobs": len(event.tickets)})]
 
     # -- trials -------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ class Remote(OverTcp):
     """A run whose worker reaches its master through a network that can be cut."""
 
     def __enter__(self):
-        self.network = Relay(self.ports)
+        # A lane that is opened anew may get the next port.
+        self.network = Relay([*self.ports, *range(self.ports[2] + 1, self.ports[2] + 4)])
         return self
 
     def __exit__(self, *exception):
@@ -66,10 +67,11 @@ def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_pa
         assert arena.end() == 0
         assert arena.run.outcomes() == {"done": 96}
         retried = [job for job in arena.run.jobs if job["attempt"]]
-        assert [job["attempt"] for job in retried] == [1] * 4
-        footer = arena.run.blocks("footer")[0]
-        assert footer["refused_results"] == 4, "the results of the attempts that no longer counted"
-        assert re.search(r"4 results\s+refused", arena.out)
+        assert {job["attempt"] for job in retried} == {1}
+        assert 4 <= len(retried) <= 8, "what the worker held, and no others"
+        refused = arena.run.blocks("footer")[0]["refused_results"]
+        assert refused > 0, "results of the attempts that no longer counted, or that nobody could acknowledge"
+        assert re.search(rf"\b{refused} results?\s+refused", arena.out)
         nothing_left(arena)
 
 

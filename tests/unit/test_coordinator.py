@@ -642,3 +642,14 @@ def test_only_what_is_out_can_be_given_back():
     assert run.notes("packed")[0]["returned"] == 0
     run.finish(*tickets)
     assert only(run.swept(), act.RunOver) == [act.RunOver("complete", ())]
+
+
+def test_what_an_old_epoch_sends_again_is_refused_once():
+    """A batch of an epoch that is over is counted when it first comes, however often it is sent."""
+    run = Run(treatment(concurrency=2, iterations=1))
+    run.join()
+    old = run.member().epoch
+    run.feed(ev.Gone("a", "cut off"))
+    for sequence in (0, 0, 1, 0):
+        run.finish(sequence, epoch=old, sequence=sequence)
+    assert [fields["jobs"] for fields in run.notes("stale-results")] == [1, 1]
