@@ -10,6 +10,7 @@ from bench_worker.engines.docker_settings import KNOWN_SOCKETS, MountRefused, sa
 from bench_worker.engines.oci_spec import NETWORKS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from bench_common.spec import ContainerSettings, Mount
@@ -29,17 +30,22 @@ class SettingRefused(ValueError):
     """A setting that an OCI runtime cannot fulfil; the message says which and why."""
 
 
-def check_settings(engine: type[Reasoned], settings: ContainerSettings, cgroups: Cgroups) -> None:
-    """Raise `SettingRefused` for a setting that the engine would have to ignore on a host with these cgroups."""
+def check_settings(
+    engine: type[Reasoned], settings: ContainerSettings, cgroups: Cgroups, *, networks: Sequence[str] = NETWORKS
+) -> None:
+    """Raise `SettingRefused` for a setting that the engine would have to ignore on a host with these cgroups.
+
+    `networks` are those that it has.
+    """
     name = engine.name
     why = {**engine.reasons, **cgroups.unenforced}
     for setting in sorted(settings.given() - engine.inapplicable):
         if setting not in engine.settings or setting in cgroups.unenforced:
             reason = why.get(setting, "an OCI runtime has nothing of the kind")
             raise SettingRefused(f"{name} cannot enforce {setting}={getattr(settings, setting)!r}: {reason}")
-    if settings.network is not None and settings.network not in NETWORKS:
-        known = " or ".join(map(repr, NETWORKS))
-        hint = did_you_mean(settings.network, NETWORKS)
+    if settings.network is not None and settings.network not in networks:
+        known = " or ".join(map(repr, networks))
+        hint = did_you_mean(settings.network, networks)
         raise SettingRefused(f"network {settings.network!r}: {name} makes no networks{hint}; expected {known}")
     if settings.cpuset is not None:
         try:

@@ -12,22 +12,21 @@ from pathlib import Path
 import gevent
 import pytest
 from gevent import monkey
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
 from tiny_image import import_image, layer, missing, remove_image, run_patched
 
-from bench_common.spec import ContainerSettings, Mount
+from bench_common.spec import Mount
 from bench_worker.engines import oci_homes, oci_images
-from bench_worker.engines.base import Container, EngineOptions, OperationFailed
+from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd import ContainerdEngine
 from bench_worker.engines.crun import CrunEngine
 from bench_worker.engines.runc import RuncEngine
 from bench_worker.engines.runsc import RunscEngine
 from bench_worker.engines.youki import YoukiEngine
-from bench_worker.lease import RunLease
 
 ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine, YoukiEngine, ContainerdEngine)}
 OPTIONAL = ("runsc", "youki")
-FOREVER = ("sleep", "1000")
 
 
 @pytest.fixture(scope="module")
@@ -38,33 +37,6 @@ def image():
     oci_images.prune()
 
 
-class OciBench:
-    """An opened engine for one run; what it made is gone at the end."""
-
-    def __init__(self, engine, image, **options):
-        self.image = image
-        self.run_id = f"test-{uuid.uuid4().hex[:12]}"
-        self.engine = engine(EngineOptions(self.run_id, "w1", 20, **options))
-        self.engine.open()
-        self.lease = RunLease(self.run_id)
-        self.lease.acquire()
-
-    def container(self, *command, **settings):
-        given = {"image": self.image, "command": command or None, **settings}
-        return Container(f"wb-{uuid.uuid4().hex[:12]}", 1, ContainerSettings(**given))
-
-    def running(self, *command, **settings):
-        container = self.container(*command, **settings)
-        self.engine.run(container, timeout_s=30)
-        return container
-
-    def close(self):
-        for leftover in self.engine.leftovers(self.run_id):
-            self.engine.discard(leftover)
-        self.engine.close()
-        self.lease.release()
-
-
 @pytest.fixture(params=sorted(ENGINES))
 def bench(request, image):
     engine = ENGINES[request.param]
@@ -72,7 +44,7 @@ def bench(request, image):
     if not status.usable:
         reason = f"engine {request.param}: {status.reason}; {status.advice}"
         (pytest.skip if request.param in OPTIONAL else missing)(reason)
-    made = OciBench(engine, image, allow_host_mounts=True)
+    made = RuntimeBench(engine, image, allow_host_mounts=True)
     yield made
     made.close()
 
@@ -85,33 +57,6 @@ def unpacked(tmp_path):
     with tarfile.open(fileobj=io.BytesIO(layer())) as archive:
         archive.extractall(rootfs, filter="fully_trusted")
     return rootfs
-
-
-def failure(verb, *arguments, **options):
-    before_ns = time.monotonic_ns()
-    with pytest.raises(OperationFailed) as caught:
-        verb(*arguments, **{"timeout_s": 10, **options})
-    assert before_ns <= caught.value.start_ns <= caught.value.end_ns <= time.monotonic_ns()
-    assert str(caught.value)
-    return caught.value
-
-
-def kind_of(verb, *arguments, **options):
-    return failure(verb, *arguments, **options).kind
-
-
-def printed_by(engine, container):
-    """What a command printed to either stream: containerd does not keep them apart."""
-    printed = engine.logs(container, limit_bytes=99, timeout_s=5)
-    return printed.stdout + printed.stderr
-
-
-def until(condition):
-    deadline = time.monotonic() + 20
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return value
 
 
 def test_a_whole_life(bench):
@@ -270,7 +215,7 @@ def test_what_it_cannot_give_is_refused(bench, tmp_path):
         assert said.kind == "refused"
         assert word in str(said)
         assert made.handle is None
-    strict = OciBench(type(bench.engine), bench.image)
+    strict = RuntimeBench(type(bench.engine), bench.image)
     for settings in ({"storage": (Mount("host", "/x", str(tmp_path)),)}, {"rootfs": str(tmp_path)}):
         assert kind_of(strict.engine.run, strict.container("true", **settings)) == "refused"
     strict.close()
