@@ -323,6 +323,32 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     assert not (oci_homes.containers(bench.engine.name) / name).exists()
 
 
+def test_a_paused_container_can_be_removed_and_discarded(bench):
+    """By whoever paused it, and by a clean-up that knows nothing of that."""
+    engine = bench.engine
+    made, left = bench.running(*FOREVER), bench.running(*FOREVER)
+    for one in (made, left):
+        engine.pause(one, timeout_s=10)
+    engine.remove(made, timeout_s=20)
+    [item] = engine.leftovers(bench.run_id)
+    engine.discard(item)
+    assert engine.leftovers(bench.run_id) == []
+
+
+def test_where_no_overlay_can_be_mounted_there_is_a_copy(bench):
+    """As in a container whose own root is an overlay: slower, and just as private."""
+    if bench.engine.name == "containerd":
+        return  # its snapshotter sees to that
+    bench.engine._bundles.overlays = False
+    made = bench.running("touch", "/new")
+    assert bench.engine.wait(made, timeout_s=10).exit_code == 0
+    assert (made.handle.rootfs / "new").exists()
+    assert (made.handle.rootfs / "bin" / "sh").is_symlink()
+    unpacked = bench.engine._images.get(bench.image, {}).rootfs
+    assert not (unpacked / "new").exists()
+    bench.engine.remove(made, timeout_s=10)
+
+
 @pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""
