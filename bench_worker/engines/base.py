@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from time import monotonic, monotonic_ns, sleep
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from bench_common.errors import WeighbridgeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from bench_common.spec import ContainerSettings
 
@@ -58,6 +59,13 @@ class EngineOptions:
     """Host directories may be mounted only where the worker's own configuration or a scenario's storage says so."""
 
 
+class Watching(Protocol):
+    """A stream of a container's statistics that goes on."""
+
+    def end(self) -> tuple[int, OperationFailed | None]:
+        """End it; return how many readings there were, and why it broke off early, if it did."""
+
+
 @dataclass(slots=True)
 class Container:
     """One container (or what stands for it) of one job. `handle` is the engine's own."""
@@ -69,6 +77,10 @@ class Container:
     labels: dict[str, str] = field(default_factory=dict)
     images: list[str] = field(default_factory=list)
     """Images that `commit` made, to be removed with the container."""
+    belongings: list[str] = field(default_factory=list)
+    """What else was made for it and is removed with it, as its engine names it: data containers, directories."""
+    watches: list[Watching] = field(default_factory=list)
+    """Streams of its statistics that go on until its job ends."""
 
 
 @dataclass(slots=True)
@@ -116,6 +128,41 @@ class Leftover:
     age_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """Another daemon that a root works with, called `name`.
+
+    It is among the root's descendants, or else listens on the socket that `option` of the root's command line
+    names, or else on `socket`.
+    """
+
+    name: str
+    option: str
+    socket: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSide:
+    """Which processes of a host an engine costs beside the containers' own; empty for an engine that has no daemon.
+
+    A root listens on one of `sockets`, or has its number in one of `pid_files`; where neither finds one, every
+    process called like one of `roots` is one. Of the descendants of roots and companions those called like one
+    of `names` belong to it, and not what runs in containers. `shims` are helpers that are nobody's children:
+    one belongs to it if the socket that it was told (``-address``) is that of a process that does, or if it was
+    told none. Names are those of ``/proc/PID/comm``, 15 letters at most.
+    """
+
+    names: frozenset[str] = frozenset()
+    sockets: tuple[str, ...] = ()
+    pid_files: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    companions: tuple[Companion, ...] = ()
+    shims: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.shims)
+
+
 class Engine(abc.ABC):
     """Runs containers. One instance serves one worker; `open` before the first verb, `close` after the last."""
 
@@ -123,6 +170,8 @@ class Engine(abc.ABC):
     operations: ClassVar[frozenset[str]]
     settings: ClassVar[frozenset[str]]
     inapplicable: ClassVar[frozenset[str]] = frozenset()
+    store: ClassVar[str] = ""
+    """Whose things it finds (empty: its own). Engines of one store list the same leftovers, which count once."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
@@ -132,6 +181,11 @@ class Engine(abc.ABC):
     def probe(cls) -> EngineStatus:
         """Say whether the engine can be used on this machine. Never raises, never takes more than 5 s."""
 
+    @classmethod
+    def daemon_side(cls) -> DaemonSide | None:
+        """Return which processes are the engine's own on this host; None where nobody has said."""
+        return None
+
     @abc.abstractmethod
     def open(self) -> None:
         """Connect; raise `EngineUnavailable` with the reason and what to do."""
@@ -139,6 +193,16 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Disconnect. Containers are not touched."""
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what containers with these settings would lack on this host: an image, a network, a log driver ...
+
+        Asked before a run begins, and never while anything is measured, so an engine may also fetch what another
+        store of this host has. One reason each, with what to do; empty where nothing is known to be missing. Raises
+        `InfrastructureError` when the engine cannot say.
+        """
+        del settings
+        return []
 
     def prepare(self, settings: ContainerSettings) -> None:  # noqa: B027  most engines have nothing to do
         """Get ready what containers with these settings are made from, before the first of them is timed.
@@ -196,6 +260,36 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its command printed, up to `limit_bytes` of each stream."""
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the address at which a running container is reached from this host: of services, and not timed."""
+        del timeout_s
+        now_ns = monotonic_ns()
+        text = f"engine {self.name} cannot say at which address {container.name} is reached: it runs no services yet"
+        raise OperationFailed("unsupported", text, start_ns=now_ns, end_ns=now_ns)
+
+    def committed_bytes(self, container: Container, *, timeout_s: float) -> int | None:
+        """Return how much the last `commit` added to the container's image, in bytes; None where nobody can say."""
+        del container, timeout_s
+        return None
+
+    def stats(self, container: Container, *, timeout_s: float) -> Done:
+        """Ask once what it uses; an engine that has ``stats`` among its operations fulfils this."""
+        del timeout_s
+        now = monotonic_ns()
+        text = f"{self.name} has no statistics of {container.name}"
+        raise OperationFailed("unsupported", text, start_ns=now, end_ns=now)
+
+    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
+        """Yield reading after reading, `interval_s` apart, until the container is gone or nobody wants more.
+
+        It is driven from a greenlet of its own, which is killed in the end; each reading is done within `timeout_s`.
+        """
+        begun, count = monotonic(), 0
+        while True:
+            yield self.stats(container, timeout_s=timeout_s)
+            count = max(count + 1, int((monotonic() - begun) / interval_s))
+            sleep(max(0.0, begun + count * interval_s - monotonic()))
 
     @abc.abstractmethod
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:

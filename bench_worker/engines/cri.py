@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -25,6 +25,7 @@ from bench_worker.engines.base import (
     TICKET_LABEL,
     WORKER_LABEL,
     Container,
+    DaemonSide,
     Done,
     Engine,
     EngineStatus,
@@ -34,12 +35,13 @@ from bench_worker.engines.base import (
 from bench_worker.engines.containerd_tasks import KINDS
 from bench_worker.engines.cri_images import CriImages
 from bench_worker.engines.cri_messages import LOG, RUNTIME, container_config, pod_config, pod_filter, split_log
+from bench_worker.engines.daemon_sides import cri_side
 from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.grpc_channel import CallFailed, Channel, Reply
 from bench_worker.engines.native_stock import disk_errors, fail
 from bench_worker.engines.oci_cgroups import Cgroups
 from bench_worker.engines.oci_images import ImageTrouble
-from bench_worker.engines.oci_settings import SettingRefused, check_settings, volume_path
+from bench_worker.engines.oci_settings import SettingRefused, check_settings, make_volumes
 from bench_worker.engines.output import read_beginning
 from bench_worker.engines.protobuf import blob, number, pack, text, texts, unpack
 
@@ -95,6 +97,11 @@ class CriEngine(Engine):
             reasons=cls.reasons,
         )
 
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return whatever listens at the present address, with its helpers."""
+        return cri_side(cri_probe.address())
+
     def open(self) -> None:
         """See that it answers."""
         status = self.probe()
@@ -109,10 +116,17 @@ class CriEngine(Engine):
         """Close the connections."""
         self._channel.close()
 
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what is in the way of the image; get it where nothing is."""
+        try:
+            self._images.get(settings.image)
+        except (ImageTrouble, CallFailed) as trouble:
+            return [str(trouble)]
+        return []
+
     def prepare(self, settings: ContainerSettings) -> None:
         """Get the image, which takes seconds."""
-        with suppress(ImageTrouble, CallFailed):
-            self._images.get(settings.image)
+        self.missing(settings)
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """``RunPodSandbox`` and ``CreateContainer``."""
@@ -285,9 +299,7 @@ class CriEngine(Engine):
         with disk_errors(begun_ns):
             directory.mkdir(mode=0o700)
             container.handle = pod = Pod(directory, pod_config(container, directory))
-            for mount in container.settings.storage:
-                if mount.kind == "volume":
-                    volume_path(mount, directory).mkdir(parents=True)
+            make_volumes(container.settings, directory)
         return pod, config
 
     def _pod(self, container: Container) -> Pod:

@@ -21,6 +21,7 @@ from bench_worker.engines.base import (
     TICKET_LABEL,
     WORKER_LABEL,
     Container,
+    DaemonSide,
     Done,
     Engine,
     EngineStatus,
@@ -28,6 +29,7 @@ from bench_worker.engines.base import (
     OperationFailed,
 )
 from bench_worker.engines.command_line import Errand
+from bench_worker.engines.daemon_sides import NO_DAEMON
 from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.mount_space import MountSpace
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail, until_dead, wait_for
@@ -84,6 +86,11 @@ class OciEngine(Engine):
             reasons=cls.reasons,
         )
 
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return none: a runtime's program ends before its containers do."""
+        return NO_DAEMON
+
     def open(self) -> None:
         """Make the store, the mount namespace and the heirship of orphans."""
         status = self.probe()
@@ -110,10 +117,17 @@ class OciEngine(Engine):
         self._images.close()
         self._space.close()
 
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what is in the way of the image or the root file system; unpack it where nothing is."""
+        try:
+            self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
+        except (ImageTrouble, SettingRefused, MountRefused) as trouble:
+            return [str(trouble)]
+        return []
+
     def prepare(self, settings: ContainerSettings) -> None:
         """Unpack the image, which takes seconds."""
-        with suppress(ImageTrouble, SettingRefused, MountRefused):
-            self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
+        self.missing(settings)
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the bundle (not timed), then ``create``: the container is there, its command does not run yet."""

@@ -54,6 +54,13 @@ def check_settings(
             raise SettingRefused(str(error)) from error
 
 
+def make_volumes(settings: ContainerSettings, directory: Path) -> None:
+    """Make the directories of a container's storage that is to live as long as it does; raise `OSError`."""
+    for mount in settings.storage:
+        if mount.kind != "tmpfs" and not mount.source:
+            volume_path(mount, directory).mkdir(mode=0o755, parents=True)
+
+
 def volume_path(mount: Mount, directory: Path) -> Path:
     """Return where below a container's own directory a volume without a name is."""
     return directory / "volumes" / mount.target.strip("/").replace("/", "-")
@@ -69,7 +76,9 @@ def bind(mount: Mount, directory: Path, *, allow_host_mounts: bool) -> dict[str,
         size = [f"size={mount.size_bytes}"] if mount.size_bytes else []
         options = [mode, "nosuid", "nodev", *size]
         return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": options}
-    if mount.kind == "volume":
+    if mount.kind not in {"volume", "host"}:
+        raise SettingRefused(f"storage of the kind {mount.kind!r} needs an engine with volumes; use a host directory")
+    if mount.kind == "volume" or not mount.source:
         if mount.source:
             raise SettingRefused(
                 f"volume {mount.source!r}: an OCI runtime knows no volumes by name; leave the name out for one "

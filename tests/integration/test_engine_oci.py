@@ -116,6 +116,8 @@ def test_what_cannot_be_started_is_told_apart(bench):
         assert kind_of(engine.run, unborn) == kind
         engine.remove(unborn, timeout_s=10)
     unborn = bench.container("true", image="weighbridge-test/nosuch")
+    assert "weighbridge-test/nosuch" in engine.missing(unborn.settings)[0]
+    assert engine.missing(made.settings) == []
     assert kind_of(engine.run, unborn) == "image-missing"
     assert kind_of(engine.remove, unborn) == "not-found"
 
