@@ -49,7 +49,11 @@ def look(
         said = unpack(channel.call(f"{RUNTIME}Version", b"", timeout_s=_PROBE_S).message)
         runtime, version = text(said, 2), text(said, 3)
     except CallFailed as error:
-        missing = "it does not speak the CRI (its plugin is disabled)" if error.code == _UNIMPLEMENTED else str(error)
+        missing = (
+            "it does not speak the CRI (its plugin is disabled)"
+            if error.code == _UNIMPLEMENTED
+            else _why(error, path)
+        )
         reason = f"no CRI answers at {path}: {missing}"
     except MalformedMessage as error:
         reason = f"what answers at {path} is no CRI: {error}"
@@ -73,3 +77,7 @@ def look(
             **{f"setting.{setting}": why for setting, why in {**reasons, **cgroups.unenforced}.items()},
         },
     )
+
+
+def _why(error: CallFailed, path: str) -> str:
+    return str(error).removeprefix(f"{path}: ")
