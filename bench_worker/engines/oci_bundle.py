@@ -114,9 +114,14 @@ class Bundles:
         bundle = Bundle(directory, config["linux"]["cgroupsPath"], stop_signal=image.config.stop_signal)
         # From here on there is something to remove, and to find by its labels.
         container.handle = bundle
-        bundle.config.write_text(json.dumps(config), encoding="utf-8")
-        make_volumes(container.settings, directory)
-        self._lay(bundle, image.rootfs)
+        try:
+            bundle.config.write_text(json.dumps(config), encoding="utf-8")
+            make_volumes(container.settings, directory)
+            self._lay(bundle, image.rootfs)
+        except OSError as error:
+            # A write to a full disk does not say where.
+            error.filename = error.filename or str(directory)
+            raise
         return bundle
 
     def delete(self, directory: Path) -> None:

@@ -6,7 +6,7 @@ import sys
 import tarfile
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import gevent
@@ -37,13 +37,18 @@ def image():
     oci_images.prune()
 
 
+def require(engine):
+    """Skip, or fail in CI where that installs it, when an engine cannot be used here."""
+    status = engine.probe()
+    if not status.usable:
+        reason = f"engine {engine.name}: {status.reason}; {status.advice}"
+        (pytest.skip if engine.name in OPTIONAL else missing)(reason)
+
+
 @pytest.fixture(params=sorted(ENGINES))
 def bench(request, image):
     engine = ENGINES[request.param]
-    status = engine.probe()
-    if not status.usable:
-        reason = f"engine {request.param}: {status.reason}; {status.advice}"
-        (pytest.skip if request.param in OPTIONAL else missing)(reason)
+    require(engine)
     made = RuntimeBench(engine, image, allow_host_mounts=True)
     yield made
     made.close()
@@ -349,6 +354,33 @@ def test_where_no_overlay_can_be_mounted_there_is_a_copy(bench):
     unpacked = bench.engine._images.get(bench.image, {}).rootfs
     assert not (unpacked / "new").exists()
     bench.engine.remove(made, timeout_s=10)
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
+    """What could be made of the container goes with it, and the next one works when there is room again."""
+    require(RuncEngine)
+    CommandLine("mount").errand(10).do("-t", "tmpfs", "-o", "size=16m", "weighbridge-test", str(tmp_path))
+    try:
+        monkeypatch.setattr(oci_homes, "STORE", tmp_path)
+        bench = RuntimeBench(RuncEngine, image)
+        bench.engine.remove(bench.running("true"), timeout_s=10)
+        ballast = tmp_path / "ballast"
+        with suppress(OSError), ballast.open("wb") as file:
+            while True:
+                file.write(bytes(1 << 12))
+                file.flush()
+        unlucky = bench.container("true")
+        said = failure(bench.engine.run, unlucky)
+        assert (said.kind, str(tmp_path) in str(said)) == ("disk-full", True), str(said)
+        bench.engine.remove(unlucky, timeout_s=10)
+        ballast.unlink()
+        lucky = bench.running("true")
+        assert bench.engine.wait(lucky, timeout_s=10).exit_code == 0
+        bench.engine.remove(lucky, timeout_s=10)
+        assert list(oci_homes.containers("runc").iterdir()) == []
+        bench.close()
+    finally:
+        CommandLine("umount").errand(10).do("--lazy", str(tmp_path))
 
 
 @pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
