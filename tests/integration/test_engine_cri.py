@@ -26,7 +26,7 @@ from bench_worker.engines.cri_messages import pod_config
 from bench_worker.engines.protobuf import pack, text, unpack
 from bench_worker.processes import spawn
 
-PAUSE = "weighbridge-test/pause:1"
+PAUSE = f"weighbridge-test/pause:{uuid.uuid4().hex[:12]}"
 CONFIG = """
 version = 2
 root = "{home}/root"
