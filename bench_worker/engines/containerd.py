@@ -19,6 +19,7 @@ from bench_worker.engines.base import (
     TICKET_LABEL,
     WORKER_LABEL,
     Container,
+    DaemonSide,
     Done,
     Engine,
     EngineStatus,
@@ -30,10 +31,11 @@ from bench_worker.engines.containerd_exits import Exits
 from bench_worker.engines.containerd_images import ContainerdImages
 from bench_worker.engines.containerd_options import create_options
 from bench_worker.engines.containerd_tasks import FAILED_EXEC, KINDS, Task, delete, send_signal, until_ended
+from bench_worker.engines.daemon_sides import containerd_side
 from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail
 from bench_worker.engines.oci_images import ImageTrouble
-from bench_worker.engines.oci_settings import SettingRefused, check_settings, volume_path
+from bench_worker.engines.oci_settings import SettingRefused, check_settings, make_volumes
 from bench_worker.engines.output import read_beginning
 from bench_worker.processes import WaitTimeout
 
@@ -73,6 +75,11 @@ class ContainerdEngine(Engine):
             reasons=cls.reasons,
         )
 
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return the containerd that listens at the present address, with its shims."""
+        return containerd_side(containerd_probe.address())
+
     def open(self) -> None:
         """See that it answers, and begin to hear of exits."""
         status = self.probe()
@@ -90,10 +97,17 @@ class ContainerdEngine(Engine):
         """Hear no more."""
         self._exits.close()
 
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what is in the way of the image; import it where nothing is."""
+        try:
+            self._images.get(settings.image)
+        except (ImageTrouble, OperationFailed) as trouble:
+            return [str(trouble)]
+        return []
+
     def prepare(self, settings: ContainerSettings) -> None:
         """Import the image, which takes seconds."""
-        with suppress(ImageTrouble, OperationFailed):
-            self._images.get(settings.image)
+        self.missing(settings)
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """``containers create``: a snapshot and a record."""
@@ -249,9 +263,7 @@ class ContainerdEngine(Engine):
         with disk_errors(begun_ns):
             directory.mkdir(mode=0o700)
             container.handle = task = Task(directory)
-            for mount in container.settings.storage:
-                if mount.kind == "volume":
-                    volume_path(mount, directory).mkdir(parents=True)
+            make_volumes(container.settings, directory)
         if words[0] == "run":
             options += task.files
         return (*words, *options, "--", image, container.name, *(container.settings.command or ()))

@@ -13,14 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from bench_common.errors import EngineUnavailable, InfrastructureError
-from bench_worker.engines import oci_cgroups, oci_exploded, oci_homes, oci_probe
+from bench_common.errors import EngineUnavailable
+from bench_worker.engines import oci_cgroups, oci_exploded, oci_homes, oci_leftovers, oci_probe
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
     RUN_LABEL,
     TICKET_LABEL,
     WORKER_LABEL,
     Container,
+    DaemonSide,
     Done,
     Engine,
     EngineStatus,
@@ -28,9 +29,9 @@ from bench_worker.engines.base import (
     OperationFailed,
 )
 from bench_worker.engines.command_line import Errand
+from bench_worker.engines.daemon_sides import NO_DAEMON
 from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.mount_space import MountSpace
-from bench_worker.engines.native_labels import matches
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail, until_dead, wait_for
 from bench_worker.engines.oci_bundle import Bundle, Bundles
 from bench_worker.engines.oci_images import Images, ImageTrouble, Unpacked
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
     from bench_common.spec import ContainerSettings
 
-_DISCARD_S: Final = 30.0
 _ENDING_S: Final = 0.2
 
 
@@ -86,6 +86,11 @@ class OciEngine(Engine):
             reasons=cls.reasons,
         )
 
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return none: a runtime's program ends before its containers do."""
+        return NO_DAEMON
+
     def open(self) -> None:
         """Make the store, the mount namespace and the heirship of orphans."""
         status = self.probe()
@@ -112,10 +117,17 @@ class OciEngine(Engine):
         self._images.close()
         self._space.close()
 
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what is in the way of the image or the root file system; unpack it where nothing is."""
+        try:
+            self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
+        except (ImageTrouble, SettingRefused, MountRefused) as trouble:
+            return [str(trouble)]
+        return []
+
     def prepare(self, settings: ContainerSettings) -> None:
         """Unpack the image, which takes seconds."""
-        with suppress(ImageTrouble, SettingRefused, MountRefused):
-            self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
+        self.missing(settings)
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the bundle (not timed), then ``create``: the container is there, its command does not run yet."""
@@ -241,23 +253,11 @@ class OciEngine(Engine):
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers whose config.json carries our labels."""
-        return [
-            Leftover(self.name, "container", str(item.path), item.path.name, item.labels[RUN_LABEL], item.age_s)
-            for item in oci_homes.labelled(self.name)
-            if matches(item.labels, run_id, worker_id)
-        ]
+        return oci_leftovers.find(self.name, run_id, worker_id)
 
     def discard(self, leftover: Leftover) -> None:
         """Delete the container and its directory, if it still carries the label of that run."""
-        for item in oci_homes.labelled(self.name):
-            if str(item.path) != leftover.identity or item.labels[RUN_LABEL] != leftover.run_id:
-                continue
-            errand = self._runtime.errand(item.path / "discard.log", self.options_for(None), _DISCARD_S)
-            try:
-                errand.do("delete", "--force", item.path.name)
-                self._bundles.delete(item.path)
-            except (OSError, OperationFailed) as error:
-                raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
+        oci_leftovers.remove(self._runtime, self.options_for(None), self._bundles, leftover)
 
     def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
         begun_ns = time.monotonic_ns()

@@ -16,7 +16,7 @@ import gevent
 
 from bench_worker.engines import oci_homes
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.oci_settings import SettingRefused, bind
+from bench_worker.engines.oci_settings import SettingRefused, bind, make_volumes
 from bench_worker.engines.oci_spec import Surroundings, make_config, read_user
 
 if TYPE_CHECKING:
@@ -114,11 +114,14 @@ class Bundles:
         bundle = Bundle(directory, config["linux"]["cgroupsPath"], stop_signal=image.config.stop_signal)
         # From here on there is something to remove, and to find by its labels.
         container.handle = bundle
-        bundle.config.write_text(json.dumps(config), encoding="utf-8")
-        for item in binds:
-            if item["source"].startswith(f"{directory}/"):
-                Path(item["source"]).mkdir(mode=0o755, parents=True)
-        self._lay(bundle, image.rootfs)
+        try:
+            bundle.config.write_text(json.dumps(config), encoding="utf-8")
+            make_volumes(container.settings, directory)
+            self._lay(bundle, image.rootfs)
+        except OSError as error:
+            # A write to a full disk does not say where.
+            error.filename = error.filename or str(directory)
+            raise
         return bundle
 
     def delete(self, directory: Path) -> None:

@@ -10,6 +10,7 @@ from bench_worker.engines.docker_settings import KNOWN_SOCKETS, MountRefused, sa
 from bench_worker.engines.oci_spec import NETWORKS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from bench_common.spec import ContainerSettings, Mount
@@ -29,23 +30,35 @@ class SettingRefused(ValueError):
     """A setting that an OCI runtime cannot fulfil; the message says which and why."""
 
 
-def check_settings(engine: type[Reasoned], settings: ContainerSettings, cgroups: Cgroups) -> None:
-    """Raise `SettingRefused` for a setting that the engine would have to ignore on a host with these cgroups."""
+def check_settings(
+    engine: type[Reasoned], settings: ContainerSettings, cgroups: Cgroups, *, networks: Sequence[str] = NETWORKS
+) -> None:
+    """Raise `SettingRefused` for a setting that the engine would have to ignore on a host with these cgroups.
+
+    `networks` are those that it has.
+    """
     name = engine.name
     why = {**engine.reasons, **cgroups.unenforced}
     for setting in sorted(settings.given() - engine.inapplicable):
         if setting not in engine.settings or setting in cgroups.unenforced:
             reason = why.get(setting, "an OCI runtime has nothing of the kind")
             raise SettingRefused(f"{name} cannot enforce {setting}={getattr(settings, setting)!r}: {reason}")
-    if settings.network is not None and settings.network not in NETWORKS:
-        known = " or ".join(map(repr, NETWORKS))
-        hint = did_you_mean(settings.network, NETWORKS)
+    if settings.network is not None and settings.network not in networks:
+        known = " or ".join(map(repr, networks))
+        hint = did_you_mean(settings.network, networks)
         raise SettingRefused(f"network {settings.network!r}: {name} makes no networks{hint}; expected {known}")
     if settings.cpuset is not None:
         try:
             parse_cpuset(settings.cpuset)
         except ValueError as error:
             raise SettingRefused(str(error)) from error
+
+
+def make_volumes(settings: ContainerSettings, directory: Path) -> None:
+    """Make the directories of a container's storage that is to live as long as it does; raise `OSError`."""
+    for mount in settings.storage:
+        if mount.kind != "tmpfs" and not mount.source:
+            volume_path(mount, directory).mkdir(mode=0o755, parents=True)
 
 
 def volume_path(mount: Mount, directory: Path) -> Path:
@@ -63,7 +76,9 @@ def bind(mount: Mount, directory: Path, *, allow_host_mounts: bool) -> dict[str,
         size = [f"size={mount.size_bytes}"] if mount.size_bytes else []
         options = [mode, "nosuid", "nodev", *size]
         return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": options}
-    if mount.kind == "volume":
+    if mount.kind not in {"volume", "host"}:
+        raise SettingRefused(f"storage of the kind {mount.kind!r} needs an engine with volumes; use a host directory")
+    if mount.kind == "volume" or not mount.source:
         if mount.source:
             raise SettingRefused(
                 f"volume {mount.source!r}: an OCI runtime knows no volumes by name; leave the name out for one "

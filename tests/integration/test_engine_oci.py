@@ -6,28 +6,27 @@ import sys
 import tarfile
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import gevent
 import pytest
 from gevent import monkey
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
 from tiny_image import import_image, layer, missing, remove_image, run_patched
 
-from bench_common.spec import ContainerSettings, Mount
+from bench_common.spec import Mount
 from bench_worker.engines import oci_homes, oci_images
-from bench_worker.engines.base import Container, EngineOptions, OperationFailed
+from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd import ContainerdEngine
 from bench_worker.engines.crun import CrunEngine
 from bench_worker.engines.runc import RuncEngine
 from bench_worker.engines.runsc import RunscEngine
 from bench_worker.engines.youki import YoukiEngine
-from bench_worker.lease import RunLease
 
 ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine, YoukiEngine, ContainerdEngine)}
 OPTIONAL = ("runsc", "youki")
-FOREVER = ("sleep", "1000")
 
 
 @pytest.fixture(scope="module")
@@ -38,41 +37,19 @@ def image():
     oci_images.prune()
 
 
-class OciBench:
-    """An opened engine for one run; what it made is gone at the end."""
-
-    def __init__(self, engine, image, **options):
-        self.image = image
-        self.run_id = f"test-{uuid.uuid4().hex[:12]}"
-        self.engine = engine(EngineOptions(self.run_id, "w1", 20, **options))
-        self.engine.open()
-        self.lease = RunLease(self.run_id)
-        self.lease.acquire()
-
-    def container(self, *command, **settings):
-        given = {"image": self.image, "command": command or None, **settings}
-        return Container(f"wb-{uuid.uuid4().hex[:12]}", 1, ContainerSettings(**given))
-
-    def running(self, *command, **settings):
-        container = self.container(*command, **settings)
-        self.engine.run(container, timeout_s=30)
-        return container
-
-    def close(self):
-        for leftover in self.engine.leftovers(self.run_id):
-            self.engine.discard(leftover)
-        self.engine.close()
-        self.lease.release()
+def require(engine):
+    """Skip, or fail in CI where that installs it, when an engine cannot be used here."""
+    status = engine.probe()
+    if not status.usable:
+        reason = f"engine {engine.name}: {status.reason}; {status.advice}"
+        (pytest.skip if engine.name in OPTIONAL else missing)(reason)
 
 
 @pytest.fixture(params=sorted(ENGINES))
 def bench(request, image):
     engine = ENGINES[request.param]
-    status = engine.probe()
-    if not status.usable:
-        reason = f"engine {request.param}: {status.reason}; {status.advice}"
-        (pytest.skip if request.param in OPTIONAL else missing)(reason)
-    made = OciBench(engine, image, allow_host_mounts=True)
+    require(engine)
+    made = RuntimeBench(engine, image, allow_host_mounts=True)
     yield made
     made.close()
 
@@ -85,33 +62,6 @@ def unpacked(tmp_path):
     with tarfile.open(fileobj=io.BytesIO(layer())) as archive:
         archive.extractall(rootfs, filter="fully_trusted")
     return rootfs
-
-
-def failure(verb, *arguments, **options):
-    before_ns = time.monotonic_ns()
-    with pytest.raises(OperationFailed) as caught:
-        verb(*arguments, **{"timeout_s": 10, **options})
-    assert before_ns <= caught.value.start_ns <= caught.value.end_ns <= time.monotonic_ns()
-    assert str(caught.value)
-    return caught.value
-
-
-def kind_of(verb, *arguments, **options):
-    return failure(verb, *arguments, **options).kind
-
-
-def printed_by(engine, container):
-    """What a command printed to either stream: containerd does not keep them apart."""
-    printed = engine.logs(container, limit_bytes=99, timeout_s=5)
-    return printed.stdout + printed.stderr
-
-
-def until(condition):
-    deadline = time.monotonic() + 20
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return value
 
 
 def test_a_whole_life(bench):
@@ -171,6 +121,8 @@ def test_what_cannot_be_started_is_told_apart(bench):
         assert kind_of(engine.run, unborn) == kind
         engine.remove(unborn, timeout_s=10)
     unborn = bench.container("true", image="weighbridge-test/nosuch")
+    assert "weighbridge-test/nosuch" in engine.missing(unborn.settings)[0]
+    assert engine.missing(made.settings) == []
     assert kind_of(engine.run, unborn) == "image-missing"
     assert kind_of(engine.remove, unborn) == "not-found"
 
@@ -270,7 +222,7 @@ def test_what_it_cannot_give_is_refused(bench, tmp_path):
         assert said.kind == "refused"
         assert word in str(said)
         assert made.handle is None
-    strict = OciBench(type(bench.engine), bench.image)
+    strict = RuntimeBench(type(bench.engine), bench.image)
     for settings in ({"storage": (Mount("host", "/x", str(tmp_path)),)}, {"rootfs": str(tmp_path)}):
         assert kind_of(strict.engine.run, strict.container("true", **settings)) == "refused"
     strict.close()
@@ -376,6 +328,59 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     until(lambda: not container.exists() or ") Z" in (container / "stat").read_text())
     assert bench.engine.leftovers(bench.run_id) == []
     assert not (oci_homes.containers(bench.engine.name) / name).exists()
+
+
+def test_a_paused_container_can_be_removed_and_discarded(bench):
+    """By whoever paused it, and by a clean-up that knows nothing of that."""
+    engine = bench.engine
+    made, left = bench.running(*FOREVER), bench.running(*FOREVER)
+    for one in (made, left):
+        engine.pause(one, timeout_s=10)
+    engine.remove(made, timeout_s=20)
+    [item] = engine.leftovers(bench.run_id)
+    engine.discard(item)
+    assert engine.leftovers(bench.run_id) == []
+
+
+def test_where_no_overlay_can_be_mounted_there_is_a_copy(bench):
+    """As in a container whose own root is an overlay: slower, and just as private."""
+    if bench.engine.name == "containerd":
+        return  # its snapshotter sees to that
+    bench.engine._bundles.overlays = False
+    made = bench.running("touch", "/new")
+    assert bench.engine.wait(made, timeout_s=10).exit_code == 0
+    assert (made.handle.rootfs / "new").exists()
+    assert (made.handle.rootfs / "bin" / "sh").is_symlink()
+    unpacked = bench.engine._images.get(bench.image, {}).rootfs
+    assert not (unpacked / "new").exists()
+    bench.engine.remove(made, timeout_s=10)
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
+    """What could be made of the container goes with it, and the next one works when there is room again."""
+    require(RuncEngine)
+    CommandLine("mount").errand(10).do("-t", "tmpfs", "-o", "size=16m", "weighbridge-test", str(tmp_path))
+    try:
+        monkeypatch.setattr(oci_homes, "STORE", tmp_path)
+        bench = RuntimeBench(RuncEngine, image)
+        bench.engine.remove(bench.running("true"), timeout_s=10)
+        ballast = tmp_path / "ballast"
+        with suppress(OSError), ballast.open("wb") as file:
+            while True:
+                file.write(bytes(1 << 12))
+                file.flush()
+        unlucky = bench.container("true")
+        said = failure(bench.engine.run, unlucky)
+        assert (said.kind, str(tmp_path) in str(said)) == ("disk-full", True), str(said)
+        bench.engine.remove(unlucky, timeout_s=10)
+        ballast.unlink()
+        lucky = bench.running("true")
+        assert bench.engine.wait(lucky, timeout_s=10).exit_code == 0
+        bench.engine.remove(lucky, timeout_s=10)
+        assert list(oci_homes.containers("runc").iterdir()) == []
+        bench.close()
+    finally:
+        CommandLine("umount").errand(10).do("--lazy", str(tmp_path))
 
 
 @pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")

@@ -12,6 +12,7 @@ from bench_worker.engines.containerd import ContainerdEngine
 from bench_worker.engines.containerd_exits import read_exit
 from bench_worker.engines.containerd_options import create_options
 from bench_worker.engines.containerd_tasks import KINDS as CTR_KINDS
+from bench_worker.engines.cri import CriEngine
 from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.oci_cgroups import Cgroups, oom_kills
 from bench_worker.engines.oci_runtime import KINDS, RuntimeErrand
@@ -171,6 +172,15 @@ def test_storage_becomes_mounts(tmp_path):
     with pytest.raises(MountRefused, match="does not allow"):
         bind(Mount("host", "/a", str(tmp_path)), tmp_path, allow_host_mounts=False)
     assert bind(Mount("host", "/a", str(tmp_path)), tmp_path, allow_host_mounts=True)["source"] == str(tmp_path)
+
+
+def test_each_engine_says_which_processes_are_its_own(monkeypatch):
+    """A runtime has none; containerd and a CRI are what listens on the socket that is used."""
+    assert not RunscEngine.daemon_side()
+    monkeypatch.setenv("CONTAINERD_ADDRESS", "/c.sock")
+    monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", "unix:///r.sock")
+    assert ContainerdEngine.daemon_side().sockets == ("/c.sock",)
+    assert CriEngine.daemon_side().sockets == ("/r.sock",)
 
 
 def test_containerds_options(tmp_path):

@@ -1,0 +1,83 @@
+"""Gets images into a CRI's own store: pulled by it, or taken from the Docker Engine where it is a containerd."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from typing import TYPE_CHECKING, Any, Final
+
+from gevent.lock import RLock
+
+from bench_worker.engines import oci_homes
+from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.cri_messages import IMAGES, image_spec
+from bench_worker.engines.grpc_channel import CallFailed
+from bench_worker.engines.oci_images import ImageTrouble, lent_client
+from bench_worker.engines.protobuf import blob, pack, text, unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench_worker.engines.grpc_channel import Channel
+
+_ANSWER_S: Final = 30.0
+_FETCH_S: Final = 300.0
+_NAMESPACE: Final = "k8s.io"
+"""Where containerd's CRI plugin keeps what is its own."""
+
+
+class CriImages:
+    """The images that one engine has used. Each is got by the first that wants it, while the others wait."""
+
+    def __init__(self, channel: Channel, folder: Path) -> None:
+        self._channel = channel
+        self._folder = folder
+        self._there: set[str] = set()
+        self._lock = RLock()
+
+    def get(self, image: str | None) -> str:
+        """Return `image` when the CRI has it; raise `ImageTrouble`, and `CallFailed` when it does not answer."""
+        if image is None:
+            raise ImageTrouble("refused", "an `image` is needed to make a container from")
+        with self._lock:
+            if image not in self._there:
+                self._fetch(image)
+                self._there.add(image)
+        return image
+
+    def _fetch(self, image: str) -> None:
+        present = self._identity(image)
+        try:
+            with lent_client(f"image {image}") as client:
+                facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+                if facts["Id"] == present:
+                    return
+                # By its name: that is what the CRI will be asked for.
+                self._import(client.get_image(image))
+        except (ImageTrouble, OperationFailed) as trouble:
+            if not present:
+                self._pull(image, trouble)
+
+    def _identity(self, image: str) -> str:
+        reply = self._channel.call(f"{IMAGES}ImageStatus", pack({1: image_spec(image)}), timeout_s=_ANSWER_S)
+        return text(unpack(blob(unpack(reply.message), 1)), 1)
+
+    def _import(self, chunks: Any) -> None:
+        if shutil.which("ctr") is None:
+            raise ImageTrouble("image-missing", "there is no program 'ctr' to take it from Docker")
+        archive = oci_homes.make_private(self._folder) / f".{secrets.token_hex(8)}.tar"
+        try:
+            with archive.open("wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+            options = ("--address", self._channel.path, "--connect-timeout", "3s", "--namespace", _NAMESPACE)
+            CommandLine("ctr", options).errand(_FETCH_S).do("images", "import", str(archive))
+        finally:
+            archive.unlink(missing_ok=True)
+
+    def _pull(self, image: str, trouble: Exception) -> None:
+        try:
+            self._channel.call(f"{IMAGES}PullImage", pack({1: image_spec(image)}), timeout_s=_FETCH_S)
+        except CallFailed as error:
+            raise ImageTrouble("image-missing", f"{trouble}; and pulling it failed: {error}") from error

@@ -1,0 +1,277 @@
+"""The engine of the CRI on a real one: a private containerd with its CRI plugin, and no network but the host's."""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import docker
+import gevent
+import pytest
+from gevent import monkey
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
+from tiny_image import import_image, layer, missing, remove_image, run_patched
+from weighing import Weighing
+
+from bench_common.spec import Mount
+from bench_worker.engines import cri_probe, oci_homes
+from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.cri import CriEngine
+from bench_worker.engines.cri_messages import pod_config
+from bench_worker.engines.protobuf import pack, text, unpack
+from bench_worker.processes import spawn
+
+PAUSE = f"weighbridge-test/pause:{uuid.uuid4().hex[:12]}"
+CONFIG = """
+version = 2
+root = "{home}/root"
+state = "{home}/state"
+[grpc]
+  address = "{home}/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "docker.io/{pause}"
+  restrict_oom_score_adj = true
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{home}/opt"
+"""
+
+
+@pytest.fixture(scope="module")
+def image():
+    name = import_image()
+    yield name
+    remove_image(name)
+
+
+@pytest.fixture(scope="module")
+def endpoint(image):
+    """A containerd of our own, in a folder whose name is short enough for sockets, with a pause image."""
+    if shutil.which("containerd") is None or os.geteuid() != 0:
+        missing("a private containerd takes root and the program; `script/engines containerd`")
+    home = Path(tempfile.mkdtemp(prefix="wb-cri-"))
+    (home / "config.toml").write_text(CONFIG.format(home=home, pause=PAUSE))
+    argv = ("containerd", "--config", str(home / "config.toml"))
+    daemon = spawn(argv, env=os.environ, cwd="/", stdout_path=str(home / "out"), stderr_path=str(home / "log"))
+    socket = home / "containerd.sock"
+    try:
+        until(socket.exists)
+        client = docker.APIClient(timeout=30)
+        repository, _, tag = PAUSE.partition(":")
+        client.import_image_from_data(layer(), repository, tag, changes=['CMD ["/bin/sleep", "100000"]'])
+        with (home / "pause.tar").open("wb") as file:
+            file.writelines(client.get_image(PAUSE))
+        client.close()
+        ctr = CommandLine("ctr", ("--address", str(socket), "--namespace", "k8s.io"))
+        ctr.errand(30).do("images", "import", str(home / "pause.tar"))
+        yield f"unix://{socket}"
+    finally:
+        with contextlib.suppress(docker.errors.DockerException):
+            remove_image(PAUSE)
+        daemon.signal_group(signal.SIGTERM)
+        daemon.wait(20)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def bench(endpoint, image, monkeypatch):
+    monkeypatch.setenv(cri_probe.VARIABLE, endpoint)
+    made = RuntimeBench(CriEngine, image, {"network": "host"}, allow_host_mounts=True)
+    yield made
+    made.close()
+
+
+def test_a_whole_life(bench):
+    """Each verb does what it says, and what it made is gone at the end."""
+    engine = bench.engine
+    life = bench.container("sh", "-c", "echo out; echo err >&2; trap 'exit 7' TERM; while :; do sleep 0.02; done")
+    done = [engine.create(life, timeout_s=30)]
+    [leftover] = engine.leftovers(bench.run_id)
+    assert (leftover.what, leftover.name, leftover.run_id) == ("pod", life.name, bench.run_id)
+    done.append(engine.start(life, timeout_s=10))
+    executed = engine.exec(life, ("sh", "-c", "echo there; echo oops >&2; exit 5"), timeout_s=10)
+    assert (executed.exit_code, executed.stdout, executed.stderr) == (5, b"there\n", b"oops\n")
+    done += [executed, engine.stats(life, timeout_s=10)]
+    assert unpack(done[-1].stdout)
+    until(lambda: b"err\n" in printed_by(engine, life))
+    done.append(engine.stop(life, grace_s=10, timeout_s=20))
+    done.append(engine.wait(life, timeout_s=10))
+    assert done[-1].exit_code == 7
+    printed = engine.logs(life, limit_bytes=9, timeout_s=5)
+    assert (printed.stdout, printed.stderr) == (b"out\n", b"err\n")
+    directory = life.handle.directory
+    done.append(engine.remove(life, timeout_s=10))
+    assert not directory.exists()
+    for one in done:
+        assert 0 < one.start_ns <= one.end_ns <= time.monotonic_ns()
+        assert 0 <= one.end_bound_ns <= one.end_ns - one.start_ns
+    assert [one.start_ns for one in done] == sorted(one.start_ns for one in done)
+    assert engine.leftovers(bench.run_id) == []
+    assert kind_of(engine.remove, life) == "not-found"
+
+
+def test_exit_codes_are_the_commands_own(bench):
+    """Of commands that end before anybody looks, and of those beside."""
+    for code in (0, 1, 127, 255):
+        made = bench.running("sh", "-c", f"exit {code}")
+        assert bench.engine.wait(made, timeout_s=10).exit_code == code
+        bench.engine.remove(made, timeout_s=10)
+    made = bench.running(*FOREVER)
+    for code in (0, 1, 127, 255):
+        assert bench.engine.exec(made, ("sh", "-c", f"exit {code}"), timeout_s=10).exit_code == code
+
+
+def test_each_failure_has_its_kind(bench):
+    """What cannot be started, what is not there, what comes out of turn, and what the CRI cannot do."""
+    engine = bench.engine
+    made = bench.running(*FOREVER)
+    for command, kind in ((("nosuch",), "command-not-found"), (("/plain",), "not-executable")):
+        assert kind_of(engine.exec, made, command) == kind
+        unborn = bench.container(*command)
+        assert kind_of(engine.run, unborn) == kind
+        engine.remove(unborn, timeout_s=10)
+    assert kind_of(engine.run, bench.container("true", image="weighbridge-test/nosuch")) == "image-missing"
+    assert kind_of(engine.run, type(made)(made.name, 2, made.settings)) == "conflict"
+    assert kind_of(engine.kill, made, "SIGHUP") == "refused"
+    engine.kill(made, "SIGKILL", timeout_s=10)
+    assert engine.wait(made, timeout_s=10).exit_code == 137
+    assert kind_of(engine.exec, made, ("true",)) == "conflict"
+    for verb in (engine.pause, engine.unpause, engine.commit):
+        assert kind_of(verb, made) == "unsupported"
+    for settings, word in (
+        ({"network": "bridge"}, "bridge"),
+        ({"init": True}, "init"),
+        ({"rootfs": "/x"}, "rootfs"),
+        ({"storage": (Mount("tmpfs", "/t"),)}, "tmpfs"),
+        ({"storage": (Mount("host", "/x", "/run"),)}, "socket"),
+    ):
+        said = failure(engine.run, bench.container("true", **settings))
+        assert (said.kind, word in str(said)) == ("refused", True), str(said)
+
+
+def test_a_runtime_that_is_not_there_is_unusable(bench, monkeypatch, tmp_path):
+    """The probe says which socket it was; an engine that loses its socket says that nobody answers."""
+    monkeypatch.setenv(cri_probe.VARIABLE, f"unix://{tmp_path}/nobody.sock")
+    status = CriEngine.probe()
+    assert not status.usable
+    assert f"{tmp_path}/nobody.sock" in status.reason
+    bench.engine._channel.close()
+    bench.engine._channel.path, path = f"{tmp_path}/nobody.sock", bench.engine._channel.path
+    assert kind_of(bench.engine.run, bench.container("true")) == "unreachable"
+    bench.engine._channel.path = path
+
+
+def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
+    """The CRI counts it in whole seconds."""
+    deaf = bench.running("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
+    until(lambda: printed_by(bench.engine, deaf))
+    stopped = bench.engine.stop(deaf, grace_s=1, timeout_s=20)
+    assert 1e9 <= stopped.end_ns - stopped.start_ns < 15e9
+    assert bench.engine.wait(deaf, timeout_s=5).exit_code == 137
+
+
+def test_an_operation_ends_at_its_deadline(bench):
+    """A command that takes too long is killed, and the connection is as good as new; a wait changes nothing."""
+    made = bench.running(*FOREVER)
+    assert kind_of(bench.engine.exec, made, ("sleep", "777"), timeout_s=0.5) == "timeout"
+    look = ("sh", "-c", "cat /proc/[0-9]*/cmdline")
+    until(lambda: b"777" not in bench.engine.exec(made, look, timeout_s=10).stdout)
+    assert kind_of(bench.engine.wait, made, timeout_s=0.3) == "timeout"
+
+
+def test_settings_are_enforced(bench, tmp_path):
+    """Memory (the end says that it was the limit), CPUs, environment and storage."""
+    made = bench.running("dd", "if=/dev/zero", "of=/dev/null", "bs=256M", "count=1", memory_bytes=32 << 20)
+    ended = bench.engine.wait(made, timeout_s=30)
+    assert (ended.exit_code, ended.oom_killed) == (137, True)
+    (tmp_path / "seen").touch()
+    storage = (Mount("volume", "/data"), Mount("host", "/host", str(tmp_path), read_only=True))
+    made = bench.running(*FOREVER, cpus=0.5, cpuset="0", env={"MINE": "yes"}, storage=storage)
+    script = "cat /proc/self/status; echo $MINE; touch /data/b; ls /host; touch /host/x"
+    said = bench.engine.exec(made, ("sh", "-c", script), timeout_s=10).stdout.decode()
+    assert "Cpus_allowed_list:\t0\n" in said
+    assert said.endswith("yes\nseen\n")
+    assert not (tmp_path / "x").exists()
+
+
+def test_only_what_is_labelled_is_ours(bench):
+    """Somebody else's pod on the same runtime is neither listed nor removed."""
+    engine = bench.engine
+    stranger = bench.container("true")
+    stranger.labels["owner"] = "somebody"
+    config = pod_config(stranger, Path("/tmp"))
+    identity = text(unpack(engine._ask("RunPodSandbox", {1: config}, time.monotonic() + 30).message), 1)
+    try:
+        made = bench.running(*FOREVER)
+        assert [item.name for item in engine.leftovers(bench.run_id)] == [made.name]
+        assert identity not in {item.identity for item in engine.leftovers()}
+        assert engine.leftovers(bench.run_id, "another") == []
+        [item] = engine.leftovers(bench.run_id, "w1")
+        engine.discard(item)
+        engine.discard(item)
+        assert engine.leftovers(bench.run_id) == []
+        assert not made.handle.directory.exists()
+        listed = engine._ask("ListPodSandbox", {1: pack({1: identity})}, time.monotonic() + 5).message
+        assert unpack(listed).get(1)
+    finally:
+        for method in ("StopPodSandbox", "RemovePodSandbox"):
+            engine._ask(method, {1: identity}, time.monotonic() + 30)
+
+
+def test_twenty_lives_at_once(bench):
+    """No exit code is lost or mixed up, each call on a connection of its own."""
+
+    def life(code):
+        made = bench.running("sh", "-c", f"exit {code}")
+        ended = bench.engine.wait(made, timeout_s=90)
+        bench.engine.remove(made, timeout_s=90)
+        return ended.exit_code
+
+    lives = [gevent.spawn(life, code) for code in range(20)]
+    assert [one.get(timeout=120) for one in lives] == list(range(20))
+    assert bench.engine.leftovers(bench.run_id) == []
+
+
+def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
+    """Its pod goes on without it, and goes when its label is swept."""
+    code = (
+        "import os, signal, sys\n"
+        "from bench_common.spec import ContainerSettings\n"
+        "from bench_worker.engines.base import Container, EngineOptions\n"
+        "from bench_worker.engines.registry import open_engine\n"
+        "run, image, container = sys.argv[1:]\n"
+        "engine = open_engine('cri', EngineOptions(run, 'w1', 1))\n"
+        "settings = ContainerSettings(image=image, command=('sleep', '1000'), network='host')\n"
+        "engine.run(Container(container, 1, settings), timeout_s=30)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    name = f"wb-{uuid.uuid4().hex[:12]}"
+    worker = CommandLine(sys.executable).errand(60).call("-c", code, bench.run_id, bench.image, name)
+    assert worker.exit_code == 137, worker.stderr
+    [leftover] = bench.engine.leftovers(bench.run_id)
+    assert leftover.name == name
+    bench.engine.discard(leftover)
+    assert bench.engine.leftovers(bench.run_id) == []
+    assert not (oci_homes.containers("cri") / name).exists()
+
+
+@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="the master is a process of its own, and not patched")
+def test_a_run(endpoint, image, tmp_path):
+    """A whole run: every job done, four at a time, and nothing is left."""
+    with Weighing(tmp_path) as weighing:
+        weighing.environ[cri_probe.VARIABLE] = endpoint
+        container = {"image": image, "command": ["sleep", "600"], "network": "host"}
+        job = {"operations": ["run", {"exec": ["/bin/true"]}, "kill", "remove"], "container": container}
+        run = weighing.run(weighing.scenario(engines=["cri"], job=job, concurrency=4, iterations=2))
+        assert run.outcomes() == {"done": 8}
+
+
+@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+def test_all_of_this_holds_in_a_patched_process(tmp_path):
+    """The worker patches the standard library: the same tests pass there."""
+    done = run_patched(__file__, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr

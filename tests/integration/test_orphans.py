@@ -1,0 +1,100 @@
+"""Processes whose parent has gone: adopted, with their exit codes and true ends, and no other child touched."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from gevent import monkey
+from tiny_image import run_patched
+
+from bench_worker import orphans
+from bench_worker.engines.command_line import CommandLine
+
+
+@pytest.fixture(autouse=True)
+def heir():
+    orphans.take_in_orphans()
+    yield
+    orphans.let_orphans_go()
+
+
+def orphan(script):
+    """Start a shell that leaves a process behind; return the number of that."""
+    return int(CommandLine("sh").errand(20).do("-c", f"({script}) >/dev/null 2>&1 & echo $!").text)
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_an_orphan_that_lives_is_waited_for():
+    """Its exit code and the instant of its end are known, within the bound."""
+    begun_ns = time.monotonic_ns()
+    process = orphans.adopt(orphan("sleep 0.3; exit 7"), start_ns=begun_ns)
+    ended = process.wait(20)
+    assert ended.code == 7
+    assert begun_ns + 0.3e9 <= ended.end_ns <= time.monotonic_ns()
+    assert 0 <= ended.end_bound_ns <= ended.end_ns - begun_ns
+
+
+def test_an_orphan_that_has_ended_is_remembered():
+    """A command may be over before anybody asks for it; its end is that of then."""
+    begun_ns = time.monotonic_ns()
+    pid = orphan("sleep 0.05; exit 3")
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    ended = orphans.adopt(pid, start_ns=begun_ns).wait(5)
+    assert ended.code == 3
+    assert begun_ns <= ended.end_ns <= time.monotonic_ns()
+    with pytest.raises(ProcessLookupError):
+        orphans.adopt(pid, start_ns=begun_ns)
+
+
+def test_what_ended_before_it_can_have_been_made_is_another_process():
+    """Numbers are used again."""
+    pid = orphan("sleep 0.05; exit 3")
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    with pytest.raises(ProcessLookupError):
+        orphans.adopt(pid, start_ns=time.monotonic_ns())
+
+
+def test_an_orphan_that_nobody_adopts_is_no_zombie():
+    """An engine that waits until its helper is gone would wait for ever."""
+    pid = orphan("sleep 0.1")
+    assert Path(f"/proc/{pid}").exists()
+    until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+@pytest.mark.skipif(monkey.is_module_patched("subprocess"), reason="gevent reaps what subprocess starts there")
+def test_children_that_others_started_are_left_to_them():
+    """One that its owner has not looked at yet does not hold up the reaping of orphans either."""
+    late = subprocess.Popen(["sh", "-c", "exit 9"])
+    until(lambda: ") Z" in Path(f"/proc/{late.pid}/stat").read_text())
+    pid = orphan("sleep 0.05")
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    assert subprocess.run(["sh", "-c", "exit 8"], check=False).returncode == 8
+    assert late.wait(5) == 9
+
+
+def test_the_heir_is_nobody_else_when_it_lets_go():
+    """After the last `let_orphans_go` an orphan has another parent."""
+    orphans.let_orphans_go()
+    pid = orphan("sleep 60")
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        assert f"PPid:\t{os.getpid()}\n" not in status
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        orphans.take_in_orphans()
+
+
+@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+def test_all_of_this_holds_in_a_patched_process(tmp_path):
+    """The worker patches the standard library: the same tests pass there."""
+    done = run_patched(__file__, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
