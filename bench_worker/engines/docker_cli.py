@@ -65,6 +65,7 @@ class DockerCliEngine(DockerEngine):
     # A reading through the API would be another engine's.
     operations: ClassVar[frozenset[str]] = DockerEngine.operations - {"stats"}
     store: ClassVar[str] = "docker"
+    light: ClassVar[bool] = False
 
     @classmethod
     def probe(cls) -> EngineStatus:
