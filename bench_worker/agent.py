@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from time import monotonic, monotonic_ns
 from typing import Any, Final
@@ -28,6 +28,7 @@ from bench_common.messages import Message, decode, encode
 from bench_common.needs import Need
 from bench_common.security import secure_client
 from bench_worker.child import LoadChild
+from bench_worker.engines.base import Engine
 from bench_worker.engines.registry import daemon_side, open_engine
 from bench_worker.reaper import RunLease, discard_all
 from bench_worker.sampler import UNITS, HostSampler
@@ -111,6 +112,8 @@ class Agent:
         self._loop_rows: dict[str, list[float]] = {name: [] for name in LOOP_UNITS}
         self._running = 0
         self._dropped = 0
+        # Those of the run, or of the one that is to come: held open, so that clean-up and the load process find them.
+        self._engines: dict[str, Engine] = {}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -157,8 +160,9 @@ class Agent:
             if self._status is not ExitCode.OK:
                 self._send("gone", run.epoch, worker_id=self._options.worker_id, reason="it was told to stop")
             if not run.keep:
-                discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
+                self._discard(run)
             run.lease.release()
+        self._close_engines()
         self._control.close(linger_ms=500)
         self._context.term()
 
@@ -280,7 +284,7 @@ class Agent:
             run.lease.acquire()
             if not run.keep:
                 # What an earlier life of this worker left in the same run would go on using the host.
-                discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
+                self._discard(run)
         except Exception as error:
             # Without a lease the clean-up of others would take our containers for leftovers.
             log.exception("this worker cannot work for a run")
@@ -313,8 +317,11 @@ class Agent:
 
     def _take_stock(self, wire: list[Any]) -> None:
         """Tell the master what containers would lack here; it may take as long as fetching an image does."""
+        # Those of a master that went away; whatever they were connected to may have changed since.
+        self._close_engines()
         try:
-            reasons, unusable = lacking(map(Need.from_wire, wire), self._options.worker_id, open_engine)
+            needs = list(map(Need.from_wire, wire))
+            reasons, unusable = lacking(needs, self._options.worker_id, open_engine, self._engines)
         except ProtocolError as error:
             reasons, unusable = [f"it does not understand what is needed: {error}"], True
         self._send("lacks", 0, reasons=[reason[:1000] for reason in reasons[:100]], unusable=unusable)
@@ -365,9 +372,19 @@ class Agent:
             return
         try:
             if sweep and not run.keep:
-                discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
+                self._discard(run)
         finally:
             run.lease.release()
+            self._close_engines()
+
+    def _discard(self, run: Run) -> None:
+        """Remove what this worker left of the run."""
+        discard_all(run_id=run.run_id, worker_id=self._options.worker_id, heavy=self._engines)
+
+    def _close_engines(self) -> None:
+        engines, self._engines = self._engines, {}
+        for engine in engines.values():
+            engine.close()
 
     def _sweep(self, run: Run) -> None:
         """Remove what the run left on this host. Results that are still on their way are not disturbed."""
@@ -375,7 +392,7 @@ class Agent:
             self._send_profile(run)
         if self._child is not None and not run.keep and not self._child.release(RELEASE_S):
             log.warning("the load process did not remove its jobs' services within %g s", RELEASE_S)
-        removed, failed = (0, []) if run.keep else _swept(run.run_id)
+        removed, failed = (0, []) if run.keep else _swept(run.run_id, self._engines)
         self._send("swept", run.epoch, removed=removed, failed=failed[:100])
 
     def _send_profile(self, run: Run) -> None:
@@ -409,7 +426,7 @@ class Agent:
             return
         self._send("gone", run.epoch, worker_id=self._options.worker_id, reason=f"its load process {reason}")
         if not run.keep:
-            discard_all(run_id=run.run_id, worker_id=self._options.worker_id)
+            self._discard(run)
         run.lease.release()
 
     def _child_said(self, message: dict[str, Any]) -> None:
@@ -490,8 +507,8 @@ def _reap() -> None:
         log.warning("removed %s %s, left by run %s", leftover.what, leftover.name, leftover.run_id)
 
 
-def _swept(run_id: str) -> tuple[int, list[str]]:
-    result = discard_all(run_id=run_id)
+def _swept(run_id: str, engines: Collection[str]) -> tuple[int, list[str]]:
+    result = discard_all(run_id=run_id, heavy=engines)
     return len(result.removed), [str(problem)[:500] for problem in result.failed]
 
 

@@ -18,7 +18,7 @@ from bench_worker.engines.registry import BrokenEngine, engine_classes
 from bench_worker.lease import RunLease, live_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from bench_worker.engines.base import Engine, Leftover
 
@@ -59,12 +59,15 @@ class Sweep:
     failed: list[Failure] = field(default_factory=list)
 
 
-def usable_engines() -> list[Engine]:
-    """Return every registered engine that can be opened here, opened; the caller closes them."""
+def usable_engines(heavy: Collection[str] | None = None) -> list[Engine]:
+    """Return every registered engine that can be opened here, opened; the caller closes them.
+
+    Of those that are not `light` only the ones in `heavy` (None: all of them).
+    """
     options = EngineOptions(run_id="", worker_id="", slots=AT_ONCE, timeout_s=TIMEOUT_S)
     opened = []
     for name, engine in engine_classes().items():
-        if isinstance(engine, BrokenEngine):
+        if isinstance(engine, BrokenEngine) or not (engine.light or heavy is None or name in heavy):
             continue
         try:
             candidate = engine(options)
@@ -108,15 +111,16 @@ def discard_all(
     told: Callable[[Leftover, Verdict, str], None] | None = None,
     dry_run: bool = False,
     spare_kept: bool = False,
+    heavy: Collection[str] | None = None,
 ) -> Sweep:
     """Remove what carries the label: of one run or of all, of one worker or of all.
 
     A run that is named is swept even while it is alive; without a name, live runs are kept. `engines` are opened ones
     (None: every usable one, for the time of the call). `told` hears of each leftover at once: its verdict, and why it
     is still there. With `dry_run` nothing is touched, with `spare_kept`
-    nothing of a run that was told to keep its containers.
+    nothing of a run that was told to keep its containers. `heavy` is as for `usable_engines`.
     """
-    own = usable_engines() if engines is None else None
+    own = usable_engines(heavy) if engines is None else None
     try:
         chosen = own if own is not None else engines or ()
         return _sweep(chosen, run_id, worker_id, told, dry_run=dry_run, spare_kept=spare_kept)

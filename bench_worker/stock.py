@@ -21,11 +21,14 @@ TIMEOUT_S: Final = 30.0
 
 
 def lacking(
-    needs: Iterable[Need], worker_id: str, open_engine: Callable[[str, EngineOptions], Engine]
+    needs: Iterable[Need],
+    worker_id: str,
+    open_engine: Callable[[str, EngineOptions], Engine],
+    opened: dict[str, Engine],
 ) -> tuple[list[str], bool]:
     """Return what is lacking, one reason each, and whether an engine cannot even be asked.
 
-    The second is no fault of the plan.
+    The second is no fault of the plan. The engines that were asked are put into `opened`; the caller closes them.
     """
     reasons: dict[str, None] = {}
     unusable = False
@@ -34,12 +37,11 @@ def lacking(
         by_engine.setdefault(need.engine, []).append(need)
     for name, wanted in by_engine.items():
         try:
-            engine = open_engine(name, EngineOptions("", worker_id, slots=1, timeout_s=TIMEOUT_S))
-            try:
-                for need in wanted:
-                    reasons |= dict.fromkeys(f"engine {name}: {reason}" for reason in engine.missing(need.settings))
-            finally:
-                engine.close()
+            if name not in opened:
+                opened[name] = open_engine(name, EngineOptions("", worker_id, slots=1, timeout_s=TIMEOUT_S))
+            for need in wanted:
+                said = opened[name].missing(need.settings)
+                reasons |= dict.fromkeys(f"engine {name}: {reason}" for reason in said)
         except WeighbridgeError as error:
             unusable = True
             prefix = "" if isinstance(error, EngineUnavailable) else f"engine {name}: "

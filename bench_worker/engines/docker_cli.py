@@ -68,6 +68,7 @@ class DockerCliEngine(DockerEngine):
     # Nor what is put into a container, or made for it, before it starts: ``docker create`` has no word for that.
     settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"files"}
     store: ClassVar[str] = "docker"
+    light: ClassVar[bool] = False
 
     @classmethod
     def probe(cls) -> EngineStatus:

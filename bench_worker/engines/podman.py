@@ -7,11 +7,13 @@ the engine is open (see `podman_service`). Images are built into Docker's store;
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from docker.types import Ulimit
+from gevent.lock import RLock
 
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines import docker_probe, podman_service
@@ -37,6 +39,7 @@ class PodmanEngine(DockerEngine):
 
     name: ClassVar[str] = "podman"
     settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"runtime"}
+    light: ClassVar[bool] = False
     output_ends_last: ClassVar[bool] = True
 
     @classmethod
@@ -57,6 +60,7 @@ class PodmanEngine(DockerEngine):
         self._service = PrivateService()
         self._at = ""
         self._limits = Limits({})
+        self._reviving = RLock()
 
     def open(self) -> None:
         """Connect to the service that runs, or to one that is started now."""
@@ -86,6 +90,22 @@ class PodmanEngine(DockerEngine):
                 for name in sorted(set(named) - there):
                     self._client.create_volume(name, labels=dict(container.labels))
         return super().create(container, timeout_s=timeout_s)
+
+    def remove(self, container: Container, *, timeout_s: float) -> Done:
+        """Remove it; where the private service has died, by another one, so that nothing is left of a run."""
+        if podman_service.is_private(self._at):
+            with self._reviving:
+                if not podman_service.answers(self._at):
+                    self._revive()
+        return super().remove(container, timeout_s=timeout_s)
+
+    def _revive(self) -> None:
+        self._service.end()
+        self._service = PrivateService()
+        with suppress(EngineUnavailable):
+            self._at = self._service.start(_START_S)
+            super().close()
+            super().open()
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its log driver kept of both streams, up to where one of them is full.

@@ -103,13 +103,26 @@ class PrivateService:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def is_private(address: str) -> bool:
+    """Say whether an address is that of a private service, of whichever process."""
+    return f"/{_PREFIX}" in address
+
+
 def running_address() -> str | None:
-    """Return the address of Podman's API where one is named or answers: CONTAINER_HOST, else the usual socket."""
+    """Return the address of Podman's API where one is named or answers.
+
+    CONTAINER_HOST, else the usual socket, else a private service of this process or of the one that started it: a
+    worker's agent has one for the time of a run, and its load process need not wait for another.
+    """
     named = os.environ.get("CONTAINER_HOST")
     if named:
         return named
-    address = f"unix://{usual_socket()}"
-    return address if answers(address) else None
+    ours = [path for pid in (os.getpid(), os.getppid()) for path in _root().glob(f"{_PREFIX}{pid}-*/podman.sock")]
+    for path in (usual_socket(), *ours):
+        address = f"unix://{path}"
+        if answers(address):
+            return address
+    return None
 
 
 def usual_socket() -> Path:
@@ -177,9 +190,14 @@ def _with_sbin() -> str:
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
+def _root() -> Path:
+    """Return where sockets are, and paths short."""
+    return Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+
+
 def _make_folder() -> Path:
-    """Return a new folder for a socket, where paths are short, and remove those of processes that are gone."""
-    root = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    """Return a new folder for a socket, and remove those of processes that are gone."""
+    root = _root()
     for stale in root.glob(f"{_PREFIX}*"):
         pid = stale.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and stale.stat().st_uid == os.geteuid():

@@ -7,6 +7,7 @@ import sys
 import uuid
 from pathlib import Path
 
+import psutil
 import pytest
 from tiny_image import DockerBench, import_image, remove_image, require_podman
 from weighing import Weighing, until
@@ -119,19 +120,18 @@ def test_an_image_comes_from_dockers_store_and_only_once(engine, image):
 
 
 def test_a_service_that_is_killed_is_a_clear_failure(image):
-    """Each verb fails as `unreachable`; an engine that is opened anew removes what was left."""
+    """Each verb fails as `unreachable`; only to remove what it has made does the engine start another service."""
     bench = DockerBench(image, kind=PodmanEngine)
     try:
         container = bench.running("sleep", "100")
         bench.engine._service.end()
-        for verb in (bench.engine.pause, bench.engine.remove):
+        for verb in (bench.engine.pause, bench.engine.start):
             with pytest.raises(OperationFailed) as caught:
                 verb(container, timeout_s=20)
             assert caught.value.kind == "unreachable"
-        bench.engine.close()
-        bench.engine.open()
+        bench.engine.remove(container, timeout_s=20)
         bench.client = bench.engine._client
-        assert [left.identity for left in bench.engine.leftovers(bench.run_id)] == [container.handle]
+        assert bench.engine.leftovers(bench.run_id) == []
     finally:
         bench.close()
 
@@ -163,4 +163,25 @@ def test_a_whole_run(engine, image, tmp_path):
         run = weighing.run(scenario)
     assert run.outcomes() == {"done": 2}
     assert engine.leftovers(run.run_id) == []
+    engine._client.remove_image(image, force=True)
+
+
+def test_a_killed_agent_takes_the_service_along_and_nothing_is_left(engine, image, tmp_path):
+    """Its load process goes on to remove what it made, by a service of its own; the jobs are tried anew."""
+    with Weighing(tmp_path) as weighing:
+        scenario = weighing.scenario(
+            engines=["podman"],
+            concurrency=2,
+            iterations=3,
+            job={"operations": ["run", "wait", "remove"]},
+            container={"image": image, "network": "none", "command": ["sleep", "1"]},
+        )
+        program, stats = weighing.start_run(scenario, "--progress", "chars")
+        program.says("\n  o", 60)
+        master = psutil.Process(program.process.pid)
+        (agent,) = [one for one in master.children() if "--control" in one.cmdline()]
+        agent.kill()
+        run = weighing.over(program, stats, 0, 90)
+        assert run.outcomes() == {"done": 6}
+    until(lambda: engine.leftovers(run.run_id) == [], 30, "the removal of every container")
     engine._client.remove_image(image, force=True)

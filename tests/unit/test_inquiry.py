@@ -105,23 +105,20 @@ def test_an_answer_is_awaited_while_the_worker_lives_and_not_for_ever():
 class Stocked:
     """An engine that has some images."""
 
-    closed = 0
-
     def missing(self, settings):
         return [] if settings.image == "here" else [f"no {settings.image}"]
 
-    def close(self):
-        Stocked.closed += 1
-
 
 def test_a_worker_says_what_is_lacking_under_which_engine():
-    """One reason each, and every engine that was opened is closed."""
-    Stocked.closed = 0
+    """One reason each; the engines that were asked are handed over, and an engine that is open is not opened anew."""
     needs = [Need("docker", "here"), Need("docker", "a"), Need("podman", "a")]
-    reasons, unusable = lacking(needs, "w1", lambda _name, _options: Stocked())
+    docker = Stocked()
+    opened = {"docker": docker}
+    reasons, unusable = lacking(needs, "w1", lambda _name, _options: Stocked(), opened)
     assert reasons == ["engine docker: no a", "engine podman: no a"]
     assert not unusable
-    assert Stocked.closed == 2
+    assert opened.keys() == {"docker", "podman"}
+    assert opened["docker"] is docker
 
 
 def test_an_engine_that_cannot_be_asked_is_told_from_what_is_missing():
@@ -133,5 +130,5 @@ def test_an_engine_that_cannot_be_asked_is_told_from_what_is_missing():
     def broken(_name, _options):
         raise ValueError("odd")
 
-    assert lacking([Need("docker", "a")], "w1", gone) == (["engine 'docker' does not answer"], True)
-    assert lacking([Need("docker", "a")], "w1", broken) == (["engine docker: ValueError: odd"], True)
+    assert lacking([Need("docker", "a")], "w1", gone, {}) == (["engine 'docker' does not answer"], True)
+    assert lacking([Need("docker", "a")], "w1", broken, {}) == (["engine docker: ValueError: odd"], True)
