@@ -9,11 +9,11 @@ pytestmark = pytest.mark.docker
 NATIVE = ["{engine: native, params.buffer_pool_size: 256MiB}", "{engine: native, params.buffer_pool_size: 1GiB}"]
 SMALL = (
     "repeats=1",
-    "job.params.tables=2",
-    "job.params.table_size=1000",
-    "job.params.threads=2",
-    "job.params.warmup=1s",
-    "job.params.time=1s",
+    "jobs.oltp.params.tables=2",
+    "jobs.oltp.params.table_size=1000",
+    "jobs.oltp.params.threads=2",
+    "jobs.oltp.params.warmup=1s",
+    "jobs.oltp.params.time=1s",
     "matrix.params.buffer_pool_size=[256MiB, 1GiB]",
     f"matrix.include=[{', '.join(NATIVE)}]",
 )

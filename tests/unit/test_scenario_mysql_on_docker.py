@@ -7,7 +7,7 @@ from pathlib import Path
 from bench_master.scenario.load import load_scenario
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "mysql-on-docker"
-COLUMNS = ("engine", "buffer_pool_size", "network", "storage")
+COLUMNS = ("job", "engine", "buffer_pool_size", "network", "storage")
 
 
 def cells(*overrides):
