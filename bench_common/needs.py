@@ -50,11 +50,15 @@ class Need:
 
 
 def needs_of(treatments: Iterable[Treatment], environment: str) -> list[Need]:
-    """Return what the treatments of an environment need, each once, in the order of the treatments."""
+    """Return what the treatments of an environment need, each once, in the order of the treatments.
+
+    Containers of services count, too. What an optional treatment lacks is no reason not to begin.
+    """
     found: dict[Need, None] = {}
     for treatment in treatments:
-        if treatment.environment in (None, environment):
-            asked = treatment.container
+        if treatment.optional or treatment.environment not in (None, environment):
+            continue
+        for asked in (treatment.container, *treatment.services.values()):
             need = Need(treatment.engine, asked.image, asked.network, asked.log_driver, asked.runtime)
             if need != Need(treatment.engine):
                 found[need] = None

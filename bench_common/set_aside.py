@@ -15,7 +15,7 @@ import numpy as np
 from bench_common.records import JOB_ID, job_id_of
 
 RESUMED: Final = "resumed"
-TRIAL_EVENTS: Final = frozenset({"trial-begin", "trial-end", "trial-skipped"})
+TRIAL_EVENTS: Final = frozenset({"trial-begin", "trial-end", "trial-skipped", "packed"})
 ROWS: Final = frozenset({"jobs", "operations"})
 RECORDS: Final = frozenset({"metrics", "errors", "outputs"})
 

@@ -15,14 +15,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from docker.types import Ulimit
 from gevent.lock import RLock
 
+from bench_common.capability import STATS_INTERVAL
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines import docker_probe, podman_service
-from bench_worker.engines.base import Done, EngineOptions, EngineStatus
+from bench_worker.engines.base import DaemonSide, Done, Engine, EngineOptions, EngineStatus
+from bench_worker.engines.daemon_sides import podman_side
 from bench_worker.engines.docker import DockerEngine, container_id
 from bench_worker.engines.podman_images import obtain
 from bench_worker.engines.podman_service import ADVICE, PROGRAM, Limits, PrivateService
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench_common.spec import ContainerSettings
     from bench_worker.engines.base import Container
     from bench_worker.engines.docker_transport import Exchange
@@ -54,6 +58,13 @@ class PodmanEngine(DockerEngine):
         finally:
             service.end()
         return _own(status, private=service.started) if status.usable else cls._failed(status)
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return the service that runs, or a private one once it is there, and the monitor of each container."""
+        address = podman_service.running_address() or ""
+        socket = address.removeprefix("unix://") if address.startswith("unix://") else None
+        return podman_side(socket)
 
     def __init__(self, options: EngineOptions) -> None:
         super().__init__(options)
@@ -117,6 +128,10 @@ class PodmanEngine(DockerEngine):
             stdout, stderr = self._logs(container_id(container, made), streams, limit_bytes)
         return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
 
+    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
+        """Ask again and again: Podman's own stream comes every five seconds, and cannot be had at another pace."""
+        return Engine.watch(self, container, interval_s=interval_s, timeout_s=timeout_s)
+
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Copy the image from Docker's store where it is not in Podman's, then say what is lacking."""
         reason = obtain(self._client, settings.image) if settings.image else ""
@@ -155,6 +170,7 @@ def _start(service: PrivateService, timeout_s: float) -> str:
 def _own(status: EngineStatus, *, private: bool) -> EngineStatus:
     """Return a status with what is Podman's own in it."""
     details = {**status.details, "service": "private" if private else "running", "setting.runtime": _NO_RUNTIME}
+    details.pop(STATS_INTERVAL, None)  # it is asked, not listened to
     settings = set(status.settings)
     if private and not any(Path(path).exists() for path in _INIT):
         settings.discard("init")

@@ -153,9 +153,13 @@ def test_a_daemon_that_dies_and_comes_back_is_found_again(docker):
 
 
 def test_every_engine_says_which_processes_are_its_own():
-    """Docker declares its daemon, plain processes that they have none; of an unknown engine nothing is known."""
+    """Those with a daemon declare it, runtimes and plain processes that they have none; of others we know nothing."""
     assert daemon_side("docker").names >= {"dockerd", "containerd"}
+    assert daemon_side("docker-cli") == daemon_side("docker")
     assert not daemon_side("native")
+    assert not daemon_side("runc")
+    assert daemon_side("podman").shims == {"conmon"}
+    assert daemon_side("containerd").names == {"containerd"}
     assert daemon_side("nonesuch") is None
     assert docker_side("tcp://10.0.0.1:2375") is None
     assert containerd_side().sockets == ("/run/containerd/containerd.sock",)
