@@ -1,5 +1,7 @@
 """What workers are asked before they are admitted, and who waits for an answer."""
 
+from dataclasses import replace
+
 import pytest
 
 from bench_common.errors import EngineUnavailable, ProtocolError
@@ -41,6 +43,13 @@ def test_each_need_of_an_environment_is_asked_for_once():
     ]
     assert needs_of(plan, "vm") == [Need("docker", "a"), Need("docker", "a", "n")]
     assert needs_of(plan, "metal") == [Need("docker", "a"), Need("docker", "a", "n"), Need("docker", "b")]
+
+
+def test_services_have_needs_and_optional_treatments_have_none():
+    """A server's image and network have to be there; what is optional may be left out, so nobody asks for it."""
+    served = replace(treatment(0, image="a"), services={"db": ContainerSettings(image="b", network="n")})
+    spare = replace(treatment(1, image="c"), optional=True)
+    assert needs_of([served, spare], "vm") == [Need("docker", "a"), Need("docker", "b", "n")]
 
 
 def test_a_need_comes_back_as_it_went():
