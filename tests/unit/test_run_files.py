@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_master.commands.run_scenario import NAME_LIMIT, _default_path
+from bench_master.commands.run_place import NAME_LIMIT, default_path
 from bench_master.scenario import load_scenario
 
 
@@ -18,7 +18,7 @@ def scenario(folder, name):
 def test_any_name_gives_a_file_in_the_directory(tmp_path, monkeypatch, name):
     """A scenario's name leads neither out of the directory nor to a name that no file system takes."""
     monkeypatch.chdir(tmp_path)
-    path = _default_path(scenario(tmp_path, name), noop=True)
+    path = default_path(scenario(tmp_path, name), noop=True)
     path.parent.mkdir()
     path.touch()
     assert [entry.name for entry in (tmp_path / "weighbridge-results").iterdir()] == [path.name]
@@ -31,7 +31,7 @@ def test_a_file_that_is_there_is_not_named(tmp_path, monkeypatch):
     one = scenario(tmp_path, "same")
     paths = []
     for _ in range(3):
-        path = _default_path(one, noop=False)
+        path = default_path(one, noop=False)
         path.parent.mkdir(exist_ok=True)
         path.touch(exist_ok=False)
         paths.append(path)
