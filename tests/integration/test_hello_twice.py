@@ -8,6 +8,7 @@ import pytest
 import zmq
 from weighing import free_ports
 
+from bench_common.clock import clock_id
 from bench_common.messages import decode, encode
 
 
@@ -56,7 +57,7 @@ def connect():
 def test_a_worker_that_asks_twice_gets_the_jobs_of_its_first_welcome(master, ports, connect):
     """Both welcomes name the same lane, and the first jobs are on it."""
     control = connect(zmq.DEALER, ports[0])
-    hello = encode("hello", 0, worker_id="eager", environment="e", slots=24, sent_ns=1, info={})
+    hello = encode("hello", 0, worker_id="eager", environment="e", slots=24, sent_ns=1, info={"boot_id": clock_id()})
     for _ in range(3):
         control.send(hello)
     welcomes = [decode(control.recv(), sender="master", lane="control") for _ in range(3)]

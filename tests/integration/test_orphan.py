@@ -103,6 +103,7 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process):
             "keep": False,
             "profile": False,
             "allow_host_mounts": False,
+            "allow_swapoff": False,
             "keys": None,
         },
     )
