@@ -42,6 +42,9 @@ Order: TypeAlias = Sequence[int]
 
 Waited = TypeVar("Waited")
 
+UNREACHABLE: Final = "unreachable"
+PAUSE_S: Final = 0.2
+"""How long a slot rests after an engine was not there: a restart must not cost all jobs that are left."""
 ROOM_POLL_S: Final = 0.02
 """How often a slot looks whether the master has caught up with the spool."""
 
@@ -196,7 +199,7 @@ class Crew:
         except SwapTrouble as error:
             report = _never_begun("swap", str(error))
         except WeighbridgeError as error:
-            report = _never_begun("unreachable", str(error))
+            report = _never_begun(UNREACHABLE, str(error))
         except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
             log.exception("job %d failed inside the worker", job_id_of(ticket))
             report = _never_begun("internal", f"{type(error).__name__}: {error}")
@@ -206,6 +209,8 @@ class Crew:
         elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.run_callback(self._flush)
+        if report.error is not None and report.error[1] == UNREACHABLE:
+            gevent.sleep(PAUSE_S)
 
     def _dropped(self) -> JobReport:
         now = monotonic_ns()
