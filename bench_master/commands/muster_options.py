@@ -18,7 +18,7 @@ from bench_master.run.switchboard import Switchboard
 def add_muster_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of both commands."""
     parser.add_argument(
-        "--wait", type=seconds, default=3.0, metavar="SECONDS", help="how long to listen (default: 3)"
+        "--wait", type=seconds, default=5.0, metavar="SECONDS", help="how long to listen (default: 5)"
     )
     parser.add_argument("--zmq-bind-ip", metavar="IP", help="address to listen on (default: 127.0.0.1; with -i all)")
     parser.add_argument(

@@ -94,6 +94,7 @@ def test_a_worker_that_is_cut_off_for_good_has_lost_its_jobs(tmp_path):
         assert worker.process.poll() is None, "it waits for the next run"
 
 
+@pytest.mark.slow
 def test_a_worker_whose_host_was_rebooted_joins_again(tmp_path):
     """Everything of it is gone at once, without a word; started again under its name it takes its jobs up anew."""
     with OverTcp(tmp_path / "arena", NATIVE) as arena:
@@ -110,6 +111,7 @@ def test_a_worker_whose_host_was_rebooted_joins_again(tmp_path):
         nothing_left(arena)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_frozen_whole_is_awaited(tmp_path):
     """Agent and load process stand still together, longer than silence is borne: missed, then back, nothing lost."""
     with OverTcp(tmp_path / "arena", SHORT) as arena:

@@ -58,7 +58,7 @@ def test_the_plain_reference_runs_alone():
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize("end", ["kill", pytest.param("stop", marks=pytest.mark.slow)])
 def test_life_cycles_are_compared_with_docker_itself(end):
     """A ratio for each number in flight and each baseline, and no container is left."""
     client = require_images("weighbridge/base")

@@ -117,7 +117,7 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     assert not [secret for secret in master.secrets() if secret in words]
     key = testbed.home(1) / ".local/share/weighbridge/keys/blade-1.key"
     assert key.stat().st_mode & 0o777 == 0o600
-    heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--format", "json")
+    heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--format", "json", "--wait", 15)
     assert heard.status == 0, heard.err
     for row in json.loads(heard.out):
         assert (row["host"], row["clock"]) == (row["worker"], {"offset_ns": 0, "bound_ns": 0})
@@ -176,6 +176,7 @@ def test_one_bad_host_does_not_stop_the_others(master, testbed):
     assert testbed.processes() == []
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_a_bad_host_unless_all_are_required(master, testbed):
     """What the scenario asks of environments decides; with --require-all nothing is run."""
     master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"python": "/no/python3"})
@@ -269,6 +270,7 @@ def test_through_a_tunnel(master, testbed):
     assert "--zmq-host 10." not in run.err
 
 
+@pytest.mark.slow
 def test_a_tunnel_that_breaks_is_opened_anew(master, testbed):
     """The run goes on where it was, and loses nothing."""
     slow = {**NAP, "container": {"command": ["sleep", "0.3"]}}
@@ -291,6 +293,7 @@ def test_a_tunnel_that_breaks_is_opened_anew(master, testbed):
     assert run.outcomes() == {"done": 24}
 
 
+@pytest.mark.slow
 def test_start_workers_holds_the_tunnels_for_later_runs(master, testbed):
     """It stays, and a run finds workers and tunnels there; Ctrl-C closes the tunnels."""
     words = ("-i", master.inventory, "--known-hosts", master.known_hosts, "--tunnel", *master.ports)
@@ -304,7 +307,7 @@ def test_start_workers_holds_the_tunnels_for_later_runs(master, testbed):
     assert holder.ended().status == 130
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_that_is_broken_off_ends_its_workers(master, testbed, sign):
     """Whether they are being started or at work."""
     reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
@@ -318,6 +321,7 @@ def test_a_run_that_is_broken_off_ends_its_workers(master, testbed, sign):
         assert testbed.processes() == []
 
 
+@pytest.mark.slow
 def test_workers_of_a_run_end_when_its_master_is_killed(master, testbed):
     """Within their lease, and without a word from anybody."""
     reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
@@ -329,6 +333,7 @@ def test_workers_of_a_run_end_when_its_master_is_killed(master, testbed):
     until(lambda: testbed.processes() == [], 60, "the workers are still there")
 
 
+@pytest.mark.slow
 def test_the_doctor_looks_at_all_hosts(master, testbed):
     """What it finds of each, and what differs; one that cannot be looked at makes the exit code 3."""
     ended = master.fleet("doctor", "--format", "json")
