@@ -58,6 +58,7 @@ def kill_after(arena, trials):
     arena.program.process.wait(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "flags", "jobs"),
     [(NATIVE, (), 4), pytest.param(NOOP, ("--noop",), 40_000, marks=pytest.mark.slow)],

@@ -270,6 +270,7 @@ def test_a_run(endpoint, image, tmp_path):
         assert run.outcomes() == {"done": 8}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""

@@ -383,6 +383,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
         CommandLine("umount").errand(10).do("--lazy", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""

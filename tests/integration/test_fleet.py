@@ -248,6 +248,7 @@ def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
     assert master.rows(master.fleet("kill-workers"))["blade-1"][2] == "was not running"
 
 
+@pytest.mark.slow
 def test_through_a_jump_host(master, testbed):
     """A host that only another one reaches is started through that one, and finds the master where it is told."""
     master.inventory = testbed.inventory(

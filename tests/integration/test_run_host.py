@@ -76,6 +76,7 @@ def test_packing(weighing, client):
     assert "no more, because: as many as asked for" in run.out
 
 
+@pytest.mark.slow
 def test_reboot_cycles(weighing, client):
     """Rounds of the same containers; after each the host rests for all of them at the same time."""
     _, (entry,) = run_small(weighing, client, "reboot")

@@ -129,15 +129,15 @@ def test_a_server_that_does_not_start_is_a_failed_job(weighing, client, engine):
     assert left_behind(client, weighing, run) == []
 
 
-def test_a_server_without_its_image_is_a_failed_job(weighing, client):
-    """The engine's reason is told, and the job's own container was never made."""
+def test_a_server_without_its_image_is_refused_before_anything_runs(weighing):
+    """With the engine's reason and what to do, as for a job's own image."""
     services = {"mariadb": {"image": "weighbridge/no-such-image"}}
     scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": services})
-    run = weighing.run(scenario, status=3)
-    (job,) = run.jobs
-    assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
-    assert "no-such-image" in job["error"]["message"]
-    assert left_behind(client, weighing, run) == []
+    program, stats = weighing.start_run(scenario)
+    ended = program.ended()
+    assert ended.status == 2
+    assert "image 'weighbridge/no-such-image' is not on this host" in ended.err
+    assert not stats.exists()
 
 
 def test_a_server_over_its_memory_limit_is_named(weighing, client):

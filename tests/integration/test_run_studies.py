@@ -23,7 +23,13 @@ def client():
     opened.close()
 
 
-@pytest.mark.parametrize("name", STUDIES)
+LONG = ("esxi-vs-hyperv/fileio", "esxi-vs-hyperv/memory", "vm-docker-bench/fileio")
+"""Those that take more than ten seconds and run the same workloads as others."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in STUDIES]
+)
 def test_a_study_s_small_profile_runs_and_prints_its_table(weighing, name):
     """Every job that can be done here is done, and our figures stand beside the published ones."""
     run = weighing.run(name, "--set", "scale=small", seconds=240)

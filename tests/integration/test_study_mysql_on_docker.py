@@ -27,6 +27,7 @@ def client():
     opened.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_study_runs_small(tmp_path, client):
     """Every cell gives its figure: stock, and volume, host directory and data container on either network."""
