@@ -161,9 +161,14 @@ class Channel:
         receive, events = self._socket.recv, self._socket.getsockopt
         # Asked before each message, since to be told by an exception costs more than a message does.
         while len(messages) < MAX_DRAIN and cast("int", events(EVENTS)) & POLLIN:
-            frames = [receive(NOBLOCK, copy=False)]
-            while frames[-1].more:
-                frames.append(receive(NOBLOCK, copy=False))
+            try:
+                frames = [receive(NOBLOCK, copy=False)]
+                while frames[-1].more:
+                    frames.append(receive(NOBLOCK, copy=False))
+            except zmq.ZMQError as error:
+                # A peer that has just left may take back what the socket has announced. What was read before counts.
+                log.debug("a message that was announced could not be read: %s", error)
+                break
             messages.append(frames)
         if messages:
             try:

@@ -99,6 +99,40 @@ def test_a_receiver_that_raises_does_not_end_its_channel(context, tmp_path, capl
     sender.close()
 
 
+def test_an_announced_message_that_is_taken_back_loses_no_other(context, tmp_path):
+    """Where a peer leaves between the announcement and the reading, what was read counts, and so does the rest."""
+    took_back = []
+
+    class Fickle(zmq.Socket):
+        """Takes its second message back once, as a socket does whose peer has just left."""
+
+        def recv(self, *arguments, **options):
+            if read and not took_back:
+                took_back.append(True)
+                raise zmq.Again
+            read.append(True)
+            return super().recv(*arguments, **options)
+
+    read, got = [], []
+    endpoint = f"ipc://{tmp_path}/lane"
+    push = socket(context, zmq.PUSH)
+    push.bind(endpoint)
+    pull = Fickle(context, zmq.PULL)
+    tune(pull)
+    pull.connect(endpoint)
+    sender = Channel(push)
+    for number in range(3):
+        sender.send(b"%d" % number)
+    receiver = Channel(pull, lambda batch: got.extend(frames[0].bytes for frames in batch))
+    wait_until(lambda: len(got) == 3)
+    sender.send(b"3")
+    wait_until(lambda: len(got) == 4)
+    assert took_back
+    assert got == [b"0", b"1", b"2", b"3"]
+    receiver.close()
+    sender.close()
+
+
 def test_a_message_to_nobody_is_dropped_and_said_so(context, tmp_path):
     """A router refuses to send to a peer that it does not know, instead of dropping it in silence."""
     router = socket(context, zmq.ROUTER)

@@ -261,7 +261,6 @@ def test_through_a_jump_host(master, testbed):
     assert f"Accepted publickey for root from {testbed.address(1)} " in log
 
 
-@pytest.mark.slow
 def test_through_a_tunnel(master, testbed):
     """The master listens on its loopback alone, and the blades reach it inside of their SSH connections."""
     run = master.run_fleet(
