@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
+
+MAX_STALE: Final = 10_000
+"""How many batches of epochs that are over are told apart, so that one that comes again is counted once."""
 
 
 class Presence(Enum):
@@ -70,6 +74,7 @@ class Roster:
         self._members: dict[int, Member] = {}
         self._by_epoch: dict[int, Member] = {}
         self._next_epoch = first_epoch
+        self._stale: set[tuple[int, int]] = set()
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._members.values())
@@ -123,6 +128,27 @@ class Roster:
         self._by_epoch.pop(member.epoch, None)
         member.presence = Presence.AWAITED
         member.missed_since = now
+
+    def missing(self, expected: int, environments: Iterable[str | None]) -> list[str]:
+        """Return what is missing before a run of so many workers in these environments can begin."""
+        present = [member for member in self if member.present]
+        missing = []
+        if len(present) < expected:
+            missing.append(f"not enough workers: {len(present)} of {expected} joined")
+        # The first trial's times are the master's, with a bound, like those of all others.
+        missing += [f"worker {m.worker_id}'s clock was not compared yet" for m in present if not m.clock_known]
+        there = {member.environment for member in present} | {None}
+        missing += [f"no worker of environment {name!r}" for name in sorted(set(environments) - there, key=str)]
+        return missing
+
+    def refuse(self, epoch: int, sequence: int) -> bool:
+        """Note a batch of an epoch that is over; False where it was here before: unacknowledged, it is sent again."""
+        batch = (epoch, sequence)
+        if batch in self._stale:
+            return False
+        if len(self._stale) < MAX_STALE:
+            self._stale.add(batch)
+        return True
 
     def _epoch(self) -> int:
         self._next_epoch += 1

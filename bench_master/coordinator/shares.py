@@ -6,9 +6,11 @@ member's part waits for that member; it is never given to another one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from bench_common.spec import Treatment
 from bench_master.arrivals import Arrivals
 
 AHEAD_S: Final = 0.004
@@ -99,8 +101,36 @@ class Share:
             return max(0, free) if open_ended else 0
         return max(0, min(free, self.quota - self.issued))
 
+    def counting(self, tickets: Sequence[int]) -> tuple[int, ...]:
+        """Return the positions of those tickets that are out, each ticket's first only."""
+        seen: set[int] = set()
+        rows = []
+        for row, ticket in enumerate(tickets):
+            if ticket in self.outstanding and ticket not in seen:
+                seen.add(ticket)
+                rows.append(row)
+        return tuple(rows)
+
 
 def divide(total: int, parts: int) -> list[int]:
     """Divide `total` over `parts` as evenly as whole numbers allow, larger parts first."""
     each, rest = divmod(total, parts)
     return [each + (place < rest) for place in range(parts)]
+
+
+def quotas(treatment: Treatment, members: Sequence[int], user_count: int | None) -> list[tuple[int, int, int | None]]:
+    """Return (member number, width, quota) for each of the members that takes part in a treatment.
+
+    `user_count` is how many jobs are in flight over all of them, in place of the treatment's own concurrency.
+    """
+    if not members:
+        return []
+    widths = [treatment.concurrency] * len(members) if user_count is None else divide(user_count, len(members))
+    counts: list[int | None]
+    if treatment.operation_count is not None:
+        counts = list(divide(treatment.operation_count, len(members)))
+    elif treatment.iterations is not None:
+        counts = [treatment.iterations * width for width in widths]
+    else:
+        counts = [None] * len(members)
+    return [(number, width, count) for number, width, count in zip(members, widths, counts, strict=True) if width]

@@ -175,7 +175,7 @@ class Session:
         self._handle(ev.Interrupt())
         coordinator = self._coordinator
         if not self._over.is_set() and coordinator.interrupts == 1:
-            running = counted(coordinator.in_flight, "running job")
+            running = counted(coordinator.course.in_flight, "running job")
             self._view.say(f"interrupted: {running} to be finished; Ctrl-C again aborts")
         elif coordinator.interrupts == 2:  # noqa: PLR2004  the second Ctrl-C
             self._view.say("interrupted again: running jobs are aborted and cleaned up")
@@ -221,7 +221,7 @@ class Session:
         self._recorder.settle()
         tally = self._recorder.tally
         for number, host in self._hosts:
-            share = self._coordinator.shares.get(number)
+            share = self._coordinator.course.shares.get(number)
             running = len(share.outstanding) if share is not None else 0
             tally.host(host.row(self._coordinator.roster[number].presence.value, running))
         return tally.snapshot(monotonic_ns())
@@ -243,7 +243,7 @@ class Session:
             "status": self._result.status,
             "duration_s": (monotonic_ns() - began_ns + self._standing.ran_ns) / 1e9,
             "counts": {"planned": recorder.tally.planned, **counts},
-            "not_started": self._coordinator.not_started,
+            "not_started": self._coordinator.course.not_started,
             "warnings": list(recorder.warnings),
             "remarks": list(recorder.remarks),
             "reasons": self._result.reasons,
@@ -501,7 +501,7 @@ class Session:
         except (OSError, WeighbridgeError) as error:
             self._call_off(str(error))
             return
-        self._recorder.begin(journal, self._make_tally(self._coordinator.planned_jobs()), self._engines)
+        self._recorder.begin(journal, self._make_tally(self._coordinator.course.planned_jobs()), self._engines)
 
     def _call_off(self, reason: str) -> None:
         """End a run that cannot begin, and let its workers go."""

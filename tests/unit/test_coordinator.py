@@ -182,7 +182,7 @@ def test_a_repeated_batch_is_acknowledged_and_not_journalled_again():
     run.finish(0, sequence=0)
     actions = run.finish(0, sequence=0)
     assert actions == [act.Acknowledge(0, 0)]
-    assert run.coordinator.accepted == 1
+    assert run.coordinator.course.accepted == 1
 
 
 def test_batches_may_overtake_each_other():
@@ -213,7 +213,7 @@ def test_results_of_an_older_epoch_do_not_count():
     run.feed(ev.Gone("a", "killed"))
     actions = run.finish(0, epoch=old, sequence=0)
     assert [action.kind for action in actions] == ["stale-results"]
-    assert run.coordinator.accepted == 0
+    assert run.coordinator.course.accepted == 0
 
 
 def test_a_worker_that_comes_back_tries_its_jobs_anew():
@@ -288,7 +288,7 @@ def test_a_job_that_kills_its_worker_every_time_is_lost_in_the_end():
         run.join()
     lost = [action for action in run.log if isinstance(action, act.Conclude)]
     assert [(job_id_of(action.tickets[0]), action.outcome) for action in lost] == [(0, Outcome.LOST)]
-    assert run.coordinator.in_flight == 1
+    assert run.coordinator.course.in_flight == 1
 
 
 def test_jobs_that_never_end_are_taken_away():
@@ -316,7 +316,7 @@ def test_first_interrupt_finishes_what_runs_and_hands_out_nothing():
         "whole": False,
     }
     assert run.notes("trial-skipped")[0] == {"trial": 1, "not_started": 5, "not_started_outcome": "aborted"}
-    assert run.coordinator.not_started == 7
+    assert run.coordinator.course.not_started == 7
     assert only(run.swept(), act.RunOver)[0].status == "interrupted"
 
 
@@ -386,11 +386,11 @@ def test_a_trial_by_time_that_lacks_a_worker_is_incomplete():
         run.beat(0, after=2.0)
         run.feed(ev.Tick())
     run.finish(0)
-    (ticket,) = run.coordinator.shares[0].outstanding
+    (ticket,) = run.coordinator.course.shares[0].outstanding
     run.now += 6.0
     run.finish(ticket)
     run.swept()
-    assert run.coordinator.lost == 0
+    assert run.coordinator.course.lost == 0
     assert run.log[-1].status == "incomplete"
     assert run.log[-1].reasons == ("worker b was missing from a trial that runs by time",)
 
@@ -477,14 +477,14 @@ def test_planned_jobs_follow_from_the_roster():
     run = Run(treatment(concurrency=2, iterations=3), expected=2)
     run.join("a")
     run.join("b")
-    assert run.coordinator.planned_jobs() == 12
+    assert run.coordinator.course.planned_jobs() == 12
     timed = Run(treatment(run_seconds=1.0))
     timed.join()
-    assert timed.coordinator.planned_jobs() is None
+    assert timed.coordinator.course.planned_jobs() is None
 
 
 def outstanding(run):
-    return len(run.coordinator.shares[0].outstanding)
+    return len(run.coordinator.course.shares[0].outstanding)
 
 
 def test_fast_jobs_are_looked_ahead_of():
@@ -493,11 +493,11 @@ def test_fast_jobs_are_looked_ahead_of():
     actions = run.join()
     assert [(issue.width, issue.batch) for issue in only(actions, act.Issue)] == [(24, 12)]
     for _ in range(400):
-        actions = run.finish(*list(run.coordinator.shares[0].outstanding)[:12], number=0)
+        actions = run.finish(*list(run.coordinator.course.shares[0].outstanding)[:12], number=0)
         run.now += 12 / 100_000
     assert 300 < outstanding(run) < 500
     issue = only(actions, act.Issue)[-1]
-    assert (issue.width, issue.batch) == (24, (24 + run.coordinator.shares[0].ahead) // 2)
+    assert (issue.width, issue.batch) == (24, (24 + run.coordinator.course.shares[0].ahead) // 2)
 
 
 def test_slow_jobs_are_handed_out_one_for_one():
@@ -506,7 +506,7 @@ def test_slow_jobs_are_handed_out_one_for_one():
     run.join()
     for _ in range(30):
         run.now += 0.1
-        run.finish(min(run.coordinator.shares[0].outstanding))
+        run.finish(min(run.coordinator.course.shares[0].outstanding))
         assert outstanding(run) == 4
 
 
@@ -520,7 +520,7 @@ def test_without_look_ahead_a_worker_holds_what_it_runs(why):
     run = Run(one, look_ahead=why != "asked")
     run.join()
     for _ in range(400):
-        run.finish(*list(run.coordinator.shares[0].outstanding)[:12])
+        run.finish(*list(run.coordinator.course.shares[0].outstanding)[:12])
         run.now += 12 / 100_000
         assert outstanding(run) == 24
 
@@ -548,7 +548,7 @@ def test_jobs_that_arrive_are_handed_out_ahead_of_their_instants():
     assert arrivals_of(run.feed(ev.Tick(), after=0.3)) == [0.5, 0.6, 0.7]
     assert arrivals_of(run.finish(0)) == []
     assert arrivals_of(run.feed(ev.Tick(), after=0.7)) == [0.8, 0.9, 1.0, 1.1, 1.2]
-    assert run.coordinator.in_flight == 11
+    assert run.coordinator.course.in_flight == 11
     assert arrivals_of(run.feed(ev.Tick(), after=5)) == []
     run.finish(*range(1, 12))
     assert run.coordinator.phase is Phase.SWEEPING
@@ -596,7 +596,7 @@ def test_nothing_is_overdue_before_it_has_arrived():
     run.feed(ev.Tick(), after=0.2)
     run.finish(0)
     run.feed(ev.Tick(), after=599.8)
-    assert run.coordinator.in_flight == 1
+    assert run.coordinator.course.in_flight == 1
     assert not run.notes("worker-lost")
 
 

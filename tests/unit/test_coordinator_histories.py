@@ -134,17 +134,19 @@ class Histories(RuleBasedStateMachine):
         if data.draw(st.integers(0, 9)):
             self.feed(ev.Finished(*message, batch))
 
-    @precondition(lambda self: any(worker.held for worker in self.attached()) and self.coordinator.trial is not None)
+    @precondition(
+        lambda self: any(worker.held for worker in self.attached()) and self.coordinator.course.trial is not None
+    )
     @rule(data=st.data())
     def give_back(self, data):
         """A worker whose host is full gives some of its jobs back, for the trial under way or another."""
         worker = data.draw(st.sampled_from([worker for worker in self.attached() if worker.held]))
         count = data.draw(st.integers(1, len(worker.held)))
         back = worker.held[-count:]
-        trial = self.coordinator.trial.index + data.draw(st.sampled_from([0, 0, 0, 1]))
-        before = self.coordinator.returned
+        trial = self.coordinator.course.trial.index + data.draw(st.sampled_from([0, 0, 0, 1]))
+        before = self.coordinator.course.returned
         self.feed(ev.Packed(worker.epoch, trial, back))
-        if self.coordinator.returned > before:
+        if self.coordinator.course.returned > before:
             worker.held = [ticket for ticket in worker.held if ticket not in back]
             self.issued_jobs -= {job_id_of(ticket) for ticket in back}
 
@@ -164,7 +166,7 @@ class Histories(RuleBasedStateMachine):
         made_up = [ticket for ticket in tickets if ticket not in owned]
         resent = {ticket for worker in self.workers.values() for _, _, batch in worker.sent for ticket in batch}
         made_up = [ticket for ticket in made_up if ticket not in resent]
-        held_by_coordinator = {t for share in self.coordinator.shares.values() for t in share.outstanding}
+        held_by_coordinator = {t for share in self.coordinator.course.shares.values() for t in share.outstanding}
         made_up = [ticket for ticket in made_up if ticket not in held_by_coordinator]
         self.feed(ev.Finished(epoch, data.draw(st.integers(1000, 2000)), made_up, made_up))
 
