@@ -229,21 +229,21 @@ def _run_plan(
         )
         board = Switchboard(
             endpoints,
-            on_control=session.control_came,
-            on_result=session.result_came,
+            on_control=session.reception.control_came,
+            on_result=session.reception.result_came,
             master_key=key,
             allow_list=allow_list,
         )
-        session.board = board
+        session.courier.board = board
         if arguments.profile:
             # Before anybody can ask to be admitted: the welcome says whether there are profiles.
-            session.profiles = Profiles(stats)
-            session.profiles.start()
+            session.courier.profiles = Profiles(stats)
+            session.courier.profiles.start()
         make_room(policy.expected)
         board.open()
         try:
             if arguments.workers:
-                session.locals = LocalWorkers(
+                session.courier.locals = LocalWorkers(
                     arguments.workers,
                     control=endpoints.local_control,
                     directory=endpoints.directory,
@@ -253,15 +253,15 @@ def _run_plan(
                     verbose=arguments.verbose,
                     allow_swapoff=arguments.allow_swapoff,
                 )
-                board.local_keys = session.locals.keys
-                session.locals.start()
+                board.local_keys = session.courier.locals.keys
+                session.courier.locals.start()
             by_hand = policy.expected - arguments.workers - len(crew)
             if by_hand and not arguments.quiet:
                 _invite(endpoints, by_hand, alone=not arguments.workers)
             _take_signals(session)
             result = session.run()
-            if session.profiles is not None and result.stats is not None:
-                result.profiles = session.profiles.finish()
+            if session.courier.profiles is not None and result.stats is not None:
+                result.profiles = session.courier.profiles.finish()
             return result
         finally:
             board.close()

@@ -18,9 +18,9 @@ from bench_common.set_aside import RESUMED, SetAside
 from bench_common.stats_frame import block_follows
 from bench_common.statsfile import StatsFile, StatsWriter
 from bench_master.plan import Plan
+from bench_master.run.courier import LEASE_S
 from bench_master.run.header import operation_names, read_clock, versions
 from bench_master.run.recorder import loss_of
-from bench_master.run.session import LEASE_S
 from bench_master.run.standing import KINDS, Standing, replay
 from bench_master.table import counted
 from bench_master.tally import Tally
