@@ -125,8 +125,8 @@ class StatsWriter:
 
         Blocks keep their order, except that rows of a kind are gathered; an event is written after all rows that
         were buffered before it. Raises `StatsFileError` when the disk refuses (full, gone): the file then ends with
-        its last whole block, and every later flush that has something to write raises the same. Raises `RuntimeError`
-        on a second flush at once.
+        its last whole block, and every later flush that has something to write raises the same; likewise when a
+        block cannot be made of what was buffered. Raises `RuntimeError` on a second flush at once.
         """
         if self._flushing:
             raise RuntimeError("a flush is under way: one at a time")
@@ -139,10 +139,12 @@ class StatsWriter:
                 self._taken[1] += size
                 self._write_all(batches.add(kind, item))
             self._write_all(batches.drain())
+        except StatsFileError:
+            raise
         except Exception as error:
             # What was taken from the buffer is gone: going on as if nothing had happened would be a hole in the file.
-            self._failure = self._failure or f"{self.path}: a block could not be made: {error}"
-            raise
+            self._failure = f"{self.path}: a block could not be made: {type(error).__name__}: {error}"
+            raise StatsFileError(self._failure) from error
         finally:
             self._flushing = False
 

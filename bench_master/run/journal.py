@@ -6,6 +6,7 @@ in meanwhile go with the next round. So a worker's spool shrinks at the pace of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from gevent.event import Event
 from bench_common.errors import StatsFileError
 from bench_common.records import ErrorRecord, MetricRecord, OutputRecord
 from bench_common.statsfile import StatsWriter
+
+log = logging.getLogger(__name__)
 
 FLUSH_S: Final = 0.25
 """How long a record may wait in memory."""
@@ -91,8 +94,11 @@ class Journal:
         self._closing = True
         self._soon.set()
         self._greenlet.join()
-        if not self._broken:
-            gevent.get_hub().threadpool.apply(self._writer.close, (footer,))
+        if self._broken:
+            return
+        error = self._in_a_thread(lambda: self._writer.close(footer))
+        if error is not None:
+            raise error
 
     def _shifted(self, rows: Any, *names: str) -> Any:
         if not self._shift_ns:
@@ -110,12 +116,20 @@ class Journal:
         self._write()
 
     def _write(self) -> None:
-        if self.gather is not None:
-            self.gather()
-        arrived, self._arrived = self._arrived, []
+        arrived: list[tuple[int, int, int]] = []
+        error: StatsFileError | None = None
+        try:
+            if self.gather is not None:
+                self.gather()
+            arrived, self._arrived = self._arrived, []
+            if not self._broken:
+                error = self._in_a_thread(self._writer.flush)
+        except Exception as fault:
+            # What was gathered is gone. A journal that ended here would leave a run that goes on without it.
+            log.exception("results could not be gathered")
+            error = StatsFileError(f"{self.path}: results could not be gathered: {type(fault).__name__}: {fault}")
         if self._broken:
             return
-        error = gevent.get_hub().threadpool.apply(self._flush)
         if error is not None:
             self._broken = True
             self._failed(error)
@@ -126,10 +140,15 @@ class Journal:
         for (number, epoch), sequences in batches.items():
             self._acknowledge(number, epoch, sequences)
 
-    def _flush(self) -> StatsFileError | None:
-        # Returned and not raised: a thread of the pool would print it with its traceback first.
-        try:
-            self._writer.flush()
-        except StatsFileError as error:
-            return error
-        return None
+    @staticmethod
+    def _in_a_thread(work: Callable[[], None]) -> StatsFileError | None:
+        """Do what takes the disk; return and do not raise its error, or the pool prints it with its traceback."""
+
+        def kept() -> StatsFileError | None:
+            try:
+                work()
+            except StatsFileError as error:
+                return error
+            return None
+
+        return gevent.get_hub().threadpool.apply(kept)

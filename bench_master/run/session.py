@@ -319,5 +319,9 @@ class Session:
         """Call the run off: the stats file cannot be written any more, and nothing further would be kept."""
         self._result.unwritable = True
         self._result.reasons.append(str(error))
+        if self._over.is_set():
+            # The last bytes are missing, the footer among them: whoever reads the file takes the run for unfinished.
+            self._result.status = "incomplete"
+            return
         self._view.say(f"{error}; the run is called off")
         self.terminate()

@@ -1,5 +1,6 @@
 """How a run ends: the exit code, and one clear message that says why."""
 
+import resource
 import socket
 import time
 
@@ -117,6 +118,23 @@ def test_a_stats_file_is_never_overwritten(weighing):
     assert str(there) in said
     assert "never overwritten" in said
     assert there.read_text() == "precious"
+
+
+def test_a_footer_that_cannot_be_written_is_no_success(weighing):
+    """When only the last bytes of the stats file are refused, the jobs are all done and the run still ends with 3."""
+    scenario = weighing.scenario(job=TRUE, iterations=1)
+    whole = weighing.run(scenario, "--noop", "--seed", 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stats.stat().st_size - 50, hard))
+    try:
+        program, stats = weighing.start_run(scenario, "-q", "--noop", "--seed", 1, "-R")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    run = weighing.over(program, stats, status=3)
+    (said,) = run.complaints
+    assert f"{stats}: writing failed at byte " in said
+    assert run.outcomes() == {"done": 1}
+    assert run.blocks("footer") == []
 
 
 def test_what_an_engine_cannot_enforce_ends_with_2(weighing):
