@@ -68,6 +68,8 @@ class Channel:
         self._many_peers = socket.type == zmq.ROUTER
         self._closed = False
         self._draining = False
+        self._settled = True
+        """Whether the socket has said that there is nothing more to read, and was left alone since."""
         self._again: Any = None
         loop = gevent.get_hub().loop
         self._callback = loop.run_callback
@@ -98,6 +100,7 @@ class Channel:
             log.debug("a message could not be sent: %s", error)
             sent = False
         # Also after a send that failed: the attempt itself may have taken the edge of what came in.
+        self._settled = False
         self._look()
         return sent
 
@@ -140,6 +143,7 @@ class Channel:
         if self._closed or self._draining:
             return
         self._draining = True
+        self._settled = False
         try:
             while self._queue:
                 try:
@@ -153,23 +157,26 @@ class Channel:
                 self._receive(self._receiver)
         finally:
             self._draining = False
-        if not self._is_closed() and self._something_to_do():
+        # Asking costs more than all else here: not where the socket has just said that there is nothing left.
+        if not (self._settled and not self._queue) and not self._is_closed() and self._something_to_do():
             self._schedule()
 
     def _receive(self, receiver: Receiver) -> None:
         messages: list[Frames] = []
         receive, events = self._socket.recv, self._socket.getsockopt
-        # Asked before each message, since to be told by an exception costs more than a message does.
-        while len(messages) < MAX_DRAIN and cast("int", events(EVENTS)) & POLLIN:
-            try:
+        # The edge says that there is a message. Of a further one the socket is asked: to be told by an exception that
+        # there is none costs more than a message does.
+        try:
+            while not self._settled and len(messages) < MAX_DRAIN:
                 frames = [receive(NOBLOCK, copy=False)]
                 while frames[-1].more:
                     frames.append(receive(NOBLOCK, copy=False))
-            except zmq.ZMQError as error:
-                # A peer that has just left may take back what the socket has announced. What was read before counts.
-                log.debug("a message that was announced could not be read: %s", error)
-                break
-            messages.append(frames)
+                messages.append(frames)
+                self._settled = not cast("int", events(EVENTS)) & POLLIN
+        except zmq.ZMQError as error:
+            # Some edges bring none, and a peer that has just left may take back what the socket has announced. What
+            # was read before counts.
+            log.debug("a message that was announced could not be read: %s", error)
         if messages:
             try:
                 receiver(messages)
