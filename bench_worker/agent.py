@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 from typing import Any, Final
 
@@ -22,15 +21,15 @@ from gevent.event import Event
 from bench_common.channel import Channel, Frames, tune
 from bench_common.clock import ClockComparison
 from bench_common.errors import ExitCode, InfrastructureError, ProtocolError
-from bench_common.keys import WorkerKey
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message, decode, encode
 from bench_common.needs import Need
 from bench_common.security import secure_client
+from bench_worker.agent_options import AgentOptions
 from bench_worker.child import LoadChild
 from bench_worker.engines.base import Engine
 from bench_worker.engines.registry import daemon_side, open_engine
-from bench_worker.reaper import RunLease, discard_all
+from bench_worker.reaper import RunLease, discard_noted
 from bench_worker.sampler import UNITS, HostSampler
 from bench_worker.stock import lacking
 from bench_worker.watch import Watch
@@ -55,22 +54,6 @@ RELEASE_S: Final = 20.0
 """How long a load process may take to remove the services that wait for another job; the sweep takes what is left."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
-    """How the agent was started. `once`: end with the first run; `patience_s`: end after so long without a master."""
-
-    control: str
-    worker_id: str
-    environment: str
-    slots: int
-    key: WorkerKey | None = None
-    labels: dict[str, str] = field(default_factory=dict)
-    once: bool = False
-    patience_s: float | None = None
-    allow_host_mounts: bool = False
-    allow_swapoff: bool = False
-
-
 @dataclass(slots=True)
 class Run:
     """The run that the agent was admitted to."""
@@ -88,11 +71,17 @@ class Run:
 
 
 class Agent:
-    """One worker's agent. `describe()` gives what the master is told of this host; it is asked once."""
+    """One worker's agent. `describe()` gives what the master is told of this host; it is asked once, by `serve`.
 
-    def __init__(self, options: AgentOptions, describe: Callable[[], dict[str, Any]]) -> None:
+    `child` is its first load process, where one was started already.
+    """
+
+    def __init__(
+        self, options: AgentOptions, describe: Callable[[], dict[str, Any]], child: LoadChild | None = None
+    ) -> None:
         self._options = options
-        self._info = describe()
+        self._describe = describe
+        self._info: dict[str, Any] = {}
         self._context: zmq.Context[Any] = zmq.Context()
         control: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         tune(control)
@@ -103,9 +92,13 @@ class Agent:
         self._clock = ClockComparison()
         self._compared_at, self._compared_ns = 0.0, 0
         self._run: Run | None = None
-        self._child: LoadChild | None = None
+        self._child = child
+        if child is not None:
+            child.said = self._child_said
         self._child_failures = 0
         self._over = Event()
+        self._stirred = Event()
+        """Something happened that the main loop has to look at before its time."""
         self._status = ExitCode.OK
         self._inbox: list[Message] = []
         self._arrived = Event()
@@ -119,6 +112,7 @@ class Agent:
 
     def serve(self) -> int:
         """Serve masters until told to stop; return the exit code."""
+        self._info = self._describe()
         _reap()
         helpers = [gevent.spawn(self._read_inbox), gevent.spawn(self._sample)]
         alone_since = monotonic()
@@ -132,13 +126,13 @@ class Agent:
                     if patience_s is not None and monotonic() - alone_since > patience_s:
                         log.warning("no master answered at %s for %g s", self._options.control, patience_s)
                         self._end(ExitCode.INFRASTRUCTURE)
-                    self._over.wait(HELLO_S)
+                    self._rest(HELLO_S)
                 else:
                     alone_since = monotonic()
                     self._beat(self._run)
                     self._look_after_child()
                     if self._run is not None:
-                        self._over.wait(self._run.heartbeat_s)
+                        self._rest(self._run.heartbeat_s)
         finally:
             gevent.killall(helpers)
             self._wind_up()
@@ -151,6 +145,11 @@ class Agent:
     def _end(self, status: ExitCode) -> None:
         self._status = status
         self._over.set()
+        self._stirred.set()
+
+    def _rest(self, most_s: float) -> None:
+        self._stirred.wait(most_s)
+        self._stirred.clear()
 
     def _wind_up(self) -> None:
         run, self._run = self._run, None
@@ -379,7 +378,7 @@ class Agent:
 
     def _discard(self, run: Run) -> None:
         """Remove what this worker left of the run."""
-        discard_all(run_id=run.run_id, worker_id=self._options.worker_id, heavy=self._engines)
+        discard_noted(run_id=run.run_id, worker_id=self._options.worker_id)
 
     def _close_engines(self) -> None:
         engines, self._engines = self._engines, {}
@@ -392,7 +391,7 @@ class Agent:
             self._send_profile(run)
         if self._child is not None and not run.keep and not self._child.release(RELEASE_S):
             log.warning("the load process did not remove its jobs' services within %g s", RELEASE_S)
-        removed, failed = (0, []) if run.keep else _swept(run.run_id, self._engines)
+        removed, failed = (0, []) if run.keep else _swept(run.run_id)
         self._send("swept", run.epoch, removed=removed, failed=failed[:100])
 
     def _send_profile(self, run: Run) -> None:
@@ -409,7 +408,8 @@ class Agent:
     def _look_after_child(self) -> None:
         child = self._child
         if child is None:
-            self._child = LoadChild(self._child_said)
+            self._child = LoadChild(self._options.engines)
+            self._child.said = self._child_said
             return
         reason = child.death(frozen_s=FROZEN_S, ready_s=READY_S)
         if reason is None:
@@ -433,6 +433,8 @@ class Agent:
         packed = message.get("packed")
         if packed is not None and self._run is not None:
             self._send("packed", self._run.epoch, **{**packed, "reason": packed["reason"][:1000]})
+        if message.get("ready"):
+            self._stirred.set()
         if "progress" in message and self._run is not None:
             self._send("progress", self._run.epoch, text=message["progress"])
         status = message.get("status")
@@ -503,15 +505,10 @@ class Agent:
 
 def _reap() -> None:
     """Remove what runs that are dead left on this host, before anything of ours is there."""
-    for leftover in discard_all(spare_kept=True).removed:
+    for leftover in discard_noted().removed:
         log.warning("removed %s %s, left by run %s", leftover.what, leftover.name, leftover.run_id)
 
 
-def _swept(run_id: str, engines: Collection[str]) -> tuple[int, list[str]]:
-    result = discard_all(run_id=run_id, heavy=engines)
+def _swept(run_id: str) -> tuple[int, list[str]]:
+    result = discard_noted(run_id=run_id)
     return len(result.removed), [str(problem)[:500] for problem in result.failed]
-
-
-def default_worker_id() -> str:
-    """Return the id of a worker that was given none: its host's name."""
-    return socket.gethostname()

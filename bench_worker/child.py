@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -26,16 +26,21 @@ END_S: Final = 30.0
 
 
 class LoadChild:
-    """A load process of our own. `said` gets every message that it sends."""
+    """A load process of our own. `said` gets every message that it sends, from when it is set.
 
-    def __init__(self, said: Callable[[dict[str, Any]], None]) -> None:
+    It gets ready for the engines that are named, or for every one (None).
+    """
+
+    def __init__(self, engines: Sequence[str] | None = None) -> None:
         ours, theirs = socket.socketpair()
         theirs.set_inheritable(True)
         argv = [sys.executable, "-m", "bench_worker", "--load-process", str(theirs.fileno())]
+        if engines is not None:
+            argv += ["--engines", ",".join(engines)]
         # posix_spawn and not a fork: the agent may be heard by a master while it starts a new load process.
         self.pid: int = _posix_spawn(sys.executable, argv, dict(os.environ))
         theirs.close()
-        self._said = said
+        self.said: Callable[[dict[str, Any]], None] | None = None
         self._started_at = monotonic()
         self._heard_at = monotonic()
         self._closed = False
@@ -106,7 +111,8 @@ class LoadChild:
             self._profile.set(message["profile"])
         if message.get("released"):
             self._released.set()
-        self._said(message)
+        if self.said is not None:
+            self.said(message)
 
     def _lost(self) -> None:
         self._closed = True

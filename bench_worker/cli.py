@@ -119,6 +119,8 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
         "--allow-swapoff", action="store_true", help="let scenarios switch swap off on this host while a job runs"
     )
     who.add_argument("--allow-host-mounts", action="store_true", help="let scenarios mount directories of this host")
+    # What a master's own worker has no use for, it need not look for.
+    who.add_argument("--engines", type=lambda text: tuple(filter(None, text.split(","))), help=argparse.SUPPRESS)
     parser.add_argument("--load-process", type=int, help=argparse.SUPPRESS)
 
 
@@ -134,7 +136,7 @@ def run_command_line(argv: Sequence[str]) -> int:
         if arguments.load_process is not None:
             from bench_worker.load import run_load_process
 
-            return run_load_process(arguments.load_process)
+            return run_load_process(arguments.load_process, arguments.engines)
         if arguments.question is None:
             from bench_worker.service import serve
 

@@ -12,6 +12,7 @@ import random
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from time import monotonic
 from typing import Any, Final
@@ -54,7 +55,8 @@ LINGER_MS: Final = 3000
 class LoadProcess:
     """One run's jobs on one worker, driven by its agent through `line` and by the master through the lane."""
 
-    def __init__(self, line: socket.socket) -> None:
+    def __init__(self, line: socket.socket, engines: Sequence[str] | None = None) -> None:
+        self._engines = engines
         self._over = Event()
         self._orphaned = False
         self._context: zmq.Context[Any] = zmq.Context()
@@ -75,7 +77,7 @@ class LoadProcess:
         """Work until the agent says that it is over, or is no more; return the exit code."""
         self._meter.start()
         # Loaded now, or the first trial would pay for it: a tenth of a second in which the loop stands still.
-        engine_classes()
+        engine_classes(self._engines)
         workload_classes()
         counter = gevent.spawn(self._keep_counting)
         self._link.send(ready=True)
@@ -242,10 +244,13 @@ class LoadProcess:
         self._link.close()
 
 
-def run_load_process(line_fd: int) -> int:
-    """Serve the agent at the other end of the socket `line_fd`; return the exit code."""
+def run_load_process(line_fd: int, engines: Sequence[str] | None = None) -> int:
+    """Serve the agent at the other end of the socket `line_fd`; return the exit code.
+
+    `engines` are those to get ready for, None for every one.
+    """
     # Ctrl-C in a terminal reaches the whole process group; the agent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A thread that has the interpreter gives it up sooner to one that must stamp an end.
     sys.setswitchinterval(0.0005)
-    return LoadProcess(socket.socket(fileno=line_fd)).serve()
+    return LoadProcess(socket.socket(fileno=line_fd), engines).serve()

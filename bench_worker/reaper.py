@@ -16,13 +16,23 @@ from bench_common.records import KEPT_PREFIX
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import BrokenEngine, engine_classes
 from bench_worker.lease import RunLease, live_runs
+from bench_worker.used_engines import forget, uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from bench_worker.engines.base import Engine, Leftover
 
-__all__ = ["Failure", "RunLease", "Sweep", "discard_all", "leftovers", "live_runs", "usable_engines"]
+__all__ = [
+    "Failure",
+    "RunLease",
+    "Sweep",
+    "discard_all",
+    "discard_noted",
+    "leftovers",
+    "live_runs",
+    "usable_engines",
+]
 
 log = logging.getLogger(__name__)
 
@@ -59,15 +69,15 @@ class Sweep:
     failed: list[Failure] = field(default_factory=list)
 
 
-def usable_engines(heavy: Collection[str] | None = None) -> list[Engine]:
-    """Return every registered engine that can be opened here, opened; the caller closes them.
+def usable_engines(only: Collection[str] | None = None) -> list[Engine]:
+    """Return the registered engines in `only` (None: every one) that can be opened here, opened.
 
-    Of those that are not `light` only the ones in `heavy` (None: all of them).
+    The caller closes them.
     """
     options = EngineOptions(run_id="", worker_id="", slots=AT_ONCE, timeout_s=TIMEOUT_S)
     opened = []
-    for name, engine in engine_classes().items():
-        if isinstance(engine, BrokenEngine) or not (engine.light or heavy is None or name in heavy):
+    for name, engine in engine_classes(only).items():
+        if isinstance(engine, BrokenEngine):
             continue
         try:
             candidate = engine(options)
@@ -111,22 +121,44 @@ def discard_all(
     told: Callable[[Leftover, Verdict, str], None] | None = None,
     dry_run: bool = False,
     spare_kept: bool = False,
-    heavy: Collection[str] | None = None,
 ) -> Sweep:
     """Remove what carries the label: of one run or of all, of one worker or of all.
 
     A run that is named is swept even while it is alive; without a name, live runs are kept. `engines` are opened ones
     (None: every usable one, for the time of the call). `told` hears of each leftover at once: its verdict, and why it
     is still there. With `dry_run` nothing is touched, with `spare_kept`
-    nothing of a run that was told to keep its containers. `heavy` is as for `usable_engines`.
+    nothing of a run that was told to keep its containers.
     """
-    own = usable_engines(heavy) if engines is None else None
+    own = usable_engines() if engines is None else None
     try:
         chosen = own if own is not None else engines or ()
         return _sweep(chosen, run_id, worker_id, told, dry_run=dry_run, spare_kept=spare_kept)
     finally:
         for engine in own or ():
             engine.close()
+
+
+def discard_noted(*, run_id: str | None = None, worker_id: str | None = None) -> Sweep:
+    """Remove what carries the label from the engines that are noted as used: by one run, or by any.
+
+    Unasked, that is for all runs, it spares live runs and those that were told to keep their containers, and clears
+    the notes away of which nothing is left.
+    """
+    noted = uses(run_id)
+    engines = usable_engines({use.engine for use in noted}) if noted else []
+    try:
+        sweep = _sweep(engines, run_id, worker_id, None, dry_run=False, spare_kept=run_id is None)
+    finally:
+        for engine in engines:
+            engine.close()
+    if run_id is None:
+        # Of engines of one store the first speaks for all, so what is left of a run keeps all its notes.
+        deaf = {failure.engine for failure in sweep.failed if failure.leftover is None}
+        asked = {engine.name for engine in engines} - deaf
+        going_on = live_runs() | {leftover.run_id for leftover in sweep.kept}
+        going_on |= {failure.leftover.run_id for failure in sweep.failed if failure.leftover is not None}
+        forget(use for use in noted if use.engine in asked and use.run_id not in going_on)
+    return sweep
 
 
 def _sweep(

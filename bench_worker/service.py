@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import gevent
@@ -16,8 +17,8 @@ from bench_common.clock import clock_id
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import WorkerKey, read_worker_key
 from bench_common.security import curve_required
-from bench_worker.agent import Agent, AgentOptions, default_worker_id
-from bench_worker.engines.registry import probe_all
+from bench_worker.agent_options import AgentOptions
+from bench_worker.child import LoadChild
 from bench_worker.fingerprint import fingerprint, suggested_environment
 
 LOCAL_PATIENCE_S = 60.0
@@ -27,21 +28,27 @@ LOCAL_PATIENCE_S = 60.0
 def serve(arguments: argparse.Namespace) -> int:
     """Serve the master that `arguments` name; return the exit code."""
     options = _options(arguments)
-    agent = Agent(options, describe)
+    # First of all: it takes as long to load as all that follows does until a master can be asked for work.
+    child = LoadChild(options.engines)
+    from bench_worker.agent import Agent
+
+    agent = Agent(options, partial(describe, options.engines), child)
     for sign in (signal.SIGTERM, signal.SIGHUP):
         gevent.signal_handler(sign, agent.stop, ExitCode.INTERRUPTED)
     gevent.signal_handler(signal.SIGINT, agent.stop, ExitCode.INTERRUPTED)
     return agent.serve()
 
 
-def describe() -> dict[str, Any]:
-    """Return what a master is told of this host: versions, engines, fingerprint."""
+def describe(engines: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return what a master is told of this host: versions, engines (None: every one), fingerprint."""
+    from bench_worker.engines.registry import engine_classes, probe_all
+
     marks = fingerprint()
     return {
         "host": socket.gethostname(),
         "boot_id": clock_id(),
         "version": __version__,
-        "engines": {status.name: _plain(asdict(status)) for status in probe_all()},
+        "engines": {status.name: _plain(asdict(status)) for status in probe_all(engine_classes(engines))},
         "fingerprint": dict(marks),
     }
 
@@ -71,6 +78,7 @@ def _options(arguments: argparse.Namespace) -> AgentOptions:
         patience_s=LOCAL_PATIENCE_S if arguments.control else arguments.patience,
         allow_host_mounts=arguments.allow_host_mounts,
         allow_swapoff=arguments.allow_swapoff,
+        engines=arguments.engines,
     )
 
 
@@ -81,7 +89,7 @@ def _tcp(host: str, port: int) -> str:
 def _worker_id(given: str | None, key: WorkerKey | None) -> str:
     if key is not None and given not in (None, key.name):
         raise UsageError(f"WORKER_ID {given!r}: the key belongs to worker {key.name!r}, and a key is an identity")
-    return given or (key.name if key is not None else default_worker_id())
+    return given or (key.name if key is not None else socket.gethostname())
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -249,6 +249,7 @@ def _run_plan(
                     directory=endpoints.directory,
                     slots=slots,
                     environment=_environment(plan, arguments),
+                    engines={treatment.engine for treatment in plan.treatments},
                     master_public=key.public if key is not None else None,
                     verbose=arguments.verbose,
                     allow_swapoff=arguments.allow_swapoff,

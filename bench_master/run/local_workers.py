@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -55,6 +56,7 @@ class LocalWorkers:
         directory: Path,
         slots: int,
         environment: str,
+        engines: Iterable[str],
         master_public: bytes | None = None,
         verbose: bool = False,
         allow_swapoff: bool = False,
@@ -66,7 +68,7 @@ class LocalWorkers:
             command = [
                 *worker_command(),
                 *("--control", control, "--once", "--allow-host-mounts"),
-                *("-c", str(slots), "--environment", environment),
+                *("-c", str(slots), "--environment", environment, "--engines", ",".join(sorted(engines))),
             ]
             if master_public is not None:
                 pair = KeyPair.generate()

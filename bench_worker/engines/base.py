@@ -180,8 +180,6 @@ class Engine(abc.ABC):
     inapplicable: ClassVar[frozenset[str]] = frozenset()
     store: ClassVar[str] = ""
     """Whose things it finds (empty: its own). Engines of one store list the same leftovers, which count once."""
-    light: ClassVar[bool] = True
-    """Whether opening it costs next to nothing; if not, a run's clean-up opens it only where the run uses it."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options

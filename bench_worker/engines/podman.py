@@ -43,7 +43,6 @@ class PodmanEngine(DockerEngine):
 
     name: ClassVar[str] = "podman"
     settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"runtime"}
-    light: ClassVar[bool] = False
     output_ends_last: ClassVar[bool] = True
 
     @classmethod

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from bench_common.errors import EngineUnavailable
 from bench_common.terminal import check_choice
 from bench_worker.engines.base import DaemonSide, Engine, EngineStatus
+from bench_worker.used_engines import note_use
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from bench_worker.engines.base import EngineOptions
 
@@ -34,9 +35,15 @@ def load_entries(points: Iterable[EntryPoint]) -> dict[str, type[Engine] | Broke
     return {point.name: _load(point) for point in sorted(points, key=lambda point: point.name)}
 
 
-def engine_classes() -> dict[str, type[Engine] | BrokenEngine]:
-    """Return every registered engine by name."""
-    return load_entries(entry_points(group=GROUP))
+def engine_names() -> list[str]:
+    """Return the names of all registered engines, of which none is loaded."""
+    return sorted(entry_points(group=GROUP).names)
+
+
+def engine_classes(only: Collection[str] | None = None) -> dict[str, type[Engine] | BrokenEngine]:
+    """Return the registered engines by name: those in `only` (None: every one), and only they are loaded."""
+    points = entry_points(group=GROUP)
+    return load_entries(point for point in points if only is None or point.name in only)
 
 
 def probe_all(engines: dict[str, type[Engine] | BrokenEngine] | None = None) -> list[EngineStatus]:
@@ -64,13 +71,15 @@ def probe_all(engines: dict[str, type[Engine] | BrokenEngine] | None = None) -> 
 def open_engine(name: str, options: EngineOptions) -> Engine:
     """Return the engine of that name, opened.
 
-    Raises `UsageError`, with the nearest right spelling, for a name that nobody registered, and `EngineUnavailable`
-    for an engine that is broken or cannot be reached.
+    That a run uses it is noted before, for clean-up. Raises `UsageError`, with the nearest right spelling, for a name
+    that nobody registered, `EngineUnavailable` for an engine that is broken or cannot be reached, and
+    `InfrastructureError` where no note can be kept.
     """
-    found = engine_classes()
-    engine = found[check_choice(name, found, what="engine")]
+    engine = engine_classes({check_choice(name, engine_names(), what="engine")})[name]
     if isinstance(engine, BrokenEngine):
         raise EngineUnavailable(f"engine {name!r} cannot be loaded: {engine.reason}")
+    if options.run_id:
+        note_use(options.run_id, name)
     opened = engine(options)
     opened.open()
     return opened
@@ -78,7 +87,7 @@ def open_engine(name: str, options: EngineOptions) -> Engine:
 
 def daemon_side(name: str) -> DaemonSide | None:
     """Return which processes an engine declares as its own; None where it says nothing, or is not there."""
-    engine = engine_classes().get(name)
+    engine = engine_classes({name}).get(name)
     return None if engine is None or isinstance(engine, BrokenEngine) else engine.daemon_side()
 
 

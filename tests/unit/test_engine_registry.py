@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from bench_common.errors import EngineUnavailable, UsageError
+from bench_worker import used_engines
 from bench_worker.engines import registry
 from bench_worker.engines.base import Engine, EngineOptions, EngineStatus
 from bench_worker.engines.native import NativeEngine
@@ -95,17 +96,58 @@ def test_an_unknown_engine_is_refused_with_the_nearest_spelling():
         open_engine("natvie", OPTIONS)
 
 
-def test_a_broken_engine_cannot_be_opened(monkeypatch):
+@pytest.fixture
+def registered(monkeypatch, tmp_path):
+    """Make engines the registered ones, and notes of what is used go to a folder of the test."""
+    monkeypatch.setattr(used_engines, "ROOTS_DIRECTORY", tmp_path / "root")
+    monkeypatch.setattr(used_engines, "SHARED_DIRECTORY", tmp_path / "shared")
+
+    def register(**classes):
+        monkeypatch.setattr(registry, "engine_names", lambda: sorted(classes))
+        monkeypatch.setattr(registry, "engine_classes", lambda only: {name: classes[name] for name in only})
+
+    return register
+
+
+def test_a_broken_engine_cannot_be_opened(registered):
     """The reason why it could not be loaded is the error."""
-    monkeypatch.setattr(registry, "engine_classes", lambda: {"theirs": BrokenEngine("theirs", "no such module")})
+    registered(theirs=BrokenEngine("theirs", "no such module"))
     with pytest.raises(EngineUnavailable, match="no such module"):
         open_engine("theirs", OPTIONS)
 
 
-def test_an_opened_engine_works_for_its_run(monkeypatch):
-    """The options are the engine's own from then on."""
-    monkeypatch.setattr(registry, "engine_classes", lambda: {"noop": NoopEngine})
+def test_an_opened_engine_works_for_its_run(registered):
+    """The options are the engine's own from then on, and clean-up knows that the run has used it."""
+    registered(noop=NoopEngine)
     assert open_engine("noop", OPTIONS).options is OPTIONS
+    assert [(use.run_id, use.engine) for use in used_engines.uses()] == [(OPTIONS.run_id, "noop")]
+
+
+def test_an_engine_that_is_only_asked_something_is_not_noted_as_used(registered):
+    """Without a run nothing is made that could be left behind."""
+    registered(noop=NoopEngine)
+    open_engine("noop", EngineOptions("", "w", 1))
+    assert used_engines.uses() == []
+
+
+def test_a_use_is_noted_even_where_the_engine_does_not_open(registered):
+    """It may have been there a moment ago, and what it holds of the run then is looked for again."""
+
+    class Away(NoopEngine):
+        def open(self):
+            assert used_engines.uses(), "noted too late"
+            raise EngineUnavailable("nobody answers")
+
+    registered(away=Away)
+    with pytest.raises(EngineUnavailable):
+        open_engine("away", OPTIONS)
+    assert [use.engine for use in used_engines.uses()] == ["away"]
+
+
+def test_only_the_engines_that_are_asked_for_are_loaded():
+    """Loading one is a good part of a worker's start."""
+    assert set(registry.engine_classes({"native", "nonsense"})) == {"native"}
+    assert {"docker", "native"} <= set(registry.engine_names())
 
 
 @pytest.mark.parametrize(("address", "runs"), [(False, False), (True, True)])

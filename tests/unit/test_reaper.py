@@ -3,10 +3,11 @@
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_worker import reaper
+from bench_worker import reaper, used_engines
 from bench_worker.engines.base import EngineOptions, Leftover
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.reaper import discard_all
+from bench_worker.reaper import discard_all, discard_noted
+from bench_worker.used_engines import note_use, uses
 
 
 class Remembering(NoopEngine):
@@ -135,5 +136,62 @@ def test_an_engine_that_cannot_even_be_made_is_left_out(monkeypatch):
         def open(self):
             raise RuntimeError("a bug of its own")
 
-    monkeypatch.setattr(reaper, "engine_classes", lambda: {"faulty": Faulty, "noop": NoopEngine})
+    monkeypatch.setattr(reaper, "engine_classes", lambda only: {"faulty": Faulty, "noop": NoopEngine})
     assert [type(engine) for engine in reaper.usable_engines()] == [NoopEngine]
+
+
+@pytest.fixture
+def noted(monkeypatch, tmp_path):
+    """Make engines the ones that can be opened; return the names of those that were."""
+    monkeypatch.setattr(used_engines, "ROOTS_DIRECTORY", tmp_path / "root")
+    monkeypatch.setattr(used_engines, "SHARED_DIRECTORY", tmp_path / "shared")
+    opened = []
+
+    def install(*engines):
+        def usable(only):
+            found = [engine for engine in engines if engine.name in only]
+            opened.extend(engine.name for engine in found)
+            return found
+
+        monkeypatch.setattr(reaper, "usable_engines", usable)
+        return opened
+
+    return install
+
+
+def noted_uses():
+    return {(use.run_id, use.engine) for use in uses()}
+
+
+def test_only_engines_that_a_run_has_used_are_asked_what_it_left(noted):
+    """The others are not even opened; without a note nothing is."""
+    used = Remembering(("container", "c1", "r1"), name="used")
+    opened = noted(used, Remembering(("container", "c2", "r1"), name="unused"))
+    assert discard_noted(run_id="r1").removed == []
+    note_use("r1", "used")
+    assert identities(discard_noted(run_id="r1").removed) == {"c1"}
+    assert opened == ["used"]
+
+
+def test_what_is_cleaned_up_unasked_is_no_longer_noted(noted):
+    """The next worker need not look again. A clean-up of one run leaves notes: the run may go on."""
+    noted(Remembering(("container", "c1", "r1"), name="used"))
+    note_use("r1", "used")
+    discard_noted(run_id="r1")
+    assert noted_uses() == {("r1", "used")}
+    discard_noted()
+    assert noted_uses() == set()
+
+
+def test_notes_stay_of_what_may_still_be_there(noted, alive):
+    """Of a live run, of one that was told to keep its containers, of what was stuck, of an engine that was away."""
+    alive.add("r1")
+    noted(
+        Remembering(("container", "c2", "kept-2"), ("container", "c3", "r3"), name="used", broken={"c3"}),
+        Remembering(name="deaf", deaf=True),
+    )
+    uses_left = {("r1", "used"), ("kept-2", "used"), ("r3", "used"), ("r4", "deaf"), ("r5", "not-installed")}
+    for run, engine in (*uses_left, ("r6", "used")):
+        note_use(run, engine)
+    discard_noted()
+    assert noted_uses() == uses_left
