@@ -71,6 +71,8 @@ class SessionOptions:
     standing: Standing | None = None
     """How far the run had come that is resumed; None where it begins."""
     overhead: Overhead | None = None
+    lease_s: float = LEASE_S
+    heartbeat_s: float = HEARTBEAT_S
 
 
 @dataclass(slots=True)
@@ -450,8 +452,8 @@ class Session:
             lane=lane,
             results=self.board.results_endpoint(local=local),
             noop=self._options.noop,
-            heartbeat_s=HEARTBEAT_S,
-            lease_s=LEASE_S,
+            heartbeat_s=self._options.heartbeat_s,
+            lease_s=self._options.lease_s,
             sampling_s=self._options.sampling_s,
             keep=self._options.keep,
             profile=self.profiles is not None,
