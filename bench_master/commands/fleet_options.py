@@ -18,6 +18,7 @@ from bench_master.fleet.hosts import Inventory
 from bench_master.fleet.inventory import load_inventory
 from bench_master.fleet.known_hosts import KnownHosts, default_known_hosts
 from bench_master.fleet.launchers.base import PATIENCE_S, RUN_PATIENCE_S, STARTED, Errand, Outcome
+from bench_master.fleet.ssh_config import SshConfig
 from bench_master.fleet.wheels import Wheelhouse
 from bench_master.run.endpoints import Ports
 from bench_master.run.enrolment import Enrolment
@@ -49,6 +50,12 @@ def add_inventory(parser: argparse._ActionsContainer, *, required: bool) -> None
         action="store_true",
         help="add hosts that are not in it; one that has changed is always refused",
     )
+    parser.add_argument(
+        "--ssh-config",
+        type=file_name,
+        metavar="FILE|none",
+        help="what says how hosts are reached where the inventory does not (default: ~/.ssh/config)",
+    )
 
 
 def add_start(parser: argparse._ActionsContainer) -> None:
@@ -74,8 +81,10 @@ def add_start(parser: argparse._ActionsContainer) -> None:
 
 
 def inventory_of(arguments: argparse.Namespace) -> Inventory:
-    """Return the hosts that are meant."""
-    return load_inventory(arguments.inventory).only(arguments.only)
+    """Return the hosts that are meant, each as it is reached: what the inventory leaves open, the SSH config says."""
+    inventory = load_inventory(arguments.inventory).only(arguments.only)
+    config = SshConfig.chosen(arguments.ssh_config)
+    return inventory if config is None else config.applied_to(inventory)
 
 
 def errand_of(arguments: argparse.Namespace, inventory: Inventory, ports: Ports | None = None) -> Errand:

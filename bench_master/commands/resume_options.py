@@ -29,6 +29,9 @@ FIXED: Final[Mapping[str, Any]] = {
     "look_ahead": True,
     "batch_size": None,
     "seed": None,
+    "silence": None,
+    "rejoin": None,
+    "lease": None,
 }
 """Options that belong to the plan or to the load, each with its default: a resumed run has those of its beginning."""
 

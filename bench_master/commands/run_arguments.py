@@ -10,6 +10,7 @@ from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.spec import ARRIVAL_PROCESSES
 from bench_master.commands.definition_options import add_definition_options
 from bench_master.commands.fleet_options import add_inventory, add_start
+from bench_master.commands.patience_options import add_patience_options
 from bench_master.commands.report_options import add_report_options
 from bench_master.commands.resume_options import add_resume_option
 from bench_master.commands.run_place import DEFAULT_DIRECTORY
@@ -150,6 +151,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     net = parser.add_argument_group("network, for workers on other hosts")
+    add_patience_options(net)
     net.add_argument(
         "--zmq-bind-ip",
         metavar="IP",

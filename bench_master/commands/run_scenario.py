@@ -26,6 +26,7 @@ from bench_master.bucketbench import load_either
 from bench_master.commands.definition_options import definition_flags
 from bench_master.commands.fleet_run import bind_ip_for, crewed, planned_crew
 from bench_master.commands.load_options import changed, duration, seed_of
+from bench_master.commands.patience_options import patience_of
 from bench_master.commands.resume_options import adopt, scenario_of, stored_options
 from bench_master.commands.run_arguments import add_run_arguments
 from bench_master.commands.run_ending import conclude
@@ -107,7 +108,8 @@ def _resume(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             left = tuple(trial for trial in plan.trials if trial.index not in past.standing.whole)
             return _show(scenario, replace(plan, trials=left), arguments, crew)
-        patience_s = past.patience_s
+        lease_s = patience_of(arguments.silence, arguments.rejoin, arguments.lease).lease_s
+        patience_s = past.patience_s(lease_s)
         if patience_s and not arguments.quiet:
             sys.stderr.write(f"waiting {patience_s:.0f} s: until then the workers of before may be at work\n")
         gevent.sleep(patience_s)
@@ -141,9 +143,12 @@ def _policy(plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) ->
     expected = arguments.workers + expect + len(crew)
     if not expected:
         raise UsageError("--workers 0 --expect 0: nobody would run the jobs; give --workers 1")
+    patience = patience_of(arguments.silence, arguments.rejoin, arguments.lease)
     policy = Policy(
         expected=expected,
         gather_s=duration(arguments.worker_timeout, "--worker-timeout"),
+        silence_s=patience.silence_s,
+        rejoin_s=patience.rejoin_s,
         user_count=arguments.user_count,
         look_ahead=arguments.look_ahead,
         batch_size=arguments.batch_size,
@@ -179,6 +184,7 @@ def _run_plan(
     run_id = (KEPT_PREFIX if arguments.keep else "") + secrets.token_hex(6)
     noop: bool = arguments.noop
     plan = _for_user_count(plan, slots, arguments)
+    patience = patience_of(arguments.silence, arguments.rejoin, arguments.lease)
     note = look_ahead_note(plan.treatments) if policy.look_ahead else "look-ahead is off, as asked for"
     titles = [treatment.title for treatment in plan.treatments]
     names = [operation_names(treatment) for treatment in plan.treatments]
@@ -217,6 +223,8 @@ def _run_plan(
             first_epoch=secrets.randbits(31) << 16,
             notes=(*((note,) if note else ()), *scenario.lost),
             overhead=scenario.overhead,
+            lease_s=patience.lease_s,
+            heartbeat_s=patience.heartbeat_s,
         )
         session = Session(
             plan,

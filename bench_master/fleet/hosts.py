@@ -19,13 +19,22 @@ DEFAULT_DIRECTORY: Final = ".local/share/weighbridge"
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How a host's SSH server is reached; `jump` is the one to go through."""
+    """How a host's SSH server is reached; `jump` is the one to go through. None and no keys: nobody has said.
+
+    `origin` says which of it was taken from where, if not from the inventory.
+    """
 
     address: str
-    port: int = SSH_PORT
+    given_port: int | None = None
     user: str | None = None
-    key: Path | None = None
+    keys: tuple[Path, ...] = ()
     jump: Login | None = None
+    origin: str = ""
+
+    @property
+    def port(self) -> int:
+        """The port of its SSH server."""
+        return SSH_PORT if self.given_port is None else self.given_port
 
 
 @dataclass(frozen=True, slots=True)

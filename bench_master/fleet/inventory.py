@@ -122,7 +122,7 @@ class _Reader:
             return {word: text.value for word, text in value(key, {}).items()}
 
         key = value("key")
-        login = Login(address, value("port", SSH_PORT), value("user"), Path(key).expanduser() if key else None)
+        login = Login(address, value("port"), value("user"), (Path(key).expanduser(),) if key else ())
         return FleetHost(
             name,
             login,
@@ -202,8 +202,8 @@ class _Reader:
             )
             return own
         address = match["address"].strip("[]")
-        port = int(match["port"] or SSH_PORT)
-        return replace(own, jump=Login(address, port, match["user"] or own.user, own.key))
+        port = int(match["port"]) if match["port"] else None
+        return replace(own, jump=Login(address, port, match["user"] or own.user, own.keys))
 
     def _check_workers(self, hosts: Sequence[FleetHost]) -> None:
         owners: dict[str, FleetHost] = {}

@@ -54,25 +54,26 @@ class Connections:
         """Return a connection to a host, through those on the way to it; raise `HostFailed`."""
         client = self._known.client()
         user = login.user or getpass.getuser()
+        origin = f" ({login.origin})" if login.origin else ""
         try:
             client.connect(
                 login.address,
                 port=login.port,
                 username=user,
-                key_filename=str(login.key) if login.key is not None else None,
-                look_for_keys=login.key is None,
+                key_filename=[str(key) for key in login.keys] or None,  # type: ignore[arg-type]  # the stubs know one alone
+                look_for_keys=not login.keys,
                 sock=self._way(login),
                 timeout=CONNECT_S,
                 banner_timeout=CONNECT_S,
                 auth_timeout=CONNECT_S,
                 channel_timeout=CONNECT_S,
             )
-        except HostFailed:
+        except HostFailed as error:
             client.close()
-            raise
+            raise HostFailed(f"{error}{origin}") from error
         except Exception as error:
             client.close()
-            raise HostFailed(self._why(login, user, error)) from error
+            raise HostFailed(f"{self._why(login, user, error)}{origin}") from error
         transport = client.get_transport()
         if transport is not None:
             transport.set_keepalive(KEEPALIVE_S)
@@ -112,11 +113,11 @@ class Connections:
     def _why(self, login: Login, user: str, error: Exception) -> str:
         """Say why a connection failed, and what to do about it."""
         where = f"{login.address}:{login.port}"
-        key = login.key
+        keys = " or ".join(map(str, login.keys))
         if isinstance(error, paramiko.BadHostKeyException):
             return self._known.changed(error)
         if isinstance(error, (paramiko.PasswordRequiredException, paramiko.AuthenticationException)):
-            means = f"the key {key}" if key is not None else "the agent's keys and those in ~/.ssh"
+            means = f"the key {keys}" if keys else "the agent's keys and those in ~/.ssh"
             encrypted = isinstance(error, paramiko.PasswordRequiredException)
             locked = " (it has a passphrase, so it has to be in the agent: ssh-add)" if encrypted else ""
             return (
@@ -125,7 +126,7 @@ class Connections:
         if "No authentication methods" in str(error):
             return f"no key to log in to {where} with: load one into the agent (ssh-add), or name it with 'key:'"
         if isinstance(error, FileNotFoundError):
-            return f"key {key}: not found"
+            return f"key {keys}: not found"
         if isinstance(error, socket.gaierror):
             return f"{login.address}: no such host; give an 'address:'"
         if isinstance(error, NoValidConnectionsError):

@@ -109,8 +109,6 @@ class Courier:
             number=action.number,
             lane=lane,
             results=self.board.results_endpoint(local=local),
-            heartbeat_s=HEARTBEAT_S,
-            lease_s=LEASE_S,
             profile=self.profiles is not None,
             **self._terms,
         )

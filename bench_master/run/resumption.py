@@ -81,13 +81,12 @@ class Resumption:
         """The id under which the next part labels what it makes: whoever cleans up after another leaves it alone."""
         return f"{self.header['run_id']}-{self.standing.parts + 1}"
 
-    @property
-    def patience_s(self) -> float:
-        """How long workers of a master that was killed may still be at work on their hosts."""
+    def patience_s(self, lease_s: float = LEASE_S) -> float:
+        """Return how long workers of a master that was killed may still be at work, whose lease was so long."""
         if self.standing.footer is not None:
             return 0.0
         silent_s = max(0.0, time.time() - self._touched_s)
-        return max(0.0, LEASE_S + CLEAN_UP_S - silent_s)
+        return max(0.0, lease_s + CLEAN_UP_S - silent_s)
 
     def summary(self) -> str:
         """Return one line on what is there and what is left to do."""

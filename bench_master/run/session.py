@@ -27,7 +27,7 @@ from bench_master.coordinator.machine import Phase
 from bench_master.plan import Plan
 from bench_master.progress.snapshot import Snapshot
 from bench_master.progress.view import View
-from bench_master.run.courier import Courier
+from bench_master.run.courier import HEARTBEAT_S, LEASE_S, Courier
 from bench_master.run.hosts import Hosts
 from bench_master.run.journal import Journal
 from bench_master.run.reception import Reception
@@ -55,6 +55,8 @@ class SessionOptions:
     standing: Standing | None = None
     """How far the run had come that is resumed; None where it begins."""
     overhead: Overhead | None = None
+    lease_s: float = LEASE_S
+    heartbeat_s: float = HEARTBEAT_S
 
 
 @dataclass(slots=True)
@@ -135,6 +137,8 @@ class Session:
         watched = None if options.noop else options.overhead
         return {
             "noop": options.noop,
+            "heartbeat_s": options.heartbeat_s,
+            "lease_s": options.lease_s,
             "keep": options.keep,
             "sampling_s": options.sampling_s,
             "overhead": watched.for_workers(sorted(self._engines)) if watched is not None else {},

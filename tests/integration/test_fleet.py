@@ -248,6 +248,29 @@ def test_keys_come_from_a_file_or_the_agent(master, testbed, ssh_agent):
     assert master.rows(master.fleet("kill-workers"))["blade-1"][2] == "was not running"
 
 
+def test_the_way_that_ssh_config_knows(master, testbed):
+    """An inventory of names will do; what it says counts first, and an error says what was the file's word."""
+    folder = master.folder / "home" / ".ssh"
+    folder.mkdir(mode=0o700)
+    (folder / "config").write_text(
+        f"Host blade-1\n  HostName {testbed.address(1)}\n"
+        f"Host blade-2\n  HostName {testbed.address(2)}\n  Port 2\n  ProxyJump blade-1\n"
+        f"Host *\n  User root\n  IdentityFile {testbed.key}\n"
+    )
+    master.inventory = master.folder / "names.yaml"
+    master.inventory.write_text("hosts:\n  blade-1:\n  blade-2:\n")
+    rows = master.rows(master.fleet("kill-workers", status=3))
+    assert rows["blade-1"][2] == "was not running"
+    assert f"does not get through to {testbed.address(2)}:2" in rows["blade-2"][3]
+    assert f"Port, User, IdentityFile and ProxyJump of {folder}/config, as 'ssh blade-2'" in rows["blade-2"][3]
+    master.inventory.write_text("hosts:\n  blade-1:\n  blade-2: {port: 22}\n")
+    rows = master.rows(master.fleet("kill-workers"))
+    assert {row[2] for row in rows.values()} == {"was not running"}
+    log = (testbed.folder / "bed/blade-2/sshd.log").read_text()
+    assert f"Accepted publickey for root from {testbed.address(1)} " in log
+    assert "blade-1: no such host" in master.fleet("kill-workers", "--ssh-config", "none", status=3).out
+
+
 @pytest.mark.slow
 def test_through_a_jump_host(master, testbed):
     """A host that only another one reaches is started through that one, and finds the master where it is told."""

@@ -53,7 +53,7 @@ def test_a_range_that_makes_no_sense_is_refused(text, why):
 def test_a_host_that_is_only_named_has_the_defaults():
     """Its address is its name, port 22, one worker, started over SSH."""
     host = read("hosts:\n  blade-1:\n")["blade-1"]
-    assert (host.login.address, host.login.port, host.login.user, host.login.key) == ("blade-1", 22, None, None)
+    assert (host.login.address, host.login.port, host.login.user, host.login.keys) == ("blade-1", 22, None, ())
     assert (host.workers, host.concurrency, host.launcher, host.environment) == (1, 64, "ssh", None)
     assert host.worker_names == ("blade-1",)
 

@@ -1,0 +1,195 @@
+"""The user's own ``ssh_config``: what an inventory leaves open of how a host is reached, it may say.
+
+An inventory's word always counts first. Of the file HostName, Port, User, IdentityFile and ProxyJump are taken, for a
+host as ``ssh`` would find them when its address is typed. What cannot be followed is refused, and not passed over:
+otherwise a host would be reached by another way than the one that its user has set up.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+import paramiko
+
+from bench_common.errors import UsageError
+from bench_master.fleet.hosts import Inventory, Login
+
+NONE: Final = "none"
+"""What is given instead of a file's name where none is to be read."""
+MAX_INCLUDES: Final = 16
+"""How deep files may include others, as in OpenSSH."""
+MAX_PORT: Final = 65535
+
+_LINE: Final = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.+?)\s*$")
+_HOP: Final = re.compile(
+    r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s\[\]]+)(?::(?P<port>[0-9]+))?/?"
+)
+_EXEC: Final = re.compile(r"(^|\s)!?exec\s", re.IGNORECASE)
+_WAY_OUT: Final = "say it in the inventory, and give --ssh-config none, or a file without it"
+
+
+def default_ssh_config() -> Path:
+    """Return where a user keeps their own file."""
+    return Path("~/.ssh/config").expanduser()
+
+
+class SshConfig:
+    """One ``ssh_config`` with all that it includes. Raises `UsageError` for what cannot be read or followed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._config = paramiko.SSHConfig.from_text("".join(f"{line}\n" for line in _lines(path)))
+        except (paramiko.ConfigParseError, ValueError) as error:
+            raise UsageError(f"{path}: {error}: expected an ssh_config; {_WAY_OUT}") from error
+
+    @classmethod
+    def chosen(cls, path: Path | None) -> Self | None:
+        """Return the file that was named; without a name the user's own; None where there is none to be read."""
+        if path is not None:
+            return None if str(path) == NONE else cls(path)
+        path = default_ssh_config()
+        if not path.exists():
+            return None
+        _check_owner(path)
+        return cls(path)
+
+    def applied_to(self, inventory: Inventory) -> Inventory:
+        """Return an inventory with what it leaves open filled in, for the hosts that are reached over SSH."""
+        hosts = tuple(
+            replace(host, login=self.complete(host.login)) if host.launcher == "ssh" else host
+            for host in inventory.hosts
+        )
+        return replace(inventory, hosts=hosts)
+
+    def complete(self, login: Login, passed: tuple[str, ...] = ()) -> Login:
+        """Return a login with what it leaves open, and so for each on the way; `passed` are those it leads to."""
+        word = login.address
+        said = self._lookup(word)
+        found: dict[str, Any] = {}
+        taken = []
+        if said["hostname"] != word and not _is_ip(word):
+            found["address"] = str(said["hostname"])
+            taken.append("HostName")
+        if login.given_port is None and "port" in said:
+            found["given_port"] = self._port(word, str(said["port"]))
+            taken.append("Port")
+        if login.user is None and "user" in said:
+            found["user"] = str(said["user"])
+            taken.append("User")
+        if not login.keys and "identityfile" in said:
+            # Those that are not there are passed over, as by ssh.
+            found["keys"] = tuple(path for path in map(Path, said["identityfile"]) if path.is_file())
+            taken.append("IdentityFile")
+        jump = login.jump
+        if jump is None:
+            jump = self._jump(word, said, passed)
+            if jump is not None:
+                taken.append("ProxyJump")
+        else:
+            jump = self.complete(jump, (*passed, word))
+        if taken:
+            found["origin"] = f"{_listed(taken)} of {self._path}, as 'ssh {word}' takes them"
+        if login.jump is None and jump is None and said.get("proxycommand") is not None:
+            unused = f"its ProxyCommand of {self._path} is not used: say with 'jump:' or ProxyJump which way it is"
+            found["origin"] = "; ".join(text for text in (found.get("origin"), unused) if text)
+        return replace(login, jump=jump, **found)
+
+    def _lookup(self, word: str) -> Mapping[str, Any]:
+        try:
+            return dict(self._config.lookup(word))
+        except Exception as error:  # whatever a foreign parser trips over in a foreign file
+            raise UsageError(
+                f"{self._path}: cannot be applied to '{word}': {type(error).__name__}: {error}; {_WAY_OUT}"
+            ) from error
+
+    def _jump(self, word: str, said: Mapping[str, Any], passed: tuple[str, ...]) -> Login | None:
+        """Return the last of the hosts on the way to `word`, which the file knows; None where there are none."""
+        text = str(said.get("proxyjump", NONE))
+        if text.lower() == NONE:
+            return None
+        way: Login | None = None
+        for hop in text.split(","):
+            match = _HOP.fullmatch(hop.strip())
+            if match is None:
+                raise UsageError(f"{self._path}: ProxyJump {text} of '{word}': expected [user@]host[:port], ...")
+            host = match["host"].strip("[]")
+            if host == word:
+                return None  # what holds for all hosts does not hold for the one on the way itself
+            if host in passed:
+                around = " -> ".join((*passed, word, host))
+                raise UsageError(f"{self._path}: the way leads in a circle: {around}")
+            port = None if match["port"] is None else self._port(host, match["port"])
+            way = self.complete(Login(host, port, match["user"], jump=way), (*passed, word))
+        return way
+
+    def _port(self, word: str, text: str) -> int:
+        if not text.isdecimal() or not 0 < int(text) <= MAX_PORT:
+            raise UsageError(f"{self._path}: Port {text} of '{word}': expected a whole number from 1 to {MAX_PORT}")
+        return int(text)
+
+
+def _lines(path: Path, depth: int = 0) -> Iterator[str]:
+    """Give the lines of a file, with those of the files that it includes in their places."""
+    if depth > MAX_INCLUDES:
+        raise UsageError(f"{path}: files that include each other, more than {MAX_INCLUDES} deep")
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}: expected an ssh_config (--ssh-config FILE, or none)") from error
+    everywhere = True
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = _LINE.match(line)
+        if match is None or line.lstrip().startswith("#"):
+            continue
+        keyword, value = match[1].lower(), match[2]
+        if keyword in ("host", "match"):
+            everywhere = value.lower() in ("*", "all")
+            if keyword == "match" and _EXEC.search(value):
+                raise UsageError(
+                    f"{path}:{number}: 'Match exec' is not followed, no command is run for it; {_WAY_OUT}"
+                )
+        if keyword != "include":
+            yield line
+        elif everywhere:
+            yield from _included(value, depth)
+        else:
+            raise UsageError(
+                f"{path}:{number}: an Include that holds for some hosts only is not followed: move it to the top of "
+                f"the file; or {_WAY_OUT}"
+            )
+
+
+def _included(patterns: str, depth: int) -> Iterator[str]:
+    for pattern in patterns.replace('"', "").split():
+        # Relative to the user's folder, wherever the file itself is: so OpenSSH has it.
+        whole = Path("~/.ssh").expanduser() / Path(pattern).expanduser()
+        for path in sorted(Path(whole.anchor).glob(str(whole.relative_to(whole.anchor)))):
+            yield from _lines(path, depth + 1)
+            yield "Host *"  # what comes next is of this file again, and no longer of a block of that one
+
+
+def _check_owner(path: Path) -> None:
+    """Raise `UsageError` where others than the user and root could have written the file, as OpenSSH does."""
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()) or stat.S_IMODE(status.st_mode) & 0o022:
+        raise UsageError(f"{path}: others can write to it, so it is not trusted: chmod go-w {path}")
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
