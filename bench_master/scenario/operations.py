@@ -60,7 +60,7 @@ _OPTIONS: Final[dict[str, Field]] = {
         "anew",
         Boolean(),
         "take away before, untimed, what is there of the image, so that all of it comes",
-        default="no",
+        default="false",
     ),
     "kill": Field("signal", Choice("signal", SIGNALS), "the signal to send", default=DEFAULT_SIGNAL),
 }

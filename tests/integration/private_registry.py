@@ -1,16 +1,18 @@
 """A registry of a test's own on the loopback, with an image in it that nobody else has."""
 
+import atexit
 import io
-import os
 import re
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import time
 import urllib.request
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import docker
@@ -52,11 +54,7 @@ class Registry:
 def private_registry(folder):
     """Give a registry with an image in it; Docker takes one on the loopback for safe without TLS."""
     require_docker()
-    program = shutil.which("docker-registry")
-    if program is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "docker-registry"]
-        subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=180)
-        program = shutil.which("docker-registry")
+    program = _program()
     if program is None:
         missing("there is no registry to pull from; apt-get install docker-registry")
     [port] = free_ports(1)
@@ -72,6 +70,24 @@ def private_registry(folder):
     finally:
         registry.end()
         _forget(registry.image)
+
+
+@cache
+def _program():
+    """Return the registry's program: the installed one, or that of Debian's package, which is not installed for it.
+
+    Installed, it would become a service of this machine.
+    """
+    found = shutil.which("docker-registry")
+    if found is None and shutil.which("apt-get"):
+        folder = Path(tempfile.mkdtemp(prefix="wb-registry-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        how = {"cwd": folder, "timeout": 120, "capture_output": True}
+        subprocess.run(["apt-get", "download", "docker-registry"], check=False, **how)
+        for package in folder.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "-x", package, folder], check=False, **how)
+        found = shutil.which("docker-registry", path=folder / "usr" / "bin")
+    return found
 
 
 def _answers(address):

@@ -56,7 +56,7 @@ def test_each_way_of_writing_an_operation(written, operation):
 
 
 @pytest.mark.parametrize(
-    ("written", "anew"), [("pull", False), ("pull: yes", True), ("pull: {anew: true}", True), ("pull: no", False)]
+    ("written", "anew"), [("pull", False), ("pull: true", True), ("pull: {anew: true}", True), ("pull: false", False)]
 )
 def test_a_pull_may_take_away_what_is_there(written, anew):
     """Without a word it does as `docker pull` does, which asks the registry whether the image is the present one."""
@@ -67,7 +67,7 @@ def test_what_a_pull_anew_cannot_have():
     """It would take the image away from under other jobs; and a root file system is no image."""
 
     def refused(keys, container="image: i"):
-        text = f"name: a\n{keys}job:\n  container: {{{container}}}\n  operations: [pull: yes, run]\n"
+        text = f"name: a\n{keys}job:\n  container: {{{container}}}\n  operations: [pull: true, run]\n"
         with pytest.raises(ScenarioError) as caught:
             scenario_from(Source("s.yaml", text))
         return [str(problem) for problem in caught.value.problems]
@@ -199,7 +199,9 @@ def test_orders_that_are_let_through_obey_the_container(kinds):
     there = running = paused = gone = False
     for kind in kinds:
         assert not gone or kind == "sleep"
-        if kind in {"create", "run"}:
+        if kind == "pull":
+            assert not there
+        elif kind in {"create", "run"}:
             assert not there
             there, running = True, kind == "run"
         elif kind == "start":
