@@ -52,14 +52,16 @@ class Need:
 def needs_of(treatments: Iterable[Treatment], environment: str) -> list[Need]:
     """Return what the treatments of an environment need, each once, in the order of the treatments.
 
-    Containers of services count, too. What an optional treatment lacks is no reason not to begin.
+    Containers of services count, too. What an optional treatment lacks is no reason not to begin, nor is an image
+    that its jobs pull.
     """
     found: dict[Need, None] = {}
     for treatment in treatments:
         if treatment.optional or treatment.environment not in (None, environment):
             continue
         for asked in (treatment.container, *treatment.services.values()):
-            need = Need(treatment.engine, asked.image, asked.network, asked.log_driver, asked.runtime)
+            image = None if treatment.pulls else asked.image
+            need = Need(treatment.engine, image, asked.network, asked.log_driver, asked.runtime)
             if need != Need(treatment.engine):
                 found[need] = None
     return list(found)

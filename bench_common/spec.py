@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Scalar: TypeAlias = str | int | float | bool | None
 
 OPERATIONS: Final = (
+    "pull",
     "create",
     "start",
     "run",
@@ -35,7 +36,8 @@ OPERATIONS: Final = (
     "sleep",
     "hold",
 )
-"""The operations of a life-cycle job. `run` is create and start in one; `sleep` and `hold` touch no container."""
+"""The operations of a life-cycle job. `pull` fetches the container's image; `run` is create and start in one; `sleep`
+and `hold` touch no container."""
 
 CONTAINER_SETTINGS: Final = (
     "image",
@@ -140,8 +142,9 @@ class Operation:
     `kind` is one of `OPERATIONS`; `name` is what reports call it (the kind, or ``exec-2`` for the second of its
     kind). `argv` is the command of `exec` (and of `run`/`create` when it differs from the container's);
     `seconds` the length of `sleep` and `hold`, the grace period of `stop`, how often `stats` asks (None: once), and
-    about how long a guest's step takes where it says so; `signal` that of `kill`. One that is not `timed` prepares or
-    tidies up: it has a row of its own, and its time is none of the job's.
+    about how long a guest's step takes where it says so; `signal` that of `kill`; `anew` says that `pull` takes away
+    beforehand what is there of the image. One that is not `timed` prepares or tidies up: it has a row of its own, and
+    its time is none of the job's.
     """
 
     kind: str
@@ -150,6 +153,7 @@ class Operation:
     seconds: float | None = None
     signal: str | None = None
     timed: bool = True
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +219,15 @@ class Treatment:
     @property
     def packs(self) -> bool:
         """Whether its jobs are packed: made one after another, and held together."""
-        return isinstance(self.job, Lifecycle) and any(one.kind == "hold" for one in self.job.operations)
+        return self._does("hold")
+
+    @property
+    def pulls(self) -> bool:
+        """Whether its jobs fetch their image themselves, so that it need not be there before."""
+        return self._does("pull")
+
+    def _does(self, kind: str) -> bool:
+        return isinstance(self.job, Lifecycle) and any(one.kind == kind for one in self.job.operations)
 
     @property
     def title(self) -> str:

@@ -344,7 +344,8 @@ class Crew:
                         engine, treatment, guest, keep=self._assignment.keep, tell=self._tell
                     )
                 performer = Performer(engine, treatment, guest, free=self._assignment.noop, tell=self._tell)
-                engine.prepare(performer.settings)
+                if not treatment.pulls:
+                    engine.prepare(performer.settings)
                 self._performers[index] = performer
             self._performer = self._performers[index]
             return self._performer

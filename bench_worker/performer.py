@@ -200,7 +200,8 @@ class Performer:
                 return partial(engine.logs, limit_bytes=OUTPUT_LIMIT, timeout_s=limit_s)
             case "sleep" | "hold":
                 return partial(self._sleep, 0.0 if self._free else operation.seconds or 0.0)
-        return partial(getattr(engine, kind), timeout_s=limit_s)
+        options = {"anew": operation.anew} if kind == "pull" else {}
+        return partial(getattr(engine, kind), timeout_s=limit_s, **options)
 
     def _watch(self, interval_s: float, limit_s: float, container: Container) -> Done:
         """Begin to watch a container until its job ends; done with the first reading."""

@@ -107,7 +107,7 @@ def check_lifecycle_container(
     operations: Sequence[Operation], engine: str, settings: Settings, place: Place, findings: Findings
 ) -> None:
     """Note what a life-cycle job's container lacks: an image for an engine that has images, a command without one."""
-    makers = [operation for operation in operations if operation.kind in {"create", "run"}]
+    makers = [operation for operation in operations if operation.kind in {"pull", "create", "run"}]
     if not makers or findings.is_misspelt("container"):
         return
     if engine == NATIVE:

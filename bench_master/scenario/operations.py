@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
 from bench_common.spec import OPERATIONS, Operation
 from bench_master.scenario.composites import Command, Field, Record, shortened
 from bench_master.scenario.findings import Findings, Given
-from bench_master.scenario.shapes import DURATION, INVALID, Choice, Measured, Shape
+from bench_master.scenario.shapes import DURATION, INVALID, Boolean, Choice, Measured, Shape
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
 
 if TYPE_CHECKING:
@@ -56,6 +56,12 @@ _OPTIONS: Final[dict[str, Field]] = {
         Measured(DURATION, minimum=0.1, maximum=3600),
         "how often to ask until the job ends; without it, once",
     ),
+    "pull": Field(
+        "anew",
+        Boolean(),
+        "take away before, untimed, what is there of the image, so that all of it comes",
+        default="false",
+    ),
     "kill": Field("signal", Choice("signal", SIGNALS), "the signal to send", default=DEFAULT_SIGNAL),
 }
 """The one thing that can be said of an operation, by kind; the others take nothing."""
@@ -90,6 +96,8 @@ class OperationShape(Shape):
             return Operation(kind, kind, seconds=DEFAULT_GRACE_S if value is None else value)
         if kind == "kill":
             return Operation(kind, kind, signal=value or DEFAULT_SIGNAL)
+        if kind == "pull":
+            return Operation(kind, kind, anew=bool(value))
         return (
             Operation(kind, kind, seconds=value)
             if kind in {"sleep", "stats", "hold"}
@@ -169,7 +177,7 @@ def named(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     for one in operations:
         count = seen[one.kind] = seen.get(one.kind, 0) + 1
         name = one.kind if count == 1 else f"{one.kind}-{count}"
-        result.append(Operation(one.kind, name, argv=one.argv, seconds=one.seconds, signal=one.signal))
+        result.append(replace(one, name=name))
     return tuple(result)
 
 
@@ -181,6 +189,7 @@ ENDED: Final = "has ended"
 REMOVED: Final = "was removed"
 
 _WORKS_IN: Final[dict[str, tuple[frozenset[str], str | None]]] = {
+    "pull": (frozenset({ABSENT}), None),
     "create": (frozenset({ABSENT}), CREATED),
     "run": (frozenset({ABSENT}), RUNNING),
     "start": (frozenset({CREATED, ENDED}), RUNNING),
@@ -222,6 +231,8 @@ def impossible(operations: Sequence[Given[Operation]]) -> Iterator[tuple[Place, 
             advice = _ADVICE[state]
             if operation.kind in {"create", "run"} and state != REMOVED:
                 advice = "a job has one container; create it once"
+            elif operation.kind == "pull" and state != REMOVED:
+                advice = "put it before 'create' or 'run', which need what it fetches"
             elif operation.kind == "unpause" and state != REMOVED:
                 advice = "put 'pause' before it"
             yield given.place, f"'{operation.kind}' cannot work here: the container {state}; {advice}"

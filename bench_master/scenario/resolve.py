@@ -21,6 +21,7 @@ from bench_master.scenario.labels import ValueLabels, label_names
 from bench_master.scenario.matrix import MAX_TREATMENTS, Cell, Listed, Matrix, Settings, expand
 from bench_master.scenario.open_load import open_load
 from bench_master.scenario.packing import check_packing
+from bench_master.scenario.pulls import check_pull
 from bench_master.scenario.shapes import INVALID, Shape
 from bench_master.scenario.tree import Leaf, Place
 from workloads.registry import workload_classes
@@ -151,6 +152,7 @@ class Resolver:
         if job.workload is None and settings["operations"].value is not INVALID:
             operations = settings["operations"].value
             check_lifecycle_container(operations, cell.engine, settings, job.place, self._findings)
+            check_pull(operations, settings, self._findings)
         inner = settings["operations"].value if job.workload is None else None
         check_packing(None if inner is INVALID else inner, settings, job.place, self._findings)
         broken = any(given.value is INVALID for given in settings.values())

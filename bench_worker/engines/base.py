@@ -81,6 +81,8 @@ class Container:
     settings: ContainerSettings
     handle: object = None
     labels: dict[str, str] = field(default_factory=dict)
+    pulled: str | None = None
+    """What `pull` has fetched for it, as its engine names it, where that is not the name in its settings."""
     images: list[str] = field(default_factory=list)
     """Images that `commit` made, to be removed with the container."""
     belongings: list[str] = field(default_factory=list)
@@ -218,6 +220,15 @@ class Engine(abc.ABC):
         What cannot be got is the failure of the first `create`, not of this.
         """
 
+    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
+        """Fetch the image of a container that is not made yet; one that is there costs a question to its registry.
+
+        With `anew` what is there of it is taken away before, which is not timed, and is refused where others would
+        miss it. An engine that has ``pull`` among its operations fulfils this.
+        """
+        del anew, timeout_s
+        return self._unsupported("pull", container)
+
     @abc.abstractmethod
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the container from its settings and set `container.handle`."""
@@ -257,9 +268,10 @@ class Engine(abc.ABC):
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
         """Send a signal such as ``SIGKILL``; after SIGKILL, done when the container is really dead."""
 
-    @abc.abstractmethod
     def commit(self, container: Container, *, timeout_s: float) -> Done:
-        """Save it as an image, noted in `container.images`."""
+        """Save it as an image, noted in `container.images`; for engines that have ``commit`` among `operations`."""
+        del timeout_s
+        return self._unsupported("commit", container)
 
     @abc.abstractmethod
     def remove(self, container: Container, *, timeout_s: float) -> Done:
@@ -288,9 +300,7 @@ class Engine(abc.ABC):
     def stats(self, container: Container, *, timeout_s: float) -> Done:
         """Ask once what it uses; an engine that has ``stats`` among its operations fulfils this."""
         del timeout_s
-        now = monotonic_ns()
-        text = f"{self.name} has no statistics of {container.name}"
-        raise OperationFailed("unsupported", text, start_ns=now, end_ns=now)
+        return self._unsupported("stats", container)
 
     def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
         """Yield reading after reading, `interval_s` apart, until the container is gone or nobody wants more.
@@ -302,6 +312,12 @@ class Engine(abc.ABC):
             yield self.stats(container, timeout_s=timeout_s)
             count = max(count + 1, int((monotonic() - begun) / interval_s))
             sleep(max(0.0, begun + count * interval_s - monotonic()))
+
+    def _unsupported(self, verb: str, container: Container) -> Done:
+        """Raise the failure of a verb that is not among `operations`."""
+        now_ns = monotonic_ns()
+        text = f"engine {self.name} has no {verb}: {container.name}"
+        raise OperationFailed("unsupported", text, start_ns=now_ns, end_ns=now_ns)
 
     @abc.abstractmethod
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:

@@ -52,7 +52,21 @@ class ContainerdEngine(Engine):
 
     name: ClassVar[str] = "containerd"
     operations: ClassVar[frozenset[str]] = frozenset(
-        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "stats", "logs", "remove"}
+        {
+            "pull",
+            "create",
+            "start",
+            "run",
+            "exec",
+            "wait",
+            "pause",
+            "unpause",
+            "stop",
+            "kill",
+            "stats",
+            "logs",
+            "remove",
+        }
     )
     settings: ClassVar[frozenset[str]] = frozenset(
         {"image", "command", "memory_bytes", "cpus", "network", "storage", "env"}
@@ -108,6 +122,14 @@ class ContainerdEngine(Engine):
     def prepare(self, settings: ContainerSettings) -> None:
         """Import the image, which takes seconds."""
         self.missing(settings)
+
+    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
+        """``images pull``, which unpacks it, too."""
+        try:
+            errand, container.pulled = self._images.pull(container.settings.image, anew=anew, timeout_s=timeout_s)
+        except ImageTrouble as error:
+            fail(error.kind, str(error), time.monotonic_ns())
+        return errand.done()
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """``containers create``: a snapshot and a record."""
@@ -201,11 +223,6 @@ class ContainerdEngine(Engine):
             return errand.done()
         return self._dead(container, until_ended(task, errand.start_ns, deadline - time.monotonic()))
 
-    def commit(self, container: Container, *, timeout_s: float) -> Done:
-        """Not among `operations`: ``ctr`` makes no image of a container."""
-        del timeout_s
-        fail("unsupported", f"containerd cannot commit {container.name} through ctr", time.monotonic_ns())
-
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """``tasks delete --force`` where it was started, then ``containers delete``."""
         task = self._task(container)
@@ -254,7 +271,7 @@ class ContainerdEngine(Engine):
         directory = self._home / container.name
         try:
             check_settings(type(self), container.settings, self._cgroups)
-            image = self._images.get(container.settings.image)
+            image = container.pulled or self._images.get(container.settings.image)
             options = create_options(container, directory, allow_host_mounts=self.options.allow_host_mounts)
         except ImageTrouble as error:
             fail(error.kind, str(error), begun_ns)

@@ -36,6 +36,7 @@ from bench_worker.engines.containerd_tasks import KINDS
 from bench_worker.engines.cri_images import CriImages
 from bench_worker.engines.cri_messages import LOG, RUNTIME, container_config, pod_config, pod_filter, split_log
 from bench_worker.engines.daemon_sides import cri_side
+from bench_worker.engines.docker_pull import BY_MESSAGE
 from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.grpc_channel import CallFailed, Channel, Reply
 from bench_worker.engines.native_stock import disk_errors, fail
@@ -46,7 +47,7 @@ from bench_worker.engines.output import read_beginning
 from bench_worker.engines.protobuf import blob, number, pack, text, texts, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench_common.spec import ContainerSettings
     from bench_worker.engines.protobuf import Value
@@ -75,7 +76,7 @@ class CriEngine(Engine):
 
     name: ClassVar[str] = "cri"
     operations: ClassVar[frozenset[str]] = frozenset(
-        {"create", "start", "run", "exec", "wait", "stop", "kill", "stats", "logs", "remove"}
+        {"pull", "create", "start", "run", "exec", "wait", "stop", "kill", "stats", "logs", "remove"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
         {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
@@ -127,6 +128,16 @@ class CriEngine(Engine):
     def prepare(self, settings: ContainerSettings) -> None:
         """Get the image, which takes seconds."""
         self.missing(settings)
+
+    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
+        """``PullImage``."""
+        try:
+            with _failures(BY_MESSAGE):
+                reply = self._images.pull(container.settings.image, anew=anew, timeout_s=timeout_s)
+        except ImageTrouble as error:
+            fail(error.kind, str(error), time.monotonic_ns())
+        container.pulled = container.settings.image
+        return _done(reply)
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """``RunPodSandbox`` and ``CreateContainer``."""
@@ -187,12 +198,12 @@ class CriEngine(Engine):
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """Not among `operations`."""
         del timeout_s
-        return self._unsupported(container, "pause")
+        return self._unsupported("pause", container)
 
     def unpause(self, container: Container, *, timeout_s: float) -> Done:
         """Not among `operations`."""
         del timeout_s
-        return self._unsupported(container, "unpause")
+        return self._unsupported("unpause", container)
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
         """``StopContainer`` with the grace period in whole seconds."""
@@ -213,11 +224,6 @@ class CriEngine(Engine):
         with _failures():
             reply = self._ask("StopContainer", {1: pod.container}, time.monotonic() + timeout_s)
         return _done(reply)
-
-    def commit(self, container: Container, *, timeout_s: float) -> Done:
-        """Not among `operations`."""
-        del timeout_s
-        return self._unsupported(container, "commit")
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """``StopPodSandbox`` and ``RemovePodSandbox``, which take the container with them."""
@@ -289,7 +295,7 @@ class CriEngine(Engine):
             if any(mount.kind == "tmpfs" for mount in container.settings.storage):
                 raise SettingRefused("storage: the CRI mounts no tmpfs; use a volume")
             with _failures():
-                image = self._images.get(container.settings.image)
+                image = container.pulled or self._images.get(container.settings.image)
             allow = self.options.allow_host_mounts
             config = container_config(container, image, directory, allow_host_mounts=allow)
         except ImageTrouble as error:
@@ -320,9 +326,6 @@ class CriEngine(Engine):
             found.append(Leftover(self.name, "pod", text(pod, 1), text(unpack(blob(pod, 2)), 1), run, age_s))
         return found
 
-    def _unsupported(self, container: Container, verb: str) -> Done:
-        fail("unsupported", f"the CRI cannot {verb} {container.name}", time.monotonic_ns())
-
     def _ask(
         self, method: str, fields: Mapping[int, Value], deadline: float, *, since_ns: int | None = None
     ) -> Reply:
@@ -336,13 +339,15 @@ class CriEngine(Engine):
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
-    """Turn calls that fail into failures of the operation."""
+def _failures(telling: Sequence[tuple[str, re.Pattern[str]]] = ()) -> Iterator[None]:
+    """Turn calls that fail into failures of the operation; words that are `telling` go before gRPC's code."""
     try:
         yield
     except CallFailed as error:
-        by_words = next((kind for kind, pattern in _WORDS if pattern.search(str(error))), "engine")
-        kind = _BY_CODE.get(error.code, by_words)
+        by_words, told = (
+            next((kind for kind, pattern in words if pattern.search(str(error))), "") for words in (_WORDS, telling)
+        )
+        kind = told or _BY_CODE.get(error.code) or by_words or "engine"
         raise OperationFailed(kind, str(error), start_ns=error.start_ns, end_ns=error.end_ns) from error
 
 

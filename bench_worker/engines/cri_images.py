@@ -11,7 +11,7 @@ from gevent.lock import RLock
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.cri_messages import IMAGES, image_spec
+from bench_worker.engines.cri_messages import IMAGES, RUNTIME, image_spec
 from bench_worker.engines.grpc_channel import CallFailed
 from bench_worker.engines.oci_images import ImageTrouble, lent_client
 from bench_worker.engines.protobuf import blob, pack, text, unpack
@@ -19,7 +19,8 @@ from bench_worker.engines.protobuf import blob, pack, text, unpack
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench_worker.engines.grpc_channel import Channel
+    from bench_worker.engines.grpc_channel import Channel, Reply
+    from bench_worker.engines.protobuf import Fields
 
 _ANSWER_S: Final = 30.0
 _FETCH_S: Final = 300.0
@@ -46,6 +47,35 @@ class CriImages:
                 self._there.add(image)
         return image
 
+    def pull(self, image: str | None, *, anew: bool, timeout_s: float) -> Reply:
+        """Fetch an image from its registry; raise `ImageTrouble`, and `CallFailed` with gRPC's code.
+
+        With `anew` what is there of it is taken away before, untimed, once the registry has shown by a pull that it
+        can bring it back, and where nobody would miss it.
+        """
+        if not image:
+            raise ImageTrouble("refused", "there is no image to pull")
+        if anew:
+            present = self._status(image)
+            if present:
+                self._object(image, present)
+                self._ask_pull(image, timeout_s)
+                self._channel.call(f"{IMAGES}RemoveImage", pack({1: image_spec(image)}), timeout_s=timeout_s)
+        return self._ask_pull(image, timeout_s)
+
+    def _object(self, image: str, status: Fields) -> None:
+        """Raise `ImageTrouble` where somebody would miss an image: the CRI removes it with all of its names."""
+        names = _texts(status, 2)
+        if len(names) > 1:
+            others = ", ".join(names)
+            raise ImageTrouble("refused", f"image {image} is not taken away to be pulled anew: it is also {others}")
+        known = {text(status, 1), *_texts(status, 3)}
+        reply = self._channel.call(f"{RUNTIME}ListContainers", b"", timeout_s=_ANSWER_S)
+        for item in unpack(reply.message).get(1, ()):
+            container = unpack(item) if isinstance(item, bytes) else {}
+            if text(container, 5) in known:
+                raise ImageTrouble("conflict", f"image {image} is not taken away: a container is made from it")
+
     def _fetch(self, image: str) -> None:
         present = self._identity(image)
         try:
@@ -60,8 +90,14 @@ class CriImages:
                 self._pull(image, trouble)
 
     def _identity(self, image: str) -> str:
+        return text(self._status(image), 1)
+
+    def _status(self, image: str) -> Fields:
         reply = self._channel.call(f"{IMAGES}ImageStatus", pack({1: image_spec(image)}), timeout_s=_ANSWER_S)
-        return text(unpack(blob(unpack(reply.message), 1)), 1)
+        return unpack(blob(unpack(reply.message), 1))
+
+    def _ask_pull(self, image: str, timeout_s: float) -> Reply:
+        return self._channel.call(f"{IMAGES}PullImage", pack({1: image_spec(image)}), timeout_s=timeout_s)
 
     def _import(self, chunks: Any) -> None:
         if shutil.which("ctr") is None:
@@ -78,6 +114,11 @@ class CriImages:
 
     def _pull(self, image: str, trouble: Exception) -> None:
         try:
-            self._channel.call(f"{IMAGES}PullImage", pack({1: image_spec(image)}), timeout_s=_FETCH_S)
+            self._ask_pull(image, _FETCH_S)
         except CallFailed as error:
             raise ImageTrouble("image-missing", f"{trouble}; and pulling it failed: {error}") from error
+
+
+def _texts(fields: Fields, number: int) -> list[str]:
+    """Return all values of a repeated field of text."""
+    return [item.decode("utf-8", "replace") for item in fields.get(number, ()) if isinstance(item, bytes)]

@@ -20,6 +20,7 @@ from bench_worker.engines import (
     docker_confinement,
     docker_leftovers,
     docker_probe,
+    docker_pull,
     docker_stats,
     docker_stock,
     docker_transport,
@@ -66,7 +67,7 @@ class DockerEngine(Engine):
 
     name: ClassVar[str] = "docker"
     operations: ClassVar[frozenset[str]] = frozenset(
-        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "commit", "remove"}
+        {"pull", "create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "commit", "remove"}
         | {"stats", "logs"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
@@ -118,6 +119,15 @@ class DockerEngine(Engine):
         """Close the connections."""
         self._wire.close()
         self._client.close()
+
+    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
+        """Fetch the image; done when the engine's account of it has ended."""
+        if anew:
+            with self._operation(timeout_s) as before:
+                docker_pull.take_away(self._client, docker_pull.image_of(container.settings, before), before)
+        with self._operation(timeout_s) as made:
+            docker_pull.pull(self._client, docker_pull.image_of(container.settings, made), made)
+        return made.done()
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the container; what it owns besides, and its files, are not timed. A warning is logged once."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.capability import OWN_STORAGE
 from bench_common.errors import EngineUnavailable
+from bench_worker.engines import docker_pull
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import Container, Done, EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine, Errand
@@ -92,6 +93,18 @@ class DockerCliEngine(DockerEngine):
         env = {name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"}
         env |= {"DOCKER_HOST": self._address(), "DOCKER_CLI_HINTS": "false"}
         self._cli = CommandLine(PROGRAM, kinds=KINDS, env=env)
+
+    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
+        """Run ``docker pull``; what is taken away before goes through the API, as it is not timed."""
+        with self._operation(timeout_s) as before:
+            image = docker_pull.image_of(container.settings, before)
+            if anew:
+                docker_pull.take_away(self._client, image, before)
+        errand = self._cli.errand(timeout_s)
+        answer = errand.call("pull", "--quiet", "--", image)
+        if answer.exit_code:
+            raise errand.failure(docker_pull.kind_of(answer.complaint), answer.complaint)
+        return errand.done()
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Run ``docker create``."""

@@ -38,11 +38,12 @@ class NoopEngine(Engine):
         timeout_s: float = 0.0,  # noqa: ARG002
         grace_s: float = 0.0,  # noqa: ARG002
         limit_bytes: int = 0,  # noqa: ARG002
+        anew: bool = False,  # noqa: ARG002
     ) -> Done:
         start = monotonic_ns()
         return Done(start, monotonic_ns(), 0)
 
-    create = start = run = exec = wait = pause = unpause = cast("Any", _free)
+    pull = create = start = run = exec = wait = pause = unpause = cast("Any", _free)
     stop = kill = commit = remove = logs = stats = cast("Any", _free)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:

@@ -219,11 +219,6 @@ class OciEngine(Engine):
             return errand.done()
         return ended_at(errand.start_ns, until_dead(bundle.main, errand.start_ns, deadline))
 
-    def commit(self, container: Container, *, timeout_s: float) -> Done:
-        """Not among `operations`: a runtime has no images."""
-        del timeout_s
-        fail("unsupported", f"{self.name} cannot commit {container.name}: it has no images", time.monotonic_ns())
-
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """``delete --force``, then the bundle (not timed)."""
         bundle = self._bundle(container)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 Value: TypeAlias = "int | str | bytes | Sequence[str | bytes] | Mapping[str, str] | None"
+Fields: TypeAlias = "Mapping[int, Sequence[int | bytes]]"
+"""An unpacked message: by field number, all values."""
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -68,18 +70,18 @@ def unpack(data: bytes) -> dict[int, list[int | bytes]]:
     return fields
 
 
-def text(fields: Mapping[int, Sequence[int | bytes]], number: int) -> str:
+def text(fields: Fields, number: int) -> str:
     """Return a field of text; empty where there is none."""
     return blob(fields, number).decode("utf-8", "replace")
 
 
-def blob(fields: Mapping[int, Sequence[int | bytes]], number: int) -> bytes:
+def blob(fields: Fields, number: int) -> bytes:
     """Return a field of bytes, or a message in it; empty where there is none."""
     value = fields.get(number, (b"",))[-1]
     return value if isinstance(value, bytes) else b""
 
 
-def number(fields: Mapping[int, Sequence[int | bytes]], number: int) -> int:
+def number(fields: Fields, number: int) -> int:
     """Return a field that is a whole number with a sign; 0 where there is none."""
     value = fields.get(number, (0,))[-1]
     if not isinstance(value, int):
@@ -87,7 +89,7 @@ def number(fields: Mapping[int, Sequence[int | bytes]], number: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def texts(fields: Mapping[int, Sequence[int | bytes]], number: int) -> dict[str, str]:
+def texts(fields: Fields, number: int) -> dict[str, str]:
     """Return a field that is a map of text to text."""
     entries = [unpack(item) for item in fields.get(number, ()) if isinstance(item, bytes)]
     return {text(entry, 1): text(entry, 2) for entry in entries}

@@ -14,6 +14,7 @@ import docker
 import gevent
 import pytest
 from gevent import monkey
+from private_registry import private_registry
 from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
 from tiny_image import import_image, layer, missing, remove_image, run_patched
 from weighing import Weighing
@@ -83,6 +84,29 @@ def bench(endpoint, image, monkeypatch):
     made = RuntimeBench(CriEngine, image, {"network": "host"}, allow_host_mounts=True)
     yield made
     made.close()
+
+
+def test_pulling_an_image(bench, tmp_path):
+    """It comes from the registry into the runtime's own store, anew where that is asked, never from under a pod."""
+    engine = bench.engine
+    with private_registry(tmp_path) as registry:
+        life = bench.container("sh", "-c", "test -s /unique && exit 5", image=registry.image)
+        done = engine.pull(life, anew=True, timeout_s=30)
+        assert 0 < done.start_ns < done.end_ns <= time.monotonic_ns()
+        engine.pull(life, anew=False, timeout_s=30)
+        until(lambda: registry.layers_sent() == 1)
+        engine.pull(life, anew=True, timeout_s=30)
+        until(lambda: registry.layers_sent() == 2)
+        engine.run(life, timeout_s=30)
+        assert engine.wait(life, timeout_s=30).exit_code == 5
+        assert kind_of(engine.pull, life, anew=True) == "conflict"
+        engine.remove(life, timeout_s=30)
+        unknown = bench.container(*FOREVER, image=f"{registry.address}/bench/nosuch:1")
+        assert kind_of(engine.pull, unknown, anew=False) == "image-missing"
+        registry.end()
+        assert kind_of(engine.pull, life, anew=True) == "unreachable"
+        engine.run(life, timeout_s=30)
+        engine.remove(life, timeout_s=30)
 
 
 def test_a_whole_life(bench):

@@ -57,7 +57,7 @@ def point(name, value):
         ("nowhere_at_all:Engine", "ModuleNotFoundError"),
         (f"{__name__}:Missing", "AttributeError"),
         (f"{__name__}:NOT_AN_ENGINE", "not a class derived from"),
-        (f"{__name__}:Unfinished", "lacks close, commit, create"),
+        (f"{__name__}:Unfinished", "lacks close, create, discard"),
         (f"{__name__}:Hanging", "calls itself 'hanging'"),
     ],
 )

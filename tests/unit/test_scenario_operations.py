@@ -55,6 +55,33 @@ def test_each_way_of_writing_an_operation(written, operation):
     assert load(f"[run, {{{written}}}]" if ":" in written else f"[run, {written}]")[1] == operation
 
 
+@pytest.mark.parametrize(
+    ("written", "anew"), [("pull", False), ("pull: true", True), ("pull: {anew: true}", True), ("pull: false", False)]
+)
+def test_a_pull_may_take_away_what_is_there(written, anew):
+    """Without a word it does as `docker pull` does, which asks the registry whether the image is the present one."""
+    assert load(f"[{written}, run]")[0] == Operation("pull", "pull", anew=anew)
+
+
+def test_what_a_pull_anew_cannot_have():
+    """It would take the image away from under other jobs; and a root file system is no image."""
+
+    def refused(keys, container="image: i"):
+        text = f"name: a\n{keys}job:\n  container: {{{container}}}\n  operations: [pull: true, run]\n"
+        with pytest.raises(ScenarioError) as caught:
+            scenario_from(Source("s.yaml", text))
+        return [str(problem) for problem in caught.value.problems]
+
+    [problem] = refused("matrix: {concurrency: [1, 2]}\n")
+    assert problem.startswith("s.yaml:2:")
+    assert "give it 'concurrency: 1'" in problem
+    [problem] = refused("rate: 3/s\noperation_count: 5\n")
+    assert "leave 'rate' out" in problem
+    [problem] = refused("", "rootfs: /r")
+    assert "leave one of the two out" in problem
+    assert load("[pull, run]")
+
+
 def test_create_and_run_may_have_a_command_of_their_own():
     """The command of `run` or `create` stands in for the container's."""
     assert load("[run: [date]]")[0].argv == ("date",)
@@ -95,6 +122,8 @@ def test_what_is_no_operation_is_refused(operations, said):
         ("[start]", "'start' cannot work here: the container was not created; put 'create' or 'run' before it"),
         ("[create, create]", "'create' cannot work here: the container was not started; a job has one container"),
         ("[create, run]", "'run' cannot work here"),
+        ("[run, pull]", "'pull' cannot work here: the container is running; put it before 'create' or 'run'"),
+        ("[run, remove, pull]", "after 'remove' there can be a 'sleep' and nothing else"),
         ("[run, start]", "'start' cannot work here: the container is running; remove one of the two"),
         ("[create, exec: [a]]", "'exec' cannot work here: the container was not started; put 'start' before it"),
         ("[create, stop]", "'stop' cannot work here"),
@@ -132,6 +161,8 @@ def test_an_order_that_cannot_work_is_refused_where_it_stops_working(operations,
         "[run, kill: SIGHUP, exec: [a], kill, remove]",
         "[sleep: 1s]",
         "[sleep: 1s, run, remove]",
+        "[pull]",
+        "[pull, sleep: 1s, create, remove]",
         "[run, hold: 1s, remove, sleep: 1s]",
         "[run, stats: 1s, pause, stats, unpause, logs, stop, logs, remove]",
     ],
@@ -168,7 +199,9 @@ def test_orders_that_are_let_through_obey_the_container(kinds):
     there = running = paused = gone = False
     for kind in kinds:
         assert not gone or kind == "sleep"
-        if kind in {"create", "run"}:
+        if kind == "pull":
+            assert not there
+        elif kind in {"create", "run"}:
             assert not there
             there, running = True, kind == "run"
         elif kind == "start":

@@ -1,0 +1,127 @@
+"""A registry of a test's own on the loopback, with an image in it that nobody else has."""
+
+import atexit
+import io
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+import urllib.request
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import docker
+from tiny_image import layer, missing, require_docker
+from weighing import free_ports, until
+
+_LAYER_BYTES = 50_000
+
+CONFIG = """
+version: 0.1
+storage: {{filesystem: {{rootdirectory: {folder}/data}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+"""
+
+
+@dataclass
+class Registry:
+    """A registry that answers at `address`; `image` is in it, and on this host only where it was pulled."""
+
+    address: str
+    image: str
+    process: subprocess.Popen
+    log: Path
+
+    def layers_sent(self):
+        """Return how many times the layer has been sent so far; a configuration is small."""
+        sizes = re.findall(
+            r'"GET /v2/bench/tiny/blobs/\S+ HTTP/1.1" 200 (\d+)', self.log.read_text("utf-8", "replace")
+        )
+        return sum(int(size) > _LAYER_BYTES for size in sizes)
+
+    def end(self):
+        """End it; nobody answers at its address any more."""
+        self.process.kill()
+        self.process.wait(10)
+
+
+@contextmanager
+def private_registry(folder):
+    """Give a registry with an image in it; Docker takes one on the loopback for safe without TLS."""
+    require_docker()
+    program = _program()
+    if program is None:
+        missing("there is no registry to pull from; apt-get install docker-registry")
+    [port] = free_ports(1)
+    config, log = folder / "registry.yml", folder / "registry.log"
+    config.write_text(CONFIG.format(folder=folder, port=port))
+    with log.open("wb") as out:
+        process = subprocess.Popen([program, "serve", str(config)], stdout=out, stderr=out, cwd=folder)
+    registry = Registry(f"127.0.0.1:{port}", f"127.0.0.1:{port}/bench/tiny:{uuid.uuid4().hex[:12]}", process, log)
+    try:
+        until(lambda: _answers(registry.address), 20, "the registry's answer")
+        _fill(registry.image)
+        yield registry
+    finally:
+        registry.end()
+        _forget(registry.image)
+
+
+@cache
+def _program():
+    """Return the registry's program: the installed one, or that of Debian's package, which is not installed for it.
+
+    Installed, it would become a service of this machine.
+    """
+    found = shutil.which("docker-registry")
+    if found is None and shutil.which("apt-get"):
+        folder = Path(tempfile.mkdtemp(prefix="wb-registry-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        how = {"cwd": folder, "timeout": 120, "capture_output": True}
+        subprocess.run(["apt-get", "download", "docker-registry"], check=False, **how)
+        for package in folder.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "-x", package, folder], check=False, **how)
+        found = shutil.which("docker-registry", path=folder / "usr" / "bin")
+    return found
+
+
+def _answers(address):
+    try:
+        with urllib.request.urlopen(f"http://{address}/v2/", timeout=2) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def _fill(image):
+    """Make an image with a layer that nobody else has, put it into the registry and take it off this host."""
+    extra = io.BytesIO(layer())
+    with tarfile.open(fileobj=extra, mode="a") as archive:
+        content = uuid.uuid4().bytes * 4096
+        entry = tarfile.TarInfo("unique")
+        entry.size, entry.mtime = len(content), int(time.time())
+        archive.addfile(entry, io.BytesIO(content))
+    client = docker.APIClient(timeout=60)
+    try:
+        repository, _, tag = image.rpartition(":")
+        client.import_image_from_data(extra.getvalue(), repository=repository, tag=tag)
+        for said in client.push(repository, tag=tag, stream=True, decode=True):
+            assert "error" not in said, said
+    finally:
+        client.close()
+        _forget(image)
+
+
+def _forget(image):
+    client = docker.APIClient(timeout=60)
+    try:
+        client.remove_image(image, force=True)
+    except docker.errors.ImageNotFound:
+        pass
+    finally:
+        client.close()
