@@ -102,6 +102,19 @@ def test_the_container_runs_under_the_runtime_that_was_named(weighing, engine, r
         assert swept.status == 0, swept.err
 
 
+def test_what_a_runtime_leaves_beside_its_containers_is_the_engines_cost(weighing, engine):
+    """A shim under either; under runsc a kernel and a file server more, which the daemon did not start."""
+    _, image = engine
+    job = {"operations": ["run", {"sleep": "2s"}, "kill", "remove"]}
+    given = lives(image, engines=["docker"], job=job, iterations=1, overhead={"interval": "200ms"})
+    given["matrix"] = {"container.runtime": ["runc", "runsc"]}
+    run = weighing.run(weighing.scenario(**given))
+    costs = {entry["treatment"]["runtime"]: entry["overhead"] for entry in run.document["treatments"]}
+    # Means, less than the 2 by what is before the start and after the end; a start has more of them for a moment.
+    assert costs["runsc"]["processes"]["mean"] > costs["runc"]["processes"]["mean"] + 1
+    assert costs["runsc"]["rss_bytes"]["max"] > costs["runc"]["rss_bytes"]["max"] + (10 << 20)
+
+
 @pytest.mark.parametrize("name", ["docker", "docker-cli"])
 def test_a_runtime_that_is_not_registered_ends_the_run_before_it_begins(weighing, engine, name):
     """Exit code 2 with the registered names and the nearest; no job ran."""
