@@ -24,6 +24,8 @@ lately, which is what container engines show; `cpu_ns` is CPU time within `inter
 not there gives NaN.
 """
 
+_UNIFIED: Final = "unified"
+"""Where version 2 is on a host that has both: without controllers, but with the CPU time of each group."""
 _V1_MEMORY: Final = ("memory",)
 _V1_CPU: Final = ("cpuacct", "cpu,cpuacct", "cpuacct,cpu")
 
@@ -82,7 +84,10 @@ class CgroupSampler:
         if used_us is not None:
             return used_us * 1000
         found = (_number(self._read(place, "cpuacct.usage")) for place in _V1_CPU)
-        return next((value for value in found if value is not None), None)
+        used_ns = next((value for value in found if value is not None), None)
+        if used_ns is None:
+            used_us = _field(self._read(_UNIFIED, "cpu.stat"), "usage_usec")
+        return used_ns if used_us is None else used_us * 1000
 
     def _read(self, controller: str, name: str) -> str | None:
         parts = (ROOT, controller, self._path, name)
@@ -97,7 +102,7 @@ def _inner(path: str) -> str:
         return inner
     inner = inner[len(root) :].strip("/")
     first, _, rest = inner.partition("/")
-    return rest if first in (*_V1_MEMORY, *_V1_CPU, "unified", "cpu") else inner
+    return rest if first in (*_V1_MEMORY, *_V1_CPU, _UNIFIED, "cpu") else inner
 
 
 def _number(text: str | None) -> int | None:

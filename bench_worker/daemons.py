@@ -1,8 +1,8 @@
 """Samples of an engine's own processes: how much memory and CPU time its daemons, shims and monitors take.
 
 Which processes are the engine's is what its class declares (`DaemonSide`); they are looked for anew at each sample,
-because shims come and go with containers. Helpers that were there before the first sample serve other people's
-containers, and are not counted.
+because shims and sandboxes come and go with containers. Those that were there before the first sample serve other
+people's containers, and are not counted.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ PSS_SHARE: Final = 50
 """The kernel walks a process's whole memory for its PSS: what that takes may be one part of so many of the time."""
 
 _ADDRESS: Final = "-address"
+_STATE: Final = "--root"
+_NAMELESS: Final = "exe"
+"""What the kernel calls a program that was started as ``/proc/self/exe``."""
+_NAME_LENGTH: Final = 15
 _CONNECT_S: Final = 0.5
 
 
@@ -87,7 +91,9 @@ class DaemonSampler:
         self._time_ns = clock()
         table = self._table()
         self._seen = frozenset(table)
-        self._strangers = frozenset(key for key, one in table.items() if one.name in side.shims)
+        self._sandboxes = frozenset(name[:_NAME_LENGTH] for name in (*side.sandboxes, _NAMELESS) if side.sandboxes)
+        self._attendants = side.shims | self._sandboxes
+        self._strangers = frozenset(key for key, one in table.items() if one.name in self._attendants)
         self._before = self._members(table)
 
     @property
@@ -96,11 +102,14 @@ class DaemonSampler:
         return bool(self._before)
 
     def sample(self) -> Row | None:
-        """Return a row, of the time since the one before; None while there is no such process."""
+        """Return a row, of the time since the one before; None while there is no such process.
+
+        Where nothing but sandboxes belongs to the engine, none of them is no gap: it costs nothing then.
+        """
         now_ns, table = self._clock(), self._table()
         members, before, seen = self._members(table), self._before, self._seen
         self._before, self._seen = members, frozenset(table)
-        if not members:
+        if not members and self._side.names:
             return None
         interval_ns, self._time_ns = now_ns - self._time_ns, now_ns
         return {
@@ -142,7 +151,7 @@ class DaemonSampler:
         for key, one in table.items():
             if one.name in shims and key not in self._strangers and self._is_ours(key, members, keys):
                 members[key] = one
-        return members
+        return members | self._sandboxes_in(table, members)
 
     def _look_for_roots(self, table: Mapping[Key, ProcessStat], keys: Mapping[int, Key]) -> Iterator[Key]:
         side = self._side
@@ -178,13 +187,29 @@ class DaemonSampler:
             self._addresses[address] = there
         return self._addresses[address] in members
 
-    def _option(self, key: Key, option: str) -> str | None:
-        """Return what a process's command line says after an option, ``--option X`` or ``--option=X``."""
+    def _sandboxes_in(
+        self, table: Mapping[Key, ProcessStat], members: Mapping[Key, ProcessStat]
+    ) -> dict[Key, ProcessStat]:
+        side, found = self._side, {}
+        shims = {key[0] for key, one in members.items() if one.name in side.shims}
+        for key, one in table.items():
+            if one.name not in self._sandboxes or key in self._strangers or self._words(key)[0] not in side.sandboxes:
+                continue
+            if one.parent in shims or (side.state and self._option(key, _STATE) == side.state):
+                found[key] = one
+        return found
+
+    def _words(self, key: Key) -> tuple[str, ...]:
+        """Return a process's command line; one empty word where there is none."""
         if key not in self._told:
             text = self._files.text(f"/proc/{key[0]}/cmdline") or ""
             self._told = {old: words for old, words in self._told.items() if old in self._seen}
             self._told[key] = tuple(text.split("\0"))
-        words = self._told[key]
+        return self._told[key]
+
+    def _option(self, key: Key, option: str) -> str | None:
+        """Return what a process's command line says after an option, ``--option X`` or ``--option=X``."""
+        words = self._words(key)
         for word, following in zip(words, (*words[1:], ""), strict=True):
             if word == option:
                 return following.removeprefix("unix://") or None
@@ -199,8 +224,8 @@ class DaemonSampler:
     ) -> int:
         """Return the ticks used since the reading before.
 
-        A shim waits for its container's processes, whose time is none of the engine's; a daemon waits for its
-        helpers.
+        A shim or a sandbox waits for its container's processes, whose time is none of the engine's; a daemon waits
+        for its helpers.
         """
         ticks = 0
         for key, one in now.items():
@@ -208,7 +233,7 @@ class DaemonSampler:
                 ticks += self._ticks(one) - self._ticks(before[key])
             elif key not in seen:
                 ticks += self._ticks(one)
-        daemons = {key[0] for key, one in now.items() if one.name not in self._side.shims}
+        daemons = {key[0] for key, one in now.items() if one.name not in self._attendants}
         for key, one in before.items():
             if key not in now and one.parent in daemons:
                 # Its parent has waited for it and has its time now, of which this much was counted already.
@@ -216,7 +241,7 @@ class DaemonSampler:
         return max(0, ticks)
 
     def _ticks(self, one: ProcessStat) -> int:
-        return one.own_ticks + (0 if one.name in self._side.shims else one.waited_ticks)
+        return one.own_ticks + (0 if one.name in self._attendants else one.waited_ticks)
 
     def _pss_bytes(self, members: Mapping[Key, ProcessStat]) -> float:
         begun_ns = self._clock()

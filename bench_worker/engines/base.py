@@ -160,6 +160,10 @@ class DaemonSide:
     of `names` belong to it, and not what runs in containers. `shims` are helpers that are nobody's children:
     one belongs to it if the socket that it was told (``-address``) is that of a process that does, or if it was
     told none. Names are those of ``/proc/PID/comm``, 15 letters at most.
+
+    `sandboxes` are what stands between a container's processes and the host's kernel, by the first word of its
+    command line (its name is often but ``exe``): one belongs to it if its parent is a shim that does, or if it was
+    told (``--root``) the directory `state`. Its own CPU time counts, and not that of the processes below it.
     """
 
     names: frozenset[str] = frozenset()
@@ -168,9 +172,11 @@ class DaemonSide:
     roots: tuple[str, ...] = ()
     companions: tuple[Companion, ...] = ()
     shims: frozenset[str] = frozenset()
+    sandboxes: frozenset[str] = frozenset()
+    state: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.names or self.shims)
+        return bool(self.names or self.shims or self.sandboxes)
 
 
 class Engine(abc.ABC):

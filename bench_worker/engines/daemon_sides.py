@@ -17,6 +17,8 @@ NO_DAEMON: Final = DaemonSide()
 
 _SHIMS: Final = frozenset({"containerd-shim"})
 """``containerd-shim``, ``containerd-shim-runc-v2`` and their kin: the kernel keeps the first 15 letters."""
+_GVISOR: Final = frozenset({"runsc-sandbox", "runsc-gofer"})
+"""gVisor's kernel of a container, and what opens files for it."""
 _NETWORK: Final = frozenset({"docker-proxy", "rootlesskit", "vpnkit", "slirp4netns", "pasta"})
 
 
@@ -33,12 +35,13 @@ def docker_side(endpoint: str) -> DaemonSide | None:
         pid_files=("/var/run/docker.pid",) if usual else (),
         companions=(Companion("containerd", "--containerd", CONTAINERD_SOCKET),),
         shims=_SHIMS,
+        sandboxes=_GVISOR,
     )
 
 
 def containerd_side(socket: str = CONTAINERD_SOCKET) -> DaemonSide:
     """Return the processes of the containerd that listens on `socket`."""
-    return DaemonSide(names=frozenset({"containerd"}), sockets=(socket,), shims=_SHIMS)
+    return DaemonSide(names=frozenset({"containerd"}), sockets=(socket,), shims=_SHIMS, sandboxes=_GVISOR)
 
 
 def podman_side(socket: str | None = None) -> DaemonSide:
@@ -48,11 +51,20 @@ def podman_side(socket: str | None = None) -> DaemonSide:
         sockets=() if socket is None else (socket,),
         roots=("podman",),
         shims=frozenset({"conmon"}),
+        sandboxes=_GVISOR,
     )
 
 
 def cri_side(socket: str) -> DaemonSide:
     """Return the processes of whatever serves the CRI socket: containerd with its shims, CRI-O with its monitors."""
     return DaemonSide(
-        names=frozenset({"containerd", "crio"}), sockets=(socket,), shims=_SHIMS | frozenset({"conmon"})
+        names=frozenset({"containerd", "crio"}),
+        sockets=(socket,),
+        shims=_SHIMS | frozenset({"conmon"}),
+        sandboxes=_GVISOR,
     )
+
+
+def gvisor_side(state: str) -> DaemonSide:
+    """Return the processes that gVisor adds to each container whose runtime keeps its state in a directory."""
+    return DaemonSide(sandboxes=_GVISOR, state=state)

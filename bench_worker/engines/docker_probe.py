@@ -77,6 +77,7 @@ def status_from(
         "log_driver": str(info.get("LoggingDriver", "")),
         "cgroup": f"v{info.get('CgroupVersion', '1')} ({info.get('CgroupDriver', '')})",
         "runtime": str(info.get("DefaultRuntime", "")),
+        "runtimes": ", ".join(sorted(map(str, info.get("Runtimes") or ()))),
         "root": str(info.get("DockerRootDir", "")),
         "stop.grace_step_s": "1",
         "stats.interval_s": "1",

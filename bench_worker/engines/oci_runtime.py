@@ -74,7 +74,9 @@ class Runtime:
     def errand(self, log: Path, options: tuple[str, ...], timeout_s: float) -> RuntimeErrand:
         """Return an operation whose runtime reports its errors to `log`; `options` come before each command."""
         general = ("--root", str(self.root), "--log", self.log_option.format(log), "--log-format", "json")
-        line = CommandLine(self.program, (*general, *options), kinds=KINDS, spawner=self.space.spawn)
+        # gVisor's sandbox makes its root in $TMPDIR as a user who may not get there, if that is somebody's own.
+        env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+        line = CommandLine(self.program, (*general, *options), kinds=KINDS, env=env, spawner=self.space.spawn)
         return RuntimeErrand(line, timeout_s, log=log)
 
 

@@ -6,7 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Final
 
-from bench_worker.engines.base import Container, OperationFailed
+from bench_worker.engines import oci_homes
+from bench_worker.engines.base import Container, DaemonSide, OperationFailed
+from bench_worker.engines.daemon_sides import gvisor_side
 from bench_worker.engines.oci import OciEngine
 
 _END_EXEC_S: Final = 5.0
@@ -24,6 +26,11 @@ class RunscEngine(OciEngine):
         **OciEngine.reasons,
         **dict.fromkeys(("memory_bytes", "cpus", "cpuset"), "it is run with --ignore-cgroups"),
     }
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Each container's kernel and file server, which are processes of the host."""
+        return gvisor_side(str(oci_homes.STATE_ROOT / cls.name))
 
     @classmethod
     def options_for(cls, container: Container | None) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from tiny_image import missing
 from weighing import Weighing, require_images
 
 from bench_worker.daemons import listener_of
 from bench_worker.engines.docker_transport import endpoint
+from bench_worker.engines.runsc import RunscEngine
 
 pytestmark = pytest.mark.docker
 
@@ -44,6 +46,23 @@ def test_dockers_own_processes_are_weighed_and_plain_processes_have_none(weighin
     assert "What the engines themselves cost" in run.out
     samples = [block for block in run.blocks("samples") if block.source == "engine:docker"]
     assert {"time_ns", "rss_bytes", "pss_bytes", "cpu_ns"} <= samples[0].columns.keys()
+
+
+def test_gvisors_processes_are_weighed_and_what_runs_in_them_is_not(weighing):
+    """A kernel and a file server for each container; a program that keeps a CPU busy is not on their account."""
+    status = RunscEngine.probe()
+    if not status.usable:
+        missing(f"{status.reason}; {status.advice}")
+    busy = {
+        "operations": ["run", {"sleep": "3s"}, "kill", "remove"],
+        "container": {"image": "weighbridge/base", "command": ["sh", "-c", "while :; do :; done"]},
+    }
+    overhead = {"interval": "200ms"}
+    run = weighing.run(weighing.scenario(engines=["runsc"], iterations=1, job=busy, overhead=overhead))
+    runsc = by_engine(run)["runsc"]
+    assert runsc["processes"]["max"] == 2, "runsc-sandbox and runsc-gofer"
+    assert 10 << 20 < runsc["rss_bytes"]["max"] < 1 << 30
+    assert 0 < runsc["cpu_s"] < 1.5, "the program itself uses some 3 s"
 
 
 def test_memory_is_that_which_the_kernel_shows_for_the_daemon(weighing):

@@ -8,7 +8,7 @@ import pytest
 from bench_worker.cgroups import CgroupSampler
 from bench_worker.daemons import PSS_SHARE, DaemonSampler, listener_of
 from bench_worker.engines.base import Companion, DaemonSide
-from bench_worker.engines.daemon_sides import containerd_side, docker_side, podman_side
+from bench_worker.engines.daemon_sides import containerd_side, docker_side, gvisor_side, podman_side
 from bench_worker.engines.registry import daemon_side
 from bench_worker.host_files import RecordedFiles
 from bench_worker.procfs import parse_process_stat, parse_pss
@@ -139,6 +139,44 @@ def test_monitors_without_a_daemon_are_counted(machine):
     assert sampler.sample()["rss_bytes"] == 2 * PAGE
 
 
+def gvisor(machine, sandbox, *, parent, state="/run/runsc", **more):
+    """Let gVisor's processes of a container be there, and the traced ones that its program runs in."""
+    for pid, name in ((sandbox, "sandbox"), (sandbox + 1, "gofer")):
+        machine.process(pid, "exe", parent, started=pid, told=f"runsc-{name} --root={state} boot", rss=7, **more)
+    machine.process(sandbox + 2, "exe", sandbox, started=sandbox, own=5000, rss=1000)
+
+
+def test_a_sandbox_belongs_to_the_engine_whose_shim_started_it(docker):
+    """Its kernel and file server count; not what is below them, nor another shim's, nor what is only called alike."""
+    docker.process(70, "exe", 69, told="runsc-sandbox")
+    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    shim(docker, 30, rss=5)
+    gvisor(docker, 40, parent=30, own=3, waited=800)
+    shim(docker, 50, address="/nobody/listens")
+    gvisor(docker, 60, parent=50)
+    docker.process(80, "exe", 30, told="unpigz")
+    row = sampler.sample()
+    assert row["processes"] == 2 + 1 + 2
+    assert row["rss_bytes"] == (20 + 10 + 5 + 2 * 7) * PAGE
+    assert row["cpu_ns"] == 2 * 3 * TICK_NS
+
+
+def test_a_sandbox_without_a_shim_is_known_by_its_state(machine):
+    """A runtime that is driven alone has those of its own state, come since the beginning; none is no gap."""
+    gvisor(machine, 20, parent=1, state="/run/ours")
+    sampler = machine.sampler(gvisor_side("/run/ours"))
+    assert not sampler.found
+    gvisor(machine, 30, parent=1, state="/run/ours", own=4)
+    gvisor(machine, 40, parent=1, state="/run/theirs")
+    row = sampler.sample()
+    assert (row["processes"], row["rss_bytes"], row["cpu_ns"]) == (2, 2 * 7 * PAGE, 2 * 4 * TICK_NS)
+    machine.now_ns = S
+    for pid in (30, 31, 32):
+        machine.end(pid)
+    row = sampler.sample()
+    assert (row["processes"], row["rss_bytes"], row["cpu_ns"], row["interval_ns"]) == (0, 0, 0, S)
+
+
 def test_a_daemon_that_dies_and_comes_back_is_found_again(docker):
     """Without processes there is no row; the new daemon is found at its socket, and counts from its beginning."""
     sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
@@ -158,6 +196,7 @@ def test_every_engine_says_which_processes_are_its_own():
     assert daemon_side("docker-cli") == daemon_side("docker")
     assert not daemon_side("native")
     assert not daemon_side("runc")
+    assert daemon_side("runsc").sandboxes == daemon_side("docker").sandboxes == {"runsc-sandbox", "runsc-gofer"}
     assert daemon_side("podman").shims == {"conmon"}
     assert daemon_side("containerd").names == {"containerd"}
     assert daemon_side("nonesuch") is None
@@ -275,6 +314,16 @@ def test_a_control_group_of_version_2(machine):
     assert group.sample() == {"time_ns": 0, "interval_ns": 0, "cgroup_bytes": 3000, "cpu_ns": 2000}
     machine.texts[f"{base}/cpu.stat"] = "usage_usec 1"
     assert group.sample()["cpu_ns"] == 0
+
+
+@pytest.mark.parametrize("path", ["/g", "/sys/fs/cgroup/unified/g"])
+def test_a_control_group_where_both_versions_are_mounted(path, machine):
+    """One that has no CPU controller of version 1 has its CPU time in version 2; memory is version 1's."""
+    base = "/sys/fs/cgroup"
+    machine.texts = {f"{base}/unified/g/cpu.stat": "usage_usec 7", f"{base}/memory/g/memory.usage_in_bytes": "5"}
+    group = CgroupSampler(path, machine, clock=machine.clock)
+    machine.texts[f"{base}/unified/g/cpu.stat"] = "usage_usec 9"
+    assert group.sample() == {"time_ns": 0, "interval_ns": 0, "cgroup_bytes": 5, "cpu_ns": 2000}
 
 
 def test_a_control_group_without_a_controller_tells_what_it_can(machine):

@@ -122,3 +122,10 @@ def test_a_silent_engine_comes_with_what_to_do(error, advice):
     assert not got.usable
     assert got.reason
     assert advice in got.advice
+
+
+def test_the_registered_runtimes_are_told():
+    """What `container.runtime` may say, in alphabetical order, beside the one that is used when it says nothing."""
+    runtimes = {"runsc": {"path": "/usr/bin/runsc"}, "crun": {"path": "/usr/bin/crun"}}
+    details = status(Runtimes=runtimes, DefaultRuntime="crun").details
+    assert (details["runtime"], details["runtimes"]) == ("crun", "crun, runsc")

@@ -6,6 +6,7 @@ import pytest
 
 from bench_common.capability import NETWORK_CHOICE, UNNAMED_VOLUMES, refusals
 from bench_common.spec import ContainerSettings, Lifecycle, Mount, Operation, Treatment
+from bench_worker.engines import oci_homes
 from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import Answer, CommandLine
 from bench_worker.engines.containerd import ContainerdEngine
@@ -18,6 +19,7 @@ from bench_worker.engines.oci_cgroups import Cgroups, oom_kills
 from bench_worker.engines.oci_runtime import KINDS, RuntimeErrand
 from bench_worker.engines.oci_settings import SettingRefused, bind, check_settings
 from bench_worker.engines.oci_spec import ImageConfig, Surroundings, User, make_config, read_user
+from bench_worker.engines.runc import RuncEngine
 from bench_worker.engines.runsc import RunscEngine
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1001:Ann:/home/ann:/bin/sh\n"
@@ -175,8 +177,9 @@ def test_storage_becomes_mounts(tmp_path):
 
 
 def test_each_engine_says_which_processes_are_its_own(monkeypatch):
-    """A runtime has none; containerd and a CRI are what listens on the socket that is used."""
-    assert not RunscEngine.daemon_side()
+    """A runtime has none, but for gVisor's sandboxes; containerd and a CRI are what listens on the socket."""
+    assert not RuncEngine.daemon_side()
+    assert RunscEngine.daemon_side().state == str(oci_homes.STATE_ROOT / "runsc")
     monkeypatch.setenv("CONTAINERD_ADDRESS", "/c.sock")
     monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", "unix:///r.sock")
     assert ContainerdEngine.daemon_side().sockets == ("/c.sock",)
