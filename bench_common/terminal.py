@@ -7,6 +7,7 @@ import functools
 import io
 import os
 import select
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -62,6 +63,11 @@ def steady_streams() -> None:
 def quiet_interrupts() -> None:
     """Let Ctrl-C end what waits without a traceback of the event loop, which knows it as an error."""
     Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
+
+
+def hangs_up() -> bool:
+    """Whether the end of the terminal is to end this process: not where it was begun under ``nohup``."""
+    return signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
 def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import gevent
 
+from bench_common.terminal import hangs_up
+
 if TYPE_CHECKING:
     from bench_master.run.session import Session
 
@@ -18,7 +20,7 @@ def take_signals(session: Session) -> None:
     """
     gevent.signal_handler(signal.SIGINT, session.interrupt)
     gevent.signal_handler(signal.SIGTERM, session.terminate)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+    if hangs_up():
         gevent.signal_handler(signal.SIGHUP, session.terminate)
 
 
@@ -26,5 +28,5 @@ def give_signals_back() -> None:
     """Let signals end this process again: the run is saved, and a report can take long or wait for its reader."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+    if hangs_up():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)

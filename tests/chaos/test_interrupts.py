@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from arena import DOCKER, JOBS, NATIVE, Arena
-from weighing import PROGRAMS, Weighing, until
+from weighing import PROGRAMS, Weighing, free_ports, until
 
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
 CTRL_C = b"\x03"
@@ -196,6 +196,29 @@ def test_a_run_under_nohup_outlives_its_terminal(tmp_path):
         arena.signal([arena.master], signal.SIGHUP)
         assert arena.end(30) == 0
         assert arena.run.outcomes() == {"done": JOBS}
+
+
+def test_a_worker_under_nohup_outlives_its_terminal(tmp_path):
+    """A worker that was started by hand and left alone goes on; SIGTERM ends it as ever."""
+    with Weighing(tmp_path) as weighing:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            (port,) = free_ports(1)
+            worker = weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", port)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        until(lambda: _catches(worker.process.pid, signal.SIGTERM), 30, "a worker that serves")
+        worker.process.send_signal(signal.SIGHUP)
+        time.sleep(1)
+        assert worker.process.poll() is None
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.ended(20).status == 130
+
+
+def _catches(pid, number):
+    """Whether a process has a handler of its own for a signal."""
+    (caught,) = re.findall(r"SigCgt:\s+([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
