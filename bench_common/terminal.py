@@ -7,6 +7,7 @@ import functools
 import io
 import os
 import select
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -64,6 +65,11 @@ def quiet_interrupts() -> None:
     Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
 
 
+def hangs_up() -> bool:
+    """Whether the end of the terminal is to end this process: not where it was begun under ``nohup``."""
+    return signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+
+
 def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
     """Run `command`; print what went wrong as one message on stderr; return the exit code.
 
@@ -74,13 +80,15 @@ def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
         status = command()
         sys.stdout.flush()
     except KeyboardInterrupt:
+        if _stdout_is_stuck():
+            _drop_output()  # whoever it waits for, such as a pager, has had enough of it
         sys.stderr.write(f"{program}: interrupted\n")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError as error:
         if _stdout_works():
             return _told(error, "a connection broke", int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
         # The reader went away (`| head`): keep the interpreter from complaining when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return int(ExitCode.OK)
     except WeighbridgeError as error:
         return _told(error, str(error), int(error.exit_code), program=program, debug=debug)
@@ -97,12 +105,21 @@ def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
 
 def _stdout_works() -> bool:
     """Whether somebody still reads stdout; a pipe whose reader is gone is in error, by poll(2)."""
+    return not _stdout_state() & (select.POLLERR | select.POLLNVAL)
+
+
+def _stdout_is_stuck() -> bool:
+    """Whether stdout takes no more until its reader reads."""
+    return _stdout_state() == 0
+
+
+def _stdout_state() -> int:
     try:
         poll = get_original("select", "poll")()  # gevent's knows nothing of errors
-        poll.register(sys.stdout.fileno(), 0)
-        return not any(state & (select.POLLERR | select.POLLNVAL) for _, state in poll.poll(0))
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return sum(state for _, state in poll.poll(0))
     except (OSError, ValueError):
-        return False
+        return select.POLLNVAL
 
 
 def _give_up_refused_output() -> None:
@@ -110,7 +127,12 @@ def _give_up_refused_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Let what stdout still has to be told lead nowhere, at the interpreter's own exit too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _naming(method: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -17,12 +18,17 @@ from gevent.monkey import get_original
 
 from bench_worker.link import Link
 
+log = logging.getLogger(__name__)
+
 # gevent's own versions make it reap every child of this process on SIGCHLD, those of `bench_worker.processes` too.
 _posix_spawn = get_original("os", "posix_spawn")
 _waitpid = get_original("os", "waitpid")
 
 END_S: Final = 30.0
 """How long a load process that was told to end may take, its jobs' clean-up included, before it is killed."""
+
+KILLED_S: Final = 5.0
+"""How long one that was killed is waited for: a disk or a network that hangs may keep it for ever."""
 
 
 class LoadChild:
@@ -88,17 +94,21 @@ class LoadChild:
     def end(self) -> None:
         """Tell it to end, wait, and kill it when it does not."""
         self._link.send(end=True)
-        deadline = monotonic() + (END_S if not self._closed and self._responds() else 0.0)
-        while self._status is None and monotonic() < deadline:
-            self._reap()
-            gevent.sleep(0.01)
-        if self._status is None:
+        if not self._ended_within(END_S if not self._closed and self._responds() else 0.0):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-            while self._status is None:
-                self._reap()
-                gevent.sleep(0.005)
+            if not self._ended_within(KILLED_S):
+                log.warning("load process %d was killed and is still there: the kernel does not let it go", self.pid)
         self._link.close()
+
+    def _ended_within(self, patience_s: float) -> bool:
+        """Wait for its end, and say whether it came."""
+        deadline = monotonic() + patience_s
+        self._reap()
+        while self._status is None and monotonic() < deadline:
+            gevent.sleep(0.01)
+            self._reap()
+        return self._status is not None
 
     def _responds(self) -> bool:
         return monotonic() - self._heard_at < END_S / 3

@@ -5,6 +5,7 @@ Its end is a message too: when one side dies the other reads end-of-file at once
 
 from __future__ import annotations
 
+import logging
 import socket
 import struct
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any
 import gevent
 import msgpack
 from gevent.lock import RLock
+
+log = logging.getLogger(__name__)
 
 MAX_MESSAGE = 1 << 20
 
@@ -56,6 +59,8 @@ class Link:
                 self._received(msgpack.unpackb(body, raw=False))
         except OSError:
             pass
+        except Exception:  # what one message breaks must not leave a line that nobody reads and that looks open
+            log.exception("a message of the other half of this worker could not be handled")
         self._closed()
 
     def _exactly(self, count: int) -> bytes | None:

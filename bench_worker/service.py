@@ -17,6 +17,7 @@ from bench_common.clock import clock_id
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import WorkerKey, read_worker_key
 from bench_common.security import curve_required
+from bench_common.terminal import hangs_up
 from bench_worker.agent_options import AgentOptions
 from bench_worker.child import LoadChild
 from bench_worker.fingerprint import fingerprint, suggested_environment
@@ -33,9 +34,8 @@ def serve(arguments: argparse.Namespace) -> int:
     from bench_worker.agent import Agent
 
     agent = Agent(options, partial(describe, options.engines), child)
-    for sign in (signal.SIGTERM, signal.SIGHUP):
+    for sign in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangs_up() else ())):
         gevent.signal_handler(sign, agent.stop, ExitCode.INTERRUPTED)
-    gevent.signal_handler(signal.SIGINT, agent.stop, ExitCode.INTERRUPTED)
     return agent.serve()
 
 

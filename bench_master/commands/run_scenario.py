@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import secrets
-import signal
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import closing
@@ -31,6 +30,7 @@ from bench_master.commands.resume_options import adopt, scenario_of, stored_opti
 from bench_master.commands.run_arguments import add_run_arguments
 from bench_master.commands.run_ending import conclude
 from bench_master.commands.run_place import default_path, try_out
+from bench_master.commands.run_signals import give_signals_back, take_signals
 from bench_master.coordinator import Policy
 from bench_master.plan import Plan, look_ahead_note, make_plan
 from bench_master.plan_text import render_plan
@@ -81,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     with crewed(arguments, wanted) as crew:
         policy, slots = _policy(plan, arguments, crew)
         result = _run_plan(scenario, plan, policy, slots, stats, arguments, crew)
+    give_signals_back()
     if result.status == "refused" and scenario.dialect:
         result.reasons.append("to run the other drivers of the definition, name them: --drivers A,B")
     return conclude(result, arguments)
@@ -116,6 +117,7 @@ def _resume(arguments: argparse.Namespace) -> int:
         with crewed(arguments) as crew:
             policy, slots = _policy(plan, arguments, crew)
             result = _run_plan(scenario, plan, policy, slots, arguments.resume, arguments, crew, past)
+        give_signals_back()
         return conclude(result, arguments)
 
 
@@ -267,7 +269,7 @@ def _run_plan(
             by_hand = policy.expected - arguments.workers - len(crew)
             if by_hand and not arguments.quiet:
                 _invite(endpoints, by_hand, alone=not arguments.workers)
-            _take_signals(session)
+            take_signals(session)
             result = session.run()
             if session.courier.profiles is not None and result.stats is not None:
                 result.profiles = session.courier.profiles.finish()
@@ -282,10 +284,3 @@ def _invite(endpoints: Endpoints, count: int, *, alone: bool) -> None:
     key = " --key FILE" if endpoints.curve else ""
     here = " (to use this machine, give --workers 1 instead)" if alone else ""
     sys.stderr.write(f"waiting for {counted(count, 'worker')}: bench-worker --zmq-host {host}{port}{key}{here}\n")
-
-
-def _take_signals(session: Session) -> None:
-    """Let signals mean what the user expects: Ctrl-C once and twice, and the end of the terminal or the system."""
-    gevent.signal_handler(signal.SIGINT, session.interrupt)
-    gevent.signal_handler(signal.SIGTERM, session.terminate)
-    gevent.signal_handler(signal.SIGHUP, session.terminate)

@@ -1,11 +1,13 @@
 """Ctrl-C on a real terminal, once and twice, and SIGTERM: what runs is finished or aborted, and all is put back."""
 
+import array
 import os
 import pty
 import re
 import select
 import signal
 import struct
+import subprocess
 import termios
 import threading
 import time
@@ -13,8 +15,8 @@ from fcntl import ioctl
 from pathlib import Path
 
 import pytest
-from arena import DOCKER, NATIVE, Arena
-from weighing import PROGRAMS, until
+from arena import DOCKER, JOBS, NATIVE, Arena
+from weighing import PROGRAMS, Weighing, free_ports, until
 
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
 CTRL_C = b"\x03"
@@ -180,6 +182,68 @@ def test_a_terminal_that_is_closed_ends_the_run(tmp_path):
         console.end(20)
         assert console.run.outcomes()["done"] >= 4
         console.nothing_left()
+
+
+def test_a_run_under_nohup_outlives_its_terminal(tmp_path):
+    """Who has hang-ups ignored means it: the run goes on to its end."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        arena = Arena(tmp_path / "arena", NATIVE)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with arena:
+        arena.under_way(4)
+        arena.signal([arena.master], signal.SIGHUP)
+        assert arena.end(30) == 0
+        assert arena.run.outcomes() == {"done": JOBS}
+
+
+def test_a_worker_under_nohup_outlives_its_terminal(tmp_path):
+    """A worker that was started by hand and left alone goes on; SIGTERM ends it as ever."""
+    with Weighing(tmp_path) as weighing:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            (port,) = free_ports(1)
+            worker = weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", port)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        until(lambda: _catches(worker.process.pid, signal.SIGTERM), 30, "a worker that serves")
+        worker.process.send_signal(signal.SIGHUP)
+        time.sleep(1)
+        assert worker.process.poll() is None
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.ended(20).status == 130
+
+
+def _catches(pid, number):
+    """Whether a process has a handler of its own for a signal."""
+    (caught,) = re.findall(r"SigCgt:\s+([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_a_report_that_nobody_reads_on_can_be_ended(tmp_path, sign):
+    """Once the run is saved a signal ends the command at once, though its report waits for a pager."""
+    with Weighing(tmp_path) as weighing:
+        scenario = weighing.scenario(iterations=4000)
+        stats = tmp_path / "run.stats.gz"
+        words = ["run-scenario", "-f", scenario, "-s", stats, "--workers", "1", "--noop", "--format", "jsonl"]
+        command = [*PROGRAMS["bench-master"], *map(str, words)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=weighing.environ, text=True
+        ) as master:
+            until(lambda: _full(master.stdout), 30, "a report that fills the pipe")
+            master.send_signal(sign)
+            assert master.wait(10) in (130, -signal.SIGTERM)
+            assert "Traceback" not in master.stderr.read()
+        assert weighing.master("report-scenario", "-s", stats).status == 0
+
+
+def _full(pipe):
+    """Whether whoever writes to a pipe has to wait for its reader."""
+    there = array.array("i", [0])
+    ioctl(pipe, termios.FIONREAD, there)
+    return there[0] > 60_000
 
 
 @pytest.mark.parametrize("when", ["at the start", "while gathering"])

@@ -1,0 +1,55 @@
+"""The line between the two halves of a worker, and the end of one that the other half waits for."""
+
+import os
+
+import gevent
+import gevent.socket
+import pytest
+from gevent.event import Event
+
+from bench_worker import child
+from bench_worker.link import Link
+
+
+@pytest.fixture
+def line():
+    """The two ends of a line."""
+    ours, theirs = gevent.socket.socketpair()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("end", ["end of file", "a message that breaks its reader"])
+def test_a_line_that_is_not_read_any_more_says_so(line, end):
+    """Whatever ended the reading, the other half is given up: it would wait for answers that never come."""
+    ours, theirs = line
+    closed = Event()
+
+    def received(message):
+        raise KeyError(message["no such key"])
+
+    reader = Link(ours, received, closed.set)
+    writer = Link(theirs, lambda _: None, lambda: None)
+    if end == "end of file":
+        theirs.shutdown(gevent.socket.SHUT_RDWR)
+    else:
+        writer.send(word=1)
+    assert closed.wait(timeout=5)
+    reader.close()
+    writer.close()
+
+
+def test_a_killed_load_process_is_not_waited_for_for_ever(monkeypatch, caplog):
+    """A process that the kernel does not let go, as on a disk that hangs, must not hang its agent too."""
+    killed = []
+    monkeypatch.setattr(child, "_posix_spawn", lambda *_: 4_000_000)
+    monkeypatch.setattr(child, "_waitpid", lambda *_: (0, 0))
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    monkeypatch.setattr(child, "END_S", 0.0)
+    monkeypatch.setattr(child, "KILLED_S", 0.0)
+    one = child.LoadChild(lambda _: None)
+    with gevent.Timeout(5):
+        one.end()
+    assert killed == [4_000_000]
+    assert "load process 4000000 was killed and is still there" in caplog.text
