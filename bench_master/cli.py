@@ -85,8 +85,21 @@ def all_commands() -> list[Command]:
     return sorted((cast("Command", module) for module in modules if hasattr(module, "NAME")), key=lambda c: c.NAME)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the whole parser; a parsed namespace's `command` is the module to run."""
+def named_command(argv: Sequence[str]) -> Command | None:
+    """Import and return the sub-command that `argv` begins with; None where the first word is none's name."""
+    word = next((word for word in argv if not word.startswith("-")), "")
+    name = word.replace("-", "_")
+    if name not in {info.name for info in pkgutil.iter_modules(commands.__path__)}:
+        return None
+    module = importlib.import_module(f"{commands.__name__}.{name}")
+    return cast("Command", module) if getattr(module, "NAME", None) == word else None
+
+
+def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
+    """Return the whole parser; a parsed namespace's `command` is the module to run.
+
+    With `only` it knows that sub-command alone: to import all the others takes longer than many a command.
+    """
     parser = Parser(
         prog=PROGRAM,
         description="Weighbridge: weigh a loaded container where it stands.",
@@ -98,7 +111,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("-q", "--quiet", action="store_true", help="say only what was asked for, and errors")
     add_debug_flag(parser)
     subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=Parser)
-    for command in all_commands():
+    for command in all_commands() if only is None else [only]:
         sub = subparsers.add_parser(
             command.NAME,
             help=command.HELP,
@@ -116,7 +129,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run_command_line(argv: Sequence[str]) -> int:
     """Parse `argv` (without the program's name), run the sub-command, return the exit code."""
-    arguments = build_parser().parse_args(argv)
+    arguments = build_parser(named_command(argv)).parse_args(argv)
     level = logging.INFO if arguments.verbose else logging.WARNING
     logging.basicConfig(level=logging.ERROR if arguments.quiet else level, format="%(levelname)s: %(message)s")
     return guarded(lambda: arguments.command.run(arguments), program=PROGRAM, debug=arguments.debug)

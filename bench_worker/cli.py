@@ -1,7 +1,8 @@
 """The command line of `bench-worker`: serve a master, or answer a question about this machine and end.
 
 Questions (``--list-engines`` and its kin) are how `bench-master` learns about its own host without importing the
-worker: each is one module of `bench_worker.questions` and prints JSON objects, one a line.
+worker: each is one module of `bench_worker.questions` and prints JSON objects, one a line. What it takes to answer is
+imported by the answer: a worker that serves loads each of these modules, and asks none.
 """
 
 from __future__ import annotations

@@ -7,10 +7,12 @@ import hashlib
 import os
 import threading
 from pathlib import Path
-
-import paramiko
+from typing import TYPE_CHECKING, cast
 
 from bench_common.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    import paramiko
 
 REVOKED = "@revoked"
 
@@ -36,8 +38,10 @@ class KnownHosts:
 
     def client(self) -> paramiko.SSHClient:
         """Return a client that lets in nobody else; to be connected."""
+        import paramiko
+
         client = paramiko.SSHClient()
-        client.set_missing_host_key_policy(_Unknown(self))
+        client.set_missing_host_key_policy(cast("paramiko.MissingHostKeyPolicy", _Unknown(self)))
         with self._lock:
             try:
                 lines = self.path.read_text("utf-8", "replace").splitlines()
@@ -100,7 +104,7 @@ class KnownHosts:
         return found
 
 
-class _Unknown(paramiko.MissingHostKeyPolicy):
+class _Unknown:
     """What paramiko asks about a host that is not in the file."""
 
     def __init__(self, known: KnownHosts) -> None:

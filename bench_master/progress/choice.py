@@ -10,7 +10,6 @@ from bench_common.errors import UsageError
 from bench_common.terminal import check_choice
 from bench_master.progress.chars import CharsView
 from bench_master.progress.lines import LinesView
-from bench_master.progress.live import LiveView
 from bench_master.progress.view import NoticesView, View
 
 Mode: TypeAlias = Literal["auto", "live", "chars", "lines", "none"]
@@ -36,6 +35,8 @@ def choose_view(mode: str, stream: TextIO, *, quiet: bool = False, environ: Mapp
         raise UsageError(f"--progress live: {obstacle}; use --progress chars or lines instead")
     if mode == "chars" or obstacle:
         return CharsView(stream)
+    from bench_master.progress.live import LiveView
+
     return LiveView(stream)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bench_worker.reaper import discard_all
-
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
@@ -39,6 +37,8 @@ def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
 
     An engine that could not be asked is a row without an identity.
     """
+    from bench_worker.reaper import discard_all
+
     rows: list[dict[str, Any]] = []
 
     def told(leftover: Leftover, verdict: Verdict, reason: str) -> None:

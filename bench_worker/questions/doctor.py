@@ -7,9 +7,6 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from bench_worker.doctor import examine, observe
-from bench_worker.host_files import LiveFiles
-
 FLAG = "--doctor"
 HELP = "look whether this machine is fit to measure"
 
@@ -35,6 +32,9 @@ def configure(group: argparse._ArgumentGroup) -> None:
 
 def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     """Yield every finding."""
+    from bench_worker.doctor import examine, observe
+    from bench_worker.host_files import LiveFiles
+
     scene = observe(LiveFiles(), time.sleep, directories=arguments.doctor_directory, ports=arguments.doctor_port)
     for finding in examine(scene):
         yield finding.to_json()

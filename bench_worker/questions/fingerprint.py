@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from bench_worker.fingerprint import FACTS, fingerprint, format_fact, suggested_environment
-
 FLAG = "--fingerprint"
 HELP = "print the properties of this host that may explain a result, and the environment that it seems to be"
 
@@ -19,6 +17,8 @@ def configure(group: argparse._ArgumentGroup) -> None:
 
 def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     """Yield one object: the facts by name, as values and as shown, which tell hosts apart, and the environment."""
+    from bench_worker.fingerprint import FACTS, fingerprint, format_fact, suggested_environment
+
     del arguments
     facts = fingerprint()
     yield {

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bench_worker.engines.registry import probe_all
-
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
@@ -22,6 +20,8 @@ def configure(group: argparse._ArgumentGroup) -> None:
 
 def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     """Yield the fields of each engine's `EngineStatus`, by name."""
+    from bench_worker.engines.registry import probe_all
+
     del arguments
     for status in probe_all():
         yield {**asdict(status), "details": dict(status.details)}

@@ -174,6 +174,32 @@ def test_every_command_can_be_configured():
     assert isinstance(cli.build_parser(), argparse.ArgumentParser)
 
 
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["-q", "parse-output", "--help"], "parse-output"),
+        (["parse_output"], None),
+        (["run-arguments"], None),
+        (["--version"], None),
+        ([], None),
+    ],
+)
+def test_only_the_command_that_is_named_is_loaded(argv, name):
+    """By its name and no other; help and complaints about the name need all of them."""
+    command = cli.named_command(argv)
+    assert (None if command is None else command.NAME) == name
+
+
+def test_a_command_is_parsed_alike_whether_the_others_are_loaded_or_not():
+    """Names of modules and of commands are the same, so every command is found by itself."""
+    for command in cli.all_commands():
+        assert cli.named_command([command.NAME]) is command
+        assert (
+            f"{command.NAME} [-h]"
+            in cli.build_parser(command)._subparsers._group_actions[0].choices[command.NAME].format_usage()
+        )
+
+
 def test_a_reader_that_goes_away_is_no_error(monkeypatch, capsys):
     """With `| head` the command ends in silence, and nothing complains when stdout is flushed at the exit."""
     reader, writer = os.pipe()

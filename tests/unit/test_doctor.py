@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import bench_worker.doctor
 from bench_master.commands import doctor as command
 from bench_worker.doctor import CHECKS, Check, Level, Scene, examine, observe
 from bench_worker.doctor.scene import parse_process
@@ -265,7 +266,7 @@ def test_every_finding_that_is_not_ok_says_what_to_do():
 
 def test_question_answers_in_json(monkeypatch):
     """`bench-worker --doctor` gives findings as plain JSON values with the agreed keys."""
-    monkeypatch.setattr(question, "observe", lambda files, wait, directories, ports: scene_of())
+    monkeypatch.setattr(bench_worker.doctor, "observe", lambda files, wait, directories, ports: scene_of())
     arguments = argparse.Namespace(doctor_directory=[], doctor_port=[1])
     findings = json.loads(json.dumps(list(question.answer(arguments))))
     assert {tuple(finding) for finding in findings} == {("check", "level", "finding", "advice", "value")}
