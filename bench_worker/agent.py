@@ -30,6 +30,7 @@ from bench_common.security import secure_client
 from bench_worker.child import LoadChild
 from bench_worker.engines.base import Engine
 from bench_worker.engines.registry import daemon_side, open_engine
+from bench_worker.own_address import own_address
 from bench_worker.reaper import RunLease, discard_all
 from bench_worker.sampler import UNITS, HostSampler
 from bench_worker.stock import lacking
@@ -57,7 +58,10 @@ RELEASE_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """How the agent was started. `once`: end with the first run; `patience_s`: end after so long without a master."""
+    """How the agent was started. `once`: end with the first run; `patience_s`: end after so long without a master.
+
+    `address` is where other hosts reach this one (IPv4); None: to be found out.
+    """
 
     control: str
     worker_id: str
@@ -69,6 +73,7 @@ class AgentOptions:
     patience_s: float | None = None
     allow_host_mounts: bool = False
     allow_swapoff: bool = False
+    address: str | None = None
 
 
 @dataclass(slots=True)
@@ -311,6 +316,7 @@ class Agent:
                 "profile": message["profile"],
                 "allow_host_mounts": self._options.allow_host_mounts,
                 "allow_swapoff": self._options.allow_swapoff,
+                "address": own_address(self._options.control, self._options.address),
                 "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
             }
         )
@@ -435,6 +441,9 @@ class Agent:
             self._send("packed", self._run.epoch, **{**packed, "reason": packed["reason"][:1000]})
         if "progress" in message and self._run is not None:
             self._send("progress", self._run.epoch, text=message["progress"])
+        for name in ("want", "served"):
+            if name in message and self._run is not None:
+                self._send(name, self._run.epoch, **message[name])
         status = message.get("status")
         if status is not None:
             self._child_failures = 0

@@ -71,6 +71,7 @@ def _options(arguments: argparse.Namespace) -> AgentOptions:
         patience_s=LOCAL_PATIENCE_S if arguments.control else arguments.patience,
         allow_host_mounts=arguments.allow_host_mounts,
         allow_swapoff=arguments.allow_swapoff,
+        address=arguments.address,
     )
 
 

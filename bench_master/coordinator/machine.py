@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from bench_common.placement import takers, unplaced
 from bench_common.records import Outcome, attempt_of, job_id_of, ticket_of
 from bench_common.spec import Treatment
 from bench_master.arrivals import Arrivals
@@ -354,11 +355,11 @@ class Coordinator:
         needed = {treatment.environment for treatment in self._treatments}
         there = {member.environment for member in present} | {None}
         missing += [f"no worker of environment {name!r}" for name in sorted(needed - there, key=str)]
-        return missing
+        return missing + unplaced(self._treatments, present)
 
     def _quotas(self, treatment: Treatment) -> list[tuple[int, int, int | None]]:
         """Return (member number, width, quota) for every member that takes part in a treatment."""
-        members = self.roster.in_environment(treatment.environment)
+        members = takers(treatment, self.roster.in_environment(treatment.environment))
         if not members:
             return []
         if self._policy.user_count is not None:

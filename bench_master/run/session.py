@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, monotonic_ns
@@ -40,6 +40,7 @@ from bench_master.run.orders import OrderBook
 from bench_master.run.profiles import Profiles
 from bench_master.run.recorder import Recorder
 from bench_master.run.results import unpack
+from bench_master.run.service_desk import Send, ServiceDesk
 from bench_master.run.standing import Standing
 from bench_master.run.switchboard import Switchboard
 from bench_master.scenario.advice import caveats
@@ -117,8 +118,10 @@ class Session:
         self._recorder.warnings |= dict.fromkeys(standing.warnings)
         self._recorder.remarks |= dict.fromkeys([*standing.remarks, *options.notes, *caveats(plan.treatments)])
         self._engines = frozenset(treatment.engine for treatment in plan.treatments)
+        # A no-op run has no services that could be anywhere.
+        placed = [replace(one, places={}) for one in plan.treatments] if options.noop else plan.treatments
         self._coordinator = Coordinator(
-            plan.treatments,
+            placed,
             [trial for trial in plan.trials if trial.index not in standing.whole],
             policy,
             job_limit_s=job_limit_s,
@@ -128,6 +131,7 @@ class Session:
             numbers=standing.numbers,
             now=monotonic(),
         )
+        self._services = ServiceDesk(plan.treatments, self._coordinator.roster, self._recorder.remarks.setdefault)
         # A no-op run has no engine that could be watched.
         watched = None if options.noop else options.overhead
         self._overhead = watched.for_workers(sorted(self._engines)) if watched is not None else {}
@@ -279,6 +283,10 @@ class Session:
             self._handle(ev.Gone(member.worker_id, "its key was revoked", message.epoch))
             self._say(peer, "dismiss", 0, reason="this key was revoked", final=True)
             return
+        if message.type in ("want", "served"):
+            take = self._services.wanted if message.type == "want" else self._services.served
+            self._send_all(take(member, message.fields))
+            return
         self._member_said(member, message, received_ns)
 
     def _member_said(self, member: Member, message: Message, received_ns: int) -> None:
@@ -304,6 +312,10 @@ class Session:
         elif message.type == "swept":
             failed = [str(item)[:500] for item in message["failed"][:100]]
             self._handle(ev.Swept(peer, message.epoch, message["removed"], failed))
+
+    def _send_all(self, messages: Sequence[Send]) -> None:
+        for one in messages:
+            self._lane(one.number, one.name, **one.fields)
 
     def _packed(self, member: Member, message: Message) -> None:
         returned = message["returned"]
@@ -340,6 +352,7 @@ class Session:
             slots=message["slots"],
             info=info,
             noop=self._options.noop,
+            worker_id=worker_id,
         )
         if fitness.reasons:
             self._refuse(peer, worker_id, list(fitness.reasons), unusable=fitness.unusable)
@@ -485,9 +498,15 @@ class Session:
             self._hosts.join(self._coordinator.roster[note.fields["worker"]], note.fields["info"])
         elif note.kind == "run-begin":
             self._begin()
-        elif note.kind == "worker-lost" and note.fields["silent"] and self.locals is not None:
-            # It may be stopped for good. Killed, it is started again; its load process tidies up and ends by itself.
-            self.locals.kill(note.fields["worker_id"])
+        elif note.kind == "worker-lost":
+            self._send_all(self._services.lost(note.fields["worker"], note.fields["reason"]))
+            if note.fields["silent"] and self.locals is not None:
+                # It may be stopped for good. Killed, it is started again; its load process tidies up and ends.
+                self.locals.kill(note.fields["worker_id"])
+        elif note.kind == "worker-given-up":
+            self._send_all(self._services.given_up(note.fields["worker"]))
+        if note.kind == "worker-back":
+            self._send_all(self._services.back(note.fields["worker"]))
         self._recorder.note(note)
 
     def _begin(self) -> None:
