@@ -71,6 +71,22 @@ class MessageType:
     max_bytes: int = 64 * KIB
 
 
+_ERRAND: Final[Mapping[str, Check]] = {
+    "treatment": _whole(),
+    "service": _text(MAX_NAME),
+    "ticket": _whole(),
+    "act": _text(16),
+}
+_SUPPLIED: Final[Mapping[str, Check]] = {
+    "address": _text(256),
+    "port": _whole(0, 65535),
+    "kind": _text(64),
+    "problem": _text(4096),
+    "stdout": _raw,
+    "stderr": _raw,
+    "truncated": _flag,
+}
+
 _ALL = (
     # A worker asks to join; epoch 0. `info`: host, versions, engines, environment fingerprint.
     MessageType(
@@ -143,6 +159,10 @@ _ALL = (
     MessageType("remark", "worker", "control", {"text": _text(1024)}),
     # How a step gets on that reports while it runs, in a few words; empty when it is over. For the screen alone.
     MessageType("progress", "worker", "control", {"text": _text(1024)}),
+    # A job here needs a service of its treatment that is placed elsewhere: `act` is of `placement.ACTS`. And what
+    # came of an act that this worker was told to do, see `placement.Supplied`.
+    MessageType("want", "worker", "control", _ERRAND),
+    MessageType("served", "worker", "control", {**_ERRAND, **_SUPPLIED}, 256 * KIB),
     # Where the load process spent its time, packed, if the welcome asked for it.
     MessageType("profile", "worker", "control", {"content": _raw}, 1 * MIB),
     # Remove what the run left on the host; and what came of it.
@@ -160,6 +180,9 @@ _ALL = (
         {"treatment": _whole(), "trial": _whole(), "width": _whole(1), "batch": _whole(1), "rows": _raw},
         4 * MIB,
     ),
+    # What a job of another worker wants of a service that is placed here; and, to that worker, what came of it.
+    MessageType("serve", "master", "work", _ERRAND),
+    MessageType("supplied", "master", "work", {**_ERRAND, **_SUPPLIED}, 256 * KIB),
     MessageType("ack", "master", "work", {"sequences": _list}),
     MessageType("cancel", "master", "work", {}),
     # Results are rows of `records.RESULT`, of one trial; what is rare is lists in its record's order.

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench_common.errors import ProtocolError
+from bench_common.placement import beside, lent_by
 from bench_common.spec import ContainerSettings
 
 if TYPE_CHECKING:
@@ -49,17 +50,20 @@ class Need:
         return cls(**wire)
 
 
-def needs_of(treatments: Iterable[Treatment], environment: str) -> list[Need]:
-    """Return what the treatments of an environment need, each once, in the order of the treatments.
+def needs_of(treatments: Iterable[Treatment], environment: str, worker_id: str = "") -> list[Need]:
+    """Return what the treatments need of a worker of an environment, each once, in the order of the treatments.
 
-    Containers of services count, too. What an optional treatment lacks is no reason not to begin, nor is an image
-    that its jobs pull.
+    Containers of services count, too, those that it lends to jobs of others as well. What an optional treatment lacks
+    is no reason not to begin, nor is an image that its jobs pull.
     """
     found: dict[Need, None] = {}
     for treatment in treatments:
-        if treatment.optional or treatment.environment not in (None, environment):
+        if treatment.optional:
             continue
-        for asked in (treatment.container, *treatment.services.values()):
+        containers = [*lent_by(treatment, worker_id, environment).values()]
+        if treatment.environment in (None, environment):
+            containers = [treatment.container, *beside(treatment).values(), *containers]
+        for asked in containers:
             image = None if treatment.pulls else asked.image
             need = Need(treatment.engine, image, asked.network, asked.log_driver, asked.runtime)
             if need != Need(treatment.engine):

@@ -194,9 +194,10 @@ class Treatment:
     jobs in flight per worker. `timeout_s` bounds every single operation. With `open_load` jobs arrive at a rate of
     their own; without, each slot begins the next one when it has ended one (a closed system). `services` are the
     containers of the servers that a guest's workload declares, by their names; what runs in them is the workload's to
-    say. One that is `optional` is left out of what a run must do where its image or tool is not there. `until` is the
-    condition that ends a packing early, see `bench_common.until`. `swap_off` asks for swap to be off on the host
-    while a job runs.
+    say. `places` gives for those of them that run elsewhere the environment, or the worker's id, where they do: see
+    `placement`. One that is `optional` is left out of what a run must do where its image or tool is not there.
+    `until` is the condition that ends a packing early, see `bench_common.until`. `swap_off` asks for swap to be off
+    on the host while a job runs.
     """
 
     index: int
@@ -212,6 +213,7 @@ class Treatment:
     timeout_s: float = 60.0
     open_load: OpenLoad | None = None
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
     optional: bool = False
     until: str | None = None
     swap_off: bool = False
@@ -255,6 +257,9 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
     kind = job.pop("kind")
     container = _container(fields.pop("container"))
     services = {_text(name): _container(one) for name, one in fields.pop("services", {}).items()}
+    places = {_text(name): _text(place) for name, place in fields.pop("places", {}).items()}
+    if not places.keys() <= services.keys():
+        raise ValueError(f"places of services that there are not: {sorted(places.keys() - services.keys())!r}")
     resolved: Lifecycle | Guest
     if kind == "guest":
         resolved = Guest(workload=_text(job["workload"]), params=dict(job["params"]))
@@ -274,6 +279,7 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
         job=resolved,
         container=container,
         services=services,
+        places=places,
         open_load=None if load is None else _open_load(load),
     )
     _text(treatment.engine)

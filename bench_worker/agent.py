@@ -29,6 +29,7 @@ from bench_worker.agent_options import AgentOptions
 from bench_worker.child import LoadChild
 from bench_worker.engines.base import Engine
 from bench_worker.engines.registry import daemon_side, open_engine
+from bench_worker.own_address import own_address
 from bench_worker.reaper import RunLease, discard_noted
 from bench_worker.sampler import UNITS, HostSampler
 from bench_worker.stock import lacking
@@ -310,6 +311,7 @@ class Agent:
                 "profile": message["profile"],
                 "allow_host_mounts": self._options.allow_host_mounts,
                 "allow_swapoff": self._options.allow_swapoff,
+                "address": own_address(self._options.control, self._options.address),
                 "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
             }
         )
@@ -437,6 +439,9 @@ class Agent:
             self._stirred.set()
         if "progress" in message and self._run is not None:
             self._send("progress", self._run.epoch, text=message["progress"])
+        for name in ("want", "served"):
+            if name in message and self._run is not None:
+                self._send(name, self._run.epoch, **message[name])
         status = message.get("status")
         if status is not None:
             self._child_failures = 0

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class AgentOptions:
     """How the agent was started. `once`: end with the first run; `patience_s`: end after so long without a master.
 
-    `engines` are those that it has to offer, None for every one that it finds.
+    `engines` are those that it has to offer, None for every one that it finds. `address` is where other hosts reach
+    this one (IPv4), None: to be found out.
     """
 
     control: str
@@ -27,3 +28,4 @@ class AgentOptions:
     allow_host_mounts: bool = False
     allow_swapoff: bool = False
     engines: tuple[str, ...] | None = None
+    address: str | None = None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench_common import __version__
-from bench_common.arguments import MAX_SLOTS, name, port, seconds, whole_number
+from bench_common.arguments import MAX_SLOTS, ipv4, name, port, seconds, whole_number
 from bench_common.ports import CONTROL_PORT
 from bench_common.terminal import add_debug_flag, guarded
 from bench_worker import questions
@@ -115,6 +115,12 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
     )
     who.add_argument(
         "--label", action="append", default=[], metavar="K=V", help="a label that is saved with the results"
+    )
+    who.add_argument(
+        "--address",
+        type=ipv4,
+        metavar="ADDRESS",
+        help="the IPv4 address at which other hosts reach services that run here (default: as this one goes out)",
     )
     who.add_argument(
         "--allow-swapoff", action="store_true", help="let scenarios switch swap off on this host while a job runs"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic_ns
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import gevent
 from gevent.lock import RLock
@@ -22,11 +22,13 @@ from bench_common.spec import Guest, Treatment
 from bench_common.units import format_duration
 from bench_common.until import parse_until
 from bench_worker import job
+from bench_worker.borrowing import Errands
 from bench_worker.engines.base import Container, Done, Engine, EngineOptions
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.gate import Gate
 from bench_worker.job import Trouble
 from bench_worker.job_services import ServicePool
+from bench_worker.lending import Lender
 from bench_worker.outbox import Outbox
 from bench_worker.packing import NotNeeded, Packed, Packing
 from bench_worker.performer import Performer
@@ -60,6 +62,7 @@ class Assignment:
     keep: bool
     allow_host_mounts: bool
     allow_swapoff: bool = False
+    address: str = "127.0.0.1"
 
 
 class Crew:
@@ -75,6 +78,8 @@ class Crew:
         open_engine: Callable[[str, EngineOptions], Engine],
         packed: Callable[[Packed], None] | None = None,
         tell: Callable[[str], None] | None = None,
+        want: Callable[[dict[str, Any]], None] | None = None,
+        served: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._tell = tell
         self._assignment = assignment
@@ -99,6 +104,17 @@ class Crew:
         self._aborts = 0
         self._swap = SwapSwitch()
         self._prefix = f"wb-{assignment.run_id}-"
+        self.errands = Errands(want or _nobody, self._interrupt_later)
+        """What jobs here want of services on other workers."""
+        self.lender = Lender(
+            self._treatments,
+            self._engine_safely,
+            served or _nobody,
+            prefix=self._prefix,
+            address=assignment.address,
+            keep=assignment.keep,
+        )
+        """The services that run here for jobs of others."""
 
     @property
     def running(self) -> int:
@@ -169,6 +185,7 @@ class Crew:
         """Remove the services that wait for another job of their treatment; call it when no more will come."""
         for pool in self._pools.values():
             pool.release()
+        self.lender.release()
 
     def close(self) -> None:
         """Remove what services are left and close the engines; call it when nothing runs any more."""
@@ -176,6 +193,9 @@ class Crew:
         self.release()
         for engine in self._engines.values():
             engine.close()
+
+    def _interrupt_later(self, slot: greenlet, still: Callable[[], bool]) -> None:
+        self._loop.run_callback(lambda: self._interrupt(slot) if still() else None)
 
     def _interrupt(self, slot: greenlet) -> None:
         # It may have got on in the meantime, to what must not be interrupted.
@@ -237,8 +257,12 @@ class Crew:
 
         pool = self._pools[performer.treatment.index]
 
-        def attended(one: Performer, named: str) -> JobReport:
-            return self._perform(one, ticket, named, aborts, one.perform, one.waits)
+        def attended(one: Performer, named: str, check: Callable[[], None]) -> JobReport:
+            def perform(container: Container, position: int, report: JobReport) -> Done | Trouble:
+                check()
+                return one.perform(container, position, report)
+
+            return self._perform(one, ticket, named, aborts, perform, one.waits)
 
         return pool.attend(ticket, name, attended, wait)
 
@@ -341,7 +365,12 @@ class Crew:
                 engine = self._engine(treatment)
                 if guest is not None and guest.services and not self._assignment.noop:
                     self._pools[index] = ServicePool(
-                        engine, treatment, guest, keep=self._assignment.keep, tell=self._tell
+                        engine,
+                        treatment,
+                        guest,
+                        keep=self._assignment.keep,
+                        errands=self.errands,
+                        tell=self._tell,
                     )
                 performer = Performer(engine, treatment, guest, free=self._assignment.noop, tell=self._tell)
                 if not treatment.pulls:
@@ -349,6 +378,11 @@ class Crew:
                 self._performers[index] = performer
             self._performer = self._performers[index]
             return self._performer
+
+    def _engine_safely(self, treatment: Treatment) -> Engine:
+        """Return a treatment's engine, also where a job is opening it at this moment."""
+        with self._opening:
+            return self._engine(treatment)
 
     def _engine(self, treatment: Treatment) -> Engine:
         name = NoopEngine.name if self._assignment.noop else treatment.engine
@@ -366,6 +400,11 @@ class Crew:
     def _flush(self) -> None:
         self._flush_scheduled = False
         self._outbox.flush()
+
+
+def _nobody(message: dict[str, Any]) -> None:
+    """Nobody is there to whom anything could be said."""
+    raise WeighbridgeError(f"no master can be asked for the service {message['service']}")
 
 
 def _never_begun(kind: str, message: str) -> JobReport:

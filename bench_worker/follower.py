@@ -37,14 +37,22 @@ class Follower:
     @contextmanager
     def follow(self, container: Container, step: str) -> Iterator[None]:
         """Tell how `step` gets on in `container` while the context lasts."""
-        greenlet = gevent.spawn(self._follow, container, step)
+        goes_on = True
+
+        def tell(text: str) -> None:
+            # A greenlet that was told to end may have its turn once more before it does.
+            if goes_on:
+                self._tell(text)
+
+        greenlet = gevent.spawn(self._follow, container, step, tell)
         try:
             yield
         finally:
+            goes_on = False
             greenlet.kill(block=False)
             self._tell("")
 
-    def _follow(self, container: Container, step: str) -> None:
+    def _follow(self, container: Container, step: str, tell: Callable[[str], None]) -> None:
         told = ""
         while True:
             gevent.sleep(self._every_s)
@@ -55,4 +63,4 @@ class Follower:
             text = self._workload.progress(printed.decode("utf-8", "replace"))
             if text and text != told:
                 told = text
-                self._tell(f"{step}: {text}"[:MAX_TEXT])
+                tell(f"{step}: {text}"[:MAX_TEXT])

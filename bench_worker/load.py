@@ -31,6 +31,7 @@ from bench_common.profiling import MAX_PACKED, Profiler
 from bench_common.records import ORDER, WORD
 from bench_common.security import secure_client
 from bench_common.spec import Treatment
+from bench_worker.borrowing import supplied_from
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.registry import engine_classes, open_engine
 from bench_worker.link import Link
@@ -132,9 +133,16 @@ class LoadProcess:
             keep=welcome["keep"],
             allow_host_mounts=welcome["allow_host_mounts"],
             allow_swapoff=welcome["allow_swapoff"],
+            address=welcome["address"],
         )
         self._crew = Crew(
-            assignment, self._outbox, open_engine, self._tell_packed, lambda text: self._link.send(progress=text)
+            assignment,
+            self._outbox,
+            open_engine,
+            self._tell_packed,
+            lambda text: self._link.send(progress=text),
+            want=lambda errand: self._link.send(want=errand),
+            served=lambda answer: self._link.send(served=answer),
         )
         self._lane = Channel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)
 
@@ -183,6 +191,11 @@ class LoadProcess:
                 self._outbox.acknowledge([sequence for sequence in message["sequences"] if isinstance(sequence, int)])
         elif message.type == "define":
             crew.define(Treatment.from_wire(message["treatment"]))
+        elif message.type == "serve":
+            crew.lender.serve(*(message[name] for name in ("treatment", "service", "ticket", "act")))
+        elif message.type == "supplied":
+            errand = (message["ticket"], message["service"], message["act"])
+            crew.errands.came(*errand, supplied_from(message.fields))
         elif message.type == "cancel":
             crew.abort()
 
@@ -233,6 +246,7 @@ class LoadProcess:
                 channel.close(linger_ms=LINGER_MS if not self._orphaned else 0)
         crew = self._crew
         if crew is not None:
+            crew.errands.cut_off()
             crew.abort()
             deadline = monotonic() + LAST_WORDS_S
             while not crew.idle and monotonic() < deadline:

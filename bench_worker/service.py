@@ -79,6 +79,7 @@ def _options(arguments: argparse.Namespace) -> AgentOptions:
         allow_host_mounts=arguments.allow_host_mounts,
         allow_swapoff=arguments.allow_swapoff,
         engines=arguments.engines,
+        address=arguments.address,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -25,6 +25,8 @@ from workloads.script import CLEAN_UP_S
 
 KIND: Final = "service"
 """The kind of failure of a job whose service was not to be had."""
+
+LOOPBACK: Final = "127.0.0.1"
 
 POLL_S: Final = 0.2
 """How often it is looked whether a service is ready."""
@@ -61,25 +63,32 @@ class ServiceFailed(Exception):
 class ServiceSet:
     """The services of one job at a time, in the order in which the workload declares them.
 
-    `words` are where they were found at their latest start, by placeholder; `prepared` says whether what is done once
-    was done to them.
+    `services` are those of the workload that are to be had here. They listen where only this host's jobs reach them,
+    or with `outside`, an IPv4 address of this host, there. `words` are where they were found at their latest start,
+    by placeholder.
     """
 
-    def __init__(self, engine: Engine, treatment: Treatment, workload: Workload, name: str, ticket: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        treatment: Treatment,
+        workload: Workload,
+        name: str,
+        ticket: int,
+        *,
+        services: Sequence[Service],
+        outside: str | None = None,
+    ) -> None:
         self._engine = engine
         self._timeout_s = treatment.timeout_s
-        self._services = workload.services
+        self._services = services
+        self._outside = outside
         self._programs = workload.programs if has_no_images(engine) else {}
         self._containers = {
-            service.name: Container(
-                f"{name}-{service.name}",
-                ticket,
-                self._settings(service, treatment.services.get(service.name, ContainerSettings())),
-            )
-            for service in workload.services
+            service.name: self._container(f"{name}-{service.name}", ticket, treatment, service)
+            for service in services
         }
         self.words: dict[str, str] = {}
-        self.prepared = False
 
     def start(self, wait: Wait) -> tuple[Output, ...]:
         """Start each service and wait until it is ready; return what its readiness check printed.
@@ -97,11 +106,9 @@ class ServiceSet:
                 raise ServiceFailed(service.name, f"{service.name} could not be started: {failure}") from failure
             ready = self._until_ready(service, container, wait)
             try:
-                host = self._engine.address(container, timeout_s=self._timeout_s)
+                self.words |= words_of(service.name, *self._found(container))
             except OperationFailed as failure:
                 raise ServiceFailed(service.name, f"{service.name} cannot be reached: {failure}") from failure
-            self.words[f"{{{service.name}.host}}"] = host
-            self.words[f"{{{service.name}.port}}"] = container.settings.env["LISTEN_PORT"]
             outputs.append((f"{service.name}-ready", ready.stdout, ready.stderr, 0, ready.truncated))
         return tuple(outputs)
 
@@ -145,19 +152,39 @@ class ServiceSet:
             text = f"{service.name} {_end_of(ended)} during the job; {said}; it said: {_last_words(log)}"
             report.error = (service.name, _kind_of(ended), text[:MESSAGE_LIMIT])
 
-    def _settings(self, service: Service, given: ContainerSettings) -> ContainerSettings:
+    def logs(self) -> tuple[Output, ...]:
+        """Return what each service has printed so far."""
+        return tuple(self._log(service, self._containers[service.name]) for service in self._services)
+
+    def end_of(self, service: str) -> tuple[str, str] | None:
+        """Return of which kind of failure it is that a service has ended, and how it did; None where it runs."""
+        ended = self._ended(self._containers[service])
+        return None if ended is None else (_kind_of(ended), _end_of(ended))
+
+    def _container(self, name: str, ticket: int, treatment: Treatment, service: Service) -> Container:
         """Return how a service's container is made; where it listens is told by its environment."""
+        given = treatment.services.get(service.name, ContainerSettings())
         shares_host = "network" in self._engine.inapplicable or given.network == "host"
+        host = self._outside or LOOPBACK
         where = {
-            "LISTEN_HOST": "127.0.0.1" if shares_host else "0.0.0.0",  # noqa: S104  in a network of its own
-            "LISTEN_PORT": str(_free_port() if shares_host else service.port),
+            "LISTEN_HOST": host if shares_host else "0.0.0.0",  # noqa: S104  in a network of its own
+            "LISTEN_PORT": str(_free_port(host) if shares_host else service.port),
         }
-        return replace(
+        settings = replace(
             given,
             image=given.image or service.image,
             command=on_host(service.command, self._programs),
             env={**given.env, **where},
         )
+        published = None if self._outside is None or shares_host else (self._outside, service.port)
+        return Container(name, ticket, settings, publish=published)
+
+    def _found(self, container: Container) -> tuple[str, int]:
+        """Return host and port at which a running service is reached."""
+        if container.publish is not None:
+            return container.publish[0], self._engine.published_port(container, timeout_s=self._timeout_s)
+        host = self._outside or self._engine.address(container, timeout_s=self._timeout_s)
+        return host, int(container.settings.env["LISTEN_PORT"])
 
     def _until_ready(self, service: Service, container: Container, wait: Wait) -> Done:
         """Return how the readiness check ended that first succeeded."""
@@ -227,8 +254,17 @@ def _last_words(output: Output, count: int = MOST_LINES) -> str:
     return " / ".join(telling[:count] or lines[-count:])
 
 
-def _free_port() -> int:
-    """Return a TCP port of the loopback that nobody listens on at present."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def words_of(service: str, host: str, port: int) -> dict[str, str]:
+    """Return what stands in commands for where a service is, by placeholder."""
+    return {f"{{{service}.host}}": host, f"{{{service}.port}}": str(port)}
+
+
+def _free_port(host: str) -> int:
+    """Return a TCP port of an address of this host that nobody listens on at present; raise `ServiceFailed`."""
+    try:
+        with socket.create_server((host, 0)) as listener:
+            port: int = listener.getsockname()[1]
+            return port
+    except OSError as error:
+        text = f"nothing can listen at {host}, where this worker says that others reach it: {error} (see --address)"
+        raise ServiceFailed("worker", text) from error

@@ -22,6 +22,9 @@ UNKNOWN_LENGTH_S: Final = 3600.0
 CLEAN_UP_S: Final = 60.0
 """How long removing a container may take beyond its own timeout, once its job has ended."""
 
+ERRAND_S: Final = 15.0
+"""How long it may take until a worker that was missed is back, and does what another wants of it, in seconds."""
+
 
 _CREATE: Final = Operation("create", "create")
 _START: Final = Operation("start", "start")
@@ -104,8 +107,16 @@ def job_limit_s(treatment: Treatment) -> float:
     return doing_s + sum(map(partial(service_limit_s, treatment), _services(treatment))) + CLEAN_UP_S
 
 
+def errand_limit_s(treatment: Treatment, service: Service) -> float:
+    """Return how long a service on another worker may take until it is ready there, in seconds."""
+    return 4 * treatment.timeout_s + service.ready_s + ERRAND_S
+
+
 def service_limit_s(treatment: Treatment, service: Service) -> float:
     """Return how long making, starting, stopping and removing a service may take together, in seconds."""
+    if service.name in treatment.places:
+        ended_s = 2 * (service.stop_s + treatment.timeout_s + CLEAN_UP_S) + 2 * treatment.timeout_s
+        return errand_limit_s(treatment, service) + ERRAND_S + ended_s
     return 2 * treatment.timeout_s + service.ready_s + service.stop_s + treatment.timeout_s + CLEAN_UP_S
 
 

@@ -29,6 +29,9 @@ MODES: Final = ("seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw")
 PREPARE_BYTES_PER_SECOND: Final = 64 * 2**20
 """What a slow disk writes, for the time that making the files may take."""
 
+REMOVED_PER_SECOND: Final = 1000
+"""How many files a slow disk forgets in a second, for the time that removing them may take."""
+
 _COUNT: Final = r"(\d{1,18})"
 _RATE: Final = r"(\d{1,15}[.,]\d\d)"
 _SIZE: Final = r"(\d{1,15}(?:[.,]\d{1,15})?)([KMGT]?b)"
@@ -185,10 +188,11 @@ class SysbenchFileio(Workload):
             f"--events={params['events']}",
             f"--percentile={params['percentile']}",
         )
+        making_s, removing_s = total / PREPARE_BYTES_PER_SECOND, files / REMOVED_PER_SECOND
         return (
-            Step("prepare", (*base, "prepare"), timed=False, parse=False),
-            Step("run", (*base, *run, "run")),
-            Step("cleanup", (*base, "cleanup"), timed=False, parse=False),
+            Step("prepare", (*base, "prepare"), timed=False, parse=False, expected_s=making_s),
+            Step("run", (*base, *run, "run"), expected_s=float(time_s) or None),
+            Step("cleanup", (*base, "cleanup"), timed=False, parse=False, expected_s=removing_s),
         )
 
     def parse(self, text: str) -> dict[str, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from bench_common.placement import takers
 from bench_common.records import Outcome, attempt_of, job_id_of, ticket_of
 from bench_common.spec import Treatment
 from bench_master.arrivals import Arrivals
@@ -310,5 +311,5 @@ class Course:
         self.shares = {}
 
     def _quotas(self, treatment: Treatment) -> list[tuple[int, int, int | None]]:
-        members = [member.number for member in self._roster.in_environment(treatment.environment)]
+        members = [one.number for one in takers(treatment, self._roster.in_environment(treatment.environment))]
         return quotas(treatment, members, self._policy.user_count)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
+from bench_common.placement import unplaced
 from bench_common.records import Outcome
 from bench_common.spec import Treatment
 from bench_master.coordinator import actions as act
@@ -51,7 +52,7 @@ class Coordinator:
         now: float = 0.0,
     ) -> None:
         self._policy = policy
-        self._environments = {treatment.environment for treatment in treatments}
+        self._treatments = treatments
         self._limit_s = [job_limit_s(treatment) for treatment in treatments]
         self.roster = Roster(first_epoch, numbers or {})
         self.course = Course(treatments, trials, self.roster, policy, seed=seed, first_job=first_job)
@@ -222,7 +223,9 @@ class Coordinator:
         ]
 
     def _missing(self) -> list[str]:
-        return self.roster.missing(self._policy.expected, self._environments)
+        present = [member for member in self.roster if member.present]
+        environments = {treatment.environment for treatment in self._treatments}
+        return self.roster.missing(self._policy.expected, environments) + unplaced(self._treatments, present)
 
     def _begin_trial(self, now: float) -> list[act.Action]:
         """Begin the next trial; with none left, clean up."""

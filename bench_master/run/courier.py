@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from bench_master.coordinator import actions as act
@@ -12,6 +12,7 @@ from bench_master.run.hosts import Hosts
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.orders import OrderBook
 from bench_master.run.profiles import Profiles
+from bench_master.run.service_desk import Send
 from bench_master.run.switchboard import Switchboard
 
 HEARTBEAT_S: Final = 0.5
@@ -71,6 +72,11 @@ class Courier:
         if self._roster[number].epoch == epoch:
             for first in range(0, len(sequences), ACK_SEQUENCES):
                 self._lane(number, "ack", sequences=sequences[first : first + ACK_SEQUENCES])
+
+    def send(self, messages: Iterable[Send]) -> None:
+        """Send what the service desk has for members."""
+        for one in messages:
+            self._lane(one.number, one.name, **one.fields)
 
     def release_all(self) -> None:
         """Let every member of the roster go."""

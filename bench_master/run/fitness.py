@@ -6,11 +6,12 @@ What a worker says of itself is not trusted to have the right shape; what it doe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bench_common.capability import inapplicable, refusals
-from bench_common.spec import Treatment
+from bench_common.placement import beside, lent_by
+from bench_common.spec import ContainerSettings, Treatment
 from bench_master.table import counted
 
 
@@ -27,18 +28,29 @@ class Fitness:
 
 
 def assess(
-    treatments: Sequence[Treatment], *, environment: str, slots: int, info: Mapping[str, Any], noop: bool
+    treatments: Sequence[Treatment],
+    *,
+    environment: str,
+    slots: int,
+    info: Mapping[str, Any],
+    noop: bool,
+    worker_id: str = "",
 ) -> Fitness:
-    """Hold the treatments of an environment against a worker's slots and engines (`info` is from its hello)."""
+    """Hold the treatments of an environment against a worker's slots and engines (`info` is from its hello).
+
+    So are the services that it has to lend to the jobs of others.
+    """
     reasons: dict[str, None] = {}
     remarks: dict[str, None] = {}
     unusable = False
     told = info.get("engines")
     engines: Mapping[str, Any] = told if isinstance(told, dict) else {}
     for treatment in treatments:
-        if treatment.environment not in (None, environment):
+        lent = {} if noop else lent_by(treatment, worker_id, environment)
+        takes = treatment.environment in (None, environment)
+        if not takes and not lent:
             continue
-        if treatment.concurrency > slots:
+        if takes and treatment.concurrency > slots:
             asked, there = counted(treatment.concurrency, "job"), counted(slots, "slot")
             reasons[f"{asked} in flight asked for, and it has {there} (-c)"] = None
         if noop:
@@ -51,11 +63,21 @@ def assess(
             advice = f"; {status['advice']}" if status.get("advice") else ""
             reasons[f"engine {treatment.engine} cannot be used: {status.get('reason')}{advice}"] = None
         else:
-            reasons |= dict.fromkeys(refusals(status, treatment))
-            reasons |= dict.fromkeys(_mounts(treatment, info, status))
-            reasons |= dict.fromkeys(_swap(treatment, info))
-            remarks |= dict.fromkeys(inapplicable(status, treatment))
+            here = _here(treatment, lent, takes=takes)
+            reasons |= dict.fromkeys(refusals(status, here))
+            reasons |= dict.fromkeys(_mounts(here, info, status))
+            reasons |= dict.fromkeys(_swap(here, info))
+            remarks |= dict.fromkeys(inapplicable(status, here))
     return Fitness(tuple(reasons), unusable, tuple(remarks))
+
+
+def _here(treatment: Treatment, lent: Mapping[str, ContainerSettings], *, takes: bool) -> Treatment:
+    """Return what of a treatment is done on a worker's host: its jobs with what is beside them, what it lends."""
+    if not treatment.places:
+        return treatment
+    if takes:
+        return replace(treatment, services={**beside(treatment), **lent})
+    return replace(treatment, container=ContainerSettings(), services=dict(lent), swap_off=False)
 
 
 def _mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:

@@ -50,7 +50,7 @@ class Inquiry:
 
     def admits(self, peer: bytes, identity: str | None, hello: Message, received_ns: int) -> bool:
         """Say whether this worker has what is needed; if it was not asked yet, ask, and keep its hello."""
-        needs = needs_of(self._treatments, hello["environment"])
+        needs = needs_of(self._treatments, hello["environment"], identity or hello["worker_id"])
         if not needs or peer in self._answered:
             return True
         now = self._clock()

@@ -18,6 +18,7 @@ from bench_master.run.hosts import Host, Hosts
 from bench_master.run.inquiry import Inquiry
 from bench_master.run.recorder import Recorder
 from bench_master.run.results import unpack
+from bench_master.run.service_desk import ServiceDesk
 
 
 class Reception:
@@ -34,6 +35,7 @@ class Reception:
         hosts: Hosts,
         recorder: Recorder,
         courier: Courier,
+        services: ServiceDesk,
         *,
         noop: bool,
         handle: Callable[[ev.Event], None],
@@ -45,6 +47,7 @@ class Reception:
         self._hosts = hosts
         self._recorder = recorder
         self._courier = courier
+        self._services = services
         self._noop = noop
         self._handle = handle
         self._call_off = call_off
@@ -80,6 +83,10 @@ class Reception:
         if not self._admitted(identity):
             self._handle(ev.Gone(member.worker_id, "its key was revoked", message.epoch))
             self._dismiss(peer, "this key was revoked")
+            return
+        if message.type in ("want", "served"):
+            take = self._services.wanted if message.type == "want" else self._services.served
+            self._courier.send(take(member, message.fields))
             return
         self._member_said(member, message, received_ns)
 
@@ -150,6 +157,7 @@ class Reception:
             slots=message["slots"],
             info=info,
             noop=self._noop,
+            worker_id=worker_id,
         )
         if fitness.reasons:
             self._refuse(peer, worker_id, fitness.reasons, unusable=fitness.unusable)

@@ -8,7 +8,7 @@ itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, monotonic_ns
@@ -32,6 +32,7 @@ from bench_master.run.hosts import Hosts
 from bench_master.run.journal import Journal
 from bench_master.run.reception import Reception
 from bench_master.run.recorder import Recorder
+from bench_master.run.service_desk import ServiceDesk
 from bench_master.run.standing import Standing
 from bench_master.scenario.advice import caveats
 from bench_master.table import counted
@@ -99,8 +100,10 @@ class Session:
         self._hosts = Hosts(local_boot_id)
         self._standing = standing = options.standing or Standing()
         self._engines = frozenset(treatment.engine for treatment in plan.treatments)
+        # A no-op run has no services that could be anywhere.
+        placed = [replace(one, places={}) for one in plan.treatments] if options.noop else plan.treatments
         self._coordinator = Coordinator(
-            plan.treatments,
+            placed,
             [trial for trial in plan.trials if trial.index not in standing.whole],
             policy,
             job_limit_s=job_limit_s,
@@ -115,6 +118,7 @@ class Session:
         self._recorder = Recorder(tally(None), view, self._hosts, self.courier.arrived)
         self._recorder.warnings |= dict.fromkeys(standing.warnings)
         self._recorder.remarks |= dict.fromkeys([*standing.remarks, *options.notes, *caveats(plan.treatments)])
+        self._services = ServiceDesk(plan.treatments, roster, self._recorder.remarks.setdefault)
         self._over = Event()
         self._result = Result("incomplete")
         self.reception = Reception(
@@ -123,6 +127,7 @@ class Session:
             self._hosts,
             self._recorder,
             self.courier,
+            self._services,
             noop=options.noop,
             handle=self._handle,
             call_off=self._refused,
@@ -290,9 +295,15 @@ class Session:
             self._hosts.join(self._coordinator.roster[note.fields["worker"]], note.fields["info"])
         elif note.kind == "run-begin":
             self._begin()
-        elif note.kind == "worker-lost" and note.fields["silent"] and self.courier.locals is not None:
-            # It may be stopped for good. Killed, it is started again; its load process tidies up and ends by itself.
-            self.courier.locals.kill(note.fields["worker_id"])
+        elif note.kind == "worker-lost":
+            self.courier.send(self._services.lost(note.fields["worker"], note.fields["reason"]))
+            if note.fields["silent"] and self.courier.locals is not None:
+                # It may be stopped for good. Killed, it is started again; its load process tidies up and ends.
+                self.courier.locals.kill(note.fields["worker_id"])
+        elif note.kind == "worker-given-up":
+            self.courier.send(self._services.given_up(note.fields["worker"]))
+        if note.kind == "worker-back":
+            self.courier.send(self._services.back(note.fields["worker"]))
         self._recorder.note(note)
 
     def _refused(self, reasons: list[str], unusable: bool) -> None:  # noqa: FBT001  a callback

@@ -146,6 +146,12 @@ def service_settings(
     return result
 
 
+def service_places(services: Mapping[str, ContainerSettings], settings: Settings) -> dict[str, str]:
+    """Return where those of the services run that are not on the host of the job."""
+    given = {name: settings.get(f"services.{name}.at") for name in services}
+    return {name: one.value for name, one in given.items() if one is not None}
+
+
 def client_network(given: str | None, services: Mapping[str, ContainerSettings]) -> tuple[str | None, str | None]:
     """Return the network of the job's own container, and why it cannot reach a service from there, if so.
 

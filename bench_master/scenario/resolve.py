@@ -11,6 +11,7 @@ from bench_master.scenario.containers import (
     check_lifecycle_container,
     client_network,
     container_settings,
+    service_places,
     service_settings,
 )
 from bench_master.scenario.findings import Findings, Given
@@ -160,12 +161,15 @@ class Resolver:
             return None
         what: Lifecycle | Guest | None = Lifecycle(settings["operations"].value) if job.workload is None else None
         services: dict[str, ContainerSettings] | None = {}
+        places: dict[str, str] = {}
         if job.workload is not None:
             what = self._guest(job, job.workload, settings)
             container = self._guest_container(job, job.workload, container)
             params = what.params if what is not None else job.workload().defaults()
             services = service_settings(job.workload, params, settings, self._findings)
-            container = self._reaching(job, container, services or {}, cell.engine)
+            places = service_places(services or {}, settings)
+            near = {name: one for name, one in (services or {}).items() if name not in places}
+            container = self._reaching(job, container, near, cell.engine)
         if what is None or services is None:
             return None
         amounts = {key: settings[key].value for key in QUANTITIES if key in settings} or {"iterations": 1}
@@ -186,6 +190,7 @@ class Resolver:
             timeout_s=_value(settings, "timeout"),
             open_load=load,
             services=services,
+            places=places,
             optional=job.optional,
             until=settings["until"].value if "until" in settings else None,
             swap_off=job.swap_off,

@@ -7,10 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.arguments import NAME_PATTERN
 from bench_common.errors import did_you_mean
 from bench_master.scenario.composites import Field, Record, Rule, shortened
 from bench_master.scenario.findings import Findings
-from bench_master.scenario.shapes import Shape
+from bench_master.scenario.shapes import Shape, Text
 from bench_master.scenario.tree import Entries, Leaf, Node
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 FILE_PATTERN: Final = r"^(/(?!\.\.?(/|$))[^/\x00]+)+$"
 """An absolute path of a file, which no part of leads upwards."""
+
+
+_PLACE: Final = Field(
+    "at",
+    Text("an environment or a worker's id", NAME_PATTERN, bare=("number", "boolean", "null")),
+    "where it runs (default: on the host of the job)",
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,11 @@ class FileText(Shape):
 def services_record(workloads: Iterable[type[Workload]], container: Record) -> Record:
     """Return the record of all services that the workloads declare: each a container whose command is its own."""
     names = sorted({service.name for workload in workloads for service in workload.services})
-    own = Record("service", tuple(field for field in container.fields if field.name != "command"), container.rules)
+    own = Record(
+        "service",
+        (*(field for field in container.fields if field.name != "command"), _PLACE),
+        container.rules,
+    )
     return Record("services", tuple(Field(name, own, f"the container of {name}") for name in names))
 
 

@@ -89,6 +89,8 @@ class Container:
     """What else was made for it and is removed with it, as its engine names it: data containers, directories."""
     watches: list[Watching] = field(default_factory=list)
     """Streams of its statistics that go on until its job ends."""
+    publish: tuple[str, int] | None = None
+    """An address of the host, and which port of its own is to be reached there, at a port that the engine picks."""
     printing: Capture | None = None
     """What the `exec` under way has printed on stdout so far, where the engine hears it."""
 
@@ -296,6 +298,13 @@ class Engine(abc.ABC):
         del timeout_s
         now_ns = monotonic_ns()
         text = f"engine {self.name} cannot say at which address {container.name} is reached: it runs no services yet"
+        raise OperationFailed("unsupported", text, start_ns=now_ns, end_ns=now_ns)
+
+    def published_port(self, container: Container, *, timeout_s: float) -> int:
+        """Return the host's port at which a running container's published one is reached from other hosts."""
+        del timeout_s
+        now_ns = monotonic_ns()
+        text = f"engine {self.name} publishes no ports: give {container.name} the network 'host'"
         raise OperationFailed("unsupported", text, start_ns=now_ns, end_ns=now_ns)
 
     def committed_bytes(self, container: Container, *, timeout_s: float) -> int | None:

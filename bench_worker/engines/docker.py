@@ -277,6 +277,17 @@ class DockerEngine(Engine):
             raise failed("refused", text, made)
         return str(address)
 
+    def published_port(self, container: Container, *, timeout_s: float) -> int:
+        """Return the port that the engine picked on the host."""
+        with self._operation(timeout_s) as made:
+            seen = self._client.inspect_container(container_id(container, made))
+        bound = [one for ports in (seen["NetworkSettings"]["Ports"] or {}).values() for one in ports or ()]
+        if not bound:
+            network = seen["HostConfig"]["NetworkMode"]
+            text = f"{container.name} has no port on the host: it has ended, or its network ({network}) gives it none"
+            raise failed("refused", text, made)
+        return int(bound[0]["HostPort"])
+
     def committed_bytes(self, container: Container, *, timeout_s: float) -> int | None:
         """Return the size of the image's last layer, as its history tells it."""
         with self._operation(timeout_s):

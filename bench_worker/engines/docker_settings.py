@@ -57,6 +57,7 @@ def create_arguments(
             if mount.kind != "data_container"
         ],
         volumes_from=[data_container_name(container)] if has_data_container(container) else None,
+        port_bindings=None if container.publish is None else {container.publish[1]: (container.publish[0], None)},
     )
     return {
         "image": settings.image,
@@ -65,6 +66,7 @@ def create_arguments(
         "labels": dict(container.labels),
         "environment": dict(settings.env),
         "host_config": host_config,
+        "ports": None if container.publish is None else [container.publish[1]],
         "tty": False,
         "stdin_open": False,
         "detach": True,

@@ -10,6 +10,7 @@ import pytest
 from bench_common.spec import ContainerSettings, Mount
 from bench_worker.engines import native_labels
 from bench_worker.engines.base import RUN_LABEL, Container
+from bench_worker.engines.docker_cli_arguments import create_words
 from bench_worker.engines.docker_confinement import confinement_words
 from bench_worker.engines.docker_settings import (
     KNOWN_SOCKETS,
@@ -192,3 +193,13 @@ def test_files_become_an_archive_of_the_root():
         members = {member.name: (member.mode, member.uid, member.size) for member in archive.getmembers()}
         assert members == {"etc/a/x.cnf": (0o644, 0, 4), "y": (0o644, 0, 2)}
         assert archive.extractfile("etc/a/x.cnf").read() == b"one\n"
+
+
+def test_a_port_is_published_at_one_address_and_one_that_docker_picks(client):
+    """A service for jobs of other hosts listens at the address that its worker says, not at every one."""
+    container = Container("c1", 7, ContainerSettings(image="i"), publish=("10.0.0.5", 80))
+    got = create_arguments(client, container, allow_host_mounts=False, own_socket=None)
+    assert got["ports"] == [80]
+    assert got["host_config"]["PortBindings"] == {"80/tcp": [{"HostIp": "10.0.0.5", "HostPort": ""}]}
+    assert "--publish=10.0.0.5::80" in create_words(container, allow_host_mounts=False, own_socket=None)
+    assert "PortBindings" not in arguments(client)["host_config"]

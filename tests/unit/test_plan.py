@@ -160,6 +160,14 @@ def test_estimate_counts_each_step_for_itself_and_preparation_once():
     assert seconds == pytest.approx(10 + 3 * (5 + 7) + (4 + 3 * 5) * OPERATION_S)
 
 
+def test_estimate_of_files_counts_making_them_once():
+    """Neither the run nor the removal takes as long as making them does."""
+    params = "{total_size: 640MiB, file_num: 1000, time: 7s}"
+    text = f"name: a\njob: {{workload: sysbench-fileio, params: {params}}}\n"
+    seconds, _ = estimate_seconds(make_plan(scenario_from(Source("s.yaml", text)), 1), 1)
+    assert seconds == pytest.approx(10 + 7 + 1 + 6 * OPERATION_S)
+
+
 def test_estimate_of_a_guest_job_asks_its_workload():
     """A guest job lasts as long as its workload says; where it cannot know, that is said."""
     text = "name: a\njob: {workload: sysbench-cpu, params: {time: 7s}}\n"

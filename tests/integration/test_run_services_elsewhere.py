@@ -1,0 +1,97 @@
+"""Servers on another worker than their jobs: ab here, its web server there; and what may go wrong between."""
+
+import psutil
+import pytest
+from test_run_services import left_behind, open_folder, outputs_of, require_tools, server_of_running  # noqa: F401
+from weighing import Weighing, containers_of, require_images, until
+
+pytestmark = pytest.mark.docker
+
+AB = {"workload": "ab", "params": {"requests": 300, "concurrency": 2}}
+THERE = {"webbench": {"at": "local-1"}}
+SLOW_S = 150
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client():
+    require_tools("ab", "apache2", "php")
+    opened = require_images(*(f"weighbridge/{name}" for name in ("sysbench", "mariadb", "ab", "webbench")))
+    yield opened
+    opened.close()
+
+
+def test_a_web_server_elsewhere_in_containers_and_natively(weighing, client, open_folder):  # noqa: F811
+    """The jobs are the one worker's, the server the other's; published, in the host's network, and as a process."""
+    weighing.environ["TMPDIR"] = str(open_folder)
+    on_host = {"webbench": {**THERE["webbench"], "network": "host"}}
+    scenario = weighing.scenario(
+        jobs={
+            "published": {**AB, "services": THERE, "engines": ["docker", "docker-cli", "native"]},
+            "host": {**AB, "services": on_host, "engines": ["docker"]},
+        }
+    )
+    run = weighing.run(scenario, workers=2, seconds=SLOW_S)
+    assert run.outcomes() == {"done": 4}
+    outputs = outputs_of(run)
+    for job in run.jobs:
+        assert job["worker"] == "local-0"
+        assert job["metrics"]["requests"] == 300
+        assert b"Content-Length: 12" in outputs[job["id"], "webbench-ready"].stdout
+        assert b"Server Hostname:        127.0.0.1" not in outputs[job["id"], "run"].stdout
+    assert "docker: webbench of jobs on worker local-0 ran on worker local-1 (local)" in " ".join(run.out.split())
+    assert left_behind(client, weighing, run) == []
+    assert [*next(open_folder.glob("weighbridge-native-*")).iterdir()] == []
+
+
+def test_tables_in_a_server_elsewhere_are_made_once(weighing, client):
+    """Prepared from here, kept there from job to job, and gone at the end."""
+    params = {"test": "read_only", "tables": 1, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"}
+    job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"at": "local-1"}}}
+    run = weighing.run(weighing.scenario(engines=["docker"], job=job, repeats=2), workers=2, seconds=SLOW_S)
+    assert run.outcomes() == {"done": 2}
+    assert [step for _, step in outputs_of(run)].count("prepare") == 1
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_server_elsewhere_that_does_not_start_is_a_failed_job(weighing, client):
+    """With the worker that it was placed at, and what its log says; nothing is left on either."""
+    broken = {"webbench": {"at": "local-1", "env": {"LISTEN_HOST": "x"}, "files": {"/srv/webbench": "a file"}}}
+    run = weighing.run(weighing.scenario(engines=["docker"], job={**AB, "services": broken}), workers=2, status=3)
+    (job,) = run.jobs
+    assert (job["error"]["operation"], job["error"]["kind"]) == ("webbench", "service")
+    assert "webbench ended with exit code" in job["error"]["message"]
+    assert "(on worker local-1)" in job["error"]["message"]
+    assert left_behind(client, weighing, run) == []
+
+
+def test_a_place_where_no_worker_is_ends_the_run_before_it_begins(weighing, client):
+    """With the name that was probably meant."""
+    scenario = weighing.scenario(engines=["docker"], job={**AB, "services": {"webbench": {"at": "local-9"}}})
+    program, stats = weighing.start_run(scenario, "--worker-timeout", 3, workers=2)
+    ended = program.ended()
+    assert ended.status == 3
+    assert "no worker 'local-9', by id or environment, for the service webbench" in ended.err
+    assert not stats.exists()
+
+
+def test_the_loss_of_the_servers_host_fails_the_job_at_once(weighing, client):
+    """Not when the benchmark would have noticed: it is in the middle of a minute's work."""
+    params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
+    job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"at": "local-1"}}}
+    program, stats = weighing.start_run(weighing.scenario(engines=["docker"], job=job), workers=2)
+    until(lambda: server_of_running(client, stats), 60, "sysbench runs")
+    agents = psutil.Process(program.process.pid).children()
+    (lender,) = [agent for agent in agents if agent.cmdline()[-1] == "local-1"]
+    lender.kill()
+    run = weighing.over(program, stats, status=3, seconds=50)
+    (job,) = run.jobs
+    assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "mariadb", "service")
+    assert job["error"]["message"].startswith("mariadb was lost with its worker local-1: ")
+    until(lambda: not containers_of(client, run.run_id), 20, "what was there is removed")
+    assert left_behind(client, weighing, run) == []
