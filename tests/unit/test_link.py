@@ -48,7 +48,7 @@ def test_a_killed_load_process_is_not_waited_for_for_ever(monkeypatch, caplog):
     monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
     monkeypatch.setattr(child, "END_S", 0.0)
     monkeypatch.setattr(child, "KILLED_S", 0.0)
-    one = child.LoadChild(lambda _: None)
+    one = child.LoadChild()
     with gevent.Timeout(5):
         one.end()
     assert killed == [4_000_000]
