@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import psutil
+from history import faults_of
 from weighing import END_S, PROGRAMS, Run, Weighing, containers_of, free_ports, require_images, until
 
 LIFE = ["run", "wait", "remove"]
@@ -146,6 +147,10 @@ class Arena:
         """The run as its stats file tells it."""
         return Run(self.program.process.returncode, self.out, self.said, self.stats)
 
+    def faults(self):
+        """Return what is wrong with the run's history, as its stats file tells it."""
+        return faults_of(self.stats, killed=self.program.process.returncode < 0)
+
     def report(self):
         """Return the report that the command makes of the stats file."""
         ended = self.weighing.master("report-scenario", "-s", self.stats)
@@ -153,8 +158,10 @@ class Arena:
         return ended.out
 
     def nothing_left(self, seconds=10):
-        """Assert that no process, container or file of the run is there any more."""
+        """Assert that the run's history has no faults, and that no process, container or file of it is there."""
         until(lambda: not self.alive(), seconds, f"the end of {self.alive()}")
+        faults = self.faults()
+        assert not faults, faults
         run_id = self.run.run_id
         assert self.docker is None or containers_of(self.docker, run_id) == []
         assert marked(run_id) == []
