@@ -73,8 +73,9 @@ def _operation_refusals(engine: str, status: Mapping[str, Any], treatment: Treat
     found = []
     for operation in treatment.job.operations:
         if operation.kind not in able:
-            listed = ", ".join(sorted(able))
-            found.append(f"{engine} cannot do the operation {operation.name!r}; it can do {listed}")
+            reason = _details(status).get(f"operation.{operation.kind}")
+            said = f": {reason}" if reason else f"; it can do {', '.join(sorted(able))}"
+            found.append(f"{engine} cannot do the operation {operation.name!r}{said}")
         elif operation.kind == "stop" and operation.seconds is not None and step_s and operation.seconds % step_s:
             found.append(
                 f"{engine} counts the grace period of stop in steps of {step_s:g} s: "

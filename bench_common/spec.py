@@ -30,6 +30,8 @@ OPERATIONS: Final = (
     "stop",
     "kill",
     "commit",
+    "checkpoint",
+    "restore",
     "stats",
     "logs",
     "remove",

@@ -240,9 +240,12 @@ def spawn(
     cwd: str,
     stdout_path: str = os.devnull,
     stderr_path: str = os.devnull,
+    append: bool = False,
     cpus: Iterable[int] | None = None,
 ) -> Process:
     """Start a program in its own session, with exactly `env`, in the directory `cwd`, on the CPUs `cpus`.
+
+    With `append` its output goes to the end of what the files have.
 
     A bare name is looked up on the PATH of `env`. Raises `CommandNotFound`, `NotExecutable` or `SpawnFailed`.
     """
@@ -258,7 +261,9 @@ def spawn(
         try:
             with starting:
                 start_ns = time.monotonic_ns()
-                pid = posix_spawn.spawn(path, argv, env=env, cwd=cwd, stdout=stdout_path, stderr=stderr_path)
+                pid = posix_spawn.spawn(
+                    path, argv, env=env, cwd=cwd, stdout=stdout_path, stderr=stderr_path, append=append
+                )
                 process = Process(pid, start_ns=start_ns, running_ns=time.monotonic_ns())
                 _reaper.watch(process)
         finally:

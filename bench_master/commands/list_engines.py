@@ -19,6 +19,7 @@ HELP = "say which engines can be used on this machine, and why the others cannot
 WIDTH = 80
 _COLUMNS = ("engine", "usable", "version", "endpoint")
 _UNENFORCED = "setting."
+_UNABLE = "operation."
 _BYTES = "_bytes"
 """How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
 
@@ -48,8 +49,11 @@ def as_json(statuses: Sequence[Mapping[str, Any]]) -> str:
 
 def as_tsv(statuses: Sequence[Mapping[str, Any]]) -> str:
     """Return a line of tab-separated fields for each engine, after one with the fields' names."""
-    lines: list[tuple[str, ...]] = [(*_COLUMNS, "reason", "advice")]
-    lines += [(*_row(status), _flat(status["reason"]), _flat(status["advice"])) for status in statuses]
+    lines: list[tuple[str, ...]] = [(*_COLUMNS, "reason", "advice", "operations")]
+    lines += [
+        (*_row(status), _flat(status["reason"]), _flat(status["advice"]), " ".join(status["operations"]))
+        for status in statuses
+    ]
     return "".join("\t".join(line) + "\n" for line in lines)
 
 
@@ -77,15 +81,21 @@ def _row(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _remarks(status: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return (indent, text): why it cannot be used and what to do, or which of its limits would not hold here."""
+    """Return (indent, text): why it cannot be used and what to do, or what it can do here and what it cannot."""
     if not status["usable"]:
         reason = f"{status['name']} cannot be used: {_flat(status['reason'])}"
         return [("", reason), *([("  ", f"to do: {_flat(status['advice'])}")] if status["advice"] else [])]
-    return [
-        ("", f"{status['name']} cannot enforce {key.removeprefix(_UNENFORCED).removesuffix(_BYTES)}: {_flat(text)}")
-        for key, text in status["details"].items()
-        if key.startswith(_UNENFORCED)
+    said = [(f"cannot do {key.removeprefix(_UNABLE)}", text) for key, text in _details(status, _UNABLE)]
+    said += [
+        (f"cannot enforce {key.removeprefix(_UNENFORCED).removesuffix(_BYTES)}", text)
+        for key, text in _details(status, _UNENFORCED)
     ]
+    able = [("", f"{status['name']} can do: {', '.join(status['operations'])}")] if status["operations"] else []
+    return able + [("", f"{status['name']} {what}: {_flat(text)}") for what, text in said]
+
+
+def _details(status: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
+    return [(key, text) for key, text in status["details"].items() if key.startswith(prefix)]
 
 
 def _flat(text: str) -> str:

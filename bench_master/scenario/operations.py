@@ -186,6 +186,7 @@ CREATED: Final = "was not started"
 RUNNING: Final = "is running"
 PAUSED: Final = "is paused"
 ENDED: Final = "has ended"
+SAVED: Final = "was saved by 'checkpoint', and its processes have ended"
 REMOVED: Final = "was removed"
 
 _WORKS_IN: Final[dict[str, tuple[frozenset[str], str | None]]] = {
@@ -200,11 +201,13 @@ _WORKS_IN: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "stop": (frozenset({RUNNING, ENDED}), ENDED),
     "kill": (frozenset({RUNNING}), None),
     "commit": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), None),
+    "checkpoint": (frozenset({RUNNING}), SAVED),
+    "restore": (frozenset({SAVED}), RUNNING),
     "stats": (frozenset({RUNNING, PAUSED}), None),
-    "logs": (frozenset({RUNNING, PAUSED, ENDED}), None),
-    "remove": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), REMOVED),
-    "hold": (frozenset({CREATED, RUNNING, PAUSED, ENDED}), None),
-    "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED, REMOVED}), None),
+    "logs": (frozenset({RUNNING, PAUSED, ENDED, SAVED}), None),
+    "remove": (frozenset({CREATED, RUNNING, PAUSED, ENDED, SAVED}), REMOVED),
+    "hold": (frozenset({CREATED, RUNNING, PAUSED, ENDED, SAVED}), None),
+    "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED, SAVED, REMOVED}), None),
 }
 """In which states of the container an operation can work, and the state that follows (None: the same)."""
 
@@ -214,6 +217,7 @@ _ADVICE: Final = {
     RUNNING: "remove one of the two",
     PAUSED: "put 'unpause' before it",
     ENDED: "put 'start' before it",
+    SAVED: "put 'restore' before it",
     REMOVED: "after 'remove' there can be a 'sleep' and nothing else",
 }
 
@@ -233,6 +237,8 @@ def impossible(operations: Sequence[Given[Operation]]) -> Iterator[tuple[Place, 
                 advice = "a job has one container; create it once"
             elif operation.kind == "pull" and state != REMOVED:
                 advice = "put it before 'create' or 'run', which need what it fetches"
+            elif operation.kind == "restore" and state != REMOVED:
+                advice = "put 'checkpoint' before it"
             elif operation.kind == "unpause" and state != REMOVED:
                 advice = "put 'pause' before it"
             yield given.place, f"'{operation.kind}' cannot work here: the container {state}; {advice}"

@@ -281,6 +281,16 @@ class Engine(abc.ABC):
         del timeout_s
         return self._unsupported("commit", container)
 
+    def checkpoint(self, container: Container, *, timeout_s: float) -> Done:
+        """Save its processes and end them; for engines that have ``checkpoint`` among `operations`."""
+        del timeout_s
+        return self._unsupported("checkpoint", container)
+
+    def restore(self, container: Container, *, timeout_s: float) -> Done:
+        """Let the processes that `checkpoint` saved go on; for engines that have ``restore`` among `operations`."""
+        del timeout_s
+        return self._unsupported("restore", container)
+
     @abc.abstractmethod
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Remove it and what hangs on it (anonymous volumes, committed images), running or not."""

@@ -202,12 +202,13 @@ def run(
     until_full: bool = False,
     stdout_path: str | None = None,
     stderr_path: str | None = None,
+    append: bool = False,
 ) -> Answer:
     """Run a command to its end and return its answer, with up to `limit_bytes` of each stream.
 
     What comes beyond that is read and dropped, or ends the command (`until_full`). A stream with a path of its own
-    goes to that file instead. Raises `SpawnFailed`, and `WaitTimeout` once a command that took too long is killed; it
-    is killed, too, when this greenlet is thrown out of its wait.
+    goes to that file instead (with `append`, to its end). Raises `SpawnFailed`, and `WaitTimeout` once a command that
+    took too long is killed; it is killed, too, when this greenlet is thrown out of its wait.
     """
     env = os.environ if cli.env is None else cli.env
     taps: list[_Tap] = []
@@ -223,7 +224,10 @@ def run(
             if path is None:
                 taps.append(_Tap(limit_bytes, full))
             paths.append(path or taps[-1].path)
-        process = cli.spawner((*opening, *words), env=env, cwd=cli.cwd, stdout_path=paths[0], stderr_path=paths[1])
+        how = {"append": True} if append else {}
+        process = cli.spawner(
+            (*opening, *words), env=env, cwd=cli.cwd, stdout_path=paths[0], stderr_path=paths[1], **how
+        )
         for tap in taps:
             tap.open()
         exit_ = process.wait(timeout_s)

@@ -11,123 +11,27 @@ import signal as signals
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Final
 
-from bench_common.errors import EngineUnavailable
-from bench_worker.engines import oci_cgroups, oci_exploded, oci_homes, oci_leftovers, oci_probe
+from bench_worker.engines import oci_cgroups, oci_checkpoint
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
-    RUN_LABEL,
-    TICKET_LABEL,
-    WORKER_LABEL,
     Container,
-    DaemonSide,
     Done,
-    Engine,
-    EngineStatus,
-    Leftover,
     OperationFailed,
 )
 from bench_worker.engines.command_line import Errand
-from bench_worker.engines.daemon_sides import NO_DAEMON
-from bench_worker.engines.docker_settings import MountRefused
-from bench_worker.engines.mount_space import MountSpace
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail, until_dead, wait_for
-from bench_worker.engines.oci_bundle import Bundle, Bundles
-from bench_worker.engines.oci_images import Images, ImageTrouble, Unpacked
-from bench_worker.engines.oci_runtime import Runtime, RuntimeErrand, kill_noted
-from bench_worker.engines.oci_settings import SettingRefused, check_settings
+from bench_worker.engines.oci_ground import OciGround
+from bench_worker.engines.oci_runtime import kill_noted
 from bench_worker.engines.output import read_beginning
-from bench_worker.orphans import adopt, let_orphans_go, take_in_orphans
 from bench_worker.processes import Process, WaitTimeout
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from bench_common.spec import ContainerSettings
 
 _ENDING_S: Final = 0.2
 
 
-class OciEngine(Engine):
+class OciEngine(OciGround):
     """One OCI runtime. A subclass gives its name, its options and what it cannot do."""
-
-    name: ClassVar[str]
-    operations: ClassVar[frozenset[str]] = frozenset(
-        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "stats", "logs", "remove"}
-    )
-    settings: ClassVar[frozenset[str]] = frozenset(
-        {"image", "rootfs", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
-    )
-    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
-    exec_pid_option: ClassVar[str] = "--pid-file"
-    log_option: ClassVar[str] = "{}"
-    """How ``--log`` names a file."""
-    advice: ClassVar[str]
-    reasons: ClassVar[dict[str, str]] = {
-        "init": "a runtime brings no init of its own; use a command that reaps its children"
-    }
-
-    @classmethod
-    def options_for(cls, container: Container | None) -> tuple[str, ...]:
-        """Return the options of the runtime that come before each command for this container."""
-        del container
-        return ()
-
-    @classmethod
-    def probe(cls) -> EngineStatus:
-        """Say whether the runtime is there and may do its work."""
-        return oci_probe.look(
-            cls.name,
-            advice=cls.advice,
-            operations=cls.operations,
-            settings=cls.settings,
-            inapplicable=cls.inapplicable,
-            reasons=cls.reasons,
-        )
-
-    @classmethod
-    def daemon_side(cls) -> DaemonSide:
-        """Return none: a runtime's program ends before its containers do."""
-        return NO_DAEMON
-
-    def open(self) -> None:
-        """Make the store, the mount namespace and the heirship of orphans."""
-        status = self.probe()
-        if not status.usable:
-            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {status.reason} ({status.advice})")
-        self._space = MountSpace()
-        root = oci_homes.make_private(oci_homes.STATE_ROOT / self.name)
-        self._runtime = Runtime(status.endpoint, root, self._space, self.log_option)
-        self._cgroups = oci_cgroups.Cgroups.look()
-        try:
-            self._space.enter()
-            take_in_orphans()
-        except OSError as error:
-            text = f"engine {self.name!r} cannot be used: {error.filename or ''}: {error.strerror}; run as root"
-            raise EngineUnavailable(text) from error
-        self._bundles = Bundles(
-            self.name, self._space, self._cgroups, allow_host_mounts=self.options.allow_host_mounts
-        )
-        self._images = Images()
-
-    def close(self) -> None:
-        """Leave the mount namespace, and let go of images and orphans."""
-        let_orphans_go()
-        self._images.close()
-        self._space.close()
-
-    def missing(self, settings: ContainerSettings) -> list[str]:
-        """Say what is in the way of the image or the root file system; unpack it where nothing is."""
-        try:
-            self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
-        except (ImageTrouble, SettingRefused, MountRefused) as trouble:
-            return [str(trouble)]
-        return []
-
-    def prepare(self, settings: ContainerSettings) -> None:
-        """Unpack the image, which takes seconds."""
-        self.missing(settings)
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the bundle (not timed), then ``create``: the container is there, its command does not run yet."""
@@ -219,6 +123,36 @@ class OciEngine(Engine):
             return errand.done()
         return ended_at(errand.start_ns, until_dead(bundle.main, errand.start_ns, deadline))
 
+    def checkpoint(self, container: Container, *, timeout_s: float) -> Done:
+        """``checkpoint``: its processes are saved in its directory, and end."""
+        bundle = self._bundle(container)
+        main = bundle.main
+        if main is None or main.exit is not None:
+            fail("conflict", f"{container.name} is not running", time.monotonic_ns())
+        with disk_errors(time.monotonic_ns()):
+            oci_checkpoint.declare_outputs(bundle, main.pid)
+            words = oci_checkpoint.words(bundle, anew=True)
+        errand = self._errand(container, timeout_s)
+        answer = errand.call("checkpoint", *words, container.name)
+        if answer.exit_code:
+            raise oci_checkpoint.explained(bundle, errand.failed(answer))
+        return errand.done()
+
+    def restore(self, container: Container, *, timeout_s: float) -> Done:
+        """``restore --detach``: processes with the old numbers go on where the saved ones were."""
+        bundle = self._bundle(container)
+        with disk_errors(time.monotonic_ns()):
+            words = oci_checkpoint.words(bundle)
+        errand = self._errand(container, timeout_s)
+        try:
+            self.clear(container, errand)
+            return self._launch(container, errand, "restore", "--detach", *words, append=True)
+        except OperationFailed as failure:
+            raise oci_checkpoint.explained(bundle, failure) from failure
+
+    def clear(self, container: Container, errand: Errand) -> None:
+        """Do what this runtime needs before a saved container is restored: nothing, as a rule."""
+
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """``delete --force``, then the bundle (not timed)."""
         bundle = self._bundle(container)
@@ -246,62 +180,6 @@ class OciEngine(Engine):
         answer = errand.do("events", "--stats", container.name)
         return errand.done(stdout=answer.stdout)
 
-    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
-        """Return the containers whose config.json carries our labels."""
-        return oci_leftovers.find(self.name, run_id, worker_id)
-
-    def discard(self, leftover: Leftover) -> None:
-        """Delete the container and its directory, if it still carries the label of that run."""
-        oci_leftovers.remove(self._runtime, self.options_for(None), self._bundles, leftover)
-
-    def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
-        begun_ns = time.monotonic_ns()
-        container.labels.update(
-            {
-                RUN_LABEL: self.options.run_id,
-                WORKER_LABEL: self.options.worker_id,
-                TICKET_LABEL: str(container.ticket),
-            }
-        )
-        try:
-            check_settings(type(self), container.settings, self._cgroups)
-            image = self._origin(container.settings, container.labels)
-            with disk_errors(begun_ns):
-                bundle = self._bundles.make(container, image)
-        except ImageTrouble as error:
-            fail(error.kind, str(error), begun_ns)
-        except (SettingRefused, MountRefused) as error:
-            fail("refused", str(error), begun_ns)
-        errand = self._errand(container, timeout_s)
-        answer = errand.call(
-            *words,
-            "--bundle",
-            str(bundle.directory),
-            "--pid-file",
-            str(bundle.pid_file),
-            container.name,
-            stdout_path=str(bundle.stdout),
-            stderr_path=str(bundle.stderr),
-        )
-        if answer.exit_code:
-            raise errand.failed(answer)
-        try:
-            bundle.main = adopt(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=errand.start_ns)
-        except (OSError, ValueError) as error:
-            raise errand.failure("engine", f"{self.name} left no process behind: {error}") from error
-        return errand.done()
-
-    def _origin(self, settings: ContainerSettings, labels: Mapping[str, str]) -> Unpacked:
-        """Return what a container is made from; `labels` are for what has to be made to get it."""
-        if settings.rootfs is not None:
-            return oci_exploded.take(settings.rootfs, allow_host_mounts=self.options.allow_host_mounts)
-        return self._images.get(settings.image, labels)
-
-    def _bundle(self, container: Container) -> Bundle:
-        if not isinstance(container.handle, Bundle):
-            fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
-        return container.handle
-
     def _simply(self, container: Container, verb: str, timeout_s: float) -> Done:
         self._bundle(container)
         errand = self._errand(container, timeout_s)
@@ -324,7 +202,3 @@ class OciEngine(Engine):
         if bundle.paused:
             errand.do("resume", container.name)
             bundle.paused = False
-
-    def _errand(self, container: Container, timeout_s: float) -> RuntimeErrand:
-        log = self._bundle(container).next_log()
-        return self._runtime.errand(log, self.options_for(container), timeout_s)

@@ -16,6 +16,7 @@ import gevent
 
 from bench_worker.engines import oci_homes
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.oci_checkpoint import ANNOTATION, CONFIGURATION
 from bench_worker.engines.oci_settings import SettingRefused, bind, make_volumes
 from bench_worker.engines.oci_spec import Surroundings, make_config, read_user
 
@@ -41,6 +42,7 @@ class Bundle:
     main: Process | None = None
     paused: bool = False
     errands: int = 0
+    checkpoints: int = 0
 
     @property
     def config(self) -> Path:
@@ -105,7 +107,7 @@ class Bundles:
                 cgroup_v2=self._cgroups.version > 1,
                 swap_limit=self._cgroups.swap_limit,
                 binds=binds,
-                annotations=container.labels,
+                annotations={**container.labels, ANNOTATION: str(directory / CONFIGURATION)},
             ),
         )
         if not config["process"].get("args"):

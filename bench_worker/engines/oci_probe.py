@@ -10,13 +10,14 @@ from bench_common.capability import NETWORK_CHOICE, UNNAMED_VOLUMES
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.criu import OPERATIONS
 from bench_worker.engines.oci_cgroups import Cgroups
 from bench_worker.engines.oci_spec import NETWORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-_VERSION_S: Final = 3.0
+_VERSION_S: Final = 1.5
 _SBIN: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where distributions put runtimes, and where an ordinary user's PATH does not look."""
 _CAP_SYS_ADMIN: Final = 21
@@ -30,8 +31,12 @@ def look(
     settings: frozenset[str],
     inapplicable: frozenset[str],
     reasons: Mapping[str, str],
+    unable: Callable[[str], str],
 ) -> EngineStatus:
-    """Return the status of the runtime whose program is called `name`; never raises, within `_VERSION_S`."""
+    """Return the status of the runtime whose program is called `name`; never raises, within 5 s.
+
+    `unable` says of the program at a path why it cannot save and restore containers, or nothing.
+    """
     cgroups = Cgroups.look()
     program = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
     reason, version, remedy = "", "", ""
@@ -45,6 +50,7 @@ def look(
             reason, remedy = f"`{program} --version` failed: {error}", advice
     if not reason and not _may_mount():
         reason, remedy = "it takes root with CAP_SYS_ADMIN to mount containers' layers", "run the worker as root"
+    unsaved = unable(program) if program is not None and not reason else ""
     unenforced = {**reasons, **{key: text for key, text in cgroups.unenforced.items() if key in settings}}
     return EngineStatus(
         name=name,
@@ -53,7 +59,7 @@ def look(
         endpoint=program or "",
         reason=reason,
         advice=remedy,
-        operations=tuple(sorted(operations)),
+        operations=tuple(sorted(operations - (OPERATIONS if unsaved else frozenset()))),
         settings=tuple(sorted(settings - set(cgroups.unenforced))),
         inapplicable=tuple(sorted(inapplicable)),
         details={
@@ -63,6 +69,7 @@ def look(
             UNNAMED_VOLUMES: "yes",
             "root": str(oci_homes.STATE_ROOT / name),
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
+            **{f"operation.{operation}": unsaved for operation in sorted(OPERATIONS & operations) if unsaved},
         },
     )
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import Container, DaemonSide, OperationFailed
+from bench_worker.engines.command_line import Errand
 from bench_worker.engines.daemon_sides import gvisor_side
 from bench_worker.engines.oci import OciEngine
 
@@ -33,10 +34,20 @@ class RunscEngine(OciEngine):
         return gvisor_side(str(oci_homes.STATE_ROOT / cls.name))
 
     @classmethod
+    def unable_to_save(cls, program: str) -> str:
+        """Return nothing: its kernel saves itself, without CRIU."""
+        del program
+        return ""
+
+    @classmethod
     def options_for(cls, container: Container | None) -> tuple[str, ...]:
         """Return the platform, and the network, which is an option of the program here."""
         network = container.settings.network if container else None
         return ("--platform=ptrace", "--ignore-cgroups", f"--network={network or 'none'}")
+
+    def clear(self, container: Container, errand: Errand) -> None:
+        """Delete the saved container, whose name has to be free: a part of restoring it."""
+        errand.do("delete", "--force", container.name)
 
     def end_exec(self, container: Container, pid_file: Path) -> None:
         """Kill the command of an `exec` inside of the sandbox, where it has a number of its own."""

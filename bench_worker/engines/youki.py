@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from bench_worker.engines.criu import OPERATIONS
 from bench_worker.engines.oci import OciEngine
 
 
 class YoukiEngine(OciEngine):
     """`youki <https://github.com/youki-dev/youki>`_, see `bench_worker.engines.oci`."""
 
+    # It has a `checkpoint`, and nothing that restores it.
+    operations: ClassVar[frozenset[str]] = OciEngine.operations - OPERATIONS
     name: ClassVar[str] = "youki"
     advice: ClassVar[str] = "install it (`script/engines youki`, or `cargo install youki --locked --features v1`)"

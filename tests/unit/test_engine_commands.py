@@ -14,7 +14,12 @@ USABLE = {
     "endpoint": "unix:///var/run/docker.sock",
     "reason": "",
     "advice": "",
-    "details": {"setting.memory_bytes": "this host's kernel cannot limit memory", "cgroup": "v1"},
+    "operations": ("pull", "run", "remove"),
+    "details": {
+        "setting.memory_bytes": "this host's kernel cannot limit memory",
+        "operation.checkpoint": "no CRIU",
+        "cgroup": "v1",
+    },
 }
 UNUSABLE = {
     "name": "podman",
@@ -23,6 +28,7 @@ UNUSABLE = {
     "endpoint": "",
     "reason": "no socket answers at a path that is really rather long and has\nits own line break in it",
     "advice": "install podman",
+    "operations": (),
     "details": {},
 }
 
@@ -35,13 +41,16 @@ def test_the_table_fits_eighty_columns_and_says_what_to_do():
     assert "podman cannot be used: no socket answers" in text
     assert "to do: install podman" in text
     assert "docker cannot enforce memory: " in text
+    assert "docker can do: pull, run, remove" in text
+    assert "docker cannot do checkpoint: no CRIU" in text
     assert "cgroup" not in text
 
 
 def test_the_tab_separated_form_has_one_line_for_each_engine():
     """A program can cut it: the same number of fields in each line, whatever the reasons hold."""
     lines = list_engines.as_tsv([USABLE, UNUSABLE]).splitlines()
-    assert [len(line.split("\t")) for line in lines] == [6, 6, 6]
+    assert [len(line.split("\t")) for line in lines] == [7, 7, 7]
+    assert lines[1].endswith("\tpull run remove")
     assert lines[2].split("\t")[1] == "no"
 
 

@@ -138,6 +138,10 @@ def test_what_is_no_operation_is_refused(operations, said):
             "[run, remove, stop]",
             "'stop' cannot work here: the container was removed; after 'remove' there can be a 'sleep'",
         ),
+        ("[run, restore]", "'restore' cannot work here: the container is running; put 'checkpoint' before it"),
+        ("[create, checkpoint]", "'checkpoint' cannot work here: the container was not started"),
+        ("[run, checkpoint, exec: [a]]", "its processes have ended; put 'restore' before it"),
+        ("[run, checkpoint, start]", "its processes have ended; put 'restore' before it"),
         ("[run, remove, create]", "after 'remove' there can be a 'sleep' and nothing else"),
     ],
 )
@@ -162,6 +166,7 @@ def test_an_order_that_cannot_work_is_refused_where_it_stops_working(operations,
         "[sleep: 1s]",
         "[sleep: 1s, run, remove]",
         "[pull]",
+        "[run, checkpoint, logs, sleep: 1s, restore, exec: [a], checkpoint, remove]",
         "[pull, sleep: 1s, create, remove]",
         "[run, hold: 1s, remove, sleep: 1s]",
         "[run, stats: 1s, pause, stats, unpause, logs, stop, logs, remove]",
@@ -196,7 +201,7 @@ def test_orders_that_are_let_through_obey_the_container(kinds):
     operations = [Operation(kind, kind, signal="SIGKILL" if kind == "kill" else None) for kind in kinds]
     if list(impossible([Given(operation, PLACE) for operation in operations])):
         return
-    there = running = paused = gone = False
+    there = running = paused = saved = gone = False
     for kind in kinds:
         assert not gone or kind == "sleep"
         if kind == "pull":
@@ -207,16 +212,21 @@ def test_orders_that_are_let_through_obey_the_container(kinds):
         elif kind == "start":
             assert there
             assert not running
+            assert not saved
             running = True
-        elif kind in {"exec", "pause", "kill"}:
+        elif kind in {"exec", "pause", "kill", "checkpoint"}:
             assert running
             assert not paused
+        elif kind == "restore":
+            assert saved
+            running = True
         elif kind == "unpause":
             assert paused
         elif kind != "sleep":
             assert there
         paused = (paused or kind == "pause") and kind != "unpause"
-        running = running and kind not in {"wait", "stop", "kill"}
+        running = running and kind not in {"wait", "stop", "kill", "checkpoint"}
+        saved = kind == "checkpoint" or (saved and not running)
         gone = gone or kind == "remove"
 
 

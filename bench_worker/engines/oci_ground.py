@@ -1,0 +1,191 @@
+"""What an OCI runtime needs around its verbs: being found, images, bundles with their mounts, and what is left over.
+
+None of it is timed. A runtime starts with a bundle that somebody else has made, so making one is no part of a verb.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from bench_common.errors import EngineUnavailable
+from bench_worker.engines import criu, oci_cgroups, oci_exploded, oci_homes, oci_leftovers, oci_probe
+from bench_worker.engines.base import (
+    RUN_LABEL,
+    TICKET_LABEL,
+    WORKER_LABEL,
+    Container,
+    DaemonSide,
+    Done,
+    Engine,
+    EngineStatus,
+    Leftover,
+)
+from bench_worker.engines.daemon_sides import NO_DAEMON
+from bench_worker.engines.docker_settings import MountRefused
+from bench_worker.engines.mount_space import MountSpace
+from bench_worker.engines.native_stock import disk_errors, fail
+from bench_worker.engines.oci_bundle import Bundle, Bundles
+from bench_worker.engines.oci_images import Images, ImageTrouble, Unpacked
+from bench_worker.engines.oci_runtime import Runtime, RuntimeErrand
+from bench_worker.engines.oci_settings import SettingRefused, check_settings
+from bench_worker.orphans import adopt, let_orphans_go, take_in_orphans
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.spec import ContainerSettings
+
+
+class OciGround(Engine):
+    """What is around the verbs of one OCI runtime; the verbs are in `bench_worker.engines.oci`."""
+
+    name: ClassVar[str]
+    operations: ClassVar[frozenset[str]] = frozenset(
+        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "stats", "logs", "remove"}
+        | {"checkpoint", "restore"}
+    )
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"image", "rootfs", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
+    )
+    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    exec_pid_option: ClassVar[str] = "--pid-file"
+    log_option: ClassVar[str] = "{}"
+    """How ``--log`` names a file."""
+    advice: ClassVar[str]
+    reasons: ClassVar[dict[str, str]] = {
+        "init": "a runtime brings no init of its own; use a command that reaps its children"
+    }
+
+    @classmethod
+    def options_for(cls, container: Container | None) -> tuple[str, ...]:
+        """Return the options of the runtime that come before each command for this container."""
+        del container
+        return ()
+
+    @classmethod
+    def unable_to_save(cls, program: str) -> str:
+        """Return why the runtime at this path can neither save nor restore a container here; nothing where it can."""
+        del program
+        return criu.trouble()
+
+    @classmethod
+    def probe(cls) -> EngineStatus:
+        """Say whether the runtime is there and may do its work."""
+        return oci_probe.look(
+            cls.name,
+            advice=cls.advice,
+            operations=cls.operations,
+            settings=cls.settings,
+            inapplicable=cls.inapplicable,
+            reasons=cls.reasons,
+            unable=cls.unable_to_save,
+        )
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return none: a runtime's program ends before its containers do."""
+        return NO_DAEMON
+
+    def open(self) -> None:
+        """Make the store, the mount namespace and the heirship of orphans."""
+        status = self.probe()
+        if not status.usable:
+            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {status.reason} ({status.advice})")
+        self._space = MountSpace()
+        root = oci_homes.make_private(oci_homes.STATE_ROOT / self.name)
+        self._runtime = Runtime(status.endpoint, root, self._space, self.log_option)
+        self._cgroups = oci_cgroups.Cgroups.look()
+        try:
+            self._space.enter()
+            take_in_orphans()
+        except OSError as error:
+            text = f"engine {self.name!r} cannot be used: {error.filename or ''}: {error.strerror}; run as root"
+            raise EngineUnavailable(text) from error
+        self._bundles = Bundles(
+            self.name, self._space, self._cgroups, allow_host_mounts=self.options.allow_host_mounts
+        )
+        self._images = Images()
+
+    def close(self) -> None:
+        """Leave the mount namespace, and let go of images and orphans."""
+        let_orphans_go()
+        self._images.close()
+        self._space.close()
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what is in the way of the image or the root file system; unpack it where nothing is."""
+        try:
+            self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
+        except (ImageTrouble, SettingRefused, MountRefused) as trouble:
+            return [str(trouble)]
+        return []
+
+    def prepare(self, settings: ContainerSettings) -> None:
+        """Unpack the image, which takes seconds."""
+        self.missing(settings)
+
+    def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
+        begun_ns = time.monotonic_ns()
+        container.labels.update(
+            {
+                RUN_LABEL: self.options.run_id,
+                WORKER_LABEL: self.options.worker_id,
+                TICKET_LABEL: str(container.ticket),
+            }
+        )
+        try:
+            check_settings(type(self), container.settings, self._cgroups)
+            image = self._origin(container.settings, container.labels)
+            with disk_errors(begun_ns):
+                self._bundles.make(container, image)
+        except ImageTrouble as error:
+            fail(error.kind, str(error), begun_ns)
+        except (SettingRefused, MountRefused) as error:
+            fail("refused", str(error), begun_ns)
+        return self._launch(container, self._errand(container, timeout_s), *words)
+
+    def _launch(self, container: Container, errand: RuntimeErrand, *words: str, append: bool = False) -> Done:
+        """Run a command of the runtime that leaves a process behind, and take that in."""
+        bundle = self._bundle(container)
+        answer = errand.call(
+            *words,
+            "--bundle",
+            str(bundle.directory),
+            "--pid-file",
+            str(bundle.pid_file),
+            container.name,
+            stdout_path=str(bundle.stdout),
+            stderr_path=str(bundle.stderr),
+            append=append,
+        )
+        if answer.exit_code:
+            raise errand.failed(answer)
+        try:
+            bundle.main = adopt(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=errand.start_ns)
+        except (OSError, ValueError) as error:
+            raise errand.failure("engine", f"{self.name} left no process behind: {error}") from error
+        return errand.done()
+
+    def _origin(self, settings: ContainerSettings, labels: Mapping[str, str]) -> Unpacked:
+        """Return what a container is made from; `labels` are for what has to be made to get it."""
+        if settings.rootfs is not None:
+            return oci_exploded.take(settings.rootfs, allow_host_mounts=self.options.allow_host_mounts)
+        return self._images.get(settings.image, labels)
+
+    def _bundle(self, container: Container) -> Bundle:
+        if not isinstance(container.handle, Bundle):
+            fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
+        return container.handle
+
+    def _errand(self, container: Container, timeout_s: float) -> RuntimeErrand:
+        log = self._bundle(container).next_log()
+        return self._runtime.errand(log, self.options_for(container), timeout_s)
+
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return the containers whose config.json carries our labels."""
+        return oci_leftovers.find(self.name, run_id, worker_id)
+
+    def discard(self, leftover: Leftover) -> None:
+        """Delete the container and its directory, if it still carries the label of that run."""
+        oci_leftovers.remove(self._runtime, self.options_for(None), self._bundles, leftover)

@@ -1,0 +1,120 @@
+"""Saving containers and letting them go on: where the machine can, that they do; where it cannot, that this is said.
+
+CRIU works on few kernels, and gVisor saves itself on all of them; so each engine is held to what its status says.
+"""
+
+import json
+
+import pytest
+from runtime_bench import FOREVER, RuntimeBench, kind_of, until
+from test_engine_oci import require
+from tiny_image import import_image, remove_image
+from weighing import Weighing
+
+from bench_common.capability import refusals
+from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
+from bench_worker.engines.crun import CrunEngine
+from bench_worker.engines.runc import RuncEngine
+from bench_worker.engines.runsc import RunscEngine
+
+ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine)}
+COUNTING = ("sh", "-c", "trap 'exit 7' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done")
+
+
+@pytest.fixture(scope="module")
+def image():
+    name = import_image()
+    yield name
+    remove_image(name)
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def engine(request):
+    require(ENGINES[request.param])
+    return ENGINES[request.param]
+
+
+def printed(bench, container):
+    """Return the numbers that a counting container has printed so far."""
+    text = bench.engine.logs(container, limit_bytes=1 << 20, timeout_s=5).stdout
+    return [int(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def saves(engine):
+    """Say whether an engine can save containers here; where it cannot, it says why."""
+    status = engine.probe()
+    if {"checkpoint", "restore"} <= set(status.operations):
+        return True
+    treatment = Treatment(
+        0, {}, None, engine.name, Lifecycle((Operation("checkpoint", "checkpoint"),)), ContainerSettings(image="i")
+    )
+    plain = {"name": status.name, "usable": True, "operations": status.operations, "settings": ["image"]}
+    [reason] = refusals({**plain, "details": status.details}, treatment)
+    assert "CRIU" in reason or "criu" in reason
+    return False
+
+
+def test_a_saved_container_goes_on_where_it_was(engine, image):
+    """Its memory, its output, its exit code and its name are those that it had, as often as it is saved."""
+    if not saves(engine):
+        return
+    bench = RuntimeBench(engine, image)
+    try:
+        life = bench.running(*COUNTING)
+        for _ in range(2):
+            until(lambda: len(printed(bench, life)) > 3)
+            bench.engine.checkpoint(life, timeout_s=60)
+            before = printed(bench, life)
+            assert kind_of(bench.engine.exec, life, ("true",)) in {"conflict", "not-found", "engine"}
+            assert printed(bench, life) == before
+            bench.engine.restore(life, timeout_s=60)
+            until(lambda last=before[-1]: printed(bench, life)[-1] > last + 3)
+            assert printed(bench, life) == list(range(1, len(printed(bench, life)) + 1))
+            assert bench.engine.exec(life, ("true",), timeout_s=10).exit_code == 0
+        bench.engine.stop(life, grace_s=10, timeout_s=20)
+        assert bench.engine.wait(life, timeout_s=10).exit_code == 7
+        assert kind_of(bench.engine.checkpoint, life) == "conflict"
+        bench.engine.remove(life, timeout_s=10)
+        assert bench.engine.leftovers(bench.run_id) == []
+    finally:
+        bench.close()
+
+
+def test_what_is_saved_can_be_removed(engine, image):
+    """Also when nobody lets it go on, and also as a leftover."""
+    if not saves(engine):
+        return
+    bench = RuntimeBench(engine, image)
+    try:
+        lives = [bench.running(*FOREVER) for _ in range(2)]
+        for life in lives:
+            bench.engine.checkpoint(life, timeout_s=60)
+        bench.engine.remove(lives[0], timeout_s=10)
+        [leftover] = bench.engine.leftovers(bench.run_id)
+        bench.engine.discard(leftover)
+        assert bench.engine.leftovers(bench.run_id) == []
+    finally:
+        bench.close()
+
+
+def test_a_run_saves_its_containers_or_is_refused_before_it_begins(engine, image, tmp_path):
+    """Nothing is found out halfway: exit code 2 and the reason, or rows for both operations."""
+    job = {
+        "operations": ["run", "checkpoint", "restore", "remove"],
+        "container": {"image": image, "command": FOREVER},
+    }
+    able = saves(engine)
+    with Weighing(tmp_path) as weighing:
+        # gVisor's sandbox runs as nobody in a folder below it, and a test's own is closed to others.
+        del weighing.environ["TMPDIR"]
+        scenario = weighing.scenario(engines=[engine.name], job=json.loads(json.dumps(job)), iterations=2)
+        if able:
+            run = weighing.run(scenario)
+            assert run.outcomes() == {"done": 2}
+            assert {"checkpoint", "restore"} <= set(run.document["treatments"][0]["operations"])
+        else:
+            program, stats = weighing.start_run(scenario)
+            ended = program.ended()
+            assert ended.status == 2
+            assert "cannot do the operation 'checkpoint': " in ended.err
+            assert not stats.exists() or not weighing.over(program, stats, 2, 5).jobs

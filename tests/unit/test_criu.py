@@ -1,0 +1,66 @@
+"""What is read from CRIU's words, and what a status says where it cannot be used."""
+
+import pytest
+
+from bench_common.capability import refusals
+from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
+from bench_worker.engines import criu
+from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.oci_bundle import Bundle
+from bench_worker.engines.oci_checkpoint import explained, words
+
+CHECK = "Error (criu/vdso.c:381): vdso: Unexpected rt vDSO area bounds\nError (criu/crtools.c:260): Could not\n"
+DUMP = (
+    "(00.049823) Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n"
+    "(00.128858)      1: Error (criu/files-reg.c:2175): File fd/1 has bad size 0 (expect 14)\n"
+    "(00.140323) Error (criu/cr-restore.c:2331): Restoring FAILED.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (CHECK, "vdso: Unexpected rt vDSO area bounds"),
+        (DUMP, "File fd/1 has bad size 0 (expect 14)"),
+        ("Segmentation fault\nmore", "Segmentation fault"),
+        ("", "it does not say why"),
+    ],
+)
+def test_the_first_error_is_the_reason(said, error):
+    """Without its place in the source; that CRIU may not raise its own limits is no reason."""
+    assert criu.first_error(said) == error
+
+
+def test_a_missing_program_is_said_with_what_to_do(monkeypatch):
+    """Nothing is started for that."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "apt-get install criu" in criu.trouble()
+
+
+def test_an_engine_that_cannot_save_says_why():
+    """The reason of the host goes before the list of what the engine can do."""
+    job = Lifecycle((Operation("checkpoint", "checkpoint"), Operation("restore", "restore")))
+    treatment = Treatment(0, {}, None, "runc", job, ContainerSettings())
+    status = {"name": "runc", "usable": True, "operations": ["run"], "details": {"operation.checkpoint": "no CRIU"}}
+    saving, restoring = refusals(status, treatment)
+    assert saving == "engine 'runc' cannot do the operation 'checkpoint': no CRIU"
+    assert "it can do hold, run, sleep" in restoring
+
+
+def test_a_failure_tells_what_the_log_tells(tmp_path):
+    """The runtime itself says no more than that it failed, and its log goes with the container."""
+    bundle = Bundle(tmp_path, "/c")
+    failure = OperationFailed("engine", "criu failed", start_ns=1, end_ns=2)
+    assert explained(bundle, failure) is failure
+    (tmp_path / "restore.log").write_text(DUMP)
+    told = explained(bundle, failure)
+    assert (str(told), told.kind) == ("criu failed: File fd/1 has bad size 0 (expect 14)", "engine")
+    assert (told.start_ns, told.end_ns) == (1, 2)
+
+
+def test_each_saving_has_a_folder_of_its_own(tmp_path):
+    """And restoring takes the last one."""
+    bundle = Bundle(tmp_path, "/c")
+    first, second = (words(bundle, anew=True) for _ in range(2))
+    assert first != second
+    assert words(bundle) == second
