@@ -6,10 +6,12 @@
 
     operations.start.p95_s < 500ms
     metrics.events_per_second.median >= 100 where engine=docker
+    overhead.rss_bytes.max < 300MiB
     jobs.failed == 0
 
-PATH leads into one treatment of the JSON report. A threshold without `where` speaks of every treatment that has such
-an operation or metric. A threshold that finds nothing to speak of has failed: silence would look like success.
+PATH leads into one treatment of the JSON report (see `bench_common.figures`). A threshold without `where` speaks of
+every treatment that has such an operation, metric or overhead. A threshold that finds nothing to speak of has failed:
+silence would look like success.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_common.conversion import TIME_UNITS, conversion
+from bench_common.conversion import conversion
 from bench_common.errors import did_you_mean
+from bench_common.figures import check_unit, own_unit, percentile_of, read_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,17 +39,11 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
 }
 
-OPERATION_FIELDS: Final = ("n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p95_s", "p99_s", "max_s")
-METRIC_FIELDS: Final = ("n", "median", "mean", "stddev", "min", "max")
-JOB_FIELDS: Final = ("total", "done", "failed", "lost", "aborted", "not_started", "warmup")
-
 _FORM: Final = "PATH < NUMBER[unit] [where KEY=VALUE], such as 'operations.start.p95_s < 500ms where engine=docker'"
 _SPLIT: Final = re.compile(
     r"\s*(?P<path>[^\s<>=!]+)\s*(?P<operator>[<>=!]+)\s*(?P<number>\S+)(?:\s+(?P<rest>.*\S))?\s*"
 )
 _NUMBER: Final = re.compile(r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?P<unit>\S*)")
-_PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)_s")
-_NAME: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
 _WHERE: Final = re.compile(r"\s*(?P<key>[^\s=,]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^,]*?)\s*(?:,|$)")
 
 
@@ -67,8 +64,7 @@ class Threshold:
     @property
     def percentile(self) -> float | None:
         """Return the percentile (0..100) that must be computed for it; None where it needs none."""
-        match = _PERCENTILE.fullmatch(self.path[-1]) if self.path[0] == "operations" else None
-        return float(match[1]) if match else None
+        return percentile_of(self.path)
 
     def selects(self, labels: Mapping[str, Any]) -> bool:
         """Say whether a treatment with these labels is meant."""
@@ -108,9 +104,12 @@ def parse_threshold(text: str) -> Threshold:
         raise ValueError(
             f"threshold {text!r}: {number!r} is not a number with an optional unit, such as 0.5 or 500ms"
         )
-    path = _path(match["path"], text)
     where, unit = _conditions(rest, text), parsed["unit"]
-    _check_unit(path, unit, text)
+    try:
+        path = read_path(match["path"])
+        check_unit(path, unit)
+    except ValueError as error:
+        raise ValueError(f"threshold {text!r}: {error}") from None
     return Threshold(
         text=" ".join(text.split()),
         path=path,
@@ -119,52 +118,6 @@ def parse_threshold(text: str) -> Threshold:
         unit=unit,
         where=where,
     )
-
-
-def _path(path: str, text: str) -> tuple[str, ...]:
-    root, _, rest = path.partition(".")
-    if root == "jobs_per_s" and not rest:
-        return (root,)
-    if root == "jobs":
-        return (root, _field(rest, JOB_FIELDS, text))
-    if root in ("operations", "metrics"):
-        # A percentile may have a decimal point of its own: operations.start.p99.9_s.
-        name, _, field = rest.partition(".")
-        if not field:
-            raise ValueError(f"threshold {text!r}: {path!r} is not of the form {root}.NAME.FIELD")
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"threshold {text!r}: {name!r} cannot be a name in {root}")
-        known = OPERATION_FIELDS if root == "operations" else METRIC_FIELDS
-        return (root, name, _field(field, known, text))
-    hint = did_you_mean(root, ("operations", "metrics", "jobs", "jobs_per_s"))
-    raise ValueError(
-        f"threshold {text!r}: unknown figure {path!r}{hint}; "
-        "one of: operations.NAME.FIELD, metrics.NAME.FIELD, jobs.FIELD, jobs_per_s"
-    )
-
-
-def _field(field: str, known: Sequence[str], text: str) -> str:
-    percentile = _PERCENTILE.fullmatch(field) if known is OPERATION_FIELDS else None
-    if percentile and float(percentile[1]) > 0:
-        return f"p{float(percentile[1]):g}_s"
-    if field in known:
-        return field
-    hint = " (did you mean 'p50_s'?)" if field in ("median_s", "median") else did_you_mean(field, known)
-    raise ValueError(f"threshold {text!r}: unknown field {field!r}{hint}; one of: {', '.join(known)}")
-
-
-def _check_unit(path: tuple[str, ...], unit: str, text: str) -> None:
-    """Refuse at once a unit that can never fit; a metric's own unit is known only when there is a report."""
-    if not unit or path[0] == "metrics":
-        return
-    if path[-1].endswith("_s") and path[0] == "operations":
-        if unit not in TIME_UNITS:
-            raise ValueError(
-                f"threshold {text!r}: {unit!r} is no unit of time{did_you_mean(unit, TIME_UNITS)}; "
-                f"one of: {', '.join(TIME_UNITS)}"
-            )
-    elif not (path == ("jobs_per_s",) and unit in ("/s", "jobs/s")):
-        raise ValueError(f"threshold {text!r}: {'.'.join(path)} is a plain number and takes no unit, not {unit!r}")
 
 
 def _conditions(rest: str, text: str) -> tuple[tuple[str, str], ...]:
@@ -242,8 +195,8 @@ def _judge(threshold: Threshold, treatments: Sequence[Mapping[str, Any]]) -> lis
     if verdicts:
         return verdicts
     root, name = threshold.path[:2]
-    known = sorted({key for entry in meant for key in entry.get(root, {})})
-    names = f"; there is: {', '.join(known)}" if known else f"; there are no {root}"
+    known = sorted({key for entry in meant for key in entry.get(root) or ()})
+    names = f"; there is: {', '.join(known)}" if known else f"; there is nothing under {root}"
     return [_unmet(threshold, f"no treatment has {root}.{name}{did_you_mean(name, known)}{names}")]
 
 
@@ -267,7 +220,7 @@ def _verdict(threshold: Threshold, entry: Mapping[str, Any], holder: Mapping[str
     value = holder.get(threshold.path[-1])
     if value is None:
         return Verdict(threshold.text, title, None, passed=False, message=f"{path} has no value ({title})")
-    unit = _own_unit(threshold, holder)
+    unit = own_unit(threshold.path, holder)
     factor = conversion(threshold.unit, unit)
     if factor is None:
         message = f"{path} is in {unit or 'no unit'}, into which {threshold.unit!r} cannot be turned ({title})"
@@ -281,12 +234,3 @@ def _verdict(threshold: Threshold, entry: Mapping[str, Any], holder: Mapping[str
         passed=OPERATORS[threshold.operator](value, limit),
         message=f"{path} is {value:.6g}{suffix}, wanted {threshold.operator} {limit:.6g}{suffix} ({title})",
     )
-
-
-def _own_unit(threshold: Threshold, holder: Mapping[str, Any]) -> str:
-    root, field = threshold.path[0], threshold.path[-1]
-    if root == "metrics":
-        return "" if field == "n" else str(holder.get("unit", ""))
-    if root == "jobs_per_s":
-        return "/s"
-    return "s" if field.endswith("_s") else ""

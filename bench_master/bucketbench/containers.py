@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bench_master.bucketbench.schema import Driver
-from bench_master.scenario.format import scenario_format
 from bench_master.scenario.tree import Entries, Items, Leaf, Node
 
 if TYPE_CHECKING:
@@ -18,8 +17,7 @@ Values: TypeAlias = dict[str, Node]
 
 def runs_bundle(kind: Driver, definition: Mapping[str, Given[Any]]) -> bool:
     """Return whether a driver runs the definition's bundle, whose ``config.json`` says the command."""
-    known = {field.name for field in scenario_format().container.fields}
-    return kind.takes_rootfs and "rootfs" in definition and "rootfs" in known
+    return kind.takes_rootfs and "rootfs" in definition
 
 
 class Containers:

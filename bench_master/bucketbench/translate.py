@@ -16,7 +16,6 @@ from bench_master.bucketbench.containers import Containers, Values, shared, text
 from bench_master.bucketbench.losses import losses
 from bench_master.bucketbench.schema import GRACE, Driver, read_definition
 from bench_master.bucketbench.steps import steps_of
-from bench_master.scenario.format import scenario_format
 from bench_master.scenario.operations import OperationsShape
 from bench_master.scenario.shapes import INVALID
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place
@@ -155,13 +154,11 @@ class _Translator:
         return native
 
     def _put_what_goes_beside(self) -> None:
-        """Put what bucketbench measures besides the drivers, as far as this Weighbridge has keys for it."""
+        """Put what bucketbench measures besides the drivers."""
         native, place = self._native, self._place
-        known = {field.name for field in scenario_format().scenario.fields}
-        if "limit" in known:
-            comment = "First what the machine itself can do; --skip-limit leaves it out, as bucketbench's does."
-            native.put(native.root, "limit", Leaf(place, "true"), comment)
-        if self._flags.overhead and "overhead" in known:
+        comment = "First what the machine itself can do; --skip-limit leaves it out, as bucketbench's does."
+        native.put(native.root, "limit", Leaf(place, "true"), comment)
+        if self._flags.overhead:
             groups: Values = {}
             for driver in self._drivers.values():
                 if "cgroupPath" in driver.value:

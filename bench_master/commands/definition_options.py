@@ -10,7 +10,7 @@ from bench_master.bucketbench.schema import GRACE
 
 
 def add_definition_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of both commands."""
+    """Add the options of both commands, but for ``--overhead``, which stands elsewhere in each."""
     group = parser.add_argument_group("bucketbench definitions")
     group.add_argument(
         "--legacy", action="store_true", help="each driver with 1, 2 ... and all of its threads, not only all"
@@ -32,8 +32,8 @@ def add_definition_options(parser: argparse.ArgumentParser) -> None:
 
 
 def definition_flags(arguments: argparse.Namespace) -> Flags:
-    """Return what the command line says; a command without `--overhead` measures none."""
-    return Flags(arguments.legacy, vars(arguments).get("overhead", False), arguments.drivers, arguments.stop_grace)
+    """Return what the command line says."""
+    return Flags(arguments.legacy, arguments.overhead, arguments.drivers, arguments.stop_grace)
 
 
 def _grace(text: str) -> str:

@@ -2,6 +2,10 @@
 
 Format: the "Trace Event Format" of the Chromium project (JSON object form). It is made from the stats file, in
 one pass and in bounded memory.
+
+Viewers are stricter than the format. To Perfetto a process 0 is the kernel's, and a thread 0 has its process's
+number, so numbers begin at 1. Of slices that do not nest, were it by the error of a sum, Perfetto drops one and
+speedscope never ends the other; so a start and a duration add up to the very number that others begin or end with.
 """
 
 from __future__ import annotations
@@ -22,8 +26,10 @@ from bench_master.reports.jsonl import WINDOW_ROWS
 
 Event = dict[str, Any]
 
-MASTER: Final = 0
-"""The master's number among the trace's processes; a worker's is its roster number and 1."""
+MASTER: Final = 1
+"""The master's number among the trace's processes; the workers' follow, in the order of the roster."""
+FIRST: Final = 1
+"""The number of a process's first row."""
 LATE: Final = 1 << 20
 """Of operations whose job is too far away in the file to be found: not said by which worker."""
 
@@ -69,7 +75,8 @@ def trace_events(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterat
     """Yield the events of a trace, in no order of time: viewers sort them."""
     sketch = _Sketch(source.stats.header)
     window = JobWindow(window_rows)
-    yield _named("process_name", MASTER, "master")
+    yield from _process(MASTER, "master")
+    yield from _thread((MASTER, FIRST), "trials")
     for block in source.stats.blocks({"jobs", "operations", "errors", "host", "event", "samples"}):
         match block.kind:
             case "host":
@@ -121,7 +128,7 @@ class _Sketch:
 
     def host(self, body: Mapping[str, Any]) -> Iterator[Event]:
         name = f"worker {body.get('worker_id')} on {body.get('host')}"
-        yield _named("process_name", int(body.get("worker", 0)) + 1, name)
+        yield from _process(_worker(int(body.get("worker", 0))), name)
 
     def event(self, body: Mapping[str, Any]) -> Iterator[Event]:
         kind, at_ns, trial = body.get("kind"), body.get("at_ns"), body.get("trial")
@@ -133,18 +140,18 @@ class _Sketch:
             entry = self._trials[trial] if trial < len(self._trials) else (0, None, False)
             more = {"trial": trial, "block": entry[1], "warmup": bool(entry[2])}
             begin_ns = self._under_way.pop(trial)
-            yield self._slice(self._title(entry[0]), "trial", (MASTER, 0), begin_ns, at_ns - begin_ns, more)
+            yield self._slice(self._title(entry[0]), "trial", (MASTER, FIRST), begin_ns, at_ns - begin_ns, more)
         elif kind not in ("trial-begin", "trial-end"):
-            yield {"ph": "i", "s": "g", "name": str(kind), "pid": MASTER, "tid": 0, "ts": self._us(at_ns)}
+            yield {"ph": "i", "s": "g", "name": str(kind), "pid": MASTER, "tid": FIRST, "ts": self._us(at_ns)}
 
     def jobs(self, rows: Rows, details: Mapping[int, Details]) -> Iterator[Event]:
         for ticket, treatment, trial, worker, outcome, start_ns, end_ns, *_ in rows.tolist():
             if outcome > Outcome.FAILED and end_ns <= start_ns:
                 continue  # it never ran
             lane, fresh = self._lanes.setdefault(worker, Lanes()).place(start_ns, end_ns)
-            place = (worker + 1, lane)
+            place = (_worker(worker), FIRST + lane)
             if fresh:
-                yield _named("thread_name", place[0], f"jobs, row {lane + 1}", lane)
+                yield from _thread(place, f"jobs, row {lane + 1}")
             found = details.get(ticket)
             about = self._about(ticket, treatment, trial) | {"outcome": Outcome(outcome).name.lower()}
             whole = about
@@ -172,11 +179,14 @@ class _Sketch:
             if not found.operations:
                 continue
             if LATE not in self._lanes:
-                yield _named("process_name", LATE, "operations far from their jobs in the file")
+                yield from _process(LATE, "operations far from their jobs in the file")
             first, last = found.operations[0], found.operations[-1]
-            lane, _ = self._lanes.setdefault(LATE, Lanes()).place(first[2], last[2] + last[3])
+            lane, fresh = self._lanes.setdefault(LATE, Lanes()).place(first[2], last[2] + last[3])
+            place = (LATE, FIRST + lane)
+            if fresh:
+                yield from _thread(place, f"row {lane + 1}")
             yield from self._operations(
-                found.treatment, found, (LATE, lane), self._about(ticket, found.treatment, found.trial)
+                found.treatment, found, place, self._about(ticket, found.treatment, found.trial)
             )
 
     def _about(self, ticket: int, treatment: int, trial: int) -> dict[str, Any]:
@@ -193,19 +203,20 @@ class _Sketch:
         duration_ns: int,
         about: Mapping[str, Any],
     ) -> Event:
+        start_us = self._us(start_ns)
         return {
             "ph": "X",
             "name": name,
             "cat": category,
             "pid": place[0],
             "tid": place[1],
-            "ts": self._us(start_ns),
-            "dur": duration_ns / 1e3,
+            "ts": start_us,
+            "dur": self._us(start_ns + duration_ns) - start_us,
             "args": about,
         }
 
     def samples(self, samples: Samples) -> Iterator[Event]:
-        process, columns = samples.worker + 1, samples.columns
+        process, columns = _worker(samples.worker), samples.columns
         if samples.source.startswith(SOURCE):
             series = _engine_series(samples.source.removeprefix(SOURCE), columns)
         elif samples.source == "host":
@@ -243,5 +254,20 @@ def _host_series(columns: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return series
 
 
-def _named(what: str, process: int, name: str, thread: int = 0) -> Event:
-    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+def _worker(number: int) -> int:
+    return MASTER + 1 + number
+
+
+def _process(process: int, name: str) -> Iterator[Event]:
+    yield _about_row("process_name", (process, FIRST), "name", name)
+    yield _about_row("process_sort_index", (process, FIRST), "sort_index", process)
+
+
+def _thread(place: tuple[int, int], name: str) -> Iterator[Event]:
+    yield _about_row("thread_name", place, "name", name)
+    # By their names a tenth row would come before the second.
+    yield _about_row("thread_sort_index", place, "sort_index", place[1])
+
+
+def _about_row(what: str, place: tuple[int, int], key: str, value: str | int) -> Event:
+    return {"ph": "M", "name": what, "pid": place[0], "tid": place[1], "args": {key: value}}

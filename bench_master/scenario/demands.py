@@ -23,9 +23,11 @@ def check_thresholds(
     given = read.get("thresholds")
     if given is None or given.value is INVALID:
         return ()
+    overhead = read.get("overhead")
+    watched = overhead is not None and overhead.value is not None
     for one in given.value:
         try:
-            complaint = _unanswered(parse_threshold(one.value), treatments)
+            complaint = _unanswered(parse_threshold(one.value), treatments, watched=watched)
         except ValueError as error:
             complaint = str(error)
         if complaint:
@@ -33,7 +35,7 @@ def check_thresholds(
     return tuple(one.value for one in given.value)
 
 
-def _unanswered(threshold: Threshold, treatments: Sequence[Treatment]) -> str:
+def _unanswered(threshold: Threshold, treatments: Sequence[Treatment], *, watched: bool) -> str:
     """Return why no treatment can answer a threshold, or nothing."""
     labels = {label for treatment in treatments for label in treatment.labels}
     for key, _ in threshold.where:
@@ -42,6 +44,8 @@ def _unanswered(threshold: Threshold, treatments: Sequence[Treatment]) -> str:
     meant = [treatment for treatment in treatments if threshold.selects(treatment.labels)]
     if treatments and not meant:
         return f"threshold '{threshold}': no treatment is what 'where' asks for"
+    if threshold.path[0] == "overhead" and not watched:
+        return f"threshold '{threshold}': what engines cost is not measured; say 'overhead: true' in the scenario"
     if threshold.path[0] not in {"operations", "metrics"}:
         return ""
     known = {name for treatment in meant for name in _figures(treatment, threshold.path[0])}

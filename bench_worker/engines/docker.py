@@ -132,7 +132,7 @@ class DockerEngine(Engine):
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the container; what it owns besides, and its files, are not timed. A warning is logged once."""
         self._label(container)
-        docker_belongings.make(self._client, container, timeout_s=timeout_s)
+        docker_belongings.make(self._client, container, timeout_s=timeout_s, address=self._address())
         with self._operation(timeout_s) as made:
             arguments = self._arguments(container, made)
             named = arguments.pop("name")
@@ -143,7 +143,7 @@ class DockerEngine(Engine):
             self._warned.add(warning)
             log.warning("docker: %s", warning)
         if container.settings.files:
-            with operation(timeout_s):
+            with self._operation(timeout_s):
                 self._client.put_archive(identity, "/", archive_of(container.settings.files))
         return made.done()
 
@@ -247,7 +247,7 @@ class DockerEngine(Engine):
             while container.images:
                 self._client.remove_image(container.images[-1], force=True)
                 container.images.pop()
-        docker_belongings.remove(self._client, container, timeout_s=timeout_s)
+        docker_belongings.remove(self._client, container, timeout_s=timeout_s, address=self._address())
         return made.done()
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
@@ -296,12 +296,12 @@ class DockerEngine(Engine):
 
     def stats(self, container: Container, *, timeout_s: float) -> Done:
         """Ask once, which takes a second: Docker looks twice."""
-        return docker_stats.one_reading(self._client, self._known(container), timeout_s)
+        return docker_stats.one_reading(self._client, self._known(container), timeout_s, self._address())
 
     def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
         """Read the stream, in which Docker answers once a second."""
         del interval_s  # any other one is refused before the run
-        return docker_stats.readings(self._client, self._known(container), timeout_s)
+        return docker_stats.readings(self._client, self._known(container), timeout_s, self._address())
 
     def _known(self, container: Container) -> str:
         with self._operation(self.options.timeout_s) as made:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from bench_worker.engines.base import Container
 
 
-def make(client: docker.APIClient, container: Container, *, timeout_s: float) -> None:
-    """Make what the container's storage asks for; raise `OperationFailed`."""
+def make(client: docker.APIClient, container: Container, *, timeout_s: float, address: str) -> None:
+    """Make what the container's storage asks for, in the engine at `address`; raise `OperationFailed`."""
     with disk_errors(time.monotonic_ns()):
         for mount in container.settings.storage:
             if mount.kind == "host" and not mount.source:
@@ -33,7 +33,7 @@ def make(client: docker.APIClient, container: Container, *, timeout_s: float) ->
     if not has_data_container(container):
         return
     targets = [mount.target for mount in container.settings.storage if mount.kind == "data_container"]
-    with operation(timeout_s):
+    with operation(timeout_s, address):
         answer = client.create_container(
             image=container.settings.image,
             command=["true"],
@@ -45,7 +45,7 @@ def make(client: docker.APIClient, container: Container, *, timeout_s: float) ->
     container.belongings.append(answer["Id"])
 
 
-def remove(client: docker.APIClient, container: Container, *, timeout_s: float) -> None:
+def remove(client: docker.APIClient, container: Container, *, timeout_s: float, address: str) -> None:
     """Remove it all, with what is in it; what is gone already is no error. Raises `OperationFailed`."""
     while container.belongings:
         one = container.belongings[-1]
@@ -53,7 +53,7 @@ def remove(client: docker.APIClient, container: Container, *, timeout_s: float) 
             with disk_errors(time.monotonic_ns()):
                 delete_directory(Path(one))
         else:
-            with operation(timeout_s), suppress(docker.errors.NotFound):
+            with operation(timeout_s, address), suppress(docker.errors.NotFound):
                 client.remove_container(one, v=True, force=True)
         container.belongings.pop()
 

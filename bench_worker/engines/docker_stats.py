@@ -21,22 +21,22 @@ STREAM_INTERVAL_S: Final = 1.0
 """How often Docker sends a reading; nothing can change it."""
 
 
-def one_reading(client: docker.APIClient, identity: str, timeout_s: float) -> Done:
-    """Ask once and read the whole answer."""
-    address = docker_transport.url(client, "containers", identity, "stats")
-    with operation(timeout_s) as made, client.get(address, params={"stream": "0"}, stream=True) as response:
+def one_reading(client: docker.APIClient, identity: str, timeout_s: float, address: str) -> Done:
+    """Ask the engine at `address` once and read the whole answer."""
+    url = docker_transport.url(client, "containers", identity, "stats")
+    with operation(timeout_s, address) as made, client.get(url, params={"stream": "0"}, stream=True) as response:
         check(response)
         _ = response.content
     return made.done()
 
 
-def readings(client: docker.APIClient, identity: str, timeout_s: float) -> Iterator[Done]:
+def readings(client: docker.APIClient, identity: str, timeout_s: float, address: str) -> Iterator[Done]:
     """Yield each reading of the stream until it ends, each at most `timeout_s` after the one before."""
-    address = docker_transport.url(client, "containers", identity, "stats")
-    with operation(timeout_s) as made:
-        response = client.get(address, params={"stream": "1"}, stream=True)
+    url = docker_transport.url(client, "containers", identity, "stats")
+    with operation(timeout_s, address) as made:
+        response = client.get(url, params={"stream": "1"}, stream=True)
     try:
-        with operation(timeout_s):
+        with operation(timeout_s, address):
             check(response)
             lines = response.iter_lines(chunk_size=1 << 16)
             line = next(lines, None)
@@ -44,7 +44,7 @@ def readings(client: docker.APIClient, identity: str, timeout_s: float) -> Itera
         while line is not None:
             if line:
                 yield Done(start_ns, made.now_ns())
-            with operation(timeout_s) as made:
+            with operation(timeout_s, address) as made:
                 start_ns = made.begun_ns
                 line = next(lines, None)
     finally:

@@ -66,8 +66,11 @@ def test_gvisors_processes_are_weighed_and_what_runs_in_them_is_not(weighing):
 
 
 def test_memory_is_that_which_the_kernel_shows_for_the_daemon(weighing):
-    """The sum is at least the daemon's own resident memory, as its status says, after a run of one container."""
-    run = weighing.run(weighing.scenario(engines=["docker"], run_seconds="2s", job=SLEEPER, overhead=True))
+    """The sum is at least the daemon's own resident memory, as its status says; thresholds on it are judged."""
+    thresholds = ["overhead.rss_bytes.max < 1MiB", "overhead.cpu_s < 1h", "overhead.relative.cpu_factor == 1"]
+    given = {"engines": ["docker"], "run_seconds": "2s", "job": SLEEPER, "overhead": True, "thresholds": thresholds}
+    run = weighing.run(weighing.scenario(**given), status=1)
+    assert [entry["passed"] for entry in run.document["thresholds"]] == [False, True, True]
     pid = listener_of(endpoint().removeprefix("unix://"))
     status = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     resident = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS:"))

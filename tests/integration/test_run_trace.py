@@ -27,7 +27,7 @@ def test_a_run_saves_its_trace_beside_the_stats_file(weighing):
         job = jobs[operation["args"]["job"]]
         assert (operation["pid"], operation["tid"]) == (job["pid"], job["tid"])
         assert job["ts"] <= operation["ts"]
-        assert operation["ts"] + operation["dur"] <= job["ts"] + job["dur"] + 0.001
+        assert operation["ts"] + operation["dur"] <= job["ts"] + job["dur"]
     rows = defaultdict(list)
     for job in jobs.values():
         rows[job["pid"], job["tid"]].append((job["ts"], job["ts"] + job["dur"]))

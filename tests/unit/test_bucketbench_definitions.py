@@ -12,14 +12,12 @@ from bench_master.bucketbench import Flags, load_either, native_text
 from bench_master.bucketbench.schema import COMMANDS, DRIVERS
 from bench_master.commands.convert_scenario import NAME
 from bench_master.scenario import load_scenario, scenario_schema
-from bench_master.scenario.format import scenario_format
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
 
 DATA = Path(__file__).parent.parent / "data" / "bucketbench"
 ENGINES = ("containerd", "cri", "crun", "docker", "docker-cli", "native", "runc", "youki")
 
-ROOTFS = "rootfs" in {field.name for field in scenario_format().container.fields}
 """Whether a container can be made of a root file system of the worker's host."""
 
 HEAD = "name: a\nimage: weighbridge/base\n"
@@ -75,7 +73,7 @@ def test_each_driver_is_a_job_under_its_engine_with_its_own_threads_and_iteratio
 def test_image_command_and_log_driver_are_carried_over():
     """The command is split at its blanks; options of a log driver belong to the driver that has it."""
     first, second, *others = load_either(str(DATA / "whole.yaml")).treatments
-    of_image = [one for one in (first, second, *others) if not (ROOTFS and one.engine in ("runc", "crun", "youki"))]
+    of_image = [one for one in (first, second, *others) if one.engine not in ("runc", "crun", "youki")]
     assert {one.container.image for one in of_image} == {"weighbridge/base"}
     assert {one.container.command for one in of_image} == {("sleep", "30")}
     assert first.container.log_driver == "json-file"
@@ -84,18 +82,14 @@ def test_image_command_and_log_driver_are_carried_over():
     assert {one.container.log_driver for one in others} == {None}
 
 
-def test_a_bundle_is_carried_over_where_there_is_a_key_for_it():
-    """Its config.json says the command, as in bucketbench; where it cannot be had, that is said of each driver."""
+def test_a_bundle_is_carried_over():
+    """Its config.json says the command, as in bucketbench; of a driver that cannot have it, that is said."""
     scenario = load_either(str(DATA / "whole.yaml"))
     bundled = [one.container for one in scenario.treatments if one.engine in ("runc", "crun", "youki")]
     assert len(bundled) == 3
     said = next(note for note in scenario.lost if "'rootfs' is not carried over under" in note)
-    if ROOTFS:
-        assert {(one.rootfs, one.image, one.command) for one in bundled} == {("/srv/bundles/base", None, None)}
-        assert "under Ctr: " in said
-    else:
-        assert {one.image for one in bundled} == {"weighbridge/base"}
-        assert "under Ctr, Runc, CRun, Youki: " in said
+    assert {(one.rootfs, one.image, one.command) for one in bundled} == {("/srv/bundles/base", None, None)}
+    assert "under Ctr: " in said
 
 
 def test_every_alias_in_any_capitals_is_its_operation():

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import random
 from collections import defaultdict
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from bench_common.records import ErrorRecord, Outcome
 from bench_common.statsfile import StatsFile
 from bench_master.reports import ReportSource, write_report
-from bench_master.reports.trace import LATE, Lanes, trace_events
+from bench_master.reports.trace import LATE, MASTER, Lanes, trace_events
 
 
 @pytest.fixture
@@ -55,14 +56,18 @@ def test_a_trace_has_a_slice_for_each_job_and_operation(path):
 def test_workers_are_processes_and_trials_the_masters_slices(path):
     """Processes and rows have names; a trial spans from its beginning to its end."""
     events = trace_of(lifecycle_run(path))["traceEvents"]
-    names = {(event["pid"], event["name"]): event["args"]["name"] for event in events if event["ph"] == "M"}
-    assert names[0, "process_name"] == "master"
-    assert names[1, "process_name"] == "worker w0 on blade1"
-    assert names[1, "thread_name"] == "jobs, row 1"
+    about = [event for event in events if event["ph"] == "M"]
+    names = {(event["pid"], event["name"]): event["args"]["name"] for event in about if "name" in event["args"]}
+    assert names[MASTER, "process_name"] == "master"
+    assert names[MASTER, "thread_name"] == "trials"
+    assert names[MASTER + 1, "process_name"] == "worker w0 on blade1"
+    assert names[MASTER + 1, "thread_name"] == "jobs, row 1"
+    order = {(event["pid"], event["tid"]): event["args"]["sort_index"] for event in about if "sort" in event["name"]}
+    assert order.keys() == {(event["pid"], event["tid"]) for event in about}
     trials = slices(events, "trial")
     assert [event["args"]["trial"] for event in trials] == list(range(8))
     assert [event["args"]["warmup"] for event in trials] == [True, True] + [False] * 6
-    assert {event["pid"] for event in trials} == {0}
+    assert {event["pid"] for event in trials} == {MASTER}
 
 
 def test_every_event_is_one_that_viewers_know(path):
@@ -87,7 +92,7 @@ def test_samples_of_engines_are_counters(path):
     builder.writer.samples(2, "engine:docker", columns, {})
     counters = [event for event in trace_of(builder.close())["traceEvents"] if event["ph"] == "C"]
     found = {(event["name"], event["ts"]): event["args"] for event in counters}
-    assert {event["pid"] for event in counters} == {3}
+    assert {event["pid"] for event in counters} == {MASTER + 3}
     assert found["docker rss_bytes", 2e6] == {"bytes": 200}
     assert ("docker pss_bytes", 2e6) not in found
     assert found["docker CPU (% of one)", 2e6] == {"used": 25.0}
@@ -115,6 +120,47 @@ def test_operations_far_from_their_job_are_not_lost(path):
     events = list(trace_events(ReportSource(StatsFile(builder.close())), window_rows=1))
     (operation,) = slices(events, "operation")
     assert (operation["pid"], operation["args"]["job"]) == (LATE, 99)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        pytest.param(lambda ts, dur: (round(ts * 1000), round(ts * 1000) + round(dur * 1000)), id="perfetto"),
+        pytest.param(lambda ts, dur: (ts, ts + dur), id="speedscope"),
+    ],
+)
+def test_slices_nest_as_viewers_add_them_up(path, read):
+    """In each row a slice ends before the one around it does, in nanoseconds and as floating-point numbers."""
+    chance = random.Random(7)
+    head = header([treatment_wire(0, {"engine": "docker"}, ("a", "b", "c", "d"))], [(0, 0, False)])
+    builder = StatsBuilder(path, head)
+    jobs, operations = [], []
+    for ticket in range(300):
+        begun_ns = instant_ns = 5001 * S + 1237 * ticket
+        for position in range(4):
+            length_ns = chance.randrange(5000)
+            place = {"ticket": ticket, "operation": position}
+            operations.append({**place, "start_ns": instant_ns, "duration_ns": length_ns})
+            instant_ns += length_ns
+        jobs.append({"ticket": ticket, "start_ns": begun_ns, "end_ns": instant_ns})
+    builder.add_operations(*operations)
+    builder.add_jobs(*jobs)
+    events = trace_of(builder.close())["traceEvents"]
+    rows = defaultdict(list)
+    for event in events:
+        assert event["pid"] > 0
+        assert event.get("tid") != 0
+        if event["ph"] == "X":
+            rows[event["pid"], event["tid"]].append(read(event["ts"], event["dur"]))
+    assert sum(map(len, rows.values())) == 300 * 5
+    assert len(rows) > 2
+    for row in rows.values():
+        around = []
+        for start, end in sorted(row, key=lambda slice_: slice_[0]):
+            while around and around[-1] <= start:
+                around.pop()
+            assert not around or end <= around[-1]
+            around.append(end)
 
 
 spans = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=40)

@@ -155,6 +155,7 @@ def test_truth_is_true_or_false(written, said):
         ("seed", "-1", "at least 0"),
         ("thresholds", "[jobs.failed]", "is not of the form"),
         ("thresholds", "[operations.slep.p95_s < 1]", "no treatment has operation 'slep' (did you mean 'sleep'?)"),
+        ("thresholds", "[overhead.cpu_s < 1]", "what engines cost is not measured; say 'overhead: true'"),
         ("thresholds", "[metrics.x.median < 1]", "no treatment has metric 'x'; there is: none"),
         (
             "thresholds",

@@ -13,6 +13,13 @@ def report(**changes):
         "jobs_per_s": 2.5,
         "operations": {"start": {"n": 11, "errors": 1, "p95_s": 0.4, "p99.9_s": 0.9}},
         "metrics": {"latency": {"unit": "ms", "n": 3, "median": 12.0}},
+        "overhead": {
+            "rss_bytes": {"unit": "B", "n": 4, "mean": 100 << 20, "min": 90 << 20, "max": 120 << 20},
+            "processes": {"unit": "1", "n": 4, "mean": 3.5, "min": 3.0, "max": 4.0},
+            "cpu_percent": {"unit": "%", "n": 0, "mean": 4.0, "min": None, "max": None},
+            "cpu_s": 0.25,
+            "relative": {"memory": "rss_bytes", "memory_percent": 12.0, "cpu_factor": 1.5},
+        },
     }
     native = {
         "treatment": {"engine": "native", "memory": 1024, "tuned": False},
@@ -20,6 +27,7 @@ def report(**changes):
         "jobs_per_s": 90.0,
         "operations": {"start": {"n": 0, "errors": 0, "p95_s": None}},
         "metrics": {"speed": {"unit": "MiB/s", "n": 3, "median": 100.0}},
+        "overhead": None,
     }
     return {"treatments": [docker, native], **changes}
 
@@ -53,6 +61,15 @@ def test_a_threshold_is_taken_apart():
         ("operations.a b.p95_s < 1", "is not of the form"),
         ("operations.(a).p95_s < 1", "cannot be a name"),
         ("metrics.speed.p95_s < 1", "unknown field 'p95_s'"),
+        ("overheads.cpu_s < 1", "did you mean 'overhead'"),
+        ("overhead.rss_byte.max < 1", "did you mean 'rss_bytes'"),
+        ("overhead.rss_bytes < 1", "overhead.NAME.FIELD"),
+        ("overhead.rss_bytes.p95 < 1", "unknown field 'p95'; one of: n, mean, min, max"),
+        ("overhead.rss_bytes.max < 1 MIB", "no unit of size (did you mean 'MiB'?)"),
+        ("overhead.cpu_percent.mean < 1s", "is in %, not in 's'"),
+        ("overhead.processes.max < 1B", "takes no unit"),
+        ("overhead.cpu_s.max < 1", "is one number"),
+        ("overhead.relative.cpu_facter < 1", "did you mean 'cpu_factor'"),
         ("jobs.failed == none", "is not a number"),
         ("jobs.failed < 1e999", "is not a number"),
         ("jobs.failed == 0 %", "takes no unit"),
@@ -81,6 +98,14 @@ def test_a_wrong_threshold_is_refused_with_the_reason(text, complaint):
         ("metrics.latency.median < 12", [("engine=docker", False)]),
         ("metrics.speed.median >= 0.05GiB/s", [("engine=native", True)]),
         ("metrics.speed.n >= 3", [("engine=native", True)]),
+        ("overhead.rss_bytes.mean <= 100MiB", [("engine=docker", True)]),
+        ("overhead.rss_bytes.max < 100e6", [("engine=docker", False)]),
+        ("overhead.processes.max < 5", [("engine=docker", True)]),
+        ("overhead.cpu_percent.mean < 5%", [("engine=docker", True)]),
+        ("overhead.cpu_percent.n == 0", [("engine=docker", True)]),
+        ("overhead.cpu_s < 200ms", [("engine=docker", False)]),
+        ("overhead.relative.memory_percent < 10%", [("engine=docker", False)]),
+        ("overhead.relative.cpu_factor < 2", [("engine=docker", True)]),
     ],
 )
 def test_a_threshold_is_judged_for_each_treatment_it_speaks_of(text, expected):
@@ -97,6 +122,9 @@ def test_a_threshold_is_judged_for_each_treatment_it_speaks_of(text, expected):
         ("metrics.latency.median < 5MiB", "into which 'MiB' cannot be turned"),
         ("operations.start.p95_s < 1 where engine=native", "has no value (engine=native"),
         ("nonsense", "is not of the form"),
+        ("overhead.cpu_percent.max < 5", "has no value (engine=docker"),
+        ("overhead.pss_bytes.max < 5", "no treatment has overhead.pss_bytes (did you mean 'rss_bytes'?)"),
+        ("overhead.cpu_s < 5 where engine=native", "there is nothing under overhead"),
     ],
 )
 def test_a_threshold_that_finds_nothing_has_failed_with_the_reason(text, reason):
