@@ -20,6 +20,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,6 +33,27 @@ LOG_TAIL = 2000
 LOG_LIMIT = 8 << 20
 """The most of one log that is sent, in bytes: its end."""
 CHUNK = 1 << 20
+CHECK = """
+import importlib
+import importlib.metadata as metadata
+import sys
+sys.path.append(sys.argv[1])
+Requirement = importlib.import_module("pip._vendor.packaging.requirements").Requirement
+bad = []
+for package in metadata.distributions():
+    for line in package.requires or ():
+        need = Requirement(line)
+        if need.marker and not need.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = metadata.version(need.name)
+        except metadata.PackageNotFoundError:
+            found = "nothing"
+        if found == "nothing" or not need.specifier.contains(found, prereleases=True):
+            bad.append(f"{package.name} needs {line}, there is {found}")
+sys.exit("; ".join(bad) or 0)
+"""
+"""A program that says which packages lack what they need; its argument is pip's wheel, which can read those."""
 CHILDREN: list[subprocess.Popen[bytes]] = []
 """Workers that were started from here: meant to outlive us, so never waited for."""
 
@@ -100,21 +122,37 @@ def take_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path:
 
 
 def make_environment(target: Path, wheels: list[Path]) -> None:
-    """Make a virtual environment of the wheels and nothing else; pip runs out of its own wheel."""
+    """Make a virtual environment of the wheels and nothing else.
+
+    They are unpacked here: which belong together was found out on the master, and pip takes many times as long, most
+    of all on a host that is slow. Of pip there is no more than what tells whether anything is missing, in its wheel.
+    """
     if not has_venv():
         raise Refused(
             f"{sys.executable} lacks the module venv; install it (Debian: python3-venv), or name another 'python:'"
         )
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(mode=0o700, exist_ok=True)
-    python = target / "bin" / "python"
-    pip = next(path for path in wheels if path.name.startswith("pip-"))
     run_tool([sys.executable, "-m", "venv", "--without-pip", str(target)])
-    quiet = ["--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-input"]
-    offline = ["--isolated", "--no-index", "--no-deps", "--no-compile"]
-    run_tool([str(python), f"{pip}/pip", *quiet, "install", *offline, *map(str, wheels)])
-    run_tool([str(python), f"{pip}/pip", "--disable-pip-version-check", "check"])
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(target), "platbase": str(target)}))
+    for wheel in wheels:
+        if not wheel.name.startswith("pip-"):
+            unpack(wheel, packages)
+    pip = next(path for path in wheels if path.name.startswith("pip-"))
+    run_tool([str(target / "bin" / "python"), "-c", CHECK, str(pip)])
     (target / ".complete").touch()
+
+
+def unpack(wheel: Path, packages: Path) -> None:
+    """Put the files of a wheel (PEP 427) where they are imported from; programs and headers are not needed."""
+    with zipfile.ZipFile(wheel) as archive:
+        for entry in archive.infolist():
+            first, _, rest = entry.filename.partition("/")
+            if first.endswith(".data"):
+                kind, _, entry.filename = rest.partition("/")
+                if kind not in ("purelib", "platlib") or not entry.filename:
+                    continue
+            archive.extract(entry, packages)
 
 
 def run_tool(command: list[str]) -> None:

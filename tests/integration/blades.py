@@ -18,25 +18,25 @@ OURS = object()
 
 
 class Testbed:
-    """Two blades in a folder of their own; `close` takes them away."""
+    """Two blades, or what `words` say, in a folder of their own; `close` takes them away."""
 
     __test__ = False
 
-    def __init__(self):
+    def __init__(self, *words, limit_s=120):
         # Installing an SSH server opens a port of the machine: not on somebody's own, unasked.
         if shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None and os.environ.get("CI") != "true":
             missing("sshd is missing: apt-get install openssh-server")
         self.folder = Path(tempfile.mkdtemp(prefix="wb-fleet-", dir="/tmp"))
         self.cache = self.folder / "cache"
-        built = self.script("up", "--yes")
+        built = self.script("up", "--yes", *words, limit_s=limit_s)
         if built.returncode:
             self.close()
-            missing(f"the blades cannot be built: {built.stderr.strip()}")
+            missing(f"the testbed cannot be built: {built.stderr.strip()}")
         self.subnet = (self.folder / "bed" / "subnet").read_text().strip()
         self.known_hosts = self.folder / "bed" / "known_hosts"
         self.key = self.folder / "bed" / "id_testbed"
 
-    def script(self, *words):
+    def script(self, *words, limit_s=120):
         """Run the script on this testbed."""
         return subprocess.run(
             [SCRIPT, *words],
@@ -44,13 +44,19 @@ class Testbed:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=limit_s,
             check=False,
         )
 
     def address(self, number):
         """Return where a blade is."""
         return f"{self.subnet}.{10 + number}"
+
+    def ssh(self, host):
+        """Return the words that begin a command on a virtual machine."""
+        last = {"hypervisor": 101, "control": 102}[host]
+        known = ("-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "StrictHostKeyChecking=yes")
+        return ["ssh", "-q", "-i", self.key, *known, "-o", "BatchMode=yes", f"root@{self.subnet}.{last}"]
 
     def home(self, number):
         """Return the home directory of a blade's root, as it is seen from here."""

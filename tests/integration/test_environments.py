@@ -1,0 +1,125 @@
+"""The three environments for real: one scenario on bare metal, a hypervisor's virtual machine and a control one.
+
+The machines are emulated where KVM does not work. That is slow enough for every test here to be a slow one, and their
+figures mean nothing; what is looked at is that the comparison is made, of the right hosts, and that nothing is left.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from blades import ROOT, Testbed
+from weighing import Weighing, free_ports, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.timeout(1800)]
+
+KINDS = {"blade-1": "bare-metal", "hypervisor": "hypervisor", "control": "control"}
+RUN_S = 900
+"""Two emulated machines install Python packages and start containers, on whatever is left of this one."""
+PATIENCE = "120s"
+"""How long one operation on a container may take there."""
+
+
+@pytest.fixture(scope="module")
+def testbed():
+    made = Testbed("--vms", "--blades", "1", limit_s=1500)
+    yield made
+    folder = made.folder
+    made.close()
+    left = subprocess.run(["pgrep", "-f", f"qemu-system.*{folder}"], capture_output=True, text=True, check=False)
+    assert left.stdout == "", "a virtual machine outlived the testbed"
+    assert not folder.exists()
+
+
+class Estate(Weighing):
+    """Runs commands on a testbed with virtual machines."""
+
+    def __init__(self, folder, testbed):
+        super().__init__(folder)
+        self.testbed = testbed
+        self.environ["XDG_CACHE_HOME"] = str(testbed.cache)
+        control, results, work = free_ports(3)
+        self.reach = ("-i", testbed.folder / "bed/hosts.yaml", "--known-hosts", testbed.known_hosts)
+        self.ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+
+    def on(self, host, command):
+        """Run a command on a virtual machine and return what it says."""
+        where = self.testbed.ssh(host)
+        return subprocess.check_output([*where, command], text=True, timeout=120, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def estate(testbed, tmp_path):
+    with Estate(tmp_path, testbed) as made:
+        yield made
+
+
+def test_the_machines_are_two_others(estate):
+    """Each has a name, an id, a boot id, a network card and a host key of its own, and the time of this one."""
+    own = "/etc/machine-id /proc/sys/kernel/random/boot_id /sys/class/net/eth0/address"
+    told = {}
+    for host in ("hypervisor", "control"):
+        before = time.time()
+        *told[host], now = estate.on(host, f"hostname; cat {own}; date +%s.%N").split()
+        assert before - 1 < float(now) < time.time() + 1
+        assert told[host][0] == host
+    assert not set(told["hypervisor"]) & set(told["control"])
+    keys = [line.split()[2] for line in estate.testbed.known_hosts.read_text().splitlines()]
+    assert len(set(keys)) == 3
+
+
+def test_one_scenario_in_three_environments(estate):
+    """Workers start over SSH, containers run, stop and go in turn in all three, and the report compares them."""
+    scenario = estate.scenario(
+        engines=["docker"],
+        environments=list(KINDS.values()),
+        repeats=3,
+        iterations=1,
+        timeout=PATIENCE,
+        job={
+            "operations": ["run", {"stop": "5s"}, "remove"],
+            "container": {
+                "image": "weighbridge/base",
+                "command": ["sleep", "600"],
+                "network": "none",
+                "init": True,
+            },
+        },
+    )
+    run = estate.run(scenario, *estate.reach, *estate.ports, workers=0, seconds=RUN_S)
+    assert run.outcomes() == {"done": 9}
+    assert {(job["worker"], job["treatment"]["environment"]) for job in run.jobs} == set(KINDS.items())
+    trials = sorted({(job["trial"], job["treatment"]["environment"]) for job in run.jobs})
+    blocks = [{kind for _, kind in trials[at : at + 3]} for at in (0, 3, 6)]
+    assert blocks == [set(KINDS.values())] * 3, "not interleaved"
+    # One engine for each: a virtual machine's is not the one of this machine.
+    facts = {row["host"]: row for row in run.document["hosts"]}
+    assert set(facts) == set(KINDS)
+    for kind in KINDS.values():
+        assert f"environment={kind}" in run.out
+    assert [row for row in run.document["comparisons"] if "environment" in json.dumps(row)]
+    for host in ("hypervisor", "control"):
+        assert estate.on(host, "docker ps --all --quiet") == ""
+        assert estate.on(host, "pgrep -f bench_worke[r] || true") == ""
+    assert estate.testbed.processes() == []
+
+
+def test_a_machine_that_was_held_is_told(estate):
+    """A virtual machine whose processors stand still for a while loses time and does not know: the report warns."""
+    monitor = [sys.executable, ROOT / "script/vm/talk.py", estate.testbed.folder / "bed/vm-control/qmp"]
+    job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
+    scenario = estate.scenario(job=job, repeats=1, run_seconds="20s", environments=["control"])
+    only = ("--only", "control", "--noop")
+    program, stats = estate.start_run(scenario, *estate.reach, *estate.ports, *only, workers=0)
+    until(lambda: "has joined" in program.err or program.process.poll() is not None, RUN_S, "it has not joined")
+    time.sleep(6)
+    subprocess.run([*monitor, "stop"], check=True, timeout=30)
+    threading.Timer(4, subprocess.run, [[*monitor, "cont"]], {"timeout": 30}).start()
+    run = estate.over(program, stats, seconds=RUN_S)
+    (host,) = run.document["hosts"]
+    (found,) = host["clock_checks"]["disagreements"]
+    assert found["bracket_s"] - found["own_s"] == pytest.approx(4, abs=1.5)
+    assert "the clock of control disagreed with the master's" in " ".join(run.out.split())
