@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import gevent
+from gevent.event import Event
 
 from bench_worker.engines.base import Container, Engine, OperationFailed
 from workloads.base import Workload
@@ -37,14 +38,17 @@ class Follower:
     @contextmanager
     def follow(self, container: Container, step: str) -> Iterator[None]:
         """Tell how `step` gets on in `container` while the context lasts."""
-        greenlet = gevent.spawn(self._follow, container, step)
+        over = Event()
+        greenlet = gevent.spawn(self._follow, container, step, over)
         try:
             yield
         finally:
+            over.set()
+            # It may be on its way already, and gets to run once more before it is killed.
             greenlet.kill(block=False)
             self._tell("")
 
-    def _follow(self, container: Container, step: str) -> None:
+    def _follow(self, container: Container, step: str, over: Event) -> None:
         told = ""
         while True:
             gevent.sleep(self._every_s)
@@ -53,6 +57,6 @@ class Follower:
             except OperationFailed:
                 return  # it is over, or this engine cannot say
             text = self._workload.progress(printed.decode("utf-8", "replace"))
-            if text and text != told:
+            if text and text != told and not over.is_set():
                 told = text
                 self._tell(f"{step}: {text}"[:MAX_TEXT])
