@@ -6,11 +6,10 @@ import argparse
 import importlib
 import logging
 import pkgutil
-import sys
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from bench_common import __version__
-from bench_common.errors import ExitCode, did_you_mean
+from bench_common.command_parser import CommandParser
 from bench_common.terminal import add_debug_flag, guarded
 from bench_master import commands
 
@@ -45,37 +44,6 @@ class Command(Protocol):
         """Do it; return the exit code."""
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaint about a choice names the nearest right spelling."""
-
-    _argv: Sequence[str] = ()
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as usual, and remember what was given, so that a complaint can point at it."""
-        self._argv = tuple(args or ())
-        return super().parse_known_args(args, namespace)
-
-    def _stray(self) -> str | None:
-        """Return the first word that belongs to no option."""
-        for before, word in zip(("", *self._argv), self._argv, strict=False):
-            action = self._option_string_actions.get(before)
-            if not word.startswith("-") and (action is None or action.nargs == 0):
-                return word
-        return None
-
-    def error(self, message: str) -> NoReturn:
-        """Print usage and the message on stderr; exit 2."""
-        if "invalid choice: '" in message:
-            value = message.split("invalid choice: '")[1].split("'", maxsplit=1)[0]
-            choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
-            message += did_you_mean(value, choices)
-        missing = message.removeprefix("the following arguments are required: ").split("/")[0]
-        if missing in self._option_string_actions and (stray := self._stray()):
-            message += f" (did you mean '{missing} {stray}'?)"
-        self.print_usage(sys.stderr)
-        self.exit(int(ExitCode.USAGE), f"{self.prog}: {message}\n")
-
-
 def all_commands() -> list[Command]:
     """Import and return every sub-command, by name."""
     modules = [
@@ -100,7 +68,7 @@ def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
 
     With `only` it knows that sub-command alone: to import all the others takes longer than many a command.
     """
-    parser = Parser(
+    parser = CommandParser(
         prog=PROGRAM,
         description="Weighbridge: weigh a loaded container where it stands.",
         epilog=EPILOG,
@@ -110,7 +78,7 @@ def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
     parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
     parser.add_argument("-q", "--quiet", action="store_true", help="say only what was asked for, and errors")
     add_debug_flag(parser)
-    subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=Parser)
+    subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=CommandParser)
     for command in all_commands() if only is None else [only]:
         sub = subparsers.add_parser(
             command.NAME,

@@ -29,6 +29,7 @@ from bench_worker.agent_options import AgentOptions
 from bench_worker.child import LoadChild
 from bench_worker.engines.base import Engine
 from bench_worker.engines.registry import daemon_side, open_engine
+from bench_worker.first_answer import FirstAnswer
 from bench_worker.own_address import own_address
 from bench_worker.reaper import RunLease, discard_noted
 from bench_worker.sampler import UNITS, HostSampler
@@ -90,6 +91,7 @@ class Agent:
             secure_client(control, options.key.keys, options.key.master_public)
         control.connect(options.control)
         self._control = Channel(control, self._on_control)
+        self._first_answer = FirstAnswer(options.control)
         self._clock = ClockComparison()
         self._compared_at, self._compared_ns = 0.0, 0
         self._run: Run | None = None
@@ -123,6 +125,7 @@ class Agent:
                     self._look_after_child()
                     if self._child is not None and self._child.ready:
                         self._say_hello()
+                        self._first_answer.look()
                     patience_s = self._options.patience_s
                     if patience_s is not None and monotonic() - alone_since > patience_s:
                         log.warning("no master answered at %s for %g s", self._options.control, patience_s)
@@ -206,6 +209,7 @@ class Agent:
 
     def _on_control(self, batch: list[Frames]) -> None:
         now_ns = monotonic_ns()
+        self._first_answer.came()
         for frames in batch:
             try:
                 message = decode(frames[-1].bytes, sender="master", lane="control")

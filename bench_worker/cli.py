@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench_common import __version__
 from bench_common.arguments import MAX_SLOTS, ipv4, name, port, seconds, whole_number
+from bench_common.command_parser import CommandParser
 from bench_common.ports import CONTROL_PORT
 from bench_common.terminal import add_debug_flag, guarded
 from bench_worker import questions
@@ -52,7 +53,7 @@ def all_questions() -> list[Question]:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of both uses."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=PROGRAM,
         description="Weighbridge's agent on a host: runs the jobs that a master hands out.",
         formatter_class=argparse.RawDescriptionHelpFormatter,

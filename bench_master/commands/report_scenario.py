@@ -6,6 +6,7 @@ import argparse
 import io
 import sys
 from pathlib import Path
+from typing import TextIO
 
 from bench_common.arguments import file_name
 from bench_common.errors import ExitCode, UsageError
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report_file is None:
         report.write(source, sys.stdout)
     else:
-        with arguments.report_file.open("w", encoding="utf-8", newline="") as out:
+        with _created(arguments.report_file) as out:
             report.write(source, out)
     failed = source.failed_thresholds
     if failed and arguments.format != "text":
@@ -78,9 +79,17 @@ def run(arguments: argparse.Namespace) -> int:
     return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
 
 
+def _created(path: Path) -> TextIO:
+    try:
+        return path.open("w", encoding="utf-8", newline="")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; name another file") from error
+
+
 def _write_rates(stats: StatsFile, path: Path) -> None:
     text = io.StringIO()
     outside = write_rate_histogram(stats, text, delimiter="," if path.suffix == ".csv" else "\t")
-    path.write_text(text.getvalue(), encoding="utf-8")
+    with _created(path) as out:
+        out.write(text.getvalue())
     if outside:
         sys.stderr.write(f"bench-master: {counted(outside, 'job')} ended outside of the run, not in {path}\n")

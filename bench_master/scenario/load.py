@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench_common.errors import ScenarioError
+from bench_common.errors import ProtocolError, ScenarioError
+from bench_common.messages import encode
 from bench_master.scenario.advice import notes_on
 from bench_master.scenario.compose import Composer
 from bench_master.scenario.demands import check_thresholds
@@ -59,6 +60,7 @@ def scenario_from(
     thresholds = check_thresholds(read, resolved.treatments, findings)
     overhead = check_baseline(read, resolved.treatments, findings)
     published = _published(source, read, resolved.treatments, findings)
+    _check_sizes(resolved.treatments, root, findings)
     if findings.deep:
         raise ScenarioError(findings.problems)
     for note in notes_on(resolved.treatments, resolved.repeats):
@@ -84,6 +86,17 @@ def scenario_from(
         scale=scale,
         published=published,
     )
+
+
+def _check_sizes(treatments: Sequence[Treatment], root: Entries, findings: Findings) -> None:
+    """Tell of a treatment that no worker could be told of: a file has a limit, but an alias repeats what it names."""
+    for treatment in () if findings.deep else treatments:
+        try:
+            encode("define", 0, treatment=treatment.to_wire())
+        except ProtocolError as error:
+            text = f"{treatment.title or 'the job'} cannot be told to a worker: {error}; make its texts shorter"
+            findings.add(root.place, text, deep=True)
+            return
 
 
 def _published(

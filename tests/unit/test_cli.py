@@ -284,7 +284,32 @@ def test_a_word_without_its_flag_is_told_with_the_flag(capsys, argv, hint):
     with pytest.raises(SystemExit) as ended:
         cli.run_command_line(argv)
     assert ended.value.code == 2
-    assert capsys.readouterr().err.rstrip().endswith(hint)
+    assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["run-scenario", "-f", "x", "--wokers", "1"], "run-scenario: there is no option --wokers (did you mean"),
+        (
+            ["run-scenario", "-f", "x", "--noopp=1"],
+            "run-scenario: there is no option --noopp (did you mean '--noop'?)",
+        ),
+        (["run-scenario", "-f", "x", "y"], "run-scenario: unexpected 'y'"),
+        (["report-scenario"], "report-scenario: the following arguments are required: -s/--stats-file"),
+        (["run-scenaro"], "argument SUB-COMMAND: invalid choice: 'run-scenaro'"),
+        (["--colour", "doctor"], "there is no option --colour"),
+    ],
+)
+def test_a_wrong_option_is_told_in_one_line(capsys, argv, line):
+    """The line names the command that refuses it and where its help is; no usage of thirty lines stands before it."""
+    with pytest.raises(SystemExit) as ended:
+        cli.run_command_line(argv)
+    assert ended.value.code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("bench-master")
+    assert line in said
+    assert said.endswith(" --help")
 
 
 @pytest.mark.parametrize(

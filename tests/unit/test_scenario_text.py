@@ -132,6 +132,16 @@ def test_a_huge_file_is_refused(tmp_path):
         load_scenario(str(path))
 
 
+def test_a_job_that_no_message_carries_is_refused():
+    """A small file may say a large thing many times over: a worker could not be told, and the run would wait."""
+    job = "job: {operations: [run], container: {command: [a], env: {A: &a %s, B: *a}}}"
+    large = f"name: a\nengines: [native]\n{job % ('x' * 600_000)}\n"
+    assert len(large) < MAX_BYTES
+    said = refusal(large)
+    assert said.startswith("s.yaml:1:1: engine=native cannot be told to a worker: a message 'define' of 12")
+    assert said.endswith("; make its texts shorter")
+
+
 @pytest.mark.parametrize("reference", ["quickstrt", "scenarios/quickstrt.yaml", "Quickstart"])
 def test_a_missing_scenario_names_the_nearest(reference, tmp_path, monkeypatch):
     """A name that is no file and not ready-made gets the nearest right spelling."""
