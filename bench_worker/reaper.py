@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
+import gevent
 import gevent.pool
 
 from bench_common.errors import WeighbridgeError
@@ -41,6 +42,8 @@ AT_ONCE: Final = 4
 TIMEOUT_S: Final = 30.0
 """For each single removal."""
 
+
+Given = TypeVar("Given")
 
 Verdict: TypeAlias = Literal["removed", "listed", "kept", "failed"]
 """What became of a leftover; `listed` is for dry runs."""
@@ -75,21 +78,22 @@ def usable_engines(only: Collection[str] | None = None) -> list[Engine]:
     The caller closes them.
     """
     options = EngineOptions(run_id="", worker_id="", slots=AT_ONCE, timeout_s=TIMEOUT_S)
-    opened = []
-    for name, engine in engine_classes(only).items():
+
+    def opened(name: str, engine: type[Engine] | BrokenEngine) -> Engine | None:
         if isinstance(engine, BrokenEngine):
-            continue
+            return None
         try:
             candidate = engine(options)
             candidate.open()
         except WeighbridgeError as error:
             log.debug("engine %s is left out of the clean-up: %s", name, error)
-            continue
         except Exception:  # an engine may be anybody's; its faults must not keep the others from being cleaned up
             log.exception("engine %s is left out of the clean-up", name)
-            continue
-        opened.append(candidate)
-    return opened
+        else:
+            return candidate
+        return None
+
+    return [engine for engine in _side_by_side(opened, engine_classes(only).items()) if engine is not None]
 
 
 def leftovers(
@@ -99,17 +103,24 @@ def leftovers(
 
     What two engines list that share a store is returned once, as the first one's.
     """
-    found: dict[tuple[str, str, str], Leftover] = {}
-    failed: list[Failure] = []
-    for engine in engines:
+
+    def told(engine: Engine) -> tuple[Engine, list[Leftover] | Failure]:
         try:
-            for leftover in engine.leftovers(run_id, worker_id):
-                found.setdefault((engine.store or engine.name, leftover.what, leftover.identity), leftover)
+            return engine, list(engine.leftovers(run_id, worker_id))
         except WeighbridgeError as error:
-            failed.append(Failure(engine.name, None, str(error)))
+            return engine, Failure(engine.name, None, str(error))
         except Exception as error:  # as above
             log.exception("engine %s cannot say what is left", engine.name)
-            failed.append(Failure(engine.name, None, f"{type(error).__name__}: {error}"))
+            return engine, Failure(engine.name, None, f"{type(error).__name__}: {error}")
+
+    found: dict[tuple[str, str, str], Leftover] = {}
+    failed: list[Failure] = []
+    for engine, answer in _side_by_side(told, ((engine,) for engine in engines)):
+        if isinstance(answer, Failure):
+            failed.append(answer)
+            continue
+        for leftover in answer:
+            found.setdefault((engine.store or engine.name, leftover.what, leftover.identity), leftover)
     return list(found.values()), failed
 
 
@@ -205,6 +216,13 @@ def _sweep(
                 crew.spawn(discard, leftover)
         crew.join(raise_error=True)
     return sweep
+
+
+def _side_by_side(ask: Callable[..., Given], each: Iterable[tuple[Any, ...]]) -> list[Given]:
+    """Return what `ask` gives for each row of arguments, in their order: engines are waited for all at once."""
+    waiting = [gevent.spawn(ask, *arguments) for arguments in each]
+    gevent.joinall(waiting, raise_error=True)
+    return [cast("Given", asked.value) for asked in waiting]
 
 
 def _discard(engine: Engine, leftover: Leftover) -> str:

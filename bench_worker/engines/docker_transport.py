@@ -284,9 +284,12 @@ def connect(connections: int, timeout_s: float, address: str | None = None) -> d
         # docker-py would ask for the version through its own transport, with no deadline. Any version will do to ask.
         first = _client(address, MINIMUM_DOCKER_API_VERSION, size)
         try:
-            answer = first.get(f"{first.base_url}/version")
-            answer.raise_for_status()
-            version = str(answer.json()["ApiVersion"])
+            # Podman asks the package manager for its full answer, which takes ten times as long as the rest.
+            version = first.get(f"{first.base_url}/_ping").headers.get("Api-Version")
+            if not version:
+                answer = first.get(f"{first.base_url}/version")
+                answer.raise_for_status()
+                version = str(answer.json()["ApiVersion"])
         except (ValueError, KeyError, TypeError) as error:
             raise EngineUnavailable(f"what answers at {address} is no Docker Engine: {error}") from error
         finally:

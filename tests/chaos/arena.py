@@ -4,6 +4,7 @@ import contextlib
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -34,6 +35,18 @@ DOCKER = {
     },
 }
 """24 jobs of a second and more."""
+
+
+LEASE_S = 4
+"""How long workers of a `SHORT_LEASE` master go on without a word of it; of any other it is 15 s."""
+_PROGRAM = f"""
+from bench_master.__main__ import main
+from bench_master.run import resumption, session
+session.LEASE_S = resumption.LEASE_S = {LEASE_S}
+main()
+"""
+SHORT_LEASE = (sys.executable, "-c", _PROGRAM)
+"""A master of which workers do not wait for long; everything else about it is as ever."""
 
 
 class Arena:

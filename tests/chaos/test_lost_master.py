@@ -4,10 +4,13 @@ import signal
 import time
 
 import pytest
-from arena import DOCKER, NATIVE, Arena, marked
-from weighing import containers_of, until
+from arena import DOCKER, LEASE_S, NATIVE, SHORT_LEASE, Arena, marked
+from weighing import PROGRAMS, containers_of, until
 
-LEASE_S = 15
+
+@pytest.fixture(autouse=True)
+def _short_lease(monkeypatch):
+    monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
 
 
 @pytest.mark.docker

@@ -5,8 +5,8 @@ import time
 from collections import Counter
 
 import pytest
-from arena import LIFE, Arena, OverTcp, marked
-from weighing import Weighing, until
+from arena import LIFE, SHORT_LEASE, Arena, OverTcp, marked
+from weighing import PROGRAMS, Weighing, until
 
 from bench_common.statsfile import StatsFile
 
@@ -27,6 +27,12 @@ NOOP = {
 }
 """Twelve trials of 40,000 jobs that cost nothing."""
 PATIENCE_S = 60
+
+
+@pytest.fixture(autouse=True)
+def _short_lease(monkeypatch):
+    """Who resumes waits until the workers of before have given their master up."""
+    monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
 
 
 class Resumed(Arena):

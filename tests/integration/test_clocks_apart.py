@@ -39,7 +39,9 @@ def test_a_clock_that_is_ahead_is_brought_back(weighing, monkeypatch):
     monkeypatch.setitem(PROGRAMS, "bench-worker", (*SHIFTED, *PROGRAMS["bench-worker"]))
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
-    weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, "-c", 2, "ahead")
+    # `unshare` passes no SIGTERM on: the worker ends by itself, with the run.
+    reach = ("--zmq-host", "127.0.0.1", "--zmq-control-port", control)
+    weighing.start("bench-worker", *reach, "--once", "-c", 2, "ahead")
     run = weighing.run(weighing.scenario(repeats=3, concurrency=2, iterations=4), *ports, workers=0)
     assert run.outcomes() == {"done": 24}
     events = [event for event in run.blocks("event") if event["kind"] in ("trial-begin", "trial-end")]

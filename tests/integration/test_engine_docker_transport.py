@@ -22,7 +22,7 @@ class Server:
     """A Unix socket that answers requests as it was told, and keeps its own stamps of each."""
 
     def __init__(self, path):
-        self.answers = {"/version": b'{"ApiVersion": "1.41"}'}
+        self.answers = {"/_ping": b"OK", "/version": b'{"ApiVersion": "1.41"}'}
         self.heard_ns = []
         self.said_ns = []
         self.connections = 0
@@ -178,18 +178,16 @@ def test_an_address_of_no_known_kind_is_refused(monkeypatch, address):
 
 
 def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
-    """DOCKER_HOST=tcp://... takes the same stamps and deadlines."""
+    """DOCKER_HOST=tcp://... takes the same stamps and deadlines; its greeting tells the version."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve():
-        body = b'{"ApiVersion": "1.41"}'
+        answer = b"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nConnection: close\r\nContent-Length: 2\r\n\r\nOK"
         for _ in range(2):
             connection, _ = listener.accept()
             with connection:
                 connection.recv(65536)
-                connection.sendall(
-                    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-                )
+                connection.sendall(answer)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()

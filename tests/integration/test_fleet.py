@@ -66,8 +66,9 @@ class FleetMaster(Weighing):
 def master(testbed, tmp_path):
     with FleetMaster(tmp_path, testbed) as made:
         yield made
-        made.inventory = testbed.inventory(tmp_path / "all.yaml")
-        made.fleet("kill-workers", "-q")
+        if testbed.processes():
+            made.inventory = testbed.inventory(tmp_path / "all.yaml")
+            made.fleet("kill-workers", "-q")
     assert testbed.processes() == []
 
 
@@ -106,7 +107,7 @@ def test_one_scenario_on_two_blades(master, testbed):
 
 
 def test_workers_outlive_the_connection_and_wait(master, testbed):
-    """They are started once, serve any run that expects them, and are ended with keys and all that was installed."""
+    """They are started once, serve any run that expects them, and are ended when they are told to."""
     first = master.rows(master.fleet("start-workers", *master.control))
     assert {name: row[2] for name, row in first.items()} == {"blade-1": "started", "blade-2": "started"}
     again = master.fleet("start-workers", *master.control)
@@ -131,14 +132,12 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     assert len(agents(testbed)) == 2
     logs = master.fleet("fetch-logs", "-d", master.folder / "logs")
     assert logs.out.split() == [str(master.folder / "logs" / f"blade-{number}.log") for number in (1, 2)]
-    ended = master.rows(master.fleet("kill-workers", "--purge"))
+    ended = master.rows(master.fleet("kill-workers"))
     assert {row[2] for row in ended.values()} == {"ended"}
     assert testbed.processes() == []
     heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--wait", 1)
     assert heard.status == 3
     assert heard.out.count("not heard") == 2
-    for number in (1, 2):
-        assert [path for path in testbed.home(number).rglob("*") if path.is_file()] == []
 
 
 def greet(server):
@@ -417,6 +416,17 @@ def test_a_worker_that_cannot_run_is_told_with_its_last_words(master, testbed):
     rows = master.rows(master.fleet("start-workers", *master.control, status=3))
     assert "the worker ended at once" in rows["blade-1"][3]
     assert "this zmq is broken" in rows["blade-1"][3]
+
+
+def test_nothing_stays_on_hosts_that_are_purged(master, testbed):
+    """Workers end, and keys, logs and all that was installed go with them. (The last to use what is installed.)"""
+    master.fleet("start-workers", *master.control)
+    assert (testbed.home(1) / ".local/share/weighbridge/keys/blade-1.key").exists()
+    ended = master.rows(master.fleet("kill-workers", "--purge"))
+    assert {row[2] for row in ended.values()} == {"ended"}
+    assert testbed.processes() == []
+    for number in (1, 2):
+        assert [path for path in testbed.home(number).rglob("*") if path.is_file()] == []
 
 
 def test_the_testbed_comes_and_goes_wholly(tmp_path):

@@ -4,12 +4,13 @@ import importlib.util
 import os
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 from tiny_image import missing
-from weighing import Weighing, containers_of, require_images, until
+from weighing import PROGRAMS, Weighing, containers_of, require_images, until
 
 from bench_common.errors import StatsFileError
 from bench_common.statsfile import StatsFile
@@ -23,6 +24,12 @@ OLTP = {
 }
 SETTINGS = "/etc/weighbridge/my.cnf"
 SLOW_S = 150
+TALKATIVE = (
+    sys.executable,
+    "-c",
+    "from bench_master.__main__ import main; from bench_master.progress import lines; lines.INTERVAL_S = 1; main()",
+)
+"""A master that shows a line of status every second, not every five."""
 
 
 def require_tools(*tools):
@@ -214,9 +221,10 @@ def test_insertions_in_containers_and_natively(weighing, client):
     assert left_behind(client, weighing, run) == []
 
 
-def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client):
+def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client, monkeypatch):
     """Of commands executed in a container, and of a process, in a line of status."""
-    params = {**OLTP["params"], "warmup": "8s", "report_interval": "1s"}
+    monkeypatch.setitem(PROGRAMS, "bench-master", TALKATIVE)
+    params = {**OLTP["params"], "warmup": "3s", "report_interval": "1s"}
     scenario = weighing.scenario(
         order="as-written",
         jobs={
@@ -226,7 +234,7 @@ def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client):
                 "services": {"mariadb": {"network": "host"}},
                 "engines": ["docker"],
             },
-            "waited": {"workload": "sysbench-cpu", "params": {"time": "8s", "report_interval": "1s"}},
+            "waited": {"workload": "sysbench-cpu", "params": {"time": "3s", "report_interval": "1s"}},
         },
     )
     run = weighing.run(scenario, "--progress", "lines")

@@ -4,6 +4,7 @@ import base64
 import csv
 import hashlib
 import re
+import time
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
@@ -389,6 +390,24 @@ def pulse(epoch, sent, received, answered):
     return decode(
         encode("pulse", epoch, echo_ns=sent, received_ns=received, sent_ns=answered), sender="master", lane="control"
     )
+
+
+class Starting:
+    """A load process that was started before the agent, and is still being loaded."""
+
+    said = None
+
+
+def test_a_load_process_may_have_been_started_before_its_agent(tmp_path):
+    """What it says reaches the agent; that it is ready is acted on at once, not when the next hello is due."""
+    child = Starting()
+    agent = Agent(AgentOptions(f"ipc://{tmp_path}/control", "w", "control", 1), dict, child)
+    began = time.monotonic()
+    child.said({"ready": True})
+    agent._rest(30)
+    assert time.monotonic() - began < 10
+    agent._control.close()
+    agent._context.term()
 
 
 def test_a_worker_compares_its_clock_outside_of_a_run(agent):
