@@ -7,10 +7,12 @@ import hashlib
 import os
 import threading
 from pathlib import Path
-
-import paramiko
+from typing import TYPE_CHECKING, cast
 
 from bench_common.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    import paramiko
 
 REVOKED = "@revoked"
 
@@ -36,8 +38,10 @@ class KnownHosts:
 
     def client(self) -> paramiko.SSHClient:
         """Return a client that lets in nobody else; to be connected."""
+        import paramiko  # where a fleet is reached: it takes 16 MB, which a run on this host alone need not have
+
         client = paramiko.SSHClient()
-        client.set_missing_host_key_policy(_Unknown(self))
+        client.set_missing_host_key_policy(cast("paramiko.MissingHostKeyPolicy", _Unknown(self)))
         with self._lock:
             try:
                 lines = self.path.read_text("utf-8", "replace").splitlines()
@@ -100,8 +104,8 @@ class KnownHosts:
         return found
 
 
-class _Unknown(paramiko.MissingHostKeyPolicy):
-    """What paramiko asks about a host that is not in the file."""
+class _Unknown:
+    """What paramiko asks about a host that is not in the file: a policy of its for missing host keys."""
 
     def __init__(self, known: KnownHosts) -> None:
         self._known = known

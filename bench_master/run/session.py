@@ -468,8 +468,17 @@ class Session:
             rows = self._orders.arriving(tickets, action.intended_ns, offset_ns)
         else:
             rows = self._orders.fresh(tickets)
-        place = {"treatment": action.treatment, "trial": action.trial}
-        self._lane(action.number, "jobs", **place, width=action.width, batch=action.batch, rows=rows)
+        if self.board is not None:
+            self.board.lane(
+                action.number,
+                "jobs",
+                self._epoch(action.number),
+                treatment=action.treatment,
+                trial=action.trial,
+                width=action.width,
+                batch=action.batch,
+                rows=rows,
+            )
 
     def _arrived(self, treatment: int, tickets: Sequence[int]) -> list[int] | None:
         """Return when jobs of a treatment arrived; None in the closed model."""
