@@ -19,7 +19,7 @@ from bench_common.statsfile import StatsWriter
 
 FLUSH_S: Final = 0.25
 """How long a record may wait in memory."""
-FLUSH_BYTES: Final = 4 << 20
+FLUSH_BYTES: Final = 2 << 20
 """How much may wait in memory before a round begins early."""
 
 
