@@ -27,7 +27,7 @@ Rows: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 JOB: Final = "job"
 """What the row of whole jobs is called among those of their operations."""
 
-CHUNK_ROWS: Final = 65_536
+CHUNK_ROWS: Final = 16_384
 CHUNK_BATCHES: Final = 4_096
 """How much is kept before it is counted: rows, or batches where these are small."""
 

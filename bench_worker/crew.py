@@ -91,7 +91,6 @@ class Crew:
         self._gate = Gate(self._slots.put)
         self._patience_ns = 0
         self._treatments: dict[int, Treatment] = {}
-        self._performers: dict[int, Performer] = {}
         self._pools: dict[int, ServicePool] = {}
         self._engines: dict[str, Engine] = {}
         self._opening = RLock()
@@ -99,7 +98,9 @@ class Crew:
         self._loop = gevent.get_hub().loop
         self._flush_scheduled = False
         self._treatment, self._operations = -1, 0
-        self._performer: Performer | None = None
+        self._packs = False
+        self._runs: dict[int, Callable[[int], JobReport]] = {}
+        self._run: Callable[[int], JobReport] | None = None
         self._batch = 1
         self._aborts = 0
         self._swap = SwapSwitch()
@@ -141,12 +142,8 @@ class Crew:
         A trial begins when every job of the one before is over. Raises `KeyError` for a treatment that is not known.
         """
         if treatment != self._treatment:
-            operations = script_of(self._treatments[treatment])
-            self._treatment, self._operations = treatment, len(operations)
-            self._performer = self._performers.get(treatment)
-            load = self._treatments[treatment].open_load
-            self._patience_ns = 0 if load is None else round(load.patience_s * 1e9)
-        if self._treatments[treatment].packs and not self._assignment.noop:
+            self._turn_to(self._treatments[treatment])
+        if self._packs:
             self._pack(self._treatments[treatment], trial, [ticket for ticket, _, _ in orders])
         else:
             self._packing = None
@@ -156,6 +153,13 @@ class Crew:
             self._gate.put(orders)
         else:
             self._slots.put(orders)
+
+    def _turn_to(self, treatment: Treatment) -> None:
+        self._treatment, self._operations = treatment.index, len(script_of(treatment))
+        self._packs = treatment.packs and not self._assignment.noop
+        self._run = self._runs.get(treatment.index)
+        load = treatment.open_load
+        self._patience_ns = 0 if load is None else round(load.patience_s * 1e9)
 
     def _pack(self, treatment: Treatment, trial: int, tickets: Sequence[int]) -> None:
         if self._packing is None or self._packing.trial != trial:
@@ -206,14 +210,11 @@ class Crew:
         ticket, _seed, intended_ns = order
         while self._outbox.full:
             gevent.sleep(ROOM_POLL_S)
-        performer = self._performer
         try:
             if intended_ns and monotonic_ns() - intended_ns > self._patience_ns:
                 report = self._dropped()
             else:
-                performer = performer or self._prepare()
-                run = self._run_without_swap if performer.swap_off else self._run
-                report = run(performer, ticket)
+                report = (self._run or self._prepare())(ticket)
         except NotNeeded:
             return
         except SwapTrouble as error:
@@ -237,25 +238,27 @@ class Crew:
         text = f"no slot was free for it within {format_duration(self._patience_ns / 1e9)} of its arrival"
         return JobReport(Outcome.FAILED, now, now, error=(ARRIVAL, DROPPED, text))
 
-    def _run_without_swap(self, performer: Performer, ticket: int) -> JobReport:
+    def _run_without_swap(self, run: Callable[[int], JobReport], ticket: int) -> JobReport:
         if not self._assignment.allow_swapoff and has_swap():
             raise SwapTrouble("swap may not be switched off on this host: start the worker with --allow-swapoff")
         with self._swap:
-            return self._run(performer, ticket)
+            return run(ticket)
 
-    def _run(self, performer: Performer, ticket: int) -> JobReport:
-        name, aborts = f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}", self._aborts
-        if self._packing is not None:
-            return self._run_packed(self._packing, performer, ticket, name)
-        if performer.treatment.index not in self._pools:
-            return self._perform(performer, ticket, name, aborts, performer.perform, performer.waits)
+    def _name(self, ticket: int) -> str:
+        return f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
+
+    def _run_plain(self, performer: Performer, ticket: int) -> JobReport:
+        name = self._name(ticket)
+        return self._perform(performer, ticket, name, self._aborts, performer.perform, performer.waits)
+
+    def _run_attended(self, pool: ServicePool, ticket: int) -> JobReport:
+        """Run a job with the services that it needs."""
+        name, aborts = self._name(ticket), self._aborts
 
         def wait(call: Callable[[], Waited]) -> Waited:
             if self._aborts != aborts:
                 raise JobAborted
             return self._await(call)
-
-        pool = self._pools[performer.treatment.index]
 
         def attended(one: Performer, named: str, check: Callable[[], None]) -> JobReport:
             def perform(container: Container, position: int, report: JobReport) -> Done | Trouble:
@@ -266,8 +269,10 @@ class Crew:
 
         return pool.attend(ticket, name, attended, wait)
 
-    def _run_packed(self, packing: Packing, performer: Performer, ticket: int, name: str) -> JobReport:
+    def _run_packed(self, performer: Performer, ticket: int) -> JobReport:
         """Run a job whose container is there together with others; raise `NotNeeded` where no more fit."""
+        packing, name = self._packing, self._name(ticket)
+        assert packing is not None
         perform = partial(self._perform_in_turn, packing, performer)
         failure: str | None = None
         try:
@@ -354,30 +359,31 @@ class Crew:
             log.exception("container %s could not be removed", container.name)
             return f"{type(error).__name__}: {error}"
 
-    def _prepare(self) -> Performer:
+    def _prepare(self) -> Callable[[int], JobReport]:
         """Get ready for the present treatment: by the first of its jobs, while the others wait."""
         with self._opening:
             index = self._treatment
-            if index not in self._performers:
-                treatment = self._treatments[index]
-                work = treatment.job
-                guest = workload(work.workload) if isinstance(work, Guest) else None
-                engine = self._engine(treatment)
-                if guest is not None and guest.services and not self._assignment.noop:
-                    self._pools[index] = ServicePool(
-                        engine,
-                        treatment,
-                        guest,
-                        keep=self._assignment.keep,
-                        errands=self.errands,
-                        tell=self._tell,
-                    )
-                performer = Performer(engine, treatment, guest, free=self._assignment.noop, tell=self._tell)
-                if not treatment.pulls:
-                    engine.prepare(performer.settings)
-                self._performers[index] = performer
-            self._performer = self._performers[index]
-            return self._performer
+            if index not in self._runs:
+                self._runs[index] = self._way_of(self._treatments[index])
+            self._run = self._runs[index]
+            return self._run
+
+    def _way_of(self, treatment: Treatment) -> Callable[[int], JobReport]:
+        """Return what runs a job of a treatment: all that is the same for each of its jobs is worked out here."""
+        work, noop = treatment.job, self._assignment.noop
+        guest = workload(work.workload) if isinstance(work, Guest) else None
+        engine = self._engine(treatment)
+        performer = Performer(engine, treatment, guest, free=noop, tell=self._tell)
+        if not treatment.pulls:
+            engine.prepare(performer.settings)
+        run = partial(self._run_packed if treatment.packs and not noop else self._run_plain, performer)
+        if guest is not None and guest.services and not noop:
+            pool = ServicePool(
+                engine, treatment, guest, keep=self._assignment.keep, errands=self.errands, tell=self._tell
+            )
+            self._pools[treatment.index] = pool
+            run = partial(self._run_attended, pool)
+        return partial(self._run_without_swap, run) if performer.swap_off else run
 
     def _engine_safely(self, treatment: Treatment) -> Engine:
         """Return a treatment's engine, also where a job is opening it at this moment."""

@@ -32,16 +32,13 @@ class Outbox:
         self._bytes = 0
         self._spool: dict[int, bytes] = {}
         self.spooled_bytes = 0
+        self.full = False
+        """Whether so much is unacknowledged that no further job should begin."""
 
     @property
     def unacknowledged(self) -> int:
         """How many batches the master has not acknowledged."""
         return len(self._spool)
-
-    @property
-    def full(self) -> bool:
-        """Whether so much is unacknowledged that no further job should begin."""
-        return self.spooled_bytes > SPOOL_BYTES
 
     def turn_to(self, treatment: int, trial: int, operations: int) -> None:
         """Take reports of jobs of another trial from here on, whose treatment has so many operations."""
@@ -57,11 +54,13 @@ class Outbox:
         missing = self._operations - len(stamps) // 2
         if missing:
             stamps = [*stamps, *NOT_TRIED * missing]
-        head = (ticket, report.outcome, report.failed_at, report.bound_ns, report.start_ns, report.end_ns)
         if report.outputs or report.metrics or report.error:
             self._add_rest(ticket, report)
         rows = self._rows
-        rows.append(self._pack(*head, *stamps))
+        row = self._pack(
+            ticket, report.outcome, report.failed_at, report.bound_ns, report.start_ns, report.end_ns, *stamps
+        )
+        rows.append(row)
         return len(rows)
 
     def _add_rest(self, ticket: int, report: JobReport) -> None:
@@ -96,6 +95,7 @@ class Outbox:
         assert len(frame) <= MAX_FRAME
         self._spool[self._sequence] = frame
         self.spooled_bytes += len(frame)
+        self.full = self.spooled_bytes > SPOOL_BYTES
         self._sequence += 1
         self._rows, self._metrics, self._errors, self._outputs = [], [], [], []
         self._bytes = 0
@@ -107,6 +107,7 @@ class Outbox:
             frame = self._spool.pop(sequence, None)
             if frame is not None:
                 self.spooled_bytes -= len(frame)
+        self.full = self.spooled_bytes > SPOOL_BYTES
 
     def repeat(self) -> int:
         """Send again all that is not acknowledged; return how many batches that is."""

@@ -168,10 +168,15 @@ class Performer:
         own = [step.argv for step in self.script.operations if step.kind == "wait" and step.argv]
         return replace(settings, command=own[0] if own else IDLE_COMMAND)
 
-    def _commanded(self, container: Container, operation: Operation) -> Container:
-        """Give the container the command that its making names, or its own where that names none."""
-        container.settings = replace(self.settings, command=operation.argv) if operation.argv else self.settings
-        return container
+    def _commanded(self, operation: Operation, make: Callable[[Container], Done]) -> Callable[[Container], Done]:
+        """Return what makes a container with the command that its making names, or its own where that names none."""
+        settings = replace(self.settings, command=operation.argv) if operation.argv else self.settings
+
+        def act(container: Container) -> Done:
+            container.settings = settings
+            return make(container)
+
+        return act
 
     def _call(self, operation: Operation, limit_s: float) -> Callable[[Container], Done]:
         """Return what does an operation to a container, with all that is known of it beforehand filled in."""
@@ -180,7 +185,7 @@ class Performer:
             case "create" | "run":
                 make = partial(getattr(engine, kind), timeout_s=limit_s)
                 if any(other.argv for other in self.script.operations if other.kind in ("create", "run")):
-                    return lambda container: make(self._commanded(container, operation))
+                    return self._commanded(operation, make)
                 return make
             case "exec":
                 return self._followed(

@@ -32,12 +32,18 @@ class Slots(Generic[Order]):
         self._greenlets: list[greenlet] = []
         self._loop = gevent.get_hub().loop
         self._waking = False
+        """Whether a slot is on its way to look for orders, which has not got there yet."""
         self.running = 0
 
     @property
     def waiting(self) -> int:
         """How many orders no slot has taken yet."""
         return len(self._orders)
+
+    @property
+    def made(self) -> int:
+        """How many slots there are by now: one is made when it is first needed."""
+        return len(self._greenlets)
 
     def put(self, orders: Sequence[Order]) -> None:
         """Queue orders and see to it that a slot takes them."""
@@ -62,16 +68,17 @@ class Slots(Generic[Order]):
 
     def _serve(self) -> None:
         orders, hub, me = self._orders, gevent.get_hub(), gevent.getcurrent()
+        self._waking = False
         while True:
-            self._waking = False
             while not orders or self.running >= self.limit:
                 self._idle.append(me)
                 hub.switch()
                 self._waking = False
             order = orders.popleft()
-            if orders and not self._waking:
-                self._wake()
             self.running += 1
+            # In vain where this job never waits, so never again before that one has come.
+            if orders and not self._waking and self.running < self.limit:
+                self._wake()
             try:
                 self._execute(order)
             finally:

@@ -231,8 +231,7 @@ class Course:
         if self.stopped or trial is None or not member.present:
             return []
         fresh = 0 if share.retries else share.room(open_ended=self._time_left(now))
-        began_ns = self._trial_began_ns
-        intended = [began_ns + at for at in share.arriving(round((now + HORIZON_S) * 1e9) - began_ns)]
+        intended = self._arriving(share, now) if share.arrivals is not None else ()
         if not fresh and not share.retries and not intended:
             return []
         actions: list[act.Action] = []
@@ -259,6 +258,11 @@ class Course:
             share.outstanding.update(tickets)
             actions.append(act.Issue(*place, tickets, share.width, share.batch, intended))
         return actions
+
+    def _arriving(self, share: Share, now: float) -> list[int]:
+        """Take out when the jobs arrive that are to be handed out by now, in ns of our clock."""
+        began_ns = self._trial_began_ns
+        return [began_ns + at for at in share.arriving(round((now + HORIZON_S) * 1e9) - began_ns)]
 
     def _time_left(self, now: float) -> bool:
         return self._trial_ends_at is not None and now < self._trial_ends_at

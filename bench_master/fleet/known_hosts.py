@@ -38,7 +38,7 @@ class KnownHosts:
 
     def client(self) -> paramiko.SSHClient:
         """Return a client that lets in nobody else; to be connected."""
-        import paramiko
+        import paramiko  # where a fleet is reached: it takes 16 MB, which a run on this host alone need not have
 
         client = paramiko.SSHClient()
         client.set_missing_host_key_policy(cast("paramiko.MissingHostKeyPolicy", _Unknown(self)))
@@ -105,7 +105,7 @@ class KnownHosts:
 
 
 class _Unknown:
-    """What paramiko asks about a host that is not in the file."""
+    """What paramiko asks about a host that is not in the file: a policy of its for missing host keys."""
 
     def __init__(self, known: KnownHosts) -> None:
         self._known = known

@@ -129,5 +129,14 @@ class Courier:
             rows = self._orders.arriving(tickets, action.intended_ns, offset_ns)
         else:
             rows = self._orders.fresh(tickets)
-        place = {"treatment": action.treatment, "trial": action.trial}
-        self._lane(action.number, "jobs", **place, width=action.width, batch=action.batch, rows=rows)
+        if self.board is not None:
+            self.board.lane(
+                action.number,
+                "jobs",
+                self._roster[action.number].epoch,
+                treatment=action.treatment,
+                trial=action.trial,
+                width=action.width,
+                batch=action.batch,
+                rows=rows,
+            )

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 FLUSH_S: Final = 0.25
 """How long a record may wait in memory."""
-FLUSH_BYTES: Final = 4 << 20
+FLUSH_BYTES: Final = 2 << 20
 """How much may wait in memory before a round begins early."""
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from bench_common.records import ORDER, WORD, job_id_of
 
-BLOCK_JOBS: Final = 1 << 16
+BLOCK_JOBS: Final = 1 << 13
+"""How many are drawn at once: enough that it costs next to nothing a job, and few to keep."""
 ROW_BYTES: Final = len(ORDER) * WORD
 
 

@@ -17,7 +17,7 @@ from bench_master.run.results import Batch, settle
 from bench_master.table import counted
 from bench_master.tally import Tally
 
-SETTLE_ROWS: Final = 16_384
+SETTLE_ROWS: Final = 8_192
 """How many jobs may be gathered before they are worked out."""
 
 
