@@ -11,12 +11,12 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import gevent
 import zmq
 
-from bench_common.messages import MAX_FRAME
+from bench_common.messages import KIB, MAX_FRAME
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +30,18 @@ MAX_DRAIN = 1000
 """Messages taken in one go, so that a flood on one socket does not starve the others."""
 
 
-def tune(socket: zmq.Socket[bytes]) -> None:
+WRAPPING: Final = KIB
+"""What encryption and the wire add to a frame, and what they say of themselves, in bytes; rounded up."""
+
+
+def tune(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME) -> None:
     """Set on purpose what zmq leaves unlimited or off: sizes, lingering, heartbeats, queues.
 
-    A queue of 100,000 messages is far above what credit lets be under way; it bounds a peer that ignores credit.
+    `max_bytes` is the largest frame that may come in. It holds from a connection's first byte, before anybody has
+    shown a key: so a stranger makes us hold no more than that. A queue of 100,000 messages is far above what credit
+    lets be under way; it bounds a peer that ignores credit.
     """
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_bytes + WRAPPING)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)

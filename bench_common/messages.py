@@ -206,6 +206,12 @@ _ALL = (
 MESSAGES: Final[Mapping[str, MessageType]] = {message.name: message for message in _ALL}
 
 
+def largest_frame(sender: Side, lane: Lane) -> int:
+    """Return the size of the largest frame that `sender` may send on `lane`, in bytes; 0 where it says nothing."""
+    fitting = (message.max_bytes for message in _ALL if (message.sender, message.lane) == (sender, lane))
+    return max(fitting, default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A checked message: its type's name, the epoch it was said in, its fields."""

@@ -18,7 +18,7 @@ from bench_common.allow_list import CONTROL_DOMAIN, RESULTS_DOMAIN, AllowList, l
 from bench_common.channel import Channel, Frames, tune
 from bench_common.errors import ProtocolError
 from bench_common.keys import KeyPair
-from bench_common.messages import Message, decode, encode
+from bench_common.messages import Lane, Message, decode, encode, largest_frame
 from bench_common.security import secure_server
 from bench_common.zap import ZapHandler
 from bench_master.run.endpoints import Endpoints
@@ -68,10 +68,10 @@ class Switchboard:
         if self._key is not None:
             self._zap = ZapHandler(self._context, self._allow)
             self._zap.start()
-        control = self._socket(zmq.ROUTER, CONTROL_DOMAIN)
+        control = self._socket(zmq.ROUTER, "control", CONTROL_DOMAIN)
         self._endpoints.bind_control(control)
         self._control = Channel(control, self._control_came)
-        results = self._socket(zmq.PULL, RESULTS_DOMAIN)
+        results = self._socket(zmq.PULL, "results", RESULTS_DOMAIN)
         self._endpoints.bind_results(results)
         self._results = Channel(results, self._results_came)
 
@@ -89,7 +89,7 @@ class Switchboard:
         old = self._lanes.pop(number, None)
         if old is not None:
             old.close()
-        socket = self._socket(zmq.PUSH, lane_domain(worker_id) if self._key is not None else "")
+        socket = self._socket(zmq.PUSH, "work", lane_domain(worker_id) if self._key is not None else "")
         endpoint = self._endpoints.bind_lane(socket, local=local)
         self._lanes[number] = Channel(socket)
         return endpoint
@@ -121,9 +121,9 @@ class Switchboard:
             return name if domain in (CONTROL_DOMAIN, RESULTS_DOMAIN, lane_domain(name)) else None
         return self._allow_list.admit(domain, public_key) if self._allow_list is not None else None
 
-    def _socket(self, kind: int, domain: str) -> zmq.Socket[bytes]:
+    def _socket(self, kind: int, lane: Lane, domain: str) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
-        tune(socket)
+        tune(socket, largest_frame("worker", lane))
         if self._key is not None:
             secure_server(socket, self._key, domain)
         return socket

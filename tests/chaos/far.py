@@ -1,0 +1,170 @@
+"""Workers on blades that a hostile network, a reboot or a full disk is done to, each with its own key."""
+
+import contextlib
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+from arena import OverTcp, lives, words
+from blades import Testbed
+from weighing import Program, Weighing, missing, until
+
+from bench_master.run.enrolment import Enrolment
+
+WIRE = Path(__file__).with_name("wire.py")
+KINDS = {1: "bare-metal", 2: "hypervisor"}
+"""The environment of each blade."""
+INSTALL_S = 150
+
+
+class Blades(Testbed):
+    """Two blades, the second at the end of a wire that can be harmed."""
+
+    def __init__(self):
+        super().__init__()
+        # As the script makes its names: of the folder.
+        self.tag = "wb" + hashlib.sha256(str((self.folder / "bed").resolve()).encode()).hexdigest()[:6]
+        try:
+            self.wire = self._make_wire()
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.close()
+            missing(f"no wire can be made: {error}")
+        try:
+            self._install()
+        except BaseException:
+            self.close()
+            raise
+
+    def _ip(self, *words):
+        return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=20, check=True).stdout
+
+    def _make_wire(self):
+        """Put a wire of ours in the place of the second blade's, with the same address."""
+        blade, switch = f"{self.tag}-b2", f"{self.tag}-sw"
+        mac = json.loads(self._ip("-n", blade, "-j", "link", "show", "eth0"))[0]["address"]
+        self._ip("-n", blade, "link", "delete", "eth0")
+        command = [sys.executable, str(WIRE), switch, "p2", blade, "eth0"]
+        wire = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if wire.stdout.readline() != "ready\n":
+            wire.wait(10)
+            raise OSError("it ended at once; its last words are above")
+        self._ip("-n", switch, "link", "set", "p2", "master", "br0", "up")
+        self._ip("-n", blade, "link", "set", "eth0", "address", mac, "up")
+        self._ip("-n", blade, "addr", "add", f"{self.subnet}.12/24", "dev", "eth0")
+        self._ip("-n", blade, "route", "add", "default", "via", f"{self.subnet}.1")
+        return wire
+
+    def _install(self):
+        """Have Weighbridge installed on the blades as a user would; their workers are started from there."""
+        folder = self.folder / "installing"
+        folder.mkdir()
+        with Weighing(folder) as weighing:
+            weighing.environ["XDG_CACHE_HOME"] = str(self.cache)
+            reach = ("-i", self.inventory(folder / "hosts.yaml"), "--known-hosts", self.known_hosts)
+            for command in ("start-workers", "kill-workers"):
+                ended = weighing.master(command, *reach, seconds=INSTALL_S)
+                assert ended.status == 0, ended.out + ended.err
+
+    def python(self, number):
+        """Return the Python of a blade's own installation, as the blade sees it."""
+        (found,) = self.home(number).glob(".local/share/weighbridge/venvs/*/bin/python")
+        return f"/root/{found.relative_to(self.home(number))}"
+
+    def harm(self, **ways):
+        """Say what frames ``to`` and ``from`` the second blade suffer; nothing at all mends the wire."""
+        self.wire.stdin.write(json.dumps(ways) + "\n")
+        self.wire.stdin.flush()
+        assert self.wire.stdout.readline() == "done\n"
+
+    def cable(self, state):
+        """Pull the second blade's cable out (``down``) or put it in again (``up``)."""
+        self._ip("-n", f"{self.tag}-sw", "link", "set", "p2", state)
+
+    def first_process(self, number):
+        """Return the first process of a blade's own tree."""
+        outer = int((self.folder / "bed" / f"blade-{number}" / "pid").read_text())
+        return until(lambda: psutil.Process(outer).children(), 10, "the blade's first process")[0].pid
+
+    def cut_power(self, number):
+        """Kill a blade with all that is in it."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(int((self.folder / "bed" / f"blade-{number}" / "pid").read_text())).kill()
+
+    def mend(self):
+        """Let everything be as it was built."""
+        self.cable("up")
+        self.harm()
+        built = self.script("up", "--yes")
+        assert built.returncode == 0, built.stderr
+
+    def close(self):
+        """Take everything away."""
+        wire = getattr(self, "wire", None)
+        if wire is not None:
+            wire.stdin.close()
+            wire.stdout.close()
+            wire.wait(10)
+        super().close()
+
+
+class FarRun(OverTcp):
+    """A run whose workers are on the blades of a testbed, one on each, and whose master admits their keys."""
+
+    def __init__(self, folder, scenario, *flags, blades, **environ):
+        self.blades = blades
+        self._programs = {}
+        super().__init__(folder, scenario, *flags, workers=2, **environ)
+
+    def launch(self, source, workers, flags):
+        """Start the master where the blades reach it, and a worker on each of them."""
+        enrolment = Enrolment(self.folder / "keys")
+        self.keys = {number: enrolment.key_to_deliver(f"blade-{number}") for number in KINDS}
+        reach = ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys")
+        # A freshly built blade takes its time on a busy machine.
+        return super().launch(source, workers, ["--worker-timeout", "60s", *reach, *flags])
+
+    def board(self, number, **environ):
+        """Start the worker of a blade, in all of its namespaces."""
+        inside = ["nsenter", "-t", str(self.blades.first_process(number)), "-n", "-u", "-m", "-p", "--"]
+        command = [self.blades.python(number), "-m", "bench_worker", "--zmq-host", f"{self.blades.subnet}.1"]
+        command += ["--zmq-control-port", self.ports[0], "-c", 4, "--environment", KINDS[number]]
+        command += ["--key", self.keys[number], f"blade-{number}"]
+        folder = self.folder / f"worker-{number}-{time.monotonic_ns()}"
+        variables = {**self.weighing.environ, **environ}
+        variables.pop("PYTHONPATH", None)
+        made = Program((*inside, *command), folder, variables)
+        self.weighing._programs.append(made)
+        self._roots.append(psutil.Process(made.process.pid))
+        self._programs[number] = made
+        return made
+
+    def worker(self, number):
+        """Return all processes of a blade's worker, the jobs under way with them; not `nsenter`, which waits."""
+        self.look()
+        try:
+            return psutil.Process(self._programs[number].process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def thaw(self, number):
+        """Let a blade's worker go on; `nsenter` stops itself when what it waits for is stopped."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.signal([*self.worker(number), psutil.Process(self._programs[number].process.pid)], signal.SIGCONT)
+
+    def naps_on(self, number):
+        """Return the jobs that run on a blade."""
+        return [process for process in self.worker(number) if words(process)[:1] == ["sleep"]]
+
+    def send_home(self):
+        """End the workers, which wait for a next run."""
+        for number, program in self._programs.items():
+            self.thaw(number)
+            if program.process.poll() is None:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self.signal(psutil.Process(program.process.pid).children(), signal.SIGTERM)
+        until(lambda: not any(lives(process) for process in self._roots[1:]), 40, "the end of the workers")
