@@ -66,8 +66,7 @@ class OciGround(Engine):
     @classmethod
     def unable_to_save(cls, program: str) -> str:
         """Return why the runtime at this path can neither save nor restore a container here; nothing where it can."""
-        del program
-        return criu.trouble()
+        return criu.trouble(program)
 
     @classmethod
     def probe(cls) -> EngineStatus:
