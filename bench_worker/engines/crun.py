@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import json
+from typing import TYPE_CHECKING, ClassVar
 
 from bench_worker.engines.oci import OciEngine
+from bench_worker.engines.oci_bundle import Bundle
+
+if TYPE_CHECKING:
+    from bench_worker.engines.base import Container
 
 
 class CrunEngine(OciEngine):
@@ -14,3 +19,13 @@ class CrunEngine(OciEngine):
     name: ClassVar[str] = "crun"
     log_option: ClassVar[str] = "file:{}"
     advice: ClassVar[str] = "install it (`apt-get install crun`)"
+
+    def exec_words(self, container: Container, argv: tuple[str, ...]) -> list[str]:
+        """Describe the whole process where it is confined: executing a command alone, crun leaves its limits out."""
+        settings, bundle = container.settings, container.handle
+        if not isinstance(bundle, Bundle) or not (settings.ulimits or settings.security_options):
+            return super().exec_words(container, argv)
+        config = json.loads(bundle.config.read_text(encoding="utf-8"))
+        path = bundle.directory / "process.json"
+        path.write_text(json.dumps({**config["process"], "args": list(argv)}), encoding="utf-8")
+        return ["--process", str(path), container.name]
