@@ -87,6 +87,8 @@ class Container:
     """Images that `commit` made, to be removed with the container."""
     belongings: list[str] = field(default_factory=list)
     """What else was made for it and is removed with it, as its engine names it: data containers, directories."""
+    checkpoints: int = 0
+    """How many times it was saved, where the engine has to tell one from the next."""
     watches: list[Watching] = field(default_factory=list)
     """Streams of its statistics that go on until its job ends."""
     publish: tuple[str, int] | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import re
 import shutil
+from pathlib import Path
 from typing import Final
 
 from bench_worker.engines.base import OperationFailed
@@ -17,6 +18,8 @@ from bench_worker.engines.command_line import CommandLine
 PROGRAM: Final = "criu"
 OPERATIONS: Final = frozenset({"checkpoint", "restore"})
 _ANSWER_S: Final = 2.5
+_FEATURES_S: Final = 1.0
+_CRUN: Final = "crun"
 _ERROR: Final = re.compile(
     r"^(?:\(\d+\.\d+\)\s+(?:\d+: )?)?Error (?!\([^)]*\): rlimit: )(?:\([^)]*\): )?(.*)$", re.MULTILINE
 )
@@ -24,8 +27,26 @@ _ERROR: Final = re.compile(
 _VERSION: Final = re.compile(r"Version: (\S+)")
 
 
-def trouble() -> str:
-    """Return why CRIU cannot be used here, with what to do; nothing where it can. Takes no more than 5 s."""
+def trouble(runtime: str) -> str:
+    """Return why `runtime` (a program, by name or path) cannot save containers by CRIU here; nothing where it can.
+
+    Takes no more than 5 s.
+    """
+    return _unfit(runtime) or _trouble()
+
+
+def _unfit(runtime: str) -> str:
+    """Return that a runtime was built without CRIU, where that is known: few distributions build crun with it."""
+    if Path(runtime).name != _CRUN:
+        return ""
+    try:
+        features = CommandLine(runtime).errand(_FEATURES_S).ask("--version").text
+    except OperationFailed as error:
+        return f"`{runtime} --version` failed: {error}"
+    return "" if "+CRIU" in features else "this crun was built without CRIU"
+
+
+def _trouble() -> str:
     if shutil.which(PROGRAM) is None:
         return f"there is no program {PROGRAM!r} on PATH, which saves processes (`apt-get install criu`)"
     errand = CommandLine(PROGRAM).errand(_ANSWER_S)

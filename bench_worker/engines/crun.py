@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+import json
+from typing import TYPE_CHECKING, ClassVar
 
-from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.oci import OciEngine
+from bench_worker.engines.oci_bundle import Bundle
 
-_FEATURES_S: Final = 1.0
+if TYPE_CHECKING:
+    from bench_worker.engines.base import Container
 
 
 class CrunEngine(OciEngine):
@@ -19,11 +20,12 @@ class CrunEngine(OciEngine):
     log_option: ClassVar[str] = "file:{}"
     advice: ClassVar[str] = "install it (`apt-get install crun`)"
 
-    @classmethod
-    def unable_to_save(cls, program: str) -> str:
-        """Ask crun whether it was built with CRIU, which few distributions do, and then CRIU itself."""
-        try:
-            features = CommandLine(program).errand(_FEATURES_S).ask("--version").text
-        except OperationFailed as error:
-            return f"`{program} --version` failed: {error}"
-        return super().unable_to_save(program) if "+CRIU" in features else "this crun was built without CRIU"
+    def exec_words(self, container: Container, argv: tuple[str, ...]) -> list[str]:
+        """Describe the whole process where it is confined: executing a command alone, crun leaves its limits out."""
+        settings, bundle = container.settings, container.handle
+        if not isinstance(bundle, Bundle) or not (settings.ulimits or settings.security_options):
+            return super().exec_words(container, argv)
+        config = json.loads(bundle.config.read_text(encoding="utf-8"))
+        path = bundle.directory / "process.json"
+        path.write_text(json.dumps({**config["process"], "args": list(argv)}), encoding="utf-8")
+        return ["--process", str(path), container.name]

@@ -17,6 +17,7 @@ import requests
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines import (
     docker_belongings,
+    docker_checkpoint,
     docker_confinement,
     docker_leftovers,
     docker_probe,
@@ -68,7 +69,7 @@ class DockerEngine(Engine):
     name: ClassVar[str] = "docker"
     operations: ClassVar[frozenset[str]] = frozenset(
         {"pull", "create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "commit", "remove"}
-        | {"stats", "logs"}
+        | {"stats", "logs", "checkpoint", "restore"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
         {
@@ -237,6 +238,30 @@ class DockerEngine(Engine):
             self._client.commit(container_id(container, made), repository=COMMIT_REPOSITORY, tag=tag)
         container.images.append(f"{COMMIT_REPOSITORY}:{tag}")
         return made.done()
+
+    def checkpoint(self, container: Container, *, timeout_s: float) -> Done:
+        """Save its processes and end them; done when the container has ended."""
+        with self._operation(timeout_s) as made:
+            identity = container_id(container, made)
+            container.checkpoints += 1
+            self._save(identity, container.checkpoints)
+            done = made.done()
+            if self._state(container)["Running"]:
+                self._wire.post("containers", identity, "wait")
+                done.end_ns, done.end_bound_ns = made.end_ns, made.end_bound_ns
+        return done
+
+    def restore(self, container: Container, *, timeout_s: float) -> Done:
+        """Let it go on from its last checkpoint."""
+        with self._operation(timeout_s) as made:
+            self._go_on(container_id(container, made), container.checkpoints)
+        return made.done()
+
+    def _save(self, identity: str, ordinal: int) -> None:
+        docker_checkpoint.save(self._wire, identity, ordinal)
+
+    def _go_on(self, identity: str, ordinal: int) -> None:
+        docker_checkpoint.restore(self._wire, identity, ordinal)
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.capability import OWN_STORAGE
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_pull
+from bench_worker.engines import docker_checkpoint, docker_pull
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import Container, Done, EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine, Errand
@@ -182,6 +182,24 @@ class DockerCliEngine(DockerEngine):
         errand.do("commit", "--", _id(container, errand), image)
         container.images.append(image)
         return errand.done()
+
+    def checkpoint(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker checkpoint create``, and ``docker wait`` where the container has not ended by then."""
+        errand = self._cli.errand(timeout_s)
+        identity = _id(container, errand)
+        container.checkpoints += 1
+        errand.do("checkpoint", "create", "--", identity, docker_checkpoint.name_of(container.checkpoints))
+        with self._operation(errand.left_s()):
+            running = self._state(container)["Running"]
+        if running:
+            errand.do("wait", "--", identity)
+        return errand.done()
+
+    def restore(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker start --checkpoint``."""
+        return self._simply(
+            container, ("start", "--checkpoint", docker_checkpoint.name_of(container.checkpoints)), timeout_s
+        )
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Run ``docker rm --force --volumes``, then ``docker rmi`` for what ``commit`` made."""

@@ -41,7 +41,7 @@ _WARNED: Final = {
 }
 """How `docker info` calls what the kernel lacks: ``WARNING: No blkio throttle.read_bps_device support``."""
 
-_NO_WEIGHT: Final = (
+NO_WEIGHT: Final = (
     "no disk of this host shares its time by weight: that takes the I/O scheduler bfq "
     "(`echo bfq > /sys/block/DISK/queue/scheduler`), or io.cost under cgroup v2"
 )
@@ -102,7 +102,7 @@ def unenforced(info: Mapping[str, Any], *, sys: Path | None) -> dict[str, str]:
         if f"No blkio {name} support" in warnings:
             found[setting] = "this host's kernel cannot limit the rate of a block device"
     if "No blkio weight support" in warnings or sys is None or not honours_weights(sys):
-        found["blkio_weight"] = _NO_WEIGHT
+        found["blkio_weight"] = NO_WEIGHT
     return found
 
 

@@ -26,7 +26,8 @@ BY_MESSAGE = (
     (
         "conflict",
         re.compile(
-            r"is not paused|already paused|is not running|already in (use|progress)|state improper", re.IGNORECASE
+            r"is not paused|already paused|(is|container \S+) not running|already in (use|progress)|state improper",
+            re.IGNORECASE,
         ),
     ),
     ("not-found", re.compile(r"unable to find network", re.IGNORECASE)),

@@ -10,12 +10,13 @@ import requests
 
 from bench_common.capability import OWN_STORAGE
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_confinement, docker_transport
+from bench_worker.engines import docker_checkpoint, docker_confinement, docker_transport
 from bench_worker.engines.base import EngineStatus
+from bench_worker.engines.criu import OPERATIONS as SAVING
 from bench_worker.engines.docker_errors import root_cause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 PROBE_TIMEOUT_S: Final = 2.0
 """For each of the two steps of a probe, so that it ends within its five seconds."""
@@ -54,10 +55,12 @@ def status_from(
     operations: frozenset[str],
     settings: frozenset[str],
     sys: Path | None = None,
+    unsaved: str = "",
 ) -> EngineStatus:
     """Return the status that `docker info` gives; `swap_bytes` is the host's swap space, 0 where there is none.
 
-    `sys` is the host's ``/sys``, None where the engine is on another host.
+    `sys` is the host's ``/sys``, None where the engine is on another host; `unsaved` says why no container can be
+    saved, or nothing.
     """
     unenforced = {
         setting: reason
@@ -84,6 +87,7 @@ def status_from(
     }
     details[OWN_STORAGE] = "data containers, directories of their own"
     details |= {f"setting.{setting}": reason for setting, reason in unenforced.items()}
+    details |= {f"operation.{operation}": unsaved for operation in sorted(SAVING & operations) if unsaved}
     warnings = [str(warning) for warning in info.get("Warnings") or ()]
     if warnings:
         details["warnings"] = "; ".join(warnings)
@@ -95,14 +99,23 @@ def status_from(
         endpoint=address,
         reason="" if linux else f"it runs {info.get('OSType')} containers",
         advice="" if linux else "point DOCKER_HOST at an engine for Linux containers",
-        operations=tuple(sorted(operations)),
+        operations=tuple(sorted(operations - (SAVING if unsaved else frozenset()))),
         settings=tuple(sorted(settings - set(unenforced))),
         details=details,
     )
 
 
-def look(name: str, address: str, operations: frozenset[str], settings: frozenset[str]) -> EngineStatus:
-    """Ask the engine at `address` about itself; never raises, at most two steps of `PROBE_TIMEOUT_S`."""
+def look(
+    name: str,
+    address: str,
+    operations: frozenset[str],
+    settings: frozenset[str],
+    unable_to_save: Callable[..., str] = docker_checkpoint.trouble,
+) -> EngineStatus:
+    """Ask the engine at `address` about itself; never raises, at most two steps of `PROBE_TIMEOUT_S`.
+
+    `unable_to_save` says of its info why no container can be saved, as `docker_checkpoint.trouble` does.
+    """
     try:
         client = docker_transport.connect(1, PROBE_TIMEOUT_S, address)
         try:
@@ -114,7 +127,8 @@ def look(name: str, address: str, operations: frozenset[str], settings: frozense
         return failed_status(name, address, error)
     here = docker_transport.socket_path(address) is not None
     swap_bytes, sys = (_swap_bytes(), Path("/sys")) if here else (0, None)
-    return status_from(name, address, info, swap_bytes, operations, settings, sys)
+    unsaved = unable_to_save(info, here=here)
+    return status_from(name, address, info, swap_bytes, operations, settings, sys, unsaved)
 
 
 def _swap_bytes() -> int:

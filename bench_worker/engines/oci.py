@@ -50,10 +50,13 @@ class OciEngine(OciGround):
         """``exec``, attached. At the timeout the command is killed, too."""
         if not argv:
             fail("refused", "there is no command to start", time.monotonic_ns())
+        self._bundle(container)
+        with disk_errors(time.monotonic_ns()):
+            words = self.exec_words(container, argv)
         errand = self._errand(container, timeout_s)
         pid_file = errand.log.with_suffix(".pid")
         try:
-            answer = errand.call("exec", self.exec_pid_option, str(pid_file), container.name, *argv)
+            answer = errand.call("exec", self.exec_pid_option, str(pid_file), *words)
         except OperationFailed:
             self.end_exec(container, pid_file)
             raise
@@ -62,6 +65,10 @@ class OciEngine(OciGround):
         return errand.done(
             exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
         )
+
+    def exec_words(self, container: Container, argv: tuple[str, ...]) -> list[str]:
+        """Return what says, after ``exec`` and its options, where a command is executed and which one."""
+        return [container.name, *argv]
 
     def end_exec(self, container: Container, pid_file: Path) -> None:
         """Kill the command of an `exec` whose runtime was killed; one that is gone is no error."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 
-from bench_worker.engines import oci_homes
+from bench_worker.engines import oci_files, oci_homes
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.oci_checkpoint import ANNOTATION, CONFIGURATION
 from bench_worker.engines.oci_settings import SettingRefused, bind, make_volumes
@@ -96,20 +96,20 @@ class Bundles:
         binds = [
             bind(mount, directory, allow_host_mounts=self._allow_host_mounts) for mount in container.settings.storage
         ]
-        config = make_config(
-            image.base,
-            image.config,
-            container.settings,
-            self._user(image),
-            Surroundings(
-                rootfs=str(directory / "rootfs"),
-                cgroups_path=f"/weighbridge/{container.name}",
-                cgroup_v2=self._cgroups.version > 1,
-                swap_limit=self._cgroups.swap_limit,
-                binds=binds,
-                annotations={**container.labels, ANNOTATION: str(directory / CONFIGURATION)},
-            ),
+        # Files last: one may belong into a volume.
+        binds += oci_files.binds(container.settings.files, directory)
+        surroundings = Surroundings(
+            rootfs=str(directory / "rootfs"),
+            cgroups_path=f"/weighbridge/{container.name}",
+            cgroup_v2=self._cgroups.version > 1,
+            swap_limit=self._cgroups.swap_limit,
+            binds=binds,
+            annotations={**container.labels, ANNOTATION: str(directory / CONFIGURATION)},
         )
+        try:
+            config = make_config(image.base, image.config, container.settings, self._user(image), surroundings)
+        except ValueError as error:
+            raise SettingRefused(str(error)) from error
         if not config["process"].get("args"):
             raise SettingRefused("there is no command: neither `command` nor the image says what runs")
         directory.mkdir(mode=0o700)
@@ -119,6 +119,7 @@ class Bundles:
         try:
             bundle.config.write_text(json.dumps(config), encoding="utf-8")
             make_volumes(container.settings, directory)
+            oci_files.write(container.settings.files, directory)
             self._lay(bundle, image.rootfs)
         except OSError as error:
             # A write to a full disk does not say where.

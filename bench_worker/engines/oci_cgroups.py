@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench_worker.engines.docker_confinement import NO_WEIGHT, THROTTLES, honours_weights
 from bench_worker.host_files import LiveFiles
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ _NEEDED: Final = {
     "memory_bytes": (("memory", "memory.limit_in_bytes"), "memory", "cannot limit memory"),
     "cpus": (("cpu", "cpu.cfs_quota_us"), "cpu", "cannot limit CPU time (CFS quota)"),
     "cpuset": (("cpuset", "cpuset.cpus"), "cpuset", "cannot pin a container to CPUs"),
+    # Its root has no limit of its own, only what counts.
+    "pids": (("pids", "cgroup.procs"), "pids", "cannot limit the number of processes"),
+    **{
+        setting: (("blkio", f"blkio.throttle.{what}_device"), "io", "cannot limit the rate of a block device")
+        for setting, what in zip(THROTTLES, ("read_bps", "write_bps", "read_iops", "write_iops"), strict=True)
+    },
 }
 
 
@@ -33,7 +40,7 @@ class Cgroups:
     unenforced: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def look(cls, files: HostFiles | None = None, *, swap_limit: bool = True) -> Cgroups:
+    def look(cls, files: HostFiles | None = None, *, swap_limit: bool = True, sys: Path = Path("/sys")) -> Cgroups:
         """Look at the host (or at a recorded one), for an engine that limits swap where the kernel can, or never."""
         host = files or LiveFiles()
         controllers = host.text(f"{ROOT}/cgroup.controllers")
@@ -45,6 +52,8 @@ class Cgroups:
         else:
             found = {setting: name not in controllers.split() for setting, (_, name, _) in _NEEDED.items()}
         missing = {setting: f"this host's kernel {_NEEDED[setting][2]}" for setting, lacks in found.items() if lacks}
+        if not honours_weights(sys):
+            missing["blkio_weight"] = NO_WEIGHT
         if "memory_bytes" not in missing and not swap_limit and _swap_bytes(host):
             missing["memory_bytes"] = (
                 "this host has swap, which nobody here can limit: a container would go on in swap, not at its "

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, ClassVar
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import criu, oci_cgroups, oci_exploded, oci_homes, oci_leftovers, oci_probe
+from bench_worker.engines import criu, oci_cgroups, oci_confinement, oci_exploded, oci_homes, oci_leftovers, oci_probe
 from bench_worker.engines.base import (
     RUN_LABEL,
     TICKET_LABEL,
@@ -46,7 +46,8 @@ class OciGround(Engine):
         | {"checkpoint", "restore"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
-        {"image", "rootfs", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
+        {"image", "rootfs", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files"}
+        | oci_confinement.SETTINGS
     )
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     exec_pid_option: ClassVar[str] = "--pid-file"
@@ -54,7 +55,8 @@ class OciGround(Engine):
     """How ``--log`` names a file."""
     advice: ClassVar[str]
     reasons: ClassVar[dict[str, str]] = {
-        "init": "a runtime brings no init of its own; use a command that reaps its children"
+        "init": "a runtime brings no init of its own; use a command that reaps its children",
+        "runtime": "the engine is a runtime itself: name the other one as the engine",
     }
 
     @classmethod
@@ -66,8 +68,7 @@ class OciGround(Engine):
     @classmethod
     def unable_to_save(cls, program: str) -> str:
         """Return why the runtime at this path can neither save nor restore a container here; nothing where it can."""
-        del program
-        return criu.trouble()
+        return criu.trouble(program)
 
     @classmethod
     def probe(cls) -> EngineStatus:

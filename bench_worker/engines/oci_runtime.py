@@ -27,6 +27,7 @@ KINDS: Final = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         ("disk-full", r"no space left on device|disk quota exceeded"),
+        ("refused", r"rlimit"),
         ("not-found", r"container .*does not exist|loading (container|sandbox): file does not exist"),
         ("conflict", r"already exists|id already in use|not running|is paused|not paused|in `created` or `stopped`"),
         ("conflict", r"incompatible container status|invalid container state"),

@@ -11,6 +11,8 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_worker.engines.oci_confinement import confine
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -139,7 +141,10 @@ def environment(image: ImageConfig, settings: ContainerSettings, home: str) -> l
 def make_config(
     base: Mapping[str, Any], image: ImageConfig, settings: ContainerSettings, user: User, place: Surroundings
 ) -> dict[str, Any]:
-    """Return a config.json: `base` (empty, or the user's own) with all that settings and host decide filled in."""
+    """Return a config.json: `base` (empty, or the user's own) with all that settings and host decide filled in.
+
+    Raises `ValueError` where a limit is for a block device that is none.
+    """
     config = copy.deepcopy(dict(base)) or _blank(image, user, place)
     process = config.setdefault("process", {})
     process.pop("consoleSize", None)
@@ -159,6 +164,7 @@ def make_config(
     if settings.network is not None or not base:
         _share_network(linux, settings.network)
     _limit(linux.setdefault("resources", {}), settings, swap_limit=place.swap_limit)
+    confine(config, settings)
     return config
 
 

@@ -17,15 +17,16 @@ from gevent.lock import RLock
 
 from bench_common.capability import STATS_INTERVAL
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_probe, podman_service
+from bench_worker.engines import criu, docker_probe, podman_service
 from bench_worker.engines.base import DaemonSide, Done, Engine, EngineOptions, EngineStatus
 from bench_worker.engines.daemon_sides import podman_side
 from bench_worker.engines.docker import DockerEngine, container_id
+from bench_worker.engines.docker_errors import check
 from bench_worker.engines.podman_images import obtain
 from bench_worker.engines.podman_service import ADVICE, PROGRAM, Limits, PrivateService
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bench_common.spec import ContainerSettings
     from bench_worker.engines.base import Container
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _START_S: Final = 10.0
 _PROBE_START_S: Final = 2.5
 _NO_RUNTIME: Final = "its API has none for a container; start its service with `podman --runtime NAME system service`"
+_OWN_API: Final = "/v4.0.0/libpod"
 _INIT: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
 """Where Podman looks for the first process that ``init: true`` asks for."""
 
@@ -51,7 +53,7 @@ class PodmanEngine(DockerEngine):
         service = PrivateService()
         try:
             address = podman_service.running_address() or _start(service, _PROBE_START_S)
-            status = docker_probe.look(cls.name, address, cls.operations, cls.settings)
+            status = docker_probe.look(cls.name, address, cls.operations, cls.settings, _unable_to_save)
         except EngineUnavailable as error:
             return EngineStatus(cls.name, usable=False, reason=str(error), advice=ADVICE)
         finally:
@@ -117,6 +119,18 @@ class PodmanEngine(DockerEngine):
             super().close()
             super().open()
 
+    def _save(self, identity: str, ordinal: int) -> None:
+        del ordinal  # Podman keeps the last one only, and knows which that is
+        self._own_call(identity, "checkpoint")
+
+    def _go_on(self, identity: str, ordinal: int) -> None:
+        del ordinal
+        self._own_call(identity, "restore")
+
+    def _own_call(self, identity: str, verb: str) -> None:
+        """Make a call that Docker's API has not, in Podman's own."""
+        check(self._client.post(f"{self._client.base_url}{_OWN_API}/containers/{identity}/{verb}"))
+
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
         """Return what its log driver kept of both streams, up to where one of them is full.
 
@@ -164,6 +178,11 @@ def _start(service: PrivateService, timeout_s: float) -> str:
     if shutil.which(PROGRAM) is None:
         raise EngineUnavailable(f"there is no program {PROGRAM!r} on PATH, and no service of its API")
     return service.start(timeout_s)
+
+
+def _unable_to_save(info: Mapping[str, Any], *, here: bool) -> str:
+    """Return why the service that gave this `info` cannot save containers; nothing where it can."""
+    return criu.trouble(str(info.get("DefaultRuntime") or "")) if here else ""
 
 
 def _own(status: EngineStatus, *, private: bool) -> EngineStatus:

@@ -10,22 +10,25 @@ from bench_worker.engines import oci_homes
 from bench_worker.engines.base import Container, DaemonSide, OperationFailed
 from bench_worker.engines.command_line import Errand
 from bench_worker.engines.daemon_sides import gvisor_side
+from bench_worker.engines.docker_confinement import THROTTLES
 from bench_worker.engines.oci import OciEngine
 
 _END_EXEC_S: Final = 5.0
+_BY_CGROUPS: Final = frozenset({"memory_bytes", "cpus", "cpuset", "pids", "blkio_weight", *THROTTLES})
+"""What would be limited by cgroups."""
 
 
 class RunscEngine(OciEngine):
     """`runsc <https://gvisor.dev>`_ on the platform ``ptrace``, which needs no virtualisation."""
 
     name: ClassVar[str] = "runsc"
-    settings: ClassVar[frozenset[str]] = OciEngine.settings - {"memory_bytes", "cpus", "cpuset"}
+    settings: ClassVar[frozenset[str]] = OciEngine.settings - _BY_CGROUPS
     advice: ClassVar[str] = "install it (`script/engines runsc`, or `apt-get install runsc`)"
 
     exec_pid_option: ClassVar[str] = "--internal-pid-file"
     reasons: ClassVar[dict[str, str]] = {
         **OciEngine.reasons,
-        **dict.fromkeys(("memory_bytes", "cpus", "cpuset"), "it is run with --ignore-cgroups"),
+        **dict.fromkeys(_BY_CGROUPS, "it is run with --ignore-cgroups"),
     }
 
     @classmethod

@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.capability import refusals
 from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
-from bench_worker.engines import criu
+from bench_worker.engines import criu, docker_checkpoint
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.oci_bundle import Bundle
 from bench_worker.engines.oci_checkpoint import explained, words
@@ -34,7 +34,7 @@ def test_the_first_error_is_the_reason(said, error):
 def test_a_missing_program_is_said_with_what_to_do(monkeypatch):
     """Nothing is started for that."""
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "apt-get install criu" in criu.trouble()
+    assert "apt-get install criu" in criu.trouble("runc")
 
 
 def test_an_engine_that_cannot_save_says_why():
@@ -56,6 +56,15 @@ def test_a_failure_tells_what_the_log_tells(tmp_path):
     told = explained(bundle, failure)
     assert (str(told), told.kind) == ("criu failed: File fd/1 has bad size 0 (expect 14)", "engine")
     assert (told.start_ns, told.end_ns) == (1, 2)
+
+
+def test_docker_saves_with_experimental_features_only(monkeypatch):
+    """Which are looked for first; CRIU is asked where it would do its work, and nowhere else."""
+    monkeypatch.setattr(criu, "trouble", lambda runtime: f"{runtime}: no")
+    assert "experimental" in docker_checkpoint.trouble({}, here=True)
+    able = {"ExperimentalBuild": True, "DefaultRuntime": "runc"}
+    assert docker_checkpoint.trouble(able, here=True) == "runc: no"
+    assert docker_checkpoint.trouble(able, here=False) == ""
 
 
 def test_each_saving_has_a_folder_of_its_own(tmp_path):

@@ -25,6 +25,8 @@ from bench_worker.engines.runsc import RunscEngine
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1001:Ann:/home/ann:/bin/sh\n"
 GROUP = "root:x:0:\nstaff:x:50:ann,bob\nann:x:1001:\n"
 PLACE = Surroundings("/r", "/weighbridge/c1", cgroup_v2=False, swap_limit=True, annotations={"weighbridge.run": "x"})
+RATES = ("device_read_bps", "device_write_bps", "device_read_iops", "device_write_iops")
+LIMITS = {"memory_bytes", "cpus", "cpuset", "pids", *RATES}
 ANYTHING = Cgroups(1, swap_limit=True)
 
 
@@ -117,11 +119,18 @@ def test_what_cgroups_can_enforce_is_read_from_the_host():
     """Version 1 by its files, version 2 by its list of controllers, and swap that nobody limits rules memory out."""
     memory = {"sys__fs__cgroup__memory__memory.limit_in_bytes": "0", "proc__meminfo": "SwapTotal: 0 kB"}
     first = Cgroups.look(Host(**memory))
-    assert (first.version, first.swap_limit, set(first.unenforced)) == (1, False, {"cpus", "cpuset"})
+    assert (first.version, first.swap_limit, set(first.unenforced) & LIMITS) == (
+        1,
+        False,
+        {"cpus", "cpuset", "pids", *RATES},
+    )
     swapping = Cgroups.look(Host(**{**memory, "proc__meminfo": "SwapTotal: 8 kB"}))
     assert "swap" in swapping.unenforced["memory_bytes"]
     second = Host(**{"sys__fs__cgroup__cgroup.controllers": "memory cpu", "proc__meminfo": "SwapTotal: 8 kB"})
-    assert (Cgroups.look(second).version, set(Cgroups.look(second).unenforced)) == (2, {"cpuset"})
+    assert (Cgroups.look(second).version, set(Cgroups.look(second).unenforced) & LIMITS) == (
+        2,
+        {"cpuset", "pids", *RATES},
+    )
     assert "memory_bytes" in Cgroups.look(second, swap_limit=False).unenforced
     assert str(Cgroups(1, swap_limit=True).memory_directory("/a/b")) == "/sys/fs/cgroup/memory/a/b"
     assert str(Cgroups(2, swap_limit=True).memory_directory("/a/b")) == "/sys/fs/cgroup/a/b"

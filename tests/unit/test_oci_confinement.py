@@ -1,0 +1,101 @@
+"""What confines a container of an OCI runtime: which entry of its config.json each setting becomes."""
+
+import pytest
+
+from bench_common.spec import ContainerSettings
+from bench_worker.engines import oci_files
+from bench_worker.engines.oci_confinement import SETTINGS, confine, device_numbers
+from bench_worker.engines.oci_ground import OciGround
+from bench_worker.engines.runsc import RunscEngine
+
+NONE = 2**64 - 1
+
+
+def confined(base=None, **settings):
+    """Return a config.json, blank or `base`, in which these settings are entered."""
+    config = base or {"process": {"noNewPrivileges": False}, "root": {"readonly": False}, "linux": {}}
+    confine(config, ContainerSettings(**settings), {"/dev/a": (8, 0), "/dev/b": (8, 16)}.__getitem__)
+    return config
+
+
+def test_what_is_not_given_is_not_entered():
+    """The runtime's own default stays, and so does what a bundle of the user's own says."""
+    assert confined() == {
+        "process": {"noNewPrivileges": False},
+        "root": {"readonly": False},
+        "linux": {"resources": {}},
+    }
+    base = {"process": {}, "root": {"readonly": True}, "linux": {"seccomp": {}, "resources": {"pids": {"limit": 3}}}}
+    assert confined(dict(base)) == base
+
+
+def test_limits_of_processes():
+    """Names as the kernel has them, soft and hard, and a way to write that there is none."""
+    made = confined(pids=7, ulimits={"nofile": "512:1024", "memlock": "-1", "core": "0"})
+    assert made["linux"]["resources"]["pids"] == {"limit": 7}
+    assert made["process"]["rlimits"] == [
+        {"type": "RLIMIT_NOFILE", "soft": 512, "hard": 1024},
+        {"type": "RLIMIT_MEMLOCK", "soft": NONE, "hard": NONE},
+        {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
+    ]
+
+
+def test_a_limit_takes_the_place_of_the_bundles_own():
+    """A runtime refuses the same limit twice."""
+    own = [{"type": "RLIMIT_NOFILE", "soft": 1, "hard": 2}, {"type": "RLIMIT_CORE", "soft": 3, "hard": 4}]
+    made = confined({"process": {"rlimits": own}, "root": {}, "linux": {}}, ulimits={"nofile": "9"})
+    assert made["process"]["rlimits"] == [
+        {"type": "RLIMIT_NOFILE", "soft": 9, "hard": 9},
+        {"type": "RLIMIT_CORE", "soft": 3, "hard": 4},
+    ]
+
+
+def test_limits_of_block_devices():
+    """By the numbers of the devices, each kind of rate in its own list, beside the weight."""
+    made = confined(blkio_weight=50, device_read_bps={"/dev/a": 1, "/dev/b": 2}, device_write_iops={"/dev/b": 3})
+    assert made["linux"]["resources"]["blockIO"] == {
+        "weight": 50,
+        "throttleReadBpsDevice": [{"major": 8, "minor": 0, "rate": 1}, {"major": 8, "minor": 16, "rate": 2}],
+        "throttleWriteIOPSDevice": [{"major": 8, "minor": 16, "rate": 3}],
+    }
+
+
+@pytest.mark.parametrize(("path", "said"), [("/dev/null", "no block device"), ("/dev/nosuch", "No such file")])
+def test_a_device_that_is_none_is_refused(path, said):
+    """With its path and why."""
+    with pytest.raises(ValueError, match=said) as caught:
+        device_numbers(path)
+    assert path in str(caught.value)
+
+
+def test_the_root_and_what_processes_may_do():
+    """Each security option is an entry, or takes one of the bundle's own away."""
+    assert confined(read_only=True)["root"] == {"readonly": True}
+    assert confined({"process": {}, "root": {"readonly": True}, "linux": {}}, read_only=False)["root"] == {
+        "readonly": False
+    }
+    assert confined(security_options=("no-new-privileges",))["process"]["noNewPrivileges"] is True
+    base = {"process": {"apparmorProfile": "p"}, "root": {}, "linux": {"seccomp": {"defaultAction": "x"}}}
+    made = confined(base, security_options=("seccomp=unconfined", "apparmor=unconfined"))
+    assert made["process"] == {}
+    assert "seccomp" not in made["linux"]
+
+
+def test_every_engine_of_this_kind_knows_them():
+    """gVisor's leaves cgroups alone, so it has none of what they would limit, and says so."""
+    assert OciGround.settings >= SETTINGS
+    assert RunscEngine.settings & SETTINGS == {"ulimits", "read_only", "security_options"}
+    assert SETTINGS - RunscEngine.settings <= RunscEngine.reasons.keys()
+
+
+def test_files_are_mounted_one_by_one(tmp_path):
+    """In the order of their paths in the scenario, and readable by everybody in the container."""
+    files = {"/etc/a.conf": "one\n", "/b": "zwei ü"}
+    oci_files.write(files, tmp_path)
+    mounts = oci_files.binds(files, tmp_path)
+    assert [mount["destination"] for mount in mounts] == ["/etc/a.conf", "/b"]
+    sources = [tmp_path / "files" / str(ordinal) for ordinal in range(2)]
+    assert [mount["source"] for mount in mounts] == [str(path) for path in sources]
+    assert [path.read_text("utf-8") for path in sources] == ["one\n", "zwei ü"]
+    assert {path.stat().st_mode & 0o777 for path in sources} == {0o644}
+    oci_files.write({}, tmp_path / "nowhere")
