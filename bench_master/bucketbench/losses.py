@@ -100,6 +100,11 @@ def _of_stats(kind: Driver, driver: Mapping[str, Given[Any]], *, asked: bool) ->
     if stream is not None and streams and not (asked and kind.streams):
         why = f"to {kind.name}" if asked else "without the command 'stats'"
         yield _said(stream, f"'streamStats' means nothing {why}, in bucketbench too")
+    elif stream is not None and streams and kind.asks:
+        text = (
+            f"'streamStats' of {kind.name} asks anew each time; bucketbench keeps one `docker stats` for all readings"
+        )
+        yield _said(stream, text)
     if interval is not None and not (asked and kind.polls and streams):
         why = "without 'streamStats' and the command 'stats'" if kind.polls else f"to {kind.name}"
         yield _said(interval, f"'statsIntervalSec' means nothing {why}, in bucketbench too")

@@ -39,7 +39,7 @@ class Driver:
     `client` is what `clientpath` names: nothing, a socket, or the program that is called so. `stop` is what its
     `stop` does: the grace period, or what there is instead of one. `bundle` drivers run the bundle at `rootfs` there,
     and those with `takes_rootfs` here, too; `logs` ones take a log driver; `streams` ones can stream statistics, and
-    a `polls` one asks at an interval to do so.
+    a `polls` one asks at an interval to do so; one with `asks` has a stream there and is asked at an interval here.
     """
 
     name: str
@@ -51,11 +51,12 @@ class Driver:
     logs: bool = False
     streams: bool = False
     polls: bool = False
+    asks: bool = False
 
 
 DRIVERS: Final = (
     Driver("Docker", "docker", "nothing", stop="30s", logs=True, streams=True),
-    Driver("DockerCLI", "docker-cli", "docker", stop=GRACE, logs=True, streams=True),
+    Driver("DockerCLI", "docker-cli", "docker", stop=GRACE, logs=True, streams=True, asks=True),
     Driver("Containerd", "containerd", "socket", streams=True, polls=True),
     Driver("Ctr", "containerd", "ctr", bundle=True),
     Driver("CRI", "cri", "socket"),

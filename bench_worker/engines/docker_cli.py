@@ -14,19 +14,21 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from bench_common.capability import OWN_STORAGE
+from bench_common.capability import OWN_STORAGE, STATS_INTERVAL
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines import docker_checkpoint, docker_pull
 from bench_worker.engines.arguments import parse_signal
-from bench_worker.engines.base import Container, Done, EngineStatus, OperationFailed
+from bench_worker.engines.base import Container, Done, Engine, EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine, Errand
 from bench_worker.engines.docker import COMMIT_REPOSITORY, DockerEngine
 from bench_worker.engines.docker_cli_arguments import create_words
-from bench_worker.engines.docker_errors import BY_MESSAGE, exec_failure
+from bench_worker.engines.docker_errors import BY_MESSAGE, exec_failure, failed
 from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.docker_transport import endpoint, socket_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench_worker.engines.command_line import Answer
 
 PROGRAM: Final = "docker"
@@ -64,9 +66,7 @@ class DockerCliEngine(DockerEngine):
     """A Docker Engine, through the ``docker`` program; the handle of a container is its id."""
 
     name: ClassVar[str] = "docker-cli"
-    # A reading through the API would be another engine's.
-    operations: ClassVar[frozenset[str]] = DockerEngine.operations - {"stats"}
-    # Nor what is put into a container, or made for it, before it starts: ``docker create`` has no word for that.
+    # What is put into a container, or made for it, before it starts: ``docker create`` has no word for that.
     settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"files"}
     store: ClassVar[str] = "docker"
     light: ClassVar[bool] = False
@@ -79,7 +79,8 @@ class DockerCliEngine(DockerEngine):
         except EngineUnavailable as error:
             return EngineStatus(cls.name, usable=False, endpoint=endpoint(), reason=str(error), advice=_ADVICE)
         status = super().probe()
-        details = {name: text for name, text in status.details.items() if name != OWN_STORAGE}
+        # Its client is asked for statistics, not listened to.
+        details = {key: text for key, text in status.details.items() if key not in {OWN_STORAGE, STATS_INTERVAL}}
         return replace(status, details={**details, "client": version})
 
     def open(self) -> None:
@@ -230,6 +231,21 @@ class DockerCliEngine(DockerEngine):
         stderr, stdout = answers
         truncated = stdout.truncated or stderr.truncated or len(stderr.stderr) > limit_bytes
         return errand.done(stdout=stdout.stdout, stderr=stderr.stderr[:limit_bytes], truncated=truncated)
+
+    def stats(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker stats --no-stream``, which takes more than a second: Docker looks twice."""
+        return self._simply(container, ("stats", "--no-stream"), timeout_s)
+
+    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
+        """Ask again and again: the stream of its client is a screen painted anew, in which no reading can be told."""
+        try:
+            yield from Engine.watch(self, container, interval_s=interval_s, timeout_s=timeout_s)
+        except OperationFailed as failure:
+            # Under way when its container ends or is removed, the client says no more than "EOF".
+            with self._operation(_LOOK_TIMEOUT_S) as made:
+                if not self._state(container)["Running"]:
+                    raise failed("conflict", f"{container.name} has ended: {failure}", made) from failure
+            raise
 
     def _make(self, container: Container, verb: tuple[str, ...], timeout_s: float) -> Done:
         self._label(container)

@@ -34,6 +34,16 @@ def test_one_query_takes_dockers_second(weighing):
     assert treatment["metrics"] == {}
 
 
+def test_the_command_line_is_asked_once_or_again_and_again(weighing):
+    """Each reading is a `docker stats` of its own; one that its container is removed under is no failure."""
+    job = {"operations": ["run", "stats", {"stats": "1s"}, {"sleep": "5s"}, "kill", "remove"], "container": CONTAINER}
+    run = weighing.run(weighing.scenario(engines=["docker-cli"], job=job, concurrency=2))
+    (treatment,) = run.document["treatments"]
+    assert treatment["jobs"]["done"] == treatment["jobs"]["total"] == 2
+    assert 0.5 < treatment["operations"]["stats"]["min_s"] < 10
+    assert 1 <= treatment["metrics"]["stats_readings"]["min"] <= 6
+
+
 def test_a_stream_goes_on_beside_the_operations_until_the_job_ends(weighing):
     """Six containers that are watched at once: each has its readings, and none of them disturbs its removal."""
     run, treatment = run_of(weighing, ["run", {"stats": "1s"}, {"sleep": "2500ms"}, "kill", "remove"], concurrency=6)

@@ -14,6 +14,7 @@ from bench_master.commands.convert_scenario import NAME
 from bench_master.scenario import load_scenario, scenario_schema
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
+from workloads.script import script_of
 
 DATA = Path(__file__).parent.parent / "data" / "bucketbench"
 ENGINES = ("containerd", "cri", "crun", "docker", "docker-cli", "native", "runc", "youki")
@@ -216,6 +217,15 @@ def test_legacy_is_a_sweep_from_one_thread_to_all(load):
         ("docker", 3, 5),
         ("runc", 1, 2),
     ]
+
+
+def test_a_stream_of_the_command_line_is_asked_anew_and_that_is_said(load):
+    """DockerCLI keeps one client for all readings there; here each is an operation of its own."""
+    drivers = "[{type: DockerCLI, threads: 1, iterations: 1, streamStats: true}]"
+    scenario = load(f"{HEAD}drivers: {drivers}\ncommands: [run, stats, remove]\n")
+    (cell,) = (one for one in scenario.treatments if one.engine == "docker-cli")
+    assert [(one.kind, one.seconds) for one in script_of(cell)] == [("run", None), ("stats", 1.0), ("remove", None)]
+    assert any("'streamStats' of DockerCLI asks anew each time" in note for note in scenario.lost)
 
 
 def test_legacy_has_no_meaning_for_a_scenario(load):
