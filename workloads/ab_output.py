@@ -15,7 +15,8 @@ from bench_common.errors import ParseError
 
 _COUNT: Final = r"(\d{1,15})"
 _DECIMAL: Final = r"(\d{1,12}\.\d{2,3})"
-_ROW: Final = r" +(\d{1,12}) +(\d{1,12}) +\d{1,12}\.\d +(\d{1,12}) +(\d{1,12})"
+_ROW: Final = r" +(\d{1,12}) +(\d{1,12}) +(\d{1,12}\.\d +\d{1,12} +)?(\d{1,12})"
+"""Least, mean, standard deviation, median and largest; ``ab -S`` leaves two of them out."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ _BODY: Final = (
     _Known("sent-rate", rf"{_DECIMAL} kb/s sent", always=False),
     _Known("total-rate", rf"{_DECIMAL} kb/s total", always=False),
     _Known("times", r"Connection Times \(ms\)"),
-    _Known("columns", r"min +mean\[\+/-sd\] +median +max"),
+    _Known("columns", r"min +(?:mean\[\+/-sd\] +median|avg) +max"),
     _Known("connect", f"Connect:{_ROW}"),
     _Known("processing", f"Processing:{_ROW}"),
     _Known("waiting", f"Waiting:{_ROW}"),
@@ -132,6 +133,7 @@ class _Reading:
             self._position += 1
         for known in _BODY:
             self._take(known)
+        self._check_columns()
         self._check_answers()
         percentiles, longest = self._percentages()
         if self._position < len(self._lines):
@@ -158,6 +160,14 @@ class _Reading:
             self._position += 1
         elif known.always:
             self._refuse(f"'{known.pattern.split(':')[0].replace(chr(92), '')}'")
+
+    def _check_columns(self) -> None:
+        """Refuse a row with other columns than the table's head names, as one that was cut off has."""
+        short = "avg" in self._found["columns"][1][0]
+        for name in ("connect", "processing", "waiting", "total"):
+            number, match = self._found[name]
+            if (match[3] is None) is not short:
+                raise ParseError("a row with other columns than its table", line=number, text=match[0])
 
     def _check_answers(self) -> None:
         """Refuse a run whose answers were not what was asked for."""
@@ -226,7 +236,11 @@ class _Reading:
     def _refuse(self, expected: str) -> NoReturn:
         if self._position >= len(self._lines):
             number, line = self._lines[-1]
-            raise ParseError(f"the text ends here, before {expected}: the run was cut off", line=number, text=line)
+            # A text without percentages (ab -d) could end at any byte of its last number.
+            why = (
+                "cut off, or made with -d, which leaves out how one knows" if "Percentage" in expected else "cut off"
+            )
+            raise ParseError(f"the text ends here, before {expected}: the run was {why}", line=number, text=line)
         number, line = self._lines[self._position]
         for pattern, meaning in _EXPLANATIONS:
             if re.fullmatch(pattern, line):

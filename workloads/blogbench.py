@@ -49,8 +49,8 @@ _HEADER: Final = (
 _ITERATIONS: Final = 6
 """Which line of the header states them."""
 _ROW: Final = re.compile(r"(\d{1,18})(?: +\d{1,18}){6}")
-_WRITES: Final = re.compile(r"Final score for writes: +(\d{1,18})")
-_READS: Final = re.compile(r"Final score for reads : +(\d{1,18})")
+_WRITES: Final = re.compile(r"Final score for writes:[ \t]+(\d{1,18})")
+_READS: Final = re.compile(r"Final score for reads ?:[ \t]+(\d{1,18})")
 
 
 _KINDS: Final = ("writers", "rewriters", "commenters", "readers")

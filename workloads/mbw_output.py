@@ -38,8 +38,9 @@ _ALLOCATING: Final = re.compile(
 _BLOCKS: Final = re.compile(r"Using \d+ bytes as blocks for memcpy block copy test\.", re.ASCII)
 _BUSINESS: Final = re.compile(r"Getting down to business\.\.\. Doing (\d{1,9}) runs per test\.", re.ASCII)
 _RUN: Final = re.compile(
-    r"(\d{1,9}|AVG)\tMethod: (MEMCPY|DUMB|MCBLOCK)\tElapsed: (\d{1,9}\.\d{5})\t"
-    r"MiB: (\d{1,9}\.\d{5})\tCopy: (\d{1,12}\.\d{3}|inf) MiB/s",
+    # A terminal that the text was copied from has made blanks of its tabs.
+    r"(\d{1,9}|AVG)[\t ]+Method: (MEMCPY|DUMB|MCBLOCK)[\t ]+Elapsed: (\d{1,9}\.\d{5})[\t ]+"
+    r"MiB: (\d{1,9}\.\d{5})[\t ]+Copy: (\d{1,12}\.\d{3}|inf) MiB/s",
     re.ASCII,
 )
 _FAILED: Final = re.compile(r"(?:Error|mbw): .*")

@@ -91,16 +91,16 @@ class SysbenchCpu(Workload):
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run by sysbench 0.4, 0.5, 1.0 or 1.1.
 
-        Before 1.0 sysbench printed no rate; there ``events_per_second`` is its total number of events over its
-        total time, and ``latency_sum_ms`` its total time taken by event execution. 1.0 takes the rate over a
-        slightly different time than the total that it prints, so its own figure is used. The percentile is left
-        out where it was switched off.
+        Before 1.0, and in its first releases, sysbench printed no rate; there ``events_per_second`` is its total
+        number of events over its total time, and ``latency_sum_ms`` its total time taken by event execution. 1.0
+        takes the rate over a slightly different time than the total that it prints, so its own figure is used. The
+        percentile is left out where it was switched off.
         """
         run, facts = read_run(text, test="cpu", facts=_FACTS)
         if "limit" not in facts:
             raise ParseError("no limit of prime numbers is stated: this is another test of sysbench, not cpu")
-        if run.version.startswith("1.") and not ("rate" in facts and "heading" in facts):
-            raise ParseError("the events per second are missing, which sysbench cpu prints since early in 1.0")
+        if ("heading" in facts) != ("rate" in facts):
+            raise ParseError("'CPU speed:' and 'events per second' are printed together, and one of them is missing")
         if "rate" not in facts and not run.total_time_s:
             raise ParseError("the run was too short for the total time that is printed, so it has no rate")
         rate = number(facts["rate"][1]) if "rate" in facts else run.total_events / run.total_time_s

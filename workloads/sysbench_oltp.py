@@ -191,7 +191,9 @@ class SysbenchOltp(Workload):
         are not printed.
         """
         run, facts = read_run(text, test="oltp", facts=_FACTS, passing=_PASSING)
-        wanted = _FACTS_OF[run.version]
+        # What called itself 1.0 before it was released printed the table of 0.5.
+        before = run.version == "1.0" and "requests" in facts
+        wanted = _FACTS_OF["0.5" if before else run.version]
         missing = [name for name in wanted if name not in facts]
         if missing:
             raise ParseError(

@@ -40,7 +40,9 @@ _THREADS: Final = _line_pattern(r"Number of threads: (\d{1,9})")
 _STARTED: Final = _line_pattern(r"Threads started!")
 _TOTALS: Final = _line_pattern(r"(General statistics|Test execution summary|Throughput):")
 _TOTALS_OF_FILES: Final = _line_pattern(r"(General statistics|Test execution summary):")
-_LATENCY_TABLE: Final = _line_pattern(r"Latency \((ms)\):|(?:per-request statistics|response time):")
+_LATENCY_TABLE: Final = _line_pattern(
+    r"Latency \((ms)\):|(?:per-request statistics|response time|Latency statistics):"
+)
 
 _CHATTER: Final = tuple(
     _line_pattern(pattern)
@@ -55,6 +57,7 @@ _CHATTER: Final = tuple(
         r"Random number generator seed is \d+ and will be (ignored|used)",
         r"Initializing random number generator from .*",
         r"Additional request validation enabled\.",
+        r"Validation checks: on\.",
         r"Warmup time: \d+s",
         r"Warming up for \d+ seconds\.\.\.",
         r"Initializing worker threads\.\.\.",
@@ -303,7 +306,7 @@ class _Reading:
             )
         else:
             match = self._expect(
-                _line_pattern(rf"approx\. +(\d{{1,3}}) percentile: +{_NUMBER}(ms|s)"), "a percentile"
+                _line_pattern(rf"approx\. +(\d{{1,3}})(?:st|nd|rd|th)? percentile: +{_NUMBER}(ms|s)"), "a percentile"
             )
         return int(match[1]), number(match[2]) * (1000 if match[3] == "s" else 1)
 

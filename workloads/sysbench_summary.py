@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bench_common.errors import ParseError, UsageError
+from bench_common.errors import UsageError
 from workloads.base import Metric, Parameter
 from workloads.sysbench_output import Latencies, Summary
 
@@ -51,8 +51,8 @@ SUMMARY_METRICS: Final = (
 def summary_values(run: Latencies) -> dict[str, float]:
     """Return the values of those `SUMMARY_METRICS` that the run has, by name.
 
-    A run without totals has none of them; the percentile is left out where it was switched off. Raises `ParseError`
-    for a rank that has no metric.
+    A run without totals has none of them; the percentile is left out where it was switched off, and where its rank is
+    one that has no metric.
     """
     latencies = {
         "latency_min_ms": run.latency_min_ms,
@@ -93,8 +93,4 @@ def _percentile(run: Latencies) -> dict[str, float]:
     if run.percentile is None:
         return {}
     rank, value = run.percentile
-    if str(rank) not in PERCENTILES:
-        raise ParseError(
-            f"run with --percentile={rank}, for which there is no metric (there is: {', '.join(PERCENTILES)})"
-        )
-    return {f"latency_p{rank}_ms": value}
+    return {f"latency_p{rank}_ms": value} if str(rank) in PERCENTILES else {}

@@ -41,6 +41,7 @@ from bench_worker.engines.base import (
 )
 from bench_worker.engines.daemon_sides import docker_side
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
+from bench_worker.engines.docker_oom import KILLED_CODE, NEWS_S, lacked_memory
 from bench_worker.engines.docker_settings import MountRefused, archive_of, create_arguments
 from bench_worker.engines.docker_streams import capture
 from bench_worker.engines.docker_wire import Wire
@@ -57,9 +58,6 @@ log = logging.getLogger(__name__)
 
 COMMIT_REPOSITORY: Final = "weighbridge/commit"
 
-_KILLED_CODE = 137
-_OOM_NEWS_S = 0.3
-"""How long the news of an out-of-memory kill may come after that of the exit (containerd sends them apart)."""
 _POLL_S = 0.005
 
 
@@ -182,6 +180,8 @@ class DockerEngine(Engine):
             if kind:
                 text = printed.decode("utf-8", "replace").strip()
                 raise OperationFailed(kind, text, start_ns=done.start_ns, end_ns=done.end_ns)
+        with self._operation(timeout_s):
+            done.oom_killed = lacked_memory(self._client, container, done)
         return done
 
     def wait(self, container: Container, *, timeout_s: float) -> Done:
@@ -394,9 +394,9 @@ class DockerEngine(Engine):
     def _last_state(self, container: Container, done: Done) -> dict[str, Any]:
         """Return its state after its end, when the news of a kill for want of memory has had the time to come."""
         state = self._state(container)
-        until = time.monotonic() + _OOM_NEWS_S
+        until = time.monotonic() + NEWS_S
         limited = container.settings.memory_bytes is not None
-        while done.exit_code == _KILLED_CODE and limited and not state["OOMKilled"] and time.monotonic() < until:
+        while done.exit_code == KILLED_CODE and limited and not state["OOMKilled"] and time.monotonic() < until:
             gevent.sleep(_POLL_S)
             state = self._state(container)
         return state

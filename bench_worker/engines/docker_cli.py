@@ -23,6 +23,7 @@ from bench_worker.engines.command_line import CommandLine, Errand
 from bench_worker.engines.docker import COMMIT_REPOSITORY, DockerEngine
 from bench_worker.engines.docker_cli_arguments import create_words
 from bench_worker.engines.docker_errors import BY_MESSAGE, exec_failure, failed
+from bench_worker.engines.docker_oom import lacked_memory
 from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.docker_transport import endpoint, socket_path
 
@@ -129,9 +130,12 @@ class DockerCliEngine(DockerEngine):
             kind = exec_failure(answer.exit_code, printed)
             if kind:
                 raise errand.failure(kind, printed.decode("utf-8", "replace").strip())
-        return errand.done(
+        done = errand.done(
             exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
         )
+        with self._operation(timeout_s):
+            done.oom_killed = lacked_memory(self._client, container, done)
+        return done
 
     def wait(self, container: Container, *, timeout_s: float) -> Done:
         """Run ``docker wait``; whether it was for want of memory is asked for afterwards."""

@@ -62,9 +62,11 @@ class OciEngine(OciGround):
             raise
         if answer.exit_code and errand.complaint():
             raise errand.failed(answer)
-        return errand.done(
+        done = errand.done(
             exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
         )
+        done.oom_killed = self._lacked_memory(container, done)
+        return done
 
     def exec_words(self, container: Container, argv: tuple[str, ...]) -> list[str]:
         """Return what says, after ``exec`` and its options, where a command is executed and which one."""
@@ -82,10 +84,15 @@ class OciEngine(OciGround):
         if bundle.main is None:
             fail("conflict", f"{container.name} was never started", start_ns)
         done = wait_for(bundle.main, start_ns, time.monotonic() + timeout_s)
-        if done.exit_code and container.settings.memory_bytes is not None:
-            directory = self._cgroups.memory_directory(bundle.cgroups_path)
-            done.oom_killed = oci_cgroups.oom_kills(directory) > 0
+        done.oom_killed = self._lacked_memory(container, done)
         return done
+
+    def _lacked_memory(self, container: Container, done: Done) -> bool:
+        """Say whether a command with this end was killed by its container's memory limit."""
+        if not done.exit_code or container.settings.memory_bytes is None:
+            return False
+        directory = self._cgroups.memory_directory(self._bundle(container).cgroups_path)
+        return oci_cgroups.oom_kills(directory) > 0
 
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """``pause``."""

@@ -1,5 +1,6 @@
 """ab: commands from parameters, and metrics from what ab really printed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,26 @@ def test_older_2_3_always_counts_write_errors():
     """None of them is none."""
     text = output("ok-c1").replace("Total transferred:", "Write errors:           0\nTotal transferred:")
     assert parsed(text) == parsed(output("ok-c1"))
+
+
+def without_deviations(text):
+    """Return a text as ab -S prints it."""
+    text = text.replace("min  mean[+/-sd] median   max", "min   avg   max")
+    return re.sub(r"(?m)^(\w+:(?: +\d+){2}) +\d+\.\d +\d+( +\d+)$", r"\1\2", text)
+
+
+def test_a_table_without_deviations_and_medians_gives_the_same_numbers():
+    """Those two columns are none of ours."""
+    text = without_deviations(output("ok-n2000-c4"))
+    assert "avg" in text
+    assert parsed(text) == parsed(output("ok-n2000-c4"))
+
+
+def test_a_row_is_as_long_as_its_table_says():
+    """Or a long row that was cut off would be taken for a whole short one."""
+    whole = output("ok-n2000-c4")
+    with pytest.raises(ParseError, match="a row with other columns than its table"):
+        parsed(whole.replace("min  mean[+/-sd] median   max", "min   avg   max"))
 
 
 @pytest.mark.parametrize("name", ["ok-c1", "ok-n2000-c4"])

@@ -171,6 +171,13 @@ def test_a_terminals_line_ends_change_nothing():
     assert parse("\ufeff" + text.replace("\n", "\r\n")) == parse(text)
 
 
+def test_blanks_that_a_terminal_made_of_tabs_are_tabs():
+    """What was copied from a window holds the same numbers."""
+    text = sample("2.0-default-n3")
+    assert "\t" not in text.expandtabs()
+    assert parse(text.expandtabs()) == parse(text)
+
+
 @pytest.mark.parametrize("name", ["1.2.2-default-n3", "1.4-default-n3", "2.0-default-n3", "1.2.2-t2"])
 def test_a_run_cut_at_any_character_is_whole_or_refused(name):
     """What is announced must be there, to the last unit."""

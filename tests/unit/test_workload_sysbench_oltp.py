@@ -120,6 +120,15 @@ def test_0_4_calls_errors_deadlocks_and_prints_no_rate_of_all_queries():
     assert metrics["latency_p95_ms"] == 90.57
 
 
+def test_what_called_itself_1_0_before_its_release_printed_the_table_of_0_5():
+    """Under the new banner, with a heading and an ordinal of its own for the latencies."""
+    text = OF_0_5.replace(
+        "sysbench 0.5:  multi-threaded system evaluation benchmark", "sysbench 1.0 (using bundled LuaJIT)"
+    )
+    text = text.replace("    response time:\n", "\nLatency statistics:\n").replace("95 percentile", "95th percentile")
+    assert parsed(text) == parsed(OF_0_5)
+
+
 def test_0_5_prints_both():
     """Its progress lines are passed over."""
     metrics = parsed(OF_0_5)

@@ -1,0 +1,188 @@
+"""Guests that fail, in a container and as a process: each a failed job with a plain reason, and nothing left."""
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+from test_run_services import left_behind, require_tools
+from tiny_image import missing
+from weighing import Weighing, containers_of, require_images, until
+
+from bench_common.errors import StatsFileError
+from bench_common.statsfile import StatsFile
+
+pytestmark = pytest.mark.docker
+
+engines = pytest.mark.parametrize("engine", ["docker", "native"])
+GARBAGE = "#!/bin/sh\necho 'sysbench 1.0.20 (using bundled LuaJIT 2.1.0-beta2)'\necho 'all is well, 42 events'\n"
+IMAGE = "weighbridge-test/garbage"
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client():
+    require_tools("sysbench")
+    opened = require_images("weighbridge/base", "weighbridge/sysbench")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def small_disk():
+    """A file system of 4 MiB."""
+    with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
+            missing("a tmpfs can be mounted by root only")
+        yield Path(folder)
+        subprocess.run(["umount", "-l", folder], capture_output=True, timeout=10, check=True)
+
+
+@pytest.fixture
+def garbage_image(client):
+    """An image whose sysbench says something, and ends with 0."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        entry = tarfile.TarInfo("sysbench")
+        entry.size, entry.mode = len(GARBAGE), 0o755
+        archive.addfile(entry, io.BytesIO(GARBAGE.encode()))
+    made = client.create_container("weighbridge/sysbench", command=["true"])["Id"]
+    try:
+        client.put_archive(made, "/usr/local/bin", packed.getvalue())
+        client.commit(made, repository=IMAGE)
+    finally:
+        client.remove_container(made, force=True)
+    yield IMAGE
+    client.remove_image(IMAGE, force=True)
+
+
+def the_failure(weighing, client, scenario, home=None):
+    """Run a scenario of one job, which fails; return its error. Nothing of it may be left."""
+    run = weighing.run(scenario, status=3)
+    return checked(weighing, client, run, home)
+
+
+def checked(weighing, client, run, home=None):
+    (job,) = run.jobs
+    assert (job["outcome"], job["metrics"]) == ("failed", {})
+    assert left_behind(client, weighing, run) == []
+    assert not [*(home or weighing.folder).glob("**/weighbridge-native-*/*")]
+    return job["error"]
+
+
+@engines
+def test_a_full_disk(weighing, client, small_disk, engine):
+    """Where a benchmark's files do not fit, it says so."""
+    job = {"workload": "sysbench-fileio", "params": {"total_size": "64MiB", "file_num": 4, "time": "1s"}}
+    if engine == "docker":
+        job["container"] = {"storage": [{"tmpfs": "1MiB", "target": "/srv/sysbench"}]}
+    else:
+        weighing.environ["TMPDIR"] = str(small_disk)
+    error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=job), small_disk)
+    assert (error["operation"], error["kind"]) == ("prepare", "exit-code")
+    assert "No space left on device" in error["message"]
+
+
+@engines
+def test_a_missing_tool(weighing, client, engine):
+    """The tool is named, and that it was not found."""
+    job = {"workload": "sysbench-cpu", "params": {"time": "1s"}}
+    if engine == "docker":
+        job["container"] = {"image": "weighbridge/base"}
+    else:
+        folder = weighing.folder / "bin"
+        folder.mkdir()
+        for tool in ("sh", "sleep"):
+            (folder / tool).symlink_to(shutil.which(tool))
+        weighing.environ["PATH"] = str(folder)
+    error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=job))
+    assert error["kind"] == "command-not-found"
+    assert "sysbench" in error["message"]
+
+
+def guest_of(client, stats, engine):
+    """Return what kills the guest of the run with this stats file, once it is under way."""
+    try:
+        run_id = StatsFile(stats).header["run_id"]
+    except StatsFileError:
+        return None
+    if engine == "docker":
+        running = [one for one in containers_of(client, run_id) if one["State"] == "running"]
+        return (lambda: client.kill(running[0]["Id"])) if running else None
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] == "sysbench" and f"wb-{run_id}-" in (process.cwd() or ""):
+            return process.kill
+    return None
+
+
+@engines
+def test_a_guest_that_is_killed(weighing, client, engine):
+    """By somebody else, in the middle of its work."""
+    job = {"workload": "sysbench-cpu", "params": {"time": "40s"}}
+    program, stats = weighing.start_run(weighing.scenario(engines=[engine], job=job))
+    until(lambda: guest_of(client, stats, engine), 30, "sysbench runs")()
+    error = checked(weighing, client, weighing.over(program, stats, status=3))
+    assert (error["operation"], error["kind"]) == ("run", "exit-code")
+    assert "exit code 137 of 'sysbench'" in error["message"]
+
+
+ALONE = {"workload": "sysbench-memory", "params": {"block_size": "256MiB", "time": "5s"}}
+IN_STEPS = {"workload": "sysbench-fileio", "params": {"file_num": 1, "block_size": "256MiB"}}
+
+
+@pytest.mark.parametrize(
+    ("engine", "step", "job"),
+    [
+        ("docker", "run", ALONE),
+        ("docker", "prepare", IN_STEPS),
+        ("docker-cli", "prepare", IN_STEPS),
+        ("runc", "prepare", IN_STEPS),
+    ],
+)
+def test_a_guest_over_its_memory_limit(weighing, client, engine, step, job):
+    """Whether it is the container's own command or one beside it, it is told from any other kill."""
+    if engine == "runc":
+        require_tools("runc")
+    limited = {**job, "container": {"memory": "24MiB", "network": "none"}}
+    error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=limited))
+    assert (error["operation"], error["kind"]) == (step, "oom-killed"), error
+    assert "killed for want of memory under its limit" in error["message"]
+
+
+def test_a_memory_limit_that_a_process_cannot_have_is_refused(weighing):
+    """Natively nobody would enforce it: that is said before anything runs."""
+    job = {"workload": "sysbench-memory", "container": {"memory": "24MiB"}}
+    program, stats = weighing.start_run(weighing.scenario(engines=["native"], job=job))
+    ended = program.ended()
+    assert ended.status == 2
+    assert "a plain process has no memory limit of its own" in ended.err
+    assert not stats.exists()
+
+
+@engines
+def test_output_that_nobody_understands(weighing, client, garbage_image, engine):
+    """Of a tool that ends with 0: the line is told, and no number is taken from it."""
+    job = {"workload": "sysbench-cpu", "params": {"time": "1s"}}
+    if engine == "docker":
+        job["container"] = {"image": garbage_image}
+    else:
+        folder = weighing.folder / "bin"
+        folder.mkdir()
+        (folder / "sysbench").write_text(GARBAGE)
+        (folder / "sysbench").chmod(0o755)
+        weighing.environ["PATH"] = f"{folder}:{weighing.environ['PATH']}"
+    error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=job))
+    assert (error["operation"], error["kind"]) == ("run", "parse-error")
+    assert "line 2: not a line that a run of sysbench cpu prints here" in error["message"]
+    assert "all is well, 42 events" in error["message"]
