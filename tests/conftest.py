@@ -1,4 +1,6 @@
-"""What all programs that tests start have in common: Python keeps what it compiled of our sources beside the cache.
+"""What all tests have in common.
+
+A generated example may take as long as a busy machine takes for it. And of the programs that tests start, Python keeps what it compiled of our sources beside the cache.
 
 Tests start hundreds of them, and where the environment says that Python shall keep nothing, each would spend half a
 second of processor time on compiling the same sources again.
@@ -6,6 +8,11 @@ second of processor time on compiling the same sources again.
 
 import os
 from pathlib import Path
+
+import hypothesis
+
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"))
