@@ -18,6 +18,8 @@ from bench_master.run.switchboard import Switchboard
 HEARTBEAT_S: Final = 0.5
 ACK_SEQUENCES: Final = 4096
 """How many batches one message acknowledges, so that it never grows too large to be sent."""
+MAX_REASON: Final = 1000
+"""How much of a reason is said, in characters; what a worker calls itself may be in it, written out."""
 LEASE_S: Final = 15.0
 """How long a worker goes on without a word of its master."""
 
@@ -56,7 +58,7 @@ class Courier:
             case act.Welcome():
                 self._welcome(action)
             case act.Dismiss():
-                self.say(action.peer, "dismiss", 0, reason=action.reason, final=action.final)
+                self.say(action.peer, "dismiss", 0, reason=action.reason[:MAX_REASON], final=action.final)
             case act.Sweep():
                 self._to_member(action.number, "sweep", run_id=self._run_id)
             case act.Release():

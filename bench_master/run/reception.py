@@ -168,7 +168,7 @@ class Reception:
         place = (peer, worker_id, message["environment"], message["slots"], identity, info)
         self._handle(ev.Hello(*place, clock_known=self._hosts.shares_our_clock(info)))
         member = self._roster.named(worker_id)
-        if member is not None and member.peer == peer:
+        if not self._over() and member is not None and member.peer == peer:
             self._hosts[member.number].hear_clock(message["sent_ns"], received_ns)
 
     def _lacks(self, peer: bytes, identity: str | None, message: Message) -> None:

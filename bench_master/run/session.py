@@ -7,6 +7,7 @@ itself.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from typing import Any, Final
 import gevent
 from gevent.event import Event
 
-from bench_common.errors import StatsFileError, WeighbridgeError
+from bench_common.errors import InfrastructureError, StatsFileError, WeighbridgeError
 from bench_common.loopmeter import LoopMeter
 from bench_common.overhead import Overhead
 from bench_master.coordinator import Coordinator, Policy
@@ -38,6 +39,8 @@ from bench_master.scenario.advice import caveats
 from bench_master.table import counted
 from bench_master.tally import Tally
 from workloads.script import job_limit_s
+
+log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.1
 REFRESH_S: Final = 0.25
@@ -120,6 +123,7 @@ class Session:
         self._recorder.remarks |= dict.fromkeys([*standing.remarks, *options.notes, *caveats(plan.treatments)])
         self._services = ServiceDesk(plan.treatments, roster, self._recorder.remarks.setdefault)
         self._over = Event()
+        self._broken = False
         self._result = Result("incomplete")
         self.reception = Reception(
             plan,
@@ -263,10 +267,21 @@ class Session:
     # -- what is to be done -------------------------------------------------------------------------------------
 
     def _handle(self, event: ev.Event) -> None:
+        if self._broken:
+            return
         for action in self._coordinator.handle(event, monotonic()):
             if self._over.is_set() and self._recorder.journal is None:
                 break  # there is nowhere to record what would come of it
-            self._do(action)
+            try:
+                self._do(action)
+            except Exception as error:
+                # The coordinator takes it for done, and what follows for true: no event after it would be.
+                self._broken = True
+                if not isinstance(error, WeighbridgeError):
+                    log.exception("the run is called off: %s could not be carried out", type(action).__name__)
+                    error = InfrastructureError(f"internal error: {type(error).__name__}: {error}")
+                self._call_off(str(error))
+                return
 
     def _do(self, action: act.Action) -> None:
         match action:
@@ -325,7 +340,8 @@ class Session:
         self._recorder.begin(journal, self._make_tally(self._coordinator.course.planned_jobs()), self._engines)
 
     def _call_off(self, reason: str) -> None:
-        """End a run that cannot begin, and let its workers go."""
+        """End a run that cannot begin or go on, and let its workers go."""
+        self._result.status = "incomplete"
         self._result.reasons.append(reason)
         self.courier.release_all()
         self._over.set()

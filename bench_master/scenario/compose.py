@@ -99,7 +99,7 @@ class Composer:
         node: Node
         extent: _Extent
         if isinstance(event, yaml.ScalarEvent):
-            node, extent = Leaf(place, event.value, plain=event.style is None), _Extent()
+            node, extent = Leaf(place, self._whole(event.value, place), plain=event.style is None), _Extent()
         elif isinstance(event, yaml.SequenceStartEvent):
             node, extent = self._items(place, depth)
         else:
@@ -107,6 +107,20 @@ class Composer:
         if anchor is not None:
             self._anchors[anchor] = node, extent
         return node, extent
+
+    def _whole(self, text: str, place: Place) -> str:
+        """Return a text with each pair of escapes as the one character that JSON means by it; half of one is none."""
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            pass
+        else:
+            return text
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            self.problems.append(place.problem(f"{text!a} has half of a character in it: remove it"))
+            return ""
 
     def _alias(self, event: yaml.AliasEvent, place: Place) -> tuple[Node, _Extent]:
         if event.anchor not in self._anchors:

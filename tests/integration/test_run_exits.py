@@ -172,6 +172,21 @@ def test_a_taken_port_ends_with_3(weighing):
 
 
 @pytest.mark.docker
+def test_too_few_ports_for_the_lanes_end_with_3(weighing):
+    """Where a worker can be given no lane the run is called off with the flag to change, and its workers go on."""
+    control, results = free_ports(2)
+    flags = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", 65535)
+    workers = [
+        weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, name)
+        for name in ("one", "two")
+    ]
+    ended = weighing.master(*run_words(weighing, weighing.scenario(), "--noop", "--expect", 2, *flags))
+    assert complaint(ended, 3) == (
+        "the run did not begin: no port is free for a lane from 65535 on; try another --zmq-work-port"
+    )
+    assert [worker.process.poll() for worker in workers] == [None, None]
+
+
 def test_what_containers_would_lack_is_found_before_anything_runs(weighing):
     """Image, network and log driver are named, all at once, with what to do. The plan is at fault: it ends with 2."""
     require_images().close()

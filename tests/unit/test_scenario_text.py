@@ -132,6 +132,25 @@ def test_a_huge_file_is_refused(tmp_path):
         load_scenario(str(path))
 
 
+@pytest.mark.parametrize(("written", "meant"), [(r"\ud83d\ude00", "\U0001f600"), (r"a\u00e9", "a\u00e9")])
+def test_json_means_one_character_by_two_escapes(written, meant):
+    """What JSON writes for a character beyond U+FFFF comes in as that character."""
+    scenario = scenario_from(
+        Source(
+            "s.yaml",
+            f'{{"name": "a", "description": "{written}", "engines": ["native"],'
+            '"job": {"operations": [{"sleep": "1s"}]}}',
+        )
+    )
+    assert scenario.description == meant
+
+
+def test_half_of_a_character_is_refused():
+    """It could be neither shown nor sent."""
+    said = refusal(GOOD + r'description: "x\ud83d"')
+    assert said == r"s.yaml:3:14: 'x\ud83d' has half of a character in it: remove it"
+
+
 def test_a_job_that_no_message_carries_is_refused():
     """A small file may say a large thing many times over: a worker could not be told, and the run would wait."""
     job = "job: {operations: [run], container: {command: [a], env: {A: &a %s, B: *a}}}"
