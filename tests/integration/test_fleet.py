@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -416,6 +417,7 @@ def test_a_worker_that_cannot_run_is_told_with_its_last_words(master, testbed):
     rows = master.rows(master.fleet("start-workers", *master.control, status=3))
     assert "the worker ended at once" in rows["blade-1"][3]
     assert "this zmq is broken" in rows["blade-1"][3]
+    shutil.rmtree(broken)
 
 
 def test_nothing_stays_on_hosts_that_are_purged(master, testbed):
