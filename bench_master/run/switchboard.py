@@ -131,7 +131,10 @@ class Switchboard:
     def _identity(self, frame: zmq.Frame) -> str | None:
         if self._key is None:
             return None
-        identity = frame.get("User-Id")
+        try:
+            identity = frame.get("User-Id")
+        except zmq.ZMQError:  # so zmq says that there is no such property
+            identity = None
         if not isinstance(identity, str) or not identity:
             raise ProtocolError("a frame without a proven sender")
         return identity
@@ -139,6 +142,7 @@ class Switchboard:
     def _control_came(self, batch: list[Frames]) -> None:
         now_ns = monotonic_ns()
         for frames in batch:
+            identity = None
             try:
                 if len(frames) != 2:  # noqa: PLR2004  the peer's address and one frame
                     raise ProtocolError(f"{len(frames)} frames on the control socket")
@@ -146,13 +150,13 @@ class Switchboard:
                 message = decode(frames[-1].bytes, sender="worker", lane="control")
                 self._on_control(frames[0].bytes, identity, message, now_ns)
             except ProtocolError as error:
-                self._drop("control", str(error))
-            except Exception as error:  # the boundary: a message that breaks our code must not end the listener
-                log.exception("a control message could not be handled")
-                self._drop("control", f"internal error: {error}")
+                self._drop("control", str(error), identity)
+            except Exception as error:  # noqa: BLE001  the boundary: what breaks our code must not end the listener
+                self._drop("control: internal error", str(error), identity, error)
 
     def _results_came(self, batch: list[Frames]) -> None:
         for frames in batch:
+            identity = None
             try:
                 if len(frames) != 1:
                     raise ProtocolError(f"{len(frames)} frames on the results socket")
@@ -160,13 +164,14 @@ class Switchboard:
                 message = decode(frames[0].bytes, sender="worker", lane="results")
                 self._on_result(identity, message)
             except ProtocolError as error:
-                self._drop("results", str(error))
-            except Exception as error:  # the boundary, as above
-                log.exception("a batch of results could not be handled")
-                self._drop("results", f"internal error: {error}")
+                self._drop("results", str(error), identity)
+            except Exception as error:  # noqa: BLE001  the boundary, as above
+                self._drop("results: internal error", str(error), identity, error)
 
-    def _drop(self, where: str, why: str) -> None:
+    def _drop(self, where: str, why: str, identity: str | None = None, trouble: Exception | None = None) -> None:
+        """Count a message that is dropped, and tell of some: whose key it came with, so that it can be revoked."""
         self.dropped[where] += 1
         count = self.dropped[where]
         if count & (count - 1) == 0:  # the 1st, 2nd, 4th, 8th ...: a flood must not fill the log
-            log.warning("dropped a message on %s (%d so far): %s", where, count, why)
+            whose = f" from worker {identity}" if identity is not None else ""
+            log.warning("dropped a message on %s%s (%d so far): %s", where, whose, count, why, exc_info=trouble)

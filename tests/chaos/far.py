@@ -20,6 +20,7 @@ WIRE = Path(__file__).with_name("wire.py")
 KINDS = {1: "bare-metal", 2: "hypervisor"}
 """The environment of each blade."""
 INSTALL_S = 150
+TINY = "/var/tmp/tiny"
 
 
 class Blades(Testbed):
@@ -90,6 +91,14 @@ class Blades(Testbed):
         outer = int((self.folder / "bed" / f"blade-{number}" / "pid").read_text())
         return until(lambda: psutil.Process(outer).children(), 10, "the blade's first process")[0].pid
 
+    def tiny_disk(self, number):
+        """Mount a file system of 64 KiB in a blade; return where the blade has it, and where it is seen from here."""
+        first = self.first_process(number)
+        inside = ["nsenter", "-t", str(first), "-m", "--"]
+        for command in (["mkdir", "-p", TINY], ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", TINY]):
+            subprocess.run([*inside, *command], capture_output=True, timeout=20, check=True)
+        return TINY, Path(f"/proc/{first}/root{TINY}")
+
     def cut_power(self, number):
         """Kill a blade with all that is in it."""
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -124,9 +133,16 @@ class FarRun(OverTcp):
         """Start the master where the blades reach it, and a worker on each of them."""
         enrolment = Enrolment(self.folder / "keys")
         self.keys = {number: enrolment.key_to_deliver(f"blade-{number}") for number in KINDS}
-        reach = ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys")
+        place = ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys")
         # A freshly built blade takes its time on a busy machine.
-        return super().launch(source, workers, ["--worker-timeout", "60s", *reach, *flags])
+        return super().launch(source, workers, ["--worker-timeout", "60s", *place, *flags])
+
+    @property
+    def reach(self):
+        """The flags of another master in this one's place."""
+        names = ("--zmq-control-port", "--zmq-results-port", "--zmq-work-port")
+        given = [word for pair in zip(names, self.ports, strict=True) for word in pair]
+        return ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys", *given)
 
     def board(self, number, **environ):
         """Start the worker of a blade, in all of its namespaces."""

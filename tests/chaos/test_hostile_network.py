@@ -1,13 +1,20 @@
 """A run over two hosts while the second is harmed: it ends within its bound, as documented, with one story."""
 
+import re
 import signal
 import time
 from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
 from arena import LIFE, marked
-from far import Blades, FarRun
-from weighing import until
+from far import INSTALL_S, Blades, FarRun
+from history import faults_of
+from test_foreign_conditions import _fill
+from test_resumed_runs import ended_trials
+from weighing import Weighing, free_ports, until
+
+from bench_common.statsfile import StatsFile
 
 FAR = {
     "engines": ["native"],
@@ -178,3 +185,77 @@ def test_a_run_survives(tmp_path, blades, trouble):
         until(lambda: not marked(run.run.run_id), 40, "the clean-up of the blades")
         run.send_home()
         run.nothing_left()
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_when_its_master_was_killed(tmp_path, blades):
+    """Resumed in its file, with the workers that had outlived it; no trial counts twice, and no job."""
+    with FarRun(tmp_path / "arena", {**FAR, "repeats": 3}, *SHORT, blades=blades) as run:
+        run.board(1)
+        run.board(2)
+        until(lambda: len(ended_trials(run.stats)) >= 2, 60, "two whole trials")
+        run.signal([run.master], signal.SIGKILL)
+        run.program.process.wait(10)
+        assert not run.faults(), run.faults()
+        until(lambda: not marked(run.run.run_id), 40, "the clean-up of the workers, after their lease")
+        words = ("run-scenario", "--resume", run.stats, "--expect", 2, "--worker-timeout", "60s", *run.reach)
+        ended = run.started("bench-master", *words).ended(END_S)
+        assert ended.status == 0, ended.err
+        assert not faults_of(run.stats)
+        assert sorted(ended_trials(run.stats)) == list(range(6))
+        assert sum(len(rows) for rows in StatsFile(run.stats).iter_jobs()) == 60
+        run.send_home()
+        assert not marked(run.run.run_id)
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_fails_jobs_of_its_own_host(tmp_path, blades):
+    """What needs the space fails, each job once and with a reason; its results come all the same."""
+    write = ["sh", "-c", "head -c 1000 /dev/zero > zeros && sleep 0.2"]
+    scenario = {**FAR, "iterations": 10, "job": {"operations": LIFE, "container": {"command": write}}}
+    with FarRun(tmp_path / "arena", scenario, blades=blades) as run:
+        there, seen = blades.tiny_disk(2)
+        run.board(1)
+        run.board(2, TMPDIR=there)
+        names = (seen / f"ballast-{number}" for number in count())
+        until(lambda: run.shown() >= 4, 60, "the first jobs")
+        # What a job that ends leaves free is taken too, until one has failed.
+        until(lambda: _fill(next(names)) or re.search(r"^  [.]*X", run.said, re.MULTILINE), 60, "a failed job")
+        assert run.end(END_S) == 0, run.said
+        assert not run.faults(), run.faults()
+        rows = run.run.jobs
+        assert {row["worker"] for row in rows if row["outcome"] == "failed"} == {"blade-2"}
+        assert {row["outcome"] for row in rows} == {"done", "failed"}
+        assert all(row["error"]["message"] for row in rows if row["outcome"] == "failed")
+        assert len(rows) == 2 * JOBS
+        assert "was lost" not in run.said
+        run.send_home()
+
+
+@pytest.mark.slow
+def test_a_fleet_whose_host_vanishes_ends_its_run(tmp_path, blades):
+    """Started over SSH, cut off for good: the run ends, says which worker may still be there, and how to end it."""
+    with Weighing(tmp_path) as master:
+        master.environ["XDG_CACHE_HOME"] = str(blades.cache)
+        control, results, work = free_ports(3)
+        ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+        reach = ("-i", blades.inventory(tmp_path / "hosts.yaml"), "--known-hosts", blades.known_hosts)
+        flags = (*reach, *ports, *SHORT, "--progress", "chars")
+        program, stats = master.start_run(master.scenario(**FAR), *flags, workers=0)
+        program.says("worker blade-2", INSTALL_S)
+        until(lambda: ended_trials(stats), 60, "a whole trial")
+        blades.cable("down")
+        run = master.over(program, stats, status=3, seconds=END_S)
+        assert not faults_of(stats)
+        assert "INCOMPLETE" in run.out
+        (told,) = (line for line in run.complaints if "may still run" in line)
+        assert told.startswith("worker blade-2 may still run: ")
+        assert f"kill-workers -i {tmp_path}/hosts.yaml --only blade-2" in told
+        cut_off = master.master("kill-workers", *reach, seconds=INSTALL_S)
+        assert cut_off.status == 3
+        assert "blade-1\tblade-1\twas not running" in cut_off.out
+        blades.mend()
+        ended = master.master("kill-workers", *reach, seconds=INSTALL_S)
+        assert ended.status == 0, ended.out
+        until(lambda: blades.processes() == [], 40, "the end of the workers")
+        assert not marked(run.run_id)

@@ -1,0 +1,108 @@
+"""Somebody on the network does all that they can to a keyed run, on every port: it goes on to its right end."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from arena import LIFE
+from far import Blades, FarRun
+from test_hostile_sockets import highest
+from weighing import until
+
+from bench_common.statsfile import StatsFile
+from bench_master.run.enrolment import Enrolment
+
+INTRUDER = Path(__file__).with_name("intruder.py")
+SCENARIO = {
+    "engines": ["native"],
+    "environments": ["bare-metal", "hypervisor"],
+    "repeats": 3,
+    "concurrency": 2,
+    "iterations": 18,
+    "job": {"operations": LIFE, "container": {"command": ["sleep", "0.25"]}},
+}
+"""Six trials of 36 jobs, four and a half seconds each."""
+JOBS = 216
+SECONDS = 8
+GROWN_BYTES = 96 << 20
+
+
+@pytest.fixture(scope="module")
+def blades():
+    made = Blades()
+    yield made
+    made.close()
+
+
+def epochs(stats):
+    """Return the epochs of the workers, as nobody outside can know them: the worst case."""
+    events = (block.body for block in StatsFile(stats).blocks({"event"}))
+    return [event["epoch"] for event in events if event["kind"] == "worker-joined"]
+
+
+def listening(run):
+    """Return the ports at which something of the workers listens."""
+    found = []
+    for number in (1, 2):
+        for process in run.worker(number):
+            found += [one.laddr for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+    return found
+
+
+def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
+    """No key, another's, a listed one in another's name; garbage, giants, hundreds of lines that say nothing."""
+    # It is about what an intruder can do, and not about how busy the machine is on which it is tried.
+    with FarRun(tmp_path / "arena", SCENARIO, "--silence", "20s", "--lease", "30s", blades=blades) as run:
+        mole = Enrolment(tmp_path / "arena" / "keys").key_to_deliver("mole")
+        public = Enrolment(tmp_path / "arena" / "keys").master()[0].public.decode()
+        run.board(1)
+        run.board(2)
+        until(lambda: run.naps_on(1) or run.naps_on(2), 60, "the first jobs")
+        until(lambda: run.stats.exists() and len(epochs(run.stats)) == 2, 20, "the workers' epochs")
+        before = highest(run.master)
+        assert listening(run) == [], "there is nothing at a worker to knock at"
+        control, results, lane = run.ports
+        told = {
+            "host": f"{blades.subnet}.1",
+            "ports": {"control": control, "results": results, "lanes": [lane, lane + 1]},
+            "master_public": public,
+            "mole": str(mole),
+            "victims": epochs(run.stats),
+            "seconds": SECONDS,
+        }
+        ended = subprocess.run(
+            ["nsenter", f"--net=/run/netns/{blades.tag}-b1", sys.executable, INTRUDER],
+            input=json.dumps(told) + "\n",
+            env={**os.environ, "PYTHONPATH": str(INTRUDER.parents[2])},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        found = json.loads(ended.stdout)
+        assert run.program.process.poll() is None, "it was over before the intruder was"
+        grown = highest(run.master) - before
+        assert run.end(90) == 0, run.said
+        assert not run.faults(), run.faults()
+        assert run.run.outcomes() == {"done": JOBS}
+        assert not any(row["attempt"] for row in run.run.jobs)
+        assert "was lost" not in run.said
+        assert (found["stolen"], found["answered"], found["to_mole"]) == (0, 0, ["dismiss"]), found
+        assert found["opened"] > 300, "they were made anew when they were shut"
+        assert found["shut"] > 0, "who says nothing is not waited for"
+        assert grown < GROWN_BYTES, f"{grown >> 20} MiB"
+        assert run.run.blocks("footer")[0]["dropped_messages"] > 0
+        assert found["forged"] > 0
+        refusals = re.findall(r"refused a connection", run.said)
+        assert 0 < len(refusals) <= 30, "complaints are told, and few of them"
+        assert len(run.said) < 20_000
+        assert not [line for line in run.said.splitlines() if "internal error" in line]
+        assert {host["worker_id"] for host in run.run.document["hosts"]} == {"blade-1", "blade-2"}
+        run.send_home()
+        run.nothing_left()

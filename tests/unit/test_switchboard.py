@@ -1,0 +1,87 @@
+"""The master's boundary to the wire: what comes in and does not fit is dropped, counted, and told of sparingly."""
+
+import logging
+
+import pytest
+import zmq
+
+from bench_common.errors import ProtocolError
+from bench_common.keys import KeyPair
+from bench_common.messages import encode
+from bench_master.run.switchboard import Switchboard
+
+BEAT = encode("beat", 3, sent_ns=1, running=0, offset_ns=0, bound_ns=-1)
+RESULTS = encode("results", 3, sequence=0, treatment=0, trial=0, rows=b"", metrics=[], errors=[], outputs=[])
+
+
+class Proven(zmq.Frame):
+    """A frame that came with a key, as zmq hands it over."""
+
+    def get(self, name):
+        """Return who the key belongs to."""
+        assert name == "User-Id"
+        return "blade-1"
+
+
+def board(deed, *, keys=False):
+    """Return a switchboard that is not open, all of whose receivers do `deed`."""
+    made = Switchboard(None, on_control=deed, on_result=deed, master_key=KeyPair(b"p", b"s") if keys else None)
+    yield_up.append(made)
+    return made
+
+
+yield_up = []
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """Close what the tests have made."""
+    yield
+    while yield_up:
+        yield_up.pop()._context.term()
+
+
+def break_down(*_):
+    """Do what our own code must never do."""
+    raise ValueError("a mistake of ours")
+
+
+def object_to(*_):
+    """Do what the session does with a message that lies."""
+    raise ProtocolError("a message 'gone' in the epoch of another worker")
+
+
+def test_a_flood_that_breaks_our_code_fills_no_log(caplog):
+    """Whatever it is, the listener goes on; a traceback is told for the first, and then ever more seldom."""
+    made = board(break_down)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(1000):
+            made._control_came([[zmq.Frame(b"peer"), zmq.Frame(BEAT)]])
+            made._results_came([[zmq.Frame(RESULTS)]])
+    assert made.dropped == {"control: internal error": 1000, "results: internal error": 1000}
+    assert len(caplog.records) == 20
+    assert all(record.exc_info for record in caplog.records)
+    assert "a mistake of ours" in caplog.text
+
+
+def test_who_lies_is_named_by_the_key_that_it_came_with(caplog):
+    """So that the one to revoke is known; a lie is no mistake of ours, and has no traceback."""
+    made = board(object_to, keys=True)
+    with caplog.at_level(logging.WARNING):
+        made._control_came([[zmq.Frame(b"peer"), Proven(BEAT)]])
+        made._results_came([[Proven(RESULTS)]])
+    lie = "a message 'gone' in the epoch of another worker"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"dropped a message on {where} from worker blade-1 (1 so far): {lie}" for where in ("control", "results")
+    ]
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_a_frame_without_a_proven_sender_is_heard_by_nobody(caplog):
+    """Where keys are demanded, a message without one never gets to those who act on it."""
+    heard = []
+    made = board(lambda *message: heard.append(message), keys=True)
+    with caplog.at_level(logging.WARNING):
+        made._results_came([[zmq.Frame(RESULTS)]])
+    assert heard == []
+    assert "without a proven sender" in caplog.text
