@@ -12,7 +12,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import containerd_leftovers, containerd_probe, oci_cgroups, oci_homes
+from bench_worker.engines import (
+    containerd_leftovers,
+    containerd_probe,
+    host_network,
+    oci_cgroups,
+    oci_files,
+    oci_homes,
+)
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
     RUN_LABEL,
@@ -69,7 +76,7 @@ class ContainerdEngine(Engine):
         }
     )
     settings: ClassVar[frozenset[str]] = frozenset(
-        {"image", "command", "memory_bytes", "cpus", "network", "storage", "env"}
+        {"image", "command", "memory_bytes", "cpus", "network", "storage", "env", "files", "read_only"}
     )
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     reasons: ClassVar[dict[str, str]] = {
@@ -250,6 +257,11 @@ class ContainerdEngine(Engine):
         answer = errand.do("tasks", "metrics", "--format", "json", container.name)
         return errand.done(stdout=answer.stdout)
 
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's, for a container in the host's network; there is no other way to one."""
+        del timeout_s
+        return host_network.address_of(container)
+
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers of our namespace that carry the label."""
         return containerd_leftovers.find(self._cli, run_id, worker_id, timeout_s=self.options.timeout_s)
@@ -281,6 +293,7 @@ class ContainerdEngine(Engine):
             directory.mkdir(mode=0o700)
             container.handle = task = Task(directory)
             make_volumes(container.settings, directory)
+            oci_files.write(container.settings.files, directory)
         if words[0] == "run":
             options += task.files
         return (*words, *options, "--", image, container.name, *(container.settings.command or ()))

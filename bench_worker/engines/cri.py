@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import gevent
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
-from bench_worker.engines import cri_probe, oci_homes
+from bench_worker.engines import cri_probe, host_network, oci_files, oci_homes
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
     RUN_LABEL,
@@ -79,7 +79,7 @@ class CriEngine(Engine):
         {"pull", "create", "start", "run", "exec", "wait", "stop", "kill", "stats", "logs", "remove"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
-        {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env"}
+        {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files", "read_only"}
     )
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     reasons: ClassVar[dict[str, str]] = {
@@ -261,6 +261,11 @@ class CriEngine(Engine):
         done.stdout = reply.message
         return done
 
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's, for a container in the host's network; there is no other way to one."""
+        del timeout_s
+        return host_network.address_of(container)
+
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the pods that carry the label."""
         wanted = {RUN_LABEL: run_id, WORKER_LABEL: worker_id}
@@ -306,6 +311,7 @@ class CriEngine(Engine):
             directory.mkdir(mode=0o700)
             container.handle = pod = Pod(directory, pod_config(container, directory))
             make_volumes(container.settings, directory)
+            oci_files.write(container.settings.files, directory)
         return pod, config
 
     def _pod(self, container: Container) -> Pod:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from bench_common.capability import GRACE_STEP, NETWORK_CHOICE, UNNAMED_VOLUMES
+from bench_common.capability import GRACE_STEP, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines.base import EngineStatus
 from bench_worker.engines.cri_messages import RUNTIME
 from bench_worker.engines.grpc_channel import CallFailed, Channel
+from bench_worker.engines.host_network import HOST
 from bench_worker.engines.oci_cgroups import Cgroups
 from bench_worker.engines.protobuf import MalformedMessage, text, unpack
 
@@ -70,6 +71,7 @@ def look(
         settings=tuple(sorted(settings - set(cgroups.unenforced))),
         inapplicable=tuple(sorted(inapplicable)),
         details={
+            SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: "host",
             UNNAMED_VOLUMES: "yes",
             GRACE_STEP: "1",

@@ -9,7 +9,16 @@ import time
 from typing import TYPE_CHECKING, ClassVar
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import criu, oci_cgroups, oci_confinement, oci_exploded, oci_homes, oci_leftovers, oci_probe
+from bench_worker.engines import (
+    criu,
+    host_network,
+    oci_cgroups,
+    oci_confinement,
+    oci_exploded,
+    oci_homes,
+    oci_leftovers,
+    oci_probe,
+)
 from bench_worker.engines.base import (
     RUN_LABEL,
     TICKET_LABEL,
@@ -125,6 +134,11 @@ class OciGround(Engine):
     def prepare(self, settings: ContainerSettings) -> None:
         """Unpack the image, which takes seconds."""
         self.missing(settings)
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's, for a container in the host's network; there is no other way to one."""
+        del timeout_s
+        return host_network.address_of(container)
 
     def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
         begun_ns = time.monotonic_ns()
