@@ -46,6 +46,7 @@ def look(
     settings: frozenset[str],
     inapplicable: frozenset[str],
     reasons: Mapping[str, str],
+    lacks: Mapping[str, str],
 ) -> EngineStatus:
     """Ask the containerd at `address` for its version; never raises, within `_PROBE_S`."""
     socket = address()
@@ -78,6 +79,7 @@ def look(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
+            **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
         },
     )

@@ -40,6 +40,7 @@ def look(
     settings: frozenset[str],
     inapplicable: frozenset[str],
     reasons: Mapping[str, str],
+    lacks: Mapping[str, str],
 ) -> EngineStatus:
     """Ask for the version; never raises, within `_PROBE_S`."""
     path = address()
@@ -60,6 +61,7 @@ def look(
         reason = f"what answers at {path} is no CRI: {error}"
     finally:
         channel.close()
+    unenforced = {**reasons, **{key: why for key, why in cgroups.unenforced.items() if key in settings}}
     return EngineStatus(
         name=name,
         usable=not reason,
@@ -76,7 +78,8 @@ def look(
             UNNAMED_VOLUMES: "yes",
             GRACE_STEP: "1",
             "cgroup": f"v{cgroups.version}",
-            **{f"setting.{setting}": why for setting, why in {**reasons, **cgroups.unenforced}.items()},
+            **{f"operation.{operation}": why for operation, why in lacks.items()},
+            **{f"setting.{setting}": why for setting, why in unenforced.items()},
         },
     )
 

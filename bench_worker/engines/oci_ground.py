@@ -68,6 +68,12 @@ class OciGround(Engine):
         "runtime": "the engine is a runtime itself: name the other one as the engine",
     }
 
+    lacks: ClassVar[dict[str, str]] = {
+        "pull": "a runtime has no images; they are taken from the Docker Engine before anything is timed",
+        "commit": "a runtime has no images",
+    }
+    """Operations that it does not have, and why."""
+
     @classmethod
     def options_for(cls, container: Container | None) -> tuple[str, ...]:
         """Return the options of the runtime that come before each command for this container."""
@@ -89,6 +95,7 @@ class OciGround(Engine):
             settings=cls.settings,
             inapplicable=cls.inapplicable,
             reasons=cls.reasons,
+            lacks=cls.lacks,
             unable=cls.unable_to_save,
         )
 

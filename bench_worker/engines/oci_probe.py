@@ -32,6 +32,7 @@ def look(
     settings: frozenset[str],
     inapplicable: frozenset[str],
     reasons: Mapping[str, str],
+    lacks: Mapping[str, str],
     unable: Callable[[str], str],
 ) -> EngineStatus:
     """Return the status of the runtime whose program is called `name`; never raises, within 5 s.
@@ -70,6 +71,7 @@ def look(
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
             "root": str(oci_homes.STATE_ROOT / name),
+            **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
             **{f"operation.{operation}": unsaved for operation in sorted(OPERATIONS & operations) if unsaved},
         },

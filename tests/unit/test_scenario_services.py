@@ -129,10 +129,9 @@ def test_a_service_is_where_its_engine_can_reach_it():
     status = {"name": "e", "usable": True, "settings": ["image", "files", "network"], "runs_services": True}
     status["details"] = {"services.network": "host"}
     (plain,) = treatments(OLTP % "")
-    assert refusals(status, plain) == [
-        "engine 'e' reaches services in the network 'host' alone: give it to service mariadb "
-        "(services: {mariadb: {network: host}})"
-    ]
+    (reason,) = refusals(status, plain)
+    assert reason.startswith("engine 'e' reaches services in the network 'host' alone: give it to service mariadb ")
+    assert reason.endswith("(services: {mariadb: {network: host}})")
     (told,) = treatments(OLTP % ", services: {mariadb: {network: host}}")
     assert refusals(status, told) == []
 
