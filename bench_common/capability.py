@@ -30,6 +30,9 @@ UNNAMED_VOLUMES = "storage.unnamed_volumes"
 OWN_STORAGE = "storage.own"
 """The detail of an engine that makes data containers, and directories of the host for one container alone."""
 
+SERVICES_NETWORK = "services.network"
+"""The detail that names the only network in which an engine can say where a service is reached."""
+
 _WITHOUT_ENGINE = frozenset({"sleep", "hold"})
 _BYTES = "_bytes"
 """How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
@@ -127,8 +130,16 @@ def _own(mount: Mount) -> list[str]:
 
 
 def _service_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
-    if not treatment.services or status.get("runs_services"):
+    if not treatment.services:
         return []
+    if status.get("runs_services"):
+        only = _details(status).get(SERVICES_NETWORK)
+        return [
+            f"{engine} reaches services in the network {only!r} alone: give it to service {name} "
+            f"(services: {{{name}: {{network: {only}}}}})"
+            for name, container in treatment.services.items()
+            if only and container.network != only
+        ]
     names = ", ".join(treatment.services)
     return [f"{engine} runs no services ({names}): it cannot say at which address a container is reached"]
 

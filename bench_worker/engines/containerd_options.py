@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bench_worker.engines import oci_files
 from bench_worker.engines.oci_settings import bind
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ def create_options(container: Container, directory: Path, *, allow_host_mounts: 
         options.append(f"--memory-limit={settings.memory_bytes}")
     if settings.cpus is not None:
         options.append(f"--cpus={settings.cpus:g}")
-    for storage in settings.storage:
-        mount = bind(storage, directory, allow_host_mounts=allow_host_mounts)
+    if settings.read_only:
+        options.append("--read-only")
+    mounts = [bind(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
+    for mount in (*mounts, *oci_files.binds(settings.files, directory)):
         chosen = ":".join(mount["options"])
         options.append(
             f"--mount=type={mount['type']},src={mount['source']},dst={mount['destination']},options={chosen}"

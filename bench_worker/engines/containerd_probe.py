@@ -7,9 +7,10 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from bench_common.capability import NETWORK_CHOICE, UNNAMED_VOLUMES
+from bench_common.capability import NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.host_network import HOST
 from bench_worker.engines.oci_cgroups import Cgroups
 from bench_worker.engines.oci_spec import NETWORKS
 
@@ -45,6 +46,7 @@ def look(
     settings: frozenset[str],
     inapplicable: frozenset[str],
     reasons: Mapping[str, str],
+    lacks: Mapping[str, str],
 ) -> EngineStatus:
     """Ask the containerd at `address` for its version; never raises, within `_PROBE_S`."""
     socket = address()
@@ -74,8 +76,10 @@ def look(
         details={
             "namespace": NAMESPACE,
             "cgroup": f"v{cgroups.version} (cgroupfs)",
+            SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
+            **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
         },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench_worker.engines import oci_files
 from bench_worker.engines.oci_settings import bind
 from bench_worker.engines.oci_spec import CPU_PERIOD_US
 from bench_worker.engines.protobuf import pack
@@ -42,10 +43,11 @@ def pod_config(container: Container, directory: Path) -> bytes:
 def container_config(container: Container, image: str, directory: Path, *, allow_host_mounts: bool) -> bytes:
     """Return a ``ContainerConfig``; raise `SettingRefused` and `MountRefused`."""
     settings = container.settings
-    mounts = []
-    for storage in settings.storage:
-        mount = bind(storage, directory, allow_host_mounts=allow_host_mounts)
-        mounts.append(pack({1: mount["destination"], 2: mount["source"], 3: int("ro" in mount["options"])}))
+    binds = [bind(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
+    mounts = [
+        pack({1: mount["destination"], 2: mount["source"], 3: int("ro" in mount["options"])})
+        for mount in (*binds, *oci_files.binds(settings.files, directory))
+    ]
     network = pack({1: _NODE if settings.network == "host" else 0, 2: 1})
     return pack(
         {
@@ -56,7 +58,7 @@ def container_config(container: Container, image: str, directory: Path, *, allow
             7: mounts,
             9: container.labels,
             11: LOG,
-            15: pack({1: _resources(settings), 2: pack({3: network})}),
+            15: pack({1: _resources(settings), 2: pack({3: network, 7: int(settings.read_only or 0)})}),
         }
     )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from bench_common.capability import GRACE_STEP, NETWORK_CHOICE, UNNAMED_VOLUMES
+from bench_common.capability import GRACE_STEP, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines.base import EngineStatus
 from bench_worker.engines.cri_messages import RUNTIME
 from bench_worker.engines.grpc_channel import CallFailed, Channel
+from bench_worker.engines.host_network import HOST
 from bench_worker.engines.oci_cgroups import Cgroups
 from bench_worker.engines.protobuf import MalformedMessage, text, unpack
 
@@ -39,6 +40,7 @@ def look(
     settings: frozenset[str],
     inapplicable: frozenset[str],
     reasons: Mapping[str, str],
+    lacks: Mapping[str, str],
 ) -> EngineStatus:
     """Ask for the version; never raises, within `_PROBE_S`."""
     path = address()
@@ -59,6 +61,7 @@ def look(
         reason = f"what answers at {path} is no CRI: {error}"
     finally:
         channel.close()
+    unenforced = {**reasons, **{key: why for key, why in cgroups.unenforced.items() if key in settings}}
     return EngineStatus(
         name=name,
         usable=not reason,
@@ -70,11 +73,13 @@ def look(
         settings=tuple(sorted(settings - set(cgroups.unenforced))),
         inapplicable=tuple(sorted(inapplicable)),
         details={
+            SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: "host",
             UNNAMED_VOLUMES: "yes",
             GRACE_STEP: "1",
             "cgroup": f"v{cgroups.version}",
-            **{f"setting.{setting}": why for setting, why in {**reasons, **cgroups.unenforced}.items()},
+            **{f"operation.{operation}": why for operation, why in lacks.items()},
+            **{f"setting.{setting}": why for setting, why in unenforced.items()},
         },
     )
 

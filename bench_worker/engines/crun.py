@@ -16,6 +16,7 @@ class CrunEngine(OciEngine):
     """`crun <https://github.com/containers/crun>`_, see `bench_worker.engines.oci`."""
 
     operations: ClassVar[frozenset[str]] = OciEngine.operations - {"stats"}
+    lacks: ClassVar[dict[str, str]] = {**OciEngine.lacks, "stats": "crun has no command for it"}
     name: ClassVar[str] = "crun"
     log_option: ClassVar[str] = "file:{}"
     advice: ClassVar[str] = "install it (`apt-get install crun`)"

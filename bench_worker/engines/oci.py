@@ -15,11 +15,7 @@ from typing import Final
 
 from bench_worker.engines import oci_cgroups, oci_checkpoint
 from bench_worker.engines.arguments import parse_signal
-from bench_worker.engines.base import (
-    Container,
-    Done,
-    OperationFailed,
-)
+from bench_worker.engines.base import Container, Done, OperationFailed
 from bench_worker.engines.command_line import Errand
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail, until_dead, wait_for
 from bench_worker.engines.oci_ground import OciGround

@@ -18,7 +18,7 @@ from bench_worker.engines import oci_files, oci_homes
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.oci_checkpoint import ANNOTATION, CONFIGURATION
 from bench_worker.engines.oci_settings import SettingRefused, bind, make_volumes
-from bench_worker.engines.oci_spec import Surroundings, make_config, read_user
+from bench_worker.engines.oci_spec import HOSTNAME, Surroundings, make_config, read_user
 
 if TYPE_CHECKING:
     from bench_worker.engines.base import Container
@@ -97,7 +97,8 @@ class Bundles:
             bind(mount, directory, allow_host_mounts=self._allow_host_mounts) for mount in container.settings.storage
         ]
         # Files last: one may belong into a volume.
-        binds += oci_files.binds(container.settings.files, directory)
+        files = container.settings.files if image.base else oci_files.with_names(container.settings, HOSTNAME)
+        binds += oci_files.binds(files, directory)
         surroundings = Surroundings(
             rootfs=str(directory / "rootfs"),
             cgroups_path=f"/weighbridge/{container.name}",
@@ -119,7 +120,7 @@ class Bundles:
         try:
             bundle.config.write_text(json.dumps(config), encoding="utf-8")
             make_volumes(container.settings, directory)
-            oci_files.write(container.settings.files, directory)
+            oci_files.write(files, directory)
             self._lay(bundle, image.rootfs)
         except OSError as error:
             # A write to a full disk does not say where.

@@ -5,11 +5,32 @@ The runtime makes the place in the container, and follows no link out of it, whi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_worker.engines.host_network import HOST, LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
+
+    from bench_common.spec import ContainerSettings
+
+
+_HOSTS: Final = "/etc/hosts"
+
+
+def with_names(settings: ContainerSettings, hostname: str, hosts: Path = Path(_HOSTS)) -> Mapping[str, str]:
+    """Return a container's files, and in the host's network the host's names, in which its own is found, too.
+
+    Docker does the same; there are servers that do not start where their own name is unknown.
+    """
+    if settings.network != HOST:
+        return settings.files
+    try:
+        known = hosts.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        known = f"{LOOPBACK} localhost\n"
+    return {_HOSTS: f"{known.rstrip()}\n{LOOPBACK} {hostname}\n", **settings.files}
 
 
 def write(files: Mapping[str, str], directory: Path) -> None:

@@ -9,7 +9,16 @@ import time
 from typing import TYPE_CHECKING, ClassVar
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import criu, oci_cgroups, oci_confinement, oci_exploded, oci_homes, oci_leftovers, oci_probe
+from bench_worker.engines import (
+    criu,
+    host_network,
+    oci_cgroups,
+    oci_confinement,
+    oci_exploded,
+    oci_homes,
+    oci_leftovers,
+    oci_probe,
+)
 from bench_worker.engines.base import (
     RUN_LABEL,
     TICKET_LABEL,
@@ -59,6 +68,12 @@ class OciGround(Engine):
         "runtime": "the engine is a runtime itself: name the other one as the engine",
     }
 
+    lacks: ClassVar[dict[str, str]] = {
+        "pull": "a runtime has no images; they are taken from the Docker Engine before anything is timed",
+        "commit": "a runtime has no images",
+    }
+    """Operations that it does not have, and why."""
+
     @classmethod
     def options_for(cls, container: Container | None) -> tuple[str, ...]:
         """Return the options of the runtime that come before each command for this container."""
@@ -80,6 +95,7 @@ class OciGround(Engine):
             settings=cls.settings,
             inapplicable=cls.inapplicable,
             reasons=cls.reasons,
+            lacks=cls.lacks,
             unable=cls.unable_to_save,
         )
 
@@ -125,6 +141,11 @@ class OciGround(Engine):
     def prepare(self, settings: ContainerSettings) -> None:
         """Unpack the image, which takes seconds."""
         self.missing(settings)
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's, for a container in the host's network; there is no other way to one."""
+        del timeout_s
+        return host_network.address_of(container)
 
     def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
         begun_ns = time.monotonic_ns()

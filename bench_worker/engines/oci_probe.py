@@ -6,11 +6,12 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from bench_common.capability import NETWORK_CHOICE, UNNAMED_VOLUMES
+from bench_common.capability import NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.criu import OPERATIONS
+from bench_worker.engines.host_network import HOST
 from bench_worker.engines.oci_cgroups import Cgroups
 from bench_worker.engines.oci_spec import NETWORKS
 
@@ -31,6 +32,7 @@ def look(
     settings: frozenset[str],
     inapplicable: frozenset[str],
     reasons: Mapping[str, str],
+    lacks: Mapping[str, str],
     unable: Callable[[str], str],
 ) -> EngineStatus:
     """Return the status of the runtime whose program is called `name`; never raises, within 5 s.
@@ -65,9 +67,11 @@ def look(
         details={
             "cgroup": f"v{cgroups.version} (cgroupfs)",
             "store": str(oci_homes.STORE),
+            SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
             "root": str(oci_homes.STATE_ROOT / name),
+            **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
             **{f"operation.{operation}": unsaved for operation in sorted(OPERATIONS & operations) if unsaved},
         },

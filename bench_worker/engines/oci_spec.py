@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CPU_PERIOD_US: Final = 100_000
+HOSTNAME: Final = "weighbridge"
+"""What every container calls itself."""
 NETWORKS: Final = ("none", "host")
 """``none`` has a loopback only and is the default: a runtime makes no network. ``host`` is the host's own."""
 
@@ -202,7 +204,7 @@ def _blank(image: ImageConfig, user: User, place: Surroundings) -> dict[str, Any
             "noNewPrivileges": False,
         },
         "root": {"readonly": False},
-        "hostname": "weighbridge",
+        "hostname": HOSTNAME,
         "mounts": [
             _mount("/proc", "proc", "nosuid", "noexec", "nodev"),
             _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),

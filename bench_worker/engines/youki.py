@@ -11,7 +11,10 @@ from bench_worker.engines.oci import OciEngine
 class YoukiEngine(OciEngine):
     """`youki <https://github.com/youki-dev/youki>`_, see `bench_worker.engines.oci`."""
 
-    # It has a `checkpoint`, and nothing that restores it.
     operations: ClassVar[frozenset[str]] = OciEngine.operations - OPERATIONS
+    lacks: ClassVar[dict[str, str]] = {
+        **OciEngine.lacks,
+        **dict.fromkeys(OPERATIONS, "youki restores nothing that it has saved"),
+    }
     name: ClassVar[str] = "youki"
     advice: ClassVar[str] = "install it (`script/engines youki`, or `cargo install youki --locked --features v1`)"

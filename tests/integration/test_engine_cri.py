@@ -109,6 +109,18 @@ def test_pulling_an_image(bench, tmp_path):
         engine.remove(life, timeout_s=30)
 
 
+def test_files_and_a_root_that_is_read_only(bench):
+    """The files are there before the command starts; what is not mounted cannot be written."""
+    script = "cat /deep/down/here; touch /x; touch /data/y && echo fine"
+    storage = (Mount("volume", "/data"),)
+    made = bench.running("sh", "-c", script, files={"/deep/down/here": "text\n"}, read_only=True, storage=storage)
+    assert bench.engine.wait(made, timeout_s=20).exit_code == 0
+    printed = bench.engine.logs(made, limit_bytes=999, timeout_s=5)
+    assert printed.stdout == b"text\nfine\n"
+    assert b"/x: Read-only file system" in printed.stderr
+    assert bench.engine.address(made, timeout_s=5) == "127.0.0.1"
+
+
 def test_a_whole_life(bench):
     """Each verb does what it says, and what it made is gone at the end."""
     engine = bench.engine

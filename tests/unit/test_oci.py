@@ -198,7 +198,13 @@ def test_each_engine_says_which_processes_are_its_own(monkeypatch):
 def test_containerds_options(tmp_path):
     """Each setting is the option of ``ctr`` that means it."""
     settings = ContainerSettings(
-        network="host", memory_bytes=5, cpus=0.5, env={"A": "1 2"}, storage=(Mount("tmpfs", "/t"),)
+        network="host",
+        memory_bytes=5,
+        cpus=0.5,
+        env={"A": "1 2"},
+        storage=(Mount("tmpfs", "/t"),),
+        files={"/f": "x"},
+        read_only=True,
     )
     made = Container("c", 1, settings, labels={"weighbridge.run": "r"})
     assert create_options(made, tmp_path, allow_host_mounts=False) == [
@@ -207,7 +213,9 @@ def test_containerds_options(tmp_path):
         "--net-host",
         "--memory-limit=5",
         "--cpus=0.5",
+        "--read-only",
         "--mount=type=tmpfs,src=tmpfs,dst=/t,options=rw:nosuid:nodev",
+        f"--mount=type=bind,src={tmp_path}/files/0,dst=/f,options=bind:rw",
     ]
     with pytest.raises(SettingRefused, match="ctr has no option"):
         check_settings(ContainerdEngine, ContainerSettings(cpuset="0"), ANYTHING)

@@ -3,7 +3,8 @@
 import pytest
 
 from bench_common.spec import ContainerSettings
-from bench_worker.engines import oci_files
+from bench_worker.engines import host_network, oci_files
+from bench_worker.engines.base import Container, OperationFailed
 from bench_worker.engines.oci_confinement import SETTINGS, confine, device_numbers
 from bench_worker.engines.oci_ground import OciGround
 from bench_worker.engines.runsc import RunscEngine
@@ -86,6 +87,33 @@ def test_every_engine_of_this_kind_knows_them():
     assert OciGround.settings >= SETTINGS
     assert RunscEngine.settings & SETTINGS == {"ulimits", "read_only", "security_options"}
     assert SETTINGS - RunscEngine.settings <= RunscEngine.reasons.keys()
+
+
+def test_a_container_in_the_hosts_network_finds_its_own_name(tmp_path):
+    """Beside the names that the host knows, unless the scenario brings the file itself."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n10.1.2.3 other\n")
+    shared = ContainerSettings(network="host", files={"/b": "x"})
+    assert oci_files.with_names(shared, "me", hosts) == {
+        "/etc/hosts": "127.0.0.1 localhost\n10.1.2.3 other\n127.0.0.1 me\n",
+        "/b": "x",
+    }
+    assert (
+        oci_files.with_names(shared, "me", tmp_path / "none")["/etc/hosts"] == "127.0.0.1 localhost\n127.0.0.1 me\n"
+    )
+    own = ContainerSettings(network="host", files={"/etc/hosts": "mine"})
+    assert oci_files.with_names(own, "me", hosts) == {"/etc/hosts": "mine"}
+    assert oci_files.with_names(ContainerSettings(files={"/b": "x"}), "me", hosts) == {"/b": "x"}
+
+
+def test_a_container_is_reached_in_the_hosts_network_alone():
+    """At the loopback's address; elsewhere nobody here can say."""
+    inside = Container("c", 1, ContainerSettings(network="host"))
+    assert host_network.address_of(inside) == "127.0.0.1"
+    for network in (None, "none"):
+        with pytest.raises(OperationFailed, match="not the host's") as caught:
+            host_network.address_of(Container("c", 1, ContainerSettings(network=network)))
+        assert caught.value.kind == "refused"
 
 
 def test_files_are_mounted_one_by_one(tmp_path):

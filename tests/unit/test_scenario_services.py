@@ -124,6 +124,18 @@ def test_what_an_engine_cannot_do_for_a_service_is_refused_as_for_any_container(
     assert inapplicable(status, one) == ["engine 'e' has no network: service mariadb's network='bridge' is left out"]
 
 
+def test_a_service_is_where_its_engine_can_reach_it():
+    """An engine without networks of its own reaches the host's alone: another one is refused with what to write."""
+    status = {"name": "e", "usable": True, "settings": ["image", "files", "network"], "runs_services": True}
+    status["details"] = {"services.network": "host"}
+    (plain,) = treatments(OLTP % "")
+    (reason,) = refusals(status, plain)
+    assert reason.startswith("engine 'e' reaches services in the network 'host' alone: give it to service mariadb ")
+    assert reason.endswith("(services: {mariadb: {network: host}})")
+    (told,) = treatments(OLTP % ", services: {mariadb: {network: host}}")
+    assert refusals(status, told) == []
+
+
 def test_a_host_directory_of_the_workers_own_needs_no_permission():
     """One that is named does, also for a service."""
     able = {

@@ -1,0 +1,169 @@
+"""What is around the verbs of containerd, and not timed: being found, images, directories of ours, leftovers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from bench_common.errors import EngineUnavailable
+from bench_worker.engines import (
+    containerd_leftovers,
+    containerd_probe,
+    host_network,
+    oci_cgroups,
+    oci_files,
+    oci_homes,
+)
+from bench_worker.engines.base import (
+    RUN_LABEL,
+    TICKET_LABEL,
+    WORKER_LABEL,
+    Container,
+    DaemonSide,
+    Engine,
+    EngineStatus,
+    Leftover,
+    OperationFailed,
+)
+from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.containerd_exits import Exits
+from bench_worker.engines.containerd_images import ContainerdImages
+from bench_worker.engines.containerd_options import create_options
+from bench_worker.engines.containerd_tasks import KINDS, Task
+from bench_worker.engines.daemon_sides import containerd_side
+from bench_worker.engines.docker_settings import MountRefused
+from bench_worker.engines.native_stock import disk_errors, fail
+from bench_worker.engines.oci_images import ImageTrouble
+from bench_worker.engines.oci_settings import SettingRefused, check_settings, make_volumes
+
+if TYPE_CHECKING:
+    from bench_common.spec import ContainerSettings
+
+_TOLD_S: Final = 10.0
+"""How long after the end of a process containerd may take to tell its exit code."""
+_END_EXEC_S: Final = 5.0
+
+
+class ContainerdGround(Engine):
+    """What is around the verbs; these are in `bench_worker.engines.containerd`."""
+
+    name: ClassVar[str] = "containerd"
+    operations: ClassVar[frozenset[str]] = frozenset(
+        {
+            "pull",
+            "create",
+            "start",
+            "run",
+            "exec",
+            "wait",
+            "pause",
+            "unpause",
+            "stop",
+            "kill",
+            "stats",
+            "logs",
+            "remove",
+        }
+    )
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"image", "command", "memory_bytes", "cpus", "network", "storage", "env", "files", "read_only"}
+    )
+    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    reasons: ClassVar[dict[str, str]] = {
+        "init": "containerd brings no init of its own; use a command that reaps its children",
+        "cpuset": "ctr has no option for it",
+        "rootfs": "ctr makes no snapshot of a directory; use an OCI runtime",
+    }
+    lacks: ClassVar[dict[str, str]] = {"commit": "ctr makes no image of a container"}
+
+    @classmethod
+    def probe(cls) -> EngineStatus:
+        """Ask containerd for its version."""
+        return containerd_probe.look(
+            cls.name,
+            operations=cls.operations,
+            settings=cls.settings,
+            inapplicable=cls.inapplicable,
+            reasons=cls.reasons,
+            lacks=cls.lacks,
+        )
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return the containerd that listens at the present address, with its shims."""
+        return containerd_side(containerd_probe.address())
+
+    def open(self) -> None:
+        """See that it answers, and begin to hear of exits."""
+        status = self.probe()
+        if not status.usable:
+            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {status.reason} ({status.advice})")
+        ctr, *options = program = containerd_probe.program(containerd_probe.address())
+        self._cli = CommandLine(ctr, tuple(options), kinds=KINDS)
+        self._cgroups = oci_cgroups.Cgroups.look(swap_limit=False)
+        self._home = oci_homes.make_private(oci_homes.containers(self.name))
+        self._images = ContainerdImages(self._cli, self._home)
+        self._exits = Exits(program, containerd_probe.NAMESPACE)
+        self._exits.open()
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._exits.close()
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what is in the way of the image; import it where nothing is."""
+        try:
+            self._images.get(settings.image)
+        except (ImageTrouble, OperationFailed) as trouble:
+            return [str(trouble)]
+        return []
+
+    def prepare(self, settings: ContainerSettings) -> None:
+        """Import the image, which takes seconds."""
+        self.missing(settings)
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's, for a container in the host's network; there is no other way to one."""
+        del timeout_s
+        return host_network.address_of(container)
+
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return the containers of our namespace that carry the label."""
+        return containerd_leftovers.find(self._cli, run_id, worker_id, timeout_s=self.options.timeout_s)
+
+    def discard(self, leftover: Leftover) -> None:
+        """Delete the task and the container, if it still carries the label of that run."""
+        containerd_leftovers.remove(self._cli, leftover, self._home, timeout_s=self.options.timeout_s)
+
+    def _before(self, container: Container, *words: str) -> tuple[str, ...]:
+        """Get a container's directory and image ready, which is not timed; return the command that makes it."""
+        begun_ns = time.monotonic_ns()
+        container.labels.update(
+            {
+                RUN_LABEL: self.options.run_id,
+                WORKER_LABEL: self.options.worker_id,
+                TICKET_LABEL: str(container.ticket),
+            }
+        )
+        directory = self._home / container.name
+        try:
+            check_settings(type(self), container.settings, self._cgroups)
+            image = container.pulled or self._images.get(container.settings.image)
+            options = create_options(container, directory, allow_host_mounts=self.options.allow_host_mounts)
+        except ImageTrouble as error:
+            fail(error.kind, str(error), begun_ns)
+        except (SettingRefused, MountRefused) as error:
+            fail("refused", str(error), begun_ns)
+        with disk_errors(begun_ns):
+            directory.mkdir(mode=0o700)
+            container.handle = task = Task(directory)
+            make_volumes(container.settings, directory)
+            oci_files.write(container.settings.files, directory)
+        if words[0] == "run":
+            options += task.files
+        return (*words, *options, "--", image, container.name, *(container.settings.command or ()))
+
+    def _task(self, container: Container) -> Task:
+        if not isinstance(container.handle, Task):
+            fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
+        return container.handle

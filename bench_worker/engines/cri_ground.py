@@ -1,0 +1,224 @@
+"""What is around the verbs of the CRI: being found, images, pods of ours, calls and their failures, leftovers.
+
+None of it is timed but the calls themselves, which the verbs make.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_worker.engines import cri_probe, host_network, oci_files, oci_homes
+from bench_worker.engines.base import (
+    RUN_LABEL,
+    TICKET_LABEL,
+    WORKER_LABEL,
+    Container,
+    DaemonSide,
+    Done,
+    Engine,
+    EngineStatus,
+    Leftover,
+    OperationFailed,
+)
+from bench_worker.engines.containerd_tasks import KINDS
+from bench_worker.engines.cri_images import CriImages
+from bench_worker.engines.cri_messages import RUNTIME, container_config, pod_config, pod_filter
+from bench_worker.engines.daemon_sides import cri_side
+from bench_worker.engines.docker_settings import MountRefused
+from bench_worker.engines.grpc_channel import CallFailed, Channel, Reply
+from bench_worker.engines.native_stock import disk_errors, fail
+from bench_worker.engines.oci_cgroups import Cgroups
+from bench_worker.engines.oci_images import ImageTrouble
+from bench_worker.engines.oci_settings import SettingRefused, check_settings, make_volumes
+from bench_worker.engines.protobuf import blob, number, pack, text, texts, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bench_common.spec import ContainerSettings
+    from bench_worker.engines.protobuf import Value
+
+_BY_CODE: Final = {4: "timeout", 5: "not-found", 6: "conflict", 9: "conflict", 12: "unsupported", 14: "unreachable"}
+"""The kinds of failure that gRPC's codes are, where the words say nothing better."""
+_WORDS: Final = (("conflict", re.compile("is in CONTAINER_[A-Z]+ state")), *KINDS)
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod of ours and its only container."""
+
+    directory: Path
+    config: bytes = b""
+    sandbox: str = ""
+    container: str = ""
+    started: bool = False
+
+
+class CriGround(Engine):
+    """What is around the verbs; these are in `bench_worker.engines.cri`."""
+
+    name: ClassVar[str] = "cri"
+    operations: ClassVar[frozenset[str]] = frozenset(
+        {"pull", "create", "start", "run", "exec", "wait", "stop", "kill", "stats", "logs", "remove"}
+    )
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files", "read_only"}
+    )
+    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    reasons: ClassVar[dict[str, str]] = {
+        "init": "the CRI has no such setting; use a command that reaps its children",
+        "rootfs": "the CRI starts containers from images alone",
+    }
+    lacks: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("pause", "unpause", "commit"), "the CRI has no call for it"),
+        **dict.fromkeys(("checkpoint", "restore"), "the CRI has no call that restores a container"),
+    }
+
+    @classmethod
+    def probe(cls) -> EngineStatus:
+        """Ask for the runtime's version."""
+        return cri_probe.look(
+            cls.name,
+            operations=cls.operations,
+            settings=cls.settings,
+            inapplicable=cls.inapplicable,
+            reasons=cls.reasons,
+            lacks=cls.lacks,
+        )
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return whatever listens at the present address, with its helpers."""
+        return cri_side(cri_probe.address())
+
+    def open(self) -> None:
+        """See that it answers."""
+        status = self.probe()
+        if not status.usable:
+            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {status.reason} ({status.advice})")
+        self._channel = Channel(cri_probe.address())
+        self._cgroups = Cgroups.look(swap_limit=False)
+        self._home = oci_homes.make_private(oci_homes.containers(self.name))
+        self._images = CriImages(self._channel, self._home)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._channel.close()
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what is in the way of the image; get it where nothing is."""
+        try:
+            self._images.get(settings.image)
+        except (ImageTrouble, CallFailed) as trouble:
+            return [str(trouble)]
+        return []
+
+    def prepare(self, settings: ContainerSettings) -> None:
+        """Get the image, which takes seconds."""
+        self.missing(settings)
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's, for a container in the host's network; there is no other way to one."""
+        del timeout_s
+        return host_network.address_of(container)
+
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return the pods that carry the label."""
+        wanted = {RUN_LABEL: run_id, WORKER_LABEL: worker_id}
+        labels = {label: value for label, value in wanted.items() if value is not None}
+        return [item for item in self._pods(pod_filter(labels=labels)) if item.run_id]
+
+    def discard(self, leftover: Leftover) -> None:
+        """Remove a pod that still carries the label of that run."""
+        deadline = time.monotonic() + self.options.timeout_s
+        for item in self._pods(pod_filter(leftover.identity)):
+            if (item.identity, item.run_id) == (leftover.identity, leftover.run_id):
+                try:
+                    self._ask("StopPodSandbox", {1: item.identity}, deadline)
+                    self._ask("RemovePodSandbox", {1: item.identity}, deadline)
+                    oci_homes.delete(self._home / item.name)
+                except (CallFailed, OSError) as error:
+                    raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
+
+    def _before(self, container: Container) -> tuple[Pod, bytes]:
+        """Get a container's directory, image and configuration ready, which is not timed."""
+        begun_ns = time.monotonic_ns()
+        container.labels.update(
+            {
+                RUN_LABEL: self.options.run_id,
+                WORKER_LABEL: self.options.worker_id,
+                TICKET_LABEL: str(container.ticket),
+            }
+        )
+        directory = self._home / container.name
+        try:
+            check_settings(type(self), container.settings, self._cgroups, networks=("host",))
+            if any(mount.kind == "tmpfs" for mount in container.settings.storage):
+                raise SettingRefused("storage: the CRI mounts no tmpfs; use a volume")
+            with failures():
+                image = container.pulled or self._images.get(container.settings.image)
+            allow = self.options.allow_host_mounts
+            config = container_config(container, image, directory, allow_host_mounts=allow)
+        except ImageTrouble as error:
+            fail(error.kind, str(error), begun_ns)
+        except (SettingRefused, MountRefused) as error:
+            fail("refused", str(error), begun_ns)
+        with disk_errors(begun_ns):
+            directory.mkdir(mode=0o700)
+            container.handle = pod = Pod(directory, pod_config(container, directory))
+            make_volumes(container.settings, directory)
+            oci_files.write(container.settings.files, directory)
+        return pod, config
+
+    def _pod(self, container: Container) -> Pod:
+        if not isinstance(container.handle, Pod):
+            fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
+        return container.handle
+
+    def _pods(self, message: bytes) -> list[Leftover]:
+        try:
+            reply = self._channel.call(f"{RUNTIME}ListPodSandbox", message, timeout_s=self.options.timeout_s)
+        except CallFailed as error:
+            raise InfrastructureError(f"the CRI cannot say what was left behind: {error}") from error
+        found = []
+        for item in unpack(reply.message).get(1, ()):
+            pod = unpack(item) if isinstance(item, bytes) else {}
+            run = texts(pod, 5).get(RUN_LABEL, "")
+            age_s = max(0.0, time.time() - number(pod, 4) / 1e9)
+            found.append(Leftover(self.name, "pod", text(pod, 1), text(unpack(blob(pod, 2)), 1), run, age_s))
+        return found
+
+    def _ask(
+        self, method: str, fields: Mapping[int, Value], deadline: float, *, since_ns: int | None = None
+    ) -> Reply:
+        """Call a method of the runtime by `deadline`; a failure began at `since_ns`, if that is given."""
+        left_s = max(0.001, deadline - time.monotonic())
+        try:
+            return self._channel.call(RUNTIME + method, pack(fields), timeout_s=left_s)
+        except CallFailed as error:
+            error.start_ns = error.start_ns if since_ns is None else since_ns
+            raise
+
+
+@contextmanager
+def failures(telling: Sequence[tuple[str, re.Pattern[str]]] = ()) -> Iterator[None]:
+    """Turn calls that fail into failures of the operation; words that are `telling` go before gRPC's code."""
+    try:
+        yield
+    except CallFailed as error:
+        by_words, told = (
+            next((kind for kind, pattern in words if pattern.search(str(error))), "") for words in (_WORDS, telling)
+        )
+        kind = told or _BY_CODE.get(error.code) or by_words or "engine"
+        raise OperationFailed(kind, str(error), start_ns=error.start_ns, end_ns=error.end_ns) from error
+
+
+def done_by(reply: Reply, start_ns: int | None = None) -> Done:
+    """Return the operation that ended with a call, and began with it or at `start_ns`."""
+    return Done(reply.start_ns if start_ns is None else start_ns, reply.end_ns, end_bound_ns=reply.end_bound_ns)

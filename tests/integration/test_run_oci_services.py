@@ -1,0 +1,39 @@
+"""Jobs with servers beside them under engines that make no networks: in the host's, or refused beforehand."""
+
+import pytest
+from test_engine_oci import ENGINES, require
+from weighing import Weighing, require_images
+
+OLTP = {
+    "workload": "sysbench-oltp",
+    "params": {"test": "read_write", "tables": 1, "table_size": 200, "time": "1s", "buffer_pool_size": "16MiB"},
+}
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    require_images("weighbridge/sysbench", "weighbridge/mariadb").close()
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", ["runc", "containerd"])
+def test_a_server_in_the_hosts_network_is_reached(weighing, name):
+    """Its files are in place before it starts, it finds its own name, and nothing of it is left."""
+    require(ENGINES[name])
+    job = {**OLTP, "services": {"mariadb": {"network": "host"}}}
+    run = weighing.run(weighing.scenario(engines=[name], job=job), seconds=150)
+    assert run.outcomes() == {"done": 1}
+    listed = weighing.master("cleanup-containers", "--dry-run", "--run", run.run_id)
+    assert run.run_id not in listed.out
+
+
+def test_a_server_in_another_network_is_refused_before_anything_runs(weighing):
+    """With the service, and with what to write."""
+    require(ENGINES["runc"])
+    program, _ = weighing.start_run(weighing.scenario(engines=["runc"], job=OLTP))
+    ended = program.ended()
+    assert ended.status == 2
+    assert "services: {mariadb: {network: host}}" in " ".join(ended.err.split())
