@@ -164,8 +164,16 @@ class _Translator:
                 if "cgroupPath" in driver.value:
                     engine = driver.value["type"].value.engine
                     groups.setdefault(engine, text(driver.value["cgroupPath"]))
-            watched = _mapping(place, {"cgroups": _mapping(place, groups)}) if groups else Leaf(place, "true")
-            native.put(native.root, "overhead", watched, "--overhead; compared with the first driver, as there.")
+            label, first = next(iter(self._drivers.items()))
+            same: Values = {
+                "engine": Leaf(place, first.value["type"].value.engine),
+                "job": Leaf(place, label, plain=False),
+            }
+            watched: Values = {"baseline": _mapping(place, same)}
+            if groups:
+                watched["cgroups"] = _mapping(place, groups)
+            comment = "--overhead; compared with the first driver at as many threads, as there."
+            native.put(native.root, "overhead", _mapping(place, watched), comment)
 
     def _name(self) -> Leaf:
         if "name" in self._definition:

@@ -228,6 +228,17 @@ def test_a_stream_of_the_command_line_is_asked_anew_and_that_is_said(load):
     assert any("'streamStats' of DockerCLI asks anew each time" in note for note in scenario.lost)
 
 
+def test_overhead_is_compared_with_the_first_driver_at_as_many_threads(load):
+    """Docker with two threads with Containerd with two, as in bucketbench's table; control groups stay beside it."""
+    drivers = "[{type: Containerd, threads: 2, iterations: 1}, {type: Docker, threads: 2, iterations: 1}]"
+    flags = Flags(legacy=True, overhead=True)
+    overhead = load(f"{HEAD}drivers: {drivers}\ncommands: [run, remove]\n", flags=flags).overhead
+    assert overhead.baseline == {"engine": "containerd", "job": "Containerd"}
+    overhead = load_either(str(DATA / "whole.yaml"), flags=Flags(overhead=True)).overhead
+    assert overhead.baseline == {"engine": "docker", "job": "Docker"}
+    assert overhead.cgroups.keys() == {"docker", "containerd"}
+
+
 def test_legacy_has_no_meaning_for_a_scenario(load):
     """A scenario says in its matrix what bucketbench says with a flag; and its own grace period."""
     with pytest.raises(UsageError, match=r"--stop-grace is of bucketbench's definitions; write \{stop: 3s\}"):
