@@ -108,10 +108,7 @@ class ServiceSet:
                 raise ServiceFailed(service.name, f"{service.name} could not be started: {failure}") from failure
             ready = self._until_ready(service, container, wait)
             try:
-                self.words |= words_of(service.name, *self._found(container))
-                if "LISTEN_SOCKET" in container.settings.env:
-                    path = self._engine.shared_path(container, service.socket)
-                    self.words[f"{{{service.name}.socket}}"] = path
+                self.words |= self._words(service, container)
             except OperationFailed as failure:
                 raise ServiceFailed(service.name, f"{service.name} cannot be reached: {failure}") from failure
             outputs.append((f"{service.name}-ready", ready.stdout, ready.stderr, 0, ready.truncated))
@@ -199,6 +196,12 @@ class ServiceSet:
         if "storage" in self._engine.inapplicable or any(mount.target == folder for mount in given.storage):
             return given
         return replace(given, storage=(*given.storage, Mount("volume", folder)))
+
+    def _words(self, service: Service, container: Container) -> dict[str, str]:
+        """Return where a running service is, by placeholder; one that is reached by its socket needs no address."""
+        if "LISTEN_SOCKET" in container.settings.env:
+            return {f"{{{service.name}.socket}}": self._engine.shared_path(container, service.socket)}
+        return words_of(service.name, *self._found(container))
 
     def _found(self, container: Container) -> tuple[str, int]:
         """Return host and port at which a running service is reached."""
