@@ -293,7 +293,7 @@ class Crew:
     ) -> JobReport:
         """Do the operations of a job from the first to the last, and see to it that its container is gone."""
         report = JobReport()
-        container = Container(name, ticket, performer.settings)
+        container = Container(name, ticket, performer.settings, shares=performer.shares)
         script, stamps = performer.script, report.stamps
         try:
             for position, waits in enumerate(waits_at):

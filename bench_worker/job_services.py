@@ -111,6 +111,7 @@ class ServicePool:
             self._workload,
             operations=operations,
             words=services.words,
+            shares=services.shares,
             tell=self._tell,
         )
 
@@ -134,6 +135,11 @@ class _JobServices:
         for one in self._away:
             found |= one.words
         return found
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """The containers whose volumes the job's own has to share."""
+        return self._here.shares
 
     def start(self, wait: Wait) -> tuple[Output, ...]:
         """Start all of them, and wait until they are ready; see `ServiceSet.start`."""

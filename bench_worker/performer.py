@@ -53,8 +53,8 @@ class Performer:
     """Performs the operations of one treatment's jobs. `workload` is None for life-cycle jobs.
 
     With `free` (a no-op run) nothing is slept or parsed. `operations` are done in place of the jobs' own script where
-    they are given. `words` are where the services are found now, by what stands for it in commands. `tell` gets the
-    news of steps that report while they run.
+    they are given. `words` are where the services are found now, by what stands for it in commands, `shares` the
+    containers whose volumes a job's own has to have. `tell` gets the news of steps that report while they run.
     """
 
     def __init__(
@@ -66,10 +66,12 @@ class Performer:
         free: bool = False,
         operations: Sequence[Operation] | None = None,
         words: Mapping[str, str] | None = None,
+        shares: tuple[str, ...] = (),
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self.engine = engine
         self.treatment = treatment
+        self.shares = shares
         script = script_of(treatment) if operations is None else operations
         programs = workload.programs if workload is not None and has_no_images(engine) else {}
         self.script = Script([_said(operation, words or {}, programs) for operation in script])

@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import gevent
 
 from bench_common.records import JobReport
-from bench_common.spec import ContainerSettings, Treatment
+from bench_common.spec import ContainerSettings, Guest, Mount, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
 from bench_worker.performer import MESSAGE_LIMIT, OUTPUT_LIMIT, has_no_images
 from workloads.base import Service, Workload
@@ -82,6 +82,8 @@ class ServiceSet:
         self._engine = engine
         self._timeout_s = treatment.timeout_s
         self._services = services
+        job = treatment.job
+        self._by_socket = isinstance(job, Guest) and workload.uses_sockets(job.params)
         self._outside = outside
         self._programs = workload.programs if has_no_images(engine) else {}
         self._containers = {
@@ -106,11 +108,18 @@ class ServiceSet:
                 raise ServiceFailed(service.name, f"{service.name} could not be started: {failure}") from failure
             ready = self._until_ready(service, container, wait)
             try:
-                self.words |= words_of(service.name, *self._found(container))
+                self.words |= self._words(service, container)
             except OperationFailed as failure:
                 raise ServiceFailed(service.name, f"{service.name} cannot be reached: {failure}") from failure
             outputs.append((f"{service.name}-ready", ready.stdout, ready.stderr, 0, ready.truncated))
         return tuple(outputs)
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """The containers whose volumes a job's own has to share."""
+        return tuple(
+            one.name for one in self._containers.values() if self._by_socket and "LISTEN_SOCKET" in one.settings.env
+        )
 
     def stop(self) -> str | None:
         """Stop each service, the last first; return what went wrong."""
@@ -170,6 +179,9 @@ class ServiceSet:
             "LISTEN_HOST": host if shares_host else "0.0.0.0",  # noqa: S104  in a network of its own
             "LISTEN_PORT": str(_free_port(host) if shares_host else service.port),
         }
+        if self._by_socket and service.socket:
+            where["LISTEN_SOCKET"] = service.socket
+            given = self._with_room_for_socket(given, service.socket.rpartition("/")[0])
         settings = replace(
             given,
             image=given.image or service.image,
@@ -178,6 +190,18 @@ class ServiceSet:
         )
         published = None if self._outside is None or shares_host else (self._outside, service.port)
         return Container(name, ticket, settings, publish=published)
+
+    def _with_room_for_socket(self, given: ContainerSettings, folder: str) -> ContainerSettings:
+        """Give a container a volume that those share which reach it by a socket."""
+        if "storage" in self._engine.inapplicable or any(mount.target == folder for mount in given.storage):
+            return given
+        return replace(given, storage=(*given.storage, Mount("volume", folder)))
+
+    def _words(self, service: Service, container: Container) -> dict[str, str]:
+        """Return where a running service is, by placeholder; one that is reached by its socket needs no address."""
+        if "LISTEN_SOCKET" in container.settings.env:
+            return {f"{{{service.name}.socket}}": self._engine.shared_path(container, service.socket)}
+        return words_of(service.name, *self._found(container))
 
     def _found(self, container: Container) -> tuple[str, int]:
         """Return host and port at which a running service is reached."""

@@ -74,7 +74,9 @@ class Service:
     its start; what that prints is kept with the job's output. `stop_s` is how long it may take to end. `binary` is
     what must be on PATH to run it natively.
 
-    The steps of the workload find it at ``{NAME.host}`` and ``{NAME.port}``: the worker fills these in.
+    The steps of the workload find it at ``{NAME.host}`` and ``{NAME.port}``: the worker fills these in. Where the
+    workload says that it `uses_sockets`, the variable ``LISTEN_SOCKET`` is `socket`, the absolute path of a Unix
+    socket in a directory of its own, and the steps find that at ``{NAME.socket}``.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Service:
     port: int
     ready: tuple[str, ...]
     binary: str
+    socket: str = ""
     ready_s: float = 60.0
     stop_s: float = 30.0
 
@@ -151,6 +154,11 @@ class Workload(abc.ABC):
         """Return the files that `params` put into each service's container: texts by absolute path."""
         del params
         return {}
+
+    def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
+        """Say whether jobs with `params` reach their services by Unix sockets; these are then on the same host."""
+        del params
+        return False
 
     def stated(self, text: str) -> dict[str, Scalar]:
         """Return what an output says of how it was run: parameters in base units, and ``version`` where it matters.

@@ -62,6 +62,7 @@ class Iibench(Workload):
         Parameter("data_bytes", "size", 10, "length of each row's text", "B", minimum=0, maximum=4000),
         Parameter("seed", "int", 1, "fixes the rows", minimum=0, maximum=2**31),
         mariadb.BUFFER_POOL_SIZE,
+        mariadb.CONNECTION,
     )
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("inserts_per_second", "1/s", "higher", "rows inserted a second, over the whole run"),
@@ -83,8 +84,11 @@ class Iibench(Workload):
             )
         argv = (
             "iibench",
-            f"--host={mariadb.HOST}",
-            f"--port={mariadb.PORT}",
+            *(
+                (f"--socket={mariadb.SOCKET}",)
+                if mariadb.uses_socket(params)
+                else (f"--host={mariadb.HOST}", f"--port={mariadb.PORT}")
+            ),
             f"--user={mariadb.USER}",
             f"--password={mariadb.PASSWORD}",
             f"--database={mariadb.DATABASE}",
@@ -123,6 +127,10 @@ class Iibench(Workload):
         """Return how often it is worth looking for a new row."""
         del params
         return REPORT_S
+
+    def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
+        """Say whether the server is reached by its Unix socket."""
+        return mariadb.uses_socket(params)
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the server's settings file, with the size of its buffer pool."""

@@ -6,9 +6,14 @@ and the host. Whoever wants others writes ``services.mariadb.files`` in the scen
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from workloads.base import Parameter, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.spec import Scalar
 
 NAME: Final = "mariadb"
 
@@ -17,6 +22,7 @@ SETTINGS_PATH: Final = "/etc/weighbridge/my.cnf"
 
 HOST: Final = f"{{{NAME}.host}}"
 PORT: Final = f"{{{NAME}.port}}"
+SOCKET: Final = f"{{{NAME}.socket}}"
 """What stands for where the server is, in the commands of a workload."""
 
 USER: Final = "bench"
@@ -30,6 +36,7 @@ MARIADB: Final = Service(
     port=3306,
     ready=("ready-mariadb",),
     binary="mariadbd",
+    socket="/run/mariadb/mysqld.sock",
     # A server that crashed, or that was killed with a large buffer pool, recovers first.
     ready_s=120.0,
     stop_s=120.0,
@@ -46,6 +53,14 @@ BUFFER_POOL_SIZE: Final = Parameter(
     minimum=5 * 2**20,
     maximum=2**46,
 )
+
+CONNECTION: Final = Parameter("connection", "choice", "tcp", "how the server is reached", choices=("tcp", "socket"))
+"""By a Unix socket there is no network between the two, and they are on one host."""
+
+
+def uses_socket(params: Mapping[str, Scalar]) -> bool:
+    """Say whether the server is reached by its Unix socket."""
+    return params[CONNECTION.name] == "socket"
 
 
 def settings_file(buffer_pool_bytes: int) -> dict[str, str]:

@@ -105,6 +105,7 @@ class SysbenchOltp(Workload):
         ),
         Parameter("skip_trx", "bool", default=False, help="leave out BEGIN and COMMIT"),
         mariadb.BUFFER_POOL_SIZE,
+        mariadb.CONNECTION,
         PERCENTILE,
         Parameter(
             "report_interval", "duration", 0.0, "whole seconds between progress lines; 0 is none", "s", minimum=0
@@ -148,8 +149,11 @@ class SysbenchOltp(Workload):
             self.binary,
             f"oltp_{params['test']}",
             "--db-driver=mysql",
-            f"--mysql-host={mariadb.HOST}",
-            f"--mysql-port={mariadb.PORT}",
+            *(
+                (f"--mysql-socket={mariadb.SOCKET}",)
+                if mariadb.uses_socket(params)
+                else (f"--mysql-host={mariadb.HOST}", f"--mysql-port={mariadb.PORT}")
+            ),
             f"--mysql-user={mariadb.USER}",
             f"--mysql-password={mariadb.PASSWORD}",
             f"--mysql-db={mariadb.DATABASE}",
@@ -217,6 +221,10 @@ class SysbenchOltp(Workload):
             },
             **summary_values(run),
         }
+
+    def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
+        """Say whether the server is reached by its Unix socket."""
+        return mariadb.uses_socket(params)
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the server's settings file, with the size of its buffer pool."""

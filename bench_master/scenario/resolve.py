@@ -168,6 +168,10 @@ class Resolver:
             params = what.params if what is not None else job.workload().defaults()
             services = service_settings(job.workload, params, settings, self._findings)
             places = service_places(services or {}, settings)
+            if what is not None and places and job.workload().uses_sockets(what.params):
+                name, place = next(iter(places.items()))
+                message = f"{name} is on another host, at '{place}', where no Unix socket leads: connect to it by tcp"
+                self._findings.add(job.place, message, deep=True)
             near = {name: one for name, one in (services or {}).items() if name not in places}
             container = self._reaching(job, container, near, cell.engine)
         if what is None or services is None:

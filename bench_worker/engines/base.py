@@ -93,6 +93,8 @@ class Container:
     """Streams of its statistics that go on until its job ends."""
     publish: tuple[str, int] | None = None
     """An address of the host, and which port of its own is to be reached there, at a port that the engine picks."""
+    shares: tuple[str, ...] = ()
+    """The names of containers whose volumes it has, too, at the same paths."""
     printing: Capture | None = None
     """What the `exec` under way has printed on stdout so far, where the engine hears it."""
 
@@ -311,6 +313,11 @@ class Engine(abc.ABC):
         now_ns = monotonic_ns()
         text = f"engine {self.name} cannot say at which address {container.name} is reached: it runs no services yet"
         raise OperationFailed("unsupported", text, start_ns=now_ns, end_ns=now_ns)
+
+    def shared_path(self, container: Container, path: str) -> str:
+        """Return where one that shares a container's volumes finds what that one has at `path` in a volume."""
+        del container
+        return path
 
     def published_port(self, container: Container, *, timeout_s: float) -> int:
         """Return the host's port at which a running container's published one is reached from other hosts."""

@@ -28,6 +28,7 @@ def create_words(container: Container, *, allow_host_mounts: bool, own_socket: s
     words += [f"--env={key}={value}" for key, value in settings.env.items()]
     words += _limits(settings)
     words += confinement_words(settings)
+    words += [f"--volumes-from={name}" for name in container.shares]
     if container.publish is not None:
         words.append(f"--publish={container.publish[0]}::{container.publish[1]}")
     for mount in settings.storage:

@@ -56,7 +56,11 @@ def create_arguments(
             for mount in settings.storage
             if mount.kind != "data_container"
         ],
-        volumes_from=[data_container_name(container)] if has_data_container(container) else None,
+        volumes_from=[
+            *([data_container_name(container)] if has_data_container(container) else ()),
+            *container.shares,
+        ]
+        or None,
         port_bindings=None if container.publish is None else {container.publish[1]: (container.publish[0], None)},
     )
     return {

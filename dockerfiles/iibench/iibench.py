@@ -107,6 +107,7 @@ def connect(options: argparse.Namespace) -> Any:
     return pymysql.connect(
         host=options.host,
         port=options.port,
+        unix_socket=options.socket,
         user=options.user,
         password=options.password,
         database=options.database,
@@ -191,6 +192,7 @@ def options_of(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="iibench", description="Index insertion into MySQL or MariaDB.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=3306)
+    parser.add_argument("--socket", help="a Unix socket, in place of host and port")
     parser.add_argument("--user", default="bench")
     parser.add_argument("--password", default="")
     parser.add_argument("--database", default="bench", help="its table `purchases` is made anew")

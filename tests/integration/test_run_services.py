@@ -221,6 +221,25 @@ def test_insertions_in_containers_and_natively(weighing, client):
     assert left_behind(client, weighing, run) == []
 
 
+def test_a_server_is_reached_by_its_socket(weighing, client):
+    """In a container that shares the server's volumes, and natively by a path that is short enough for one."""
+    require_images("weighbridge/iibench").close()
+    params = {**OLTP["params"], "connection": "socket"}
+    jobs = {
+        "oltp": {**OLTP, "params": params, "services": {"mariadb": {"network": "none"}}},
+        "iibench": {
+            "workload": "iibench",
+            "params": {"max_rows": 2000, "rows_per_report": 1000, "connection": "socket"},
+        },
+    }
+    run = weighing.run(weighing.scenario(engines=["docker", "native"], jobs=jobs), seconds=SLOW_S)
+    assert run.outcomes() == {"done": 4}
+    for job in run.jobs:
+        rate = "transactions_per_second" if job["treatment"]["job"] == "oltp" else "inserts_per_second"
+        assert job["metrics"][rate] > 1
+    assert left_behind(client, weighing, run) == []
+
+
 def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client, monkeypatch):
     """Of commands executed in a container, and of a process, in a line of status."""
     monkeypatch.setitem(PROGRAMS, "bench-master", TALKATIVE)

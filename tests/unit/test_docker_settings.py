@@ -203,3 +203,14 @@ def test_a_port_is_published_at_one_address_and_one_that_docker_picks(client):
     assert got["host_config"]["PortBindings"] == {"80/tcp": [{"HostIp": "10.0.0.5", "HostPort": ""}]}
     assert "--publish=10.0.0.5::80" in create_words(container, allow_host_mounts=False, own_socket=None)
     assert "PortBindings" not in arguments(client)["host_config"]
+
+
+def test_volumes_are_shared_with_other_containers(client):
+    """Those of a service, where its socket is, and those of a data container beside them."""
+    storage = (Mount("data_container", "/data"),)
+    container = Container("c1", 7, ContainerSettings(image="i", storage=storage), shares=("c1-mariadb",))
+    got = create_arguments(client, container, allow_host_mounts=False, own_socket=None)
+    assert got["host_config"]["VolumesFrom"] == ["c1-data", "c1-mariadb"]
+    plain = Container("c1", 7, ContainerSettings(image="i"), shares=("c1-mariadb",))
+    assert "--volumes-from=c1-mariadb" in create_words(plain, allow_host_mounts=False, own_socket=None)
+    assert "VolumesFrom" not in arguments(client)["host_config"]

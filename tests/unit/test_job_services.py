@@ -168,6 +168,23 @@ def test_commands_name_where_the_server_is():
     assert server.env == {"LANG": "C", "LISTEN_HOST": "0.0.0.0", "LISTEN_PORT": "3306"}
 
 
+def test_a_socket_is_in_a_volume_that_the_job_shares():
+    """The server has a volume for it, the job's container the server's volumes; commands name its path."""
+    seen = {}
+
+    def note(container, *words):
+        seen.setdefault(container.name, container)
+
+    scene = Scene({"create": note}, connection="socket")
+    scene.run(1)
+    server, job = seen["wb-run-0-0-mariadb"], seen["wb-run-0-0"]
+    assert server.settings.env["LISTEN_SOCKET"] == "/run/mariadb/mysqld.sock"
+    assert [(mount.kind, mount.target) for mount in server.settings.storage] == [("volume", "/run/mariadb")]
+    assert job.shares == seen["wb-run-0-0-once"].shares == ("wb-run-0-0-mariadb",)
+    assert "--mysql-socket=/run/mariadb/mysqld.sock" in job.settings.command
+    assert not any(word.startswith(("--mysql-host", "--mysql-port")) for word in job.settings.command)
+
+
 def test_a_server_that_ends_before_it_is_ready_fails_its_job_and_goes():
     """The job has failed for the service, with the end of its log; none of its own operations was tried."""
 

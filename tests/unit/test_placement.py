@@ -66,6 +66,15 @@ def test_a_client_keeps_its_own_network_where_the_server_is_elsewhere():
     assert treatment(more=", network: host").container.network is None
 
 
+def test_no_socket_leads_to_another_host():
+    """Said before anything runs."""
+    text = "name: a\njob: {workload: sysbench-oltp, params: {connection: socket}, services: {mariadb: {at: b}}}\n"
+    with pytest.raises(
+        ScenarioError, match="on another host, at 'b', where no Unix socket leads: connect to it by tcp"
+    ):
+        scenario_from(Source("s.yaml", text))
+
+
 @pytest.mark.parametrize(("place", "lent"), [("b", True), ("lab", True), ("a", False)])
 def test_who_lends_is_named_by_id_or_environment(place, lent):
     """Nobody else does."""
