@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +19,8 @@ from bench_worker.engines.docker_errors import root_cause
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-PROBE_TIMEOUT_S: Final = 2.0
-"""For each of the two steps of a probe, so that it ends within its five seconds."""
+PROBE_TIMEOUT_S: Final = 4.5
+"""For both steps of a probe, so that it ends within its five seconds; a slow host's engine takes some of them."""
 
 _START = "start it (`systemctl start docker`, or `script/docker-engine`), or point DOCKER_HOST at one that runs"
 _ADVICE = (
@@ -112,14 +113,15 @@ def look(
     settings: frozenset[str],
     unable_to_save: Callable[..., str] = docker_checkpoint.trouble,
 ) -> EngineStatus:
-    """Ask the engine at `address` about itself; never raises, at most two steps of `PROBE_TIMEOUT_S`.
+    """Ask the engine at `address` about itself; never raises, within `PROBE_TIMEOUT_S`.
 
     `unable_to_save` says of its info why no container can be saved, as `docker_checkpoint.trouble` does.
     """
+    began = time.monotonic()
     try:
         client = docker_transport.connect(1, PROBE_TIMEOUT_S, address)
         try:
-            with docker_transport.exchange(PROBE_TIMEOUT_S):
+            with docker_transport.exchange(PROBE_TIMEOUT_S - (time.monotonic() - began)):
                 info = client.info()
         finally:
             client.close()

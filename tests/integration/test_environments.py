@@ -35,7 +35,7 @@ def testbed():
 
 
 class Estate(Weighing):
-    """Runs commands on a testbed with virtual machines."""
+    """Runs commands on a testbed with virtual machines, whose workers are started once: `run_there` has them work."""
 
     def __init__(self, folder, testbed):
         super().__init__(folder)
@@ -43,7 +43,27 @@ class Estate(Weighing):
         self.environ["XDG_CACHE_HOME"] = str(testbed.cache)
         control, results, work = free_ports(3)
         self.reach = ("-i", testbed.folder / "bed/hosts.yaml", "--known-hosts", testbed.known_hosts)
-        self.ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
+        self.control = ("--zmq-control-port", control)
+        self.ports = (*self.control, "--zmq-results-port", results, "--zmq-work-port", work)
+
+    def muster(self):
+        """Start all workers."""
+        start = ("start-workers", *self.reach, *self.control)
+        # Again where it failed: beside other work an emulated machine may be too slow to agree on keys in time.
+        until(lambda: self.master(*start, seconds=RUN_S).status == 0, RUN_S, "not all workers start")
+
+    def dismiss(self):
+        """End all workers; nothing of them is left on any host."""
+        ended = self.master("kill-workers", *self.reach, seconds=RUN_S)
+        assert ended.status == 0, ended.out + ended.err
+        assert [row.split("\t")[2] for row in ended.out.splitlines()[1:]] == ["ended"] * 3
+        assert self.testbed.processes() == []
+        for host in ("hypervisor", "control"):
+            assert self.on(host, "docker ps --all --quiet; pgrep -f bench_worke[r] || true") == ""
+
+    def begin(self, scenario, *flags):
+        """Begin a run on the workers that are there; emulated, they need a while to import what they use."""
+        return self.start_run(scenario, *self.reach, *self.ports, "--worker-timeout", "300s", *flags, workers=0)
 
     def on(self, host, command):
         """Run a command on a virtual machine and return what it says."""
@@ -51,10 +71,12 @@ class Estate(Weighing):
         return subprocess.check_output([*where, command], text=True, timeout=120, stdin=subprocess.DEVNULL)
 
 
-@pytest.fixture
-def estate(testbed, tmp_path):
-    with Estate(tmp_path, testbed) as made:
+@pytest.fixture(scope="module")
+def estate(testbed, tmp_path_factory):
+    with Estate(tmp_path_factory.mktemp("estate"), testbed) as made:
+        made.muster()
         yield made
+        made.dismiss()
 
 
 def test_the_machines_are_two_others(estate):
@@ -89,7 +111,7 @@ def test_one_scenario_in_three_environments(estate):
             },
         },
     )
-    run = estate.run(scenario, *estate.reach, *estate.ports, workers=0, seconds=RUN_S)
+    run = estate.over(*estate.begin(scenario), seconds=RUN_S)
     assert run.outcomes() == {"done": 9}
     assert {(job["worker"], job["treatment"]["environment"]) for job in run.jobs} == set(KINDS.items())
     trials = sorted({(job["trial"], job["treatment"]["environment"]) for job in run.jobs})
@@ -101,10 +123,6 @@ def test_one_scenario_in_three_environments(estate):
     for kind in KINDS.values():
         assert f"environment={kind}" in run.out
     assert [row for row in run.document["comparisons"] if "environment" in json.dumps(row)]
-    for host in ("hypervisor", "control"):
-        assert estate.on(host, "docker ps --all --quiet") == ""
-        assert estate.on(host, "pgrep -f bench_worke[r] || true") == ""
-    assert estate.testbed.processes() == []
 
 
 def test_a_machine_that_was_held_is_told(estate):
@@ -112,8 +130,7 @@ def test_a_machine_that_was_held_is_told(estate):
     monitor = [sys.executable, ROOT / "script/vm/talk.py", estate.testbed.folder / "bed/vm-control/qmp"]
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
     scenario = estate.scenario(job=job, repeats=1, run_seconds="20s", environments=["control"])
-    only = ("--only", "control", "--noop")
-    program, stats = estate.start_run(scenario, *estate.reach, *estate.ports, *only, workers=0)
+    program, stats = estate.begin(scenario, "--only", "control", "--noop")
     until(lambda: "has joined" in program.err or program.process.poll() is not None, RUN_S, "it has not joined")
     time.sleep(6)
     subprocess.run([*monitor, "stop"], check=True, timeout=30)

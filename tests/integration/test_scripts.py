@@ -13,6 +13,9 @@ from tiny_image import missing
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = sorted(path for path in [*(ROOT / "script").iterdir(), ROOT / ".ci" / "run"] if path.is_file())
+OF_MACHINES = sorted(
+    path for path in (ROOT / "script" / "vm").iterdir() if "init" in path.name or path.suffix == ".sh"
+)
 RUNNABLE = [path for path in SCRIPTS if path.suffix != ".sh"]
 
 
@@ -33,7 +36,7 @@ def require(tool):
         missing(f"{tool} is missing")
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("script", [*SCRIPTS, *OF_MACHINES], ids=lambda path: path.name)
 def test_every_script_is_sound(script):
     """Bash can parse it and shellcheck finds nothing."""
     assert run("bash", "-n", script).returncode == 0
