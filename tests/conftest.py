@@ -1,8 +1,8 @@
 """What all tests have in common.
 
 A generated example may take as long as a busy machine takes for it. And of the programs that tests start, Python
-keeps what it compiled of our sources beside the cache: tests start hundreds of them, and where the environment says that
-Python shall keep nothing, each would spend half a second of processor time on compiling the same sources again.
+keeps what it compiled of our sources beside the cache: tests start hundreds of them, and where the environment says
+that it shall keep nothing, each would spend half a second of processor time on compiling the same sources again.
 """
 
 import os
