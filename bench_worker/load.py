@@ -104,6 +104,8 @@ class LoadProcess:
     def _release(self) -> None:
         if self._crew is not None:
             self._crew.release()
+        # The jobs are over: what this loop was like to the last of them belongs to the run, however short it was.
+        self._report()
         self._link.send(released=True)
 
     def _hand_over(self, profiler: Profiler) -> None:
@@ -137,6 +139,7 @@ class LoadProcess:
         self._crew = Crew(
             assignment, self._outbox, open_engine, self._tell_packed, lambda text: self._link.send(progress=text)
         )
+        self._meter.read()  # what it took to get here, engines and workloads loaded, is none of the run's
         self._lane = Channel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)
 
     def _tell_packed(self, packed: Packed) -> None:
@@ -202,8 +205,12 @@ class LoadProcess:
     # -- time ---------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
+        if self._crew is None:
+            self._link.send(status={"running": 0})
+            self._acknowledged_at = monotonic()
+            return
         reading = self._meter.read()
-        running = self._crew.running if self._crew is not None else 0
+        running = self._crew.running
         (times, in_service, in_queue), self._counts = self._counts, [0, 0, 0]
         self._link.send(
             status={
