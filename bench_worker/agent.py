@@ -397,6 +397,7 @@ class Agent:
             self._send_profile(run)
         if self._child is not None and not run.keep and not self._child.release(RELEASE_S):
             log.warning("the load process did not remove its jobs' services within %g s", RELEASE_S)
+        self._send_loop(run)
         removed, failed = (0, []) if run.keep else _swept(run.run_id)
         self._send("swept", run.epoch, removed=removed, failed=failed[:100])
 
@@ -450,8 +451,8 @@ class Agent:
         if status is not None:
             self._child_failures = 0
             self._running = status["running"]
-            if self._run is None:
-                return  # waiting for a master, for days perhaps: nobody wants to know
+            if self._run is None or "time_ns" not in status:
+                return  # waiting for a master, for days perhaps, or for its welcome: nobody wants to know
             for name, values in self._loop_rows.items():
                 values.append(status[name])
 
@@ -507,6 +508,10 @@ class Agent:
             return
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         self._send("samples", run.epoch, source="host", columns=columns, units=dict(UNITS))
+        self._send_loop(run)
+
+    def _send_loop(self, run: Run) -> None:
+        """Send what the load process has told of itself since the last time."""
         loop, self._loop_rows = self._loop_rows, {name: [] for name in self._loop_rows}
         if loop["time_ns"]:
             self._send("samples", run.epoch, source="loop", columns=loop, units=LOOP_UNITS)

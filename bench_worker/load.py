@@ -7,6 +7,7 @@ jobs, removes what each of them made, and ends too; by then a new life of the wo
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import signal
@@ -83,6 +84,9 @@ class LoadProcess:
         # Loaded now, or the first trial would pay for it: a tenth of a second in which the loop stands still.
         engine_classes(self._engines)
         workload_classes()
+        # It stays, and to look through it for garbage takes 20 ms, in which no job begins and no stamp is taken.
+        gc.collect()
+        gc.freeze()
         counter = gevent.spawn(self._keep_counting)
         self._link.send(ready=True)
         while not self._over.wait(STATUS_S):
@@ -107,6 +111,8 @@ class LoadProcess:
     def _release(self) -> None:
         if self._crew is not None:
             self._crew.release()
+        # The jobs are over: what this loop was like to the last of them belongs to the run, however short it was.
+        self._report()
         self._link.send(released=True)
 
     def _hand_over(self, profiler: Profiler) -> None:
@@ -147,6 +153,7 @@ class LoadProcess:
             want=lambda errand: self._link.send(want=errand),
             served=lambda answer: self._link.send(served=answer),
         )
+        self._meter.read()  # what it took to get here, engines and workloads loaded, is none of the run's
         self._lane = Channel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)
 
     def _tell_packed(self, packed: Packed) -> None:
@@ -217,8 +224,12 @@ class LoadProcess:
     # -- time ---------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
+        if self._crew is None:
+            self._link.send(status={"running": 0})
+            self._acknowledged_at = monotonic()
+            return
         reading = self._meter.read()
-        running = self._crew.running if self._crew is not None else 0
+        running = self._crew.running
         (times, in_service, in_queue), self._counts = self._counts, [0, 0, 0]
         self._link.send(
             status={

@@ -18,6 +18,7 @@ import gevent
 from bench_common.arguments import MAX_SLOTS
 from bench_common.clock import clock_id
 from bench_common.errors import ExitCode, UsageError
+from bench_common.heap import share_heap
 from bench_common.ports import CONTROL_PORT
 from bench_common.records import KEPT_PREFIX
 from bench_common.statsfile import StatsWriter
@@ -183,6 +184,7 @@ def _run_plan(
     crew: frozenset[str],
     past: Resumption | None = None,
 ) -> Result:
+    share_heap()
     run_id = (KEPT_PREFIX if arguments.keep else "") + secrets.token_hex(6)
     noop: bool = arguments.noop
     plan = _for_user_count(plan, slots, arguments)

@@ -167,6 +167,7 @@ class Session:
                     self._tick()
             finally:
                 refresher.kill()
+                self._sample_loop()
                 self._meter.stop()
             if self.courier.locals is not None:
                 self.courier.locals.end()
@@ -214,13 +215,16 @@ class Session:
             self._view.refresh(self._snapshot())
             if monotonic() - sampled_at >= self._options.sampling_s:
                 sampled_at = monotonic()
-                reading = self._meter.read()
-                columns = {
-                    "time_ns": [reading.time_ns],
-                    "busy_share": [reading.busy_share],
-                    "lag_max_ns": [reading.lag_max_ns],
-                }
-                self._recorder.samples(-1, "loop", columns, LoopMeter.UNITS)
+                self._sample_loop()
+
+    def _sample_loop(self) -> None:
+        reading = self._meter.read()
+        columns = {
+            "time_ns": [reading.time_ns],
+            "busy_share": [reading.busy_share],
+            "lag_max_ns": [reading.lag_max_ns],
+        }
+        self._recorder.samples(-1, "loop", columns, LoopMeter.UNITS)
 
     def _snapshot(self) -> Snapshot:
         self._recorder.settle()
@@ -338,6 +342,7 @@ class Session:
             self._call_off(str(error))
             return
         self._recorder.begin(journal, self._make_tally(self._coordinator.course.planned_jobs()), self._engines)
+        self._meter.read()  # how this loop was while workers came is none of the run's
 
     def _call_off(self, reason: str) -> None:
         """End a run that cannot begin or go on, and let its workers go."""

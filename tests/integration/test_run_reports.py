@@ -202,5 +202,7 @@ def test_a_noop_run_needs_nothing_and_says_so(weighing):
     document = run.document
     assert (document["run"]["noop"], document["run"]["measures"]) == (True, "harness-ceiling")
     assert document["totals"]["done"] == 500
+    # It is over before the first reading is due, and yet says how busy and how late the harness was meanwhile.
+    assert all(0 <= process["loop"]["busy_mean"] <= 1 for process in (document["master"], *document["hosts"]))
     real = weighing.run(scenario, "-R", status=3)
     assert not real.stats.exists()
