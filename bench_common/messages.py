@@ -225,10 +225,18 @@ class Message:
 
 
 def encode(name: str, epoch: int, **fields: Any) -> bytes:
-    """Return the frame of a message. Raises `ProtocolError` where it would not be accepted on the other side."""
+    """Return the frame of a message. Raises `ProtocolError` where it would not be accepted on the other side.
+
+    Text that is no Unicode (a file name in an error, decoded with surrogates) goes out with its escapes.
+    """
     message = MESSAGES[name]
     _check_fields(message, fields)
-    frame: bytes = msgpack.packb([VERSION, name, epoch, fields], use_bin_type=True)
+    whole = [VERSION, name, epoch, fields]
+    frame: bytes
+    try:
+        frame = msgpack.packb(whole, use_bin_type=True)
+    except UnicodeEncodeError:
+        frame = msgpack.packb(whole, use_bin_type=True, unicode_errors="backslashreplace")
     if len(frame) > message.max_bytes:
         raise ProtocolError(f"a message {name!r} of {len(frame)} bytes is larger than {message.max_bytes}")
     return frame

@@ -261,7 +261,9 @@ class Performer:
             text = f"its output is larger than {OUTPUT_LIMIT} bytes, and was cut"
             return Trouble("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
-            metrics = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
+            parsed = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
+            # A number that no message carries would keep every later result from leaving.
+            metrics = {name: float(value) for name, value in parsed.items()}
             self._workload.verify(self._params, metrics)
         except ParseError as error:
             said = _last_words(printed)

@@ -52,6 +52,12 @@ def test_what_breaks_the_contract_is_refused(frame, why):
         decode(frame, sender="worker", lane="control")
 
 
+def test_text_that_is_no_unicode_goes_out_with_its_escapes():
+    """The name of a file in an error must not keep a worker's results from leaving."""
+    frame = encode("remark", 3, text="cannot open caf\udce9")
+    assert decode(frame, sender="worker", lane="control")["text"] == r"cannot open caf\udce9"
+
+
 def test_a_frame_that_is_too_large_is_refused_unread():
     """Neither a huge frame nor a message larger than its type allows gets in."""
     with pytest.raises(ProtocolError, match="larger than any"):
