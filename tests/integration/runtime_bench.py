@@ -1,15 +1,32 @@
 """An opened engine with its containers, whichever runtime is behind it: what the tests of runtimes share."""
 
+import sys
 import time
 import uuid
 
+import gevent
 import pytest
 
 from bench_common.spec import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
+from bench_worker.engines.command_line import CommandLine
 from bench_worker.lease import RunLease
 
 FOREVER = ("sleep", "1000")
+
+_KILLED_WORKER = """
+import os, signal, sys
+from bench_common.spec import ContainerSettings
+from bench_worker.engines.base import Container, EngineOptions
+from bench_worker.engines.registry import open_engine
+
+name, run, image, network, container = sys.argv[1:]
+engine = open_engine(name, EngineOptions(run, "w1", 1))
+made = Container(container, 1, ContainerSettings(image=image, command=("sleep", "1000"), network=network or None))
+engine.run(made, timeout_s=30)
+print(getattr(getattr(made.handle, "main", None), "pid", ""), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 class RuntimeBench:
@@ -32,6 +49,54 @@ class RuntimeBench:
         container = self.container(*command, **settings)
         self.engine.run(container, timeout_s=30)
         return container
+
+    def killed_worker(self):
+        """Let a worker run a container and be killed; return the container's name, and its process if known."""
+        name = f"wb-{uuid.uuid4().hex[:12]}"
+        words = (self.engine.name, self.run_id, self.image, self.settings.get("network", ""), name)
+        worker = CommandLine(sys.executable).errand(60).call("-c", _KILLED_WORKER, *words)
+        assert worker.exit_code == 137, worker.stderr
+        return name, worker.text
+
+    def twenty_lives(self):
+        """Let twenty containers come and go at once; return their exit codes, 0 to 19 if none is lost."""
+
+        def life(code):
+            made = self.container("sh", "-c", f"exit {code}")
+            ran = self.engine.run(made, timeout_s=90)
+            ended = self.engine.wait(made, timeout_s=90)
+            removed = self.engine.remove(made, timeout_s=90)
+            assert ran.start_ns <= ran.end_ns <= removed.start_ns <= removed.end_ns
+            return ended.exit_code
+
+        lives = [gevent.spawn(life, code) for code in range(20)]
+        return [one.get(timeout=120) for one in lives]
+
+    @staticmethod
+    def assert_stamped(done):
+        """Each operation has stamps within its bound, and they follow each other."""
+        for one in done:
+            assert 0 < one.start_ns <= one.end_ns <= time.monotonic_ns()
+            assert 0 <= one.end_bound_ns <= one.end_ns - one.start_ns
+        assert [one.start_ns for one in done] == sorted(one.start_ns for one in done)
+
+    def assert_told_apart(self):
+        """A command that is not there fails otherwise than one that is no program, in an `exec` and by itself."""
+        made = self.running(*FOREVER)
+        for command, kind in ((("nosuch",), "command-not-found"), (("/plain",), "not-executable")):
+            assert kind_of(self.engine.exec, made, command) == kind
+            unborn = self.container(*command)
+            assert kind_of(self.engine.run, unborn) == kind
+            self.engine.remove(unborn, timeout_s=10)
+
+    def assert_held_to_deadlines(self):
+        """A command that takes too long is killed with its exec; a wait that takes too long changes nothing."""
+        made = self.running(*FOREVER)
+        assert kind_of(self.engine.exec, made, ("sleep", "777"), timeout_s=0.5) == "timeout"
+        look = ("sh", "-c", "cat /proc/[0-9]*/cmdline")
+        until(lambda: b"777" not in self.engine.exec(made, look, timeout_s=10).stdout)
+        assert kind_of(self.engine.wait, made, timeout_s=0.3) == "timeout"
+        assert self.engine.exec(made, ("true",), timeout_s=10).exit_code == 0
 
     def close(self):
         for leftover in self.engine.leftovers(self.run_id):

@@ -4,14 +4,12 @@ import contextlib
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import uuid
 from pathlib import Path
 
 import docker
-import gevent
 import pytest
 from gevent import monkey
 from private_registry import private_registry
@@ -142,10 +140,7 @@ def test_a_whole_life(bench):
     directory = life.handle.directory
     done.append(engine.remove(life, timeout_s=10))
     assert not directory.exists()
-    for one in done:
-        assert 0 < one.start_ns <= one.end_ns <= time.monotonic_ns()
-        assert 0 <= one.end_bound_ns <= one.end_ns - one.start_ns
-    assert [one.start_ns for one in done] == sorted(one.start_ns for one in done)
+    bench.assert_stamped(done)
     assert engine.leftovers(bench.run_id) == []
     assert kind_of(engine.remove, life) == "not-found"
 
@@ -165,11 +160,7 @@ def test_each_failure_has_its_kind(bench):
     """What cannot be started, what is not there, what comes out of turn, and what the CRI cannot do."""
     engine = bench.engine
     made = bench.running(*FOREVER)
-    for command, kind in ((("nosuch",), "command-not-found"), (("/plain",), "not-executable")):
-        assert kind_of(engine.exec, made, command) == kind
-        unborn = bench.container(*command)
-        assert kind_of(engine.run, unborn) == kind
-        engine.remove(unborn, timeout_s=10)
+    bench.assert_told_apart()
     assert kind_of(engine.run, bench.container("true", image="weighbridge-test/nosuch")) == "image-missing"
     assert kind_of(engine.run, type(made)(made.name, 2, made.settings)) == "conflict"
     assert kind_of(engine.kill, made, "SIGHUP") == "refused"
@@ -212,11 +203,7 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
 
 def test_an_operation_ends_at_its_deadline(bench):
     """A command that takes too long is killed, and the connection is as good as new; a wait changes nothing."""
-    made = bench.running(*FOREVER)
-    assert kind_of(bench.engine.exec, made, ("sleep", "777"), timeout_s=0.5) == "timeout"
-    look = ("sh", "-c", "cat /proc/[0-9]*/cmdline")
-    until(lambda: b"777" not in bench.engine.exec(made, look, timeout_s=10).stdout)
-    assert kind_of(bench.engine.wait, made, timeout_s=0.3) == "timeout"
+    bench.assert_held_to_deadlines()
 
 
 def test_settings_are_enforced(bench, tmp_path):
@@ -260,34 +247,13 @@ def test_only_what_is_labelled_is_ours(bench):
 
 def test_twenty_lives_at_once(bench):
     """No exit code is lost or mixed up, each call on a connection of its own."""
-
-    def life(code):
-        made = bench.running("sh", "-c", f"exit {code}")
-        ended = bench.engine.wait(made, timeout_s=90)
-        bench.engine.remove(made, timeout_s=90)
-        return ended.exit_code
-
-    lives = [gevent.spawn(life, code) for code in range(20)]
-    assert [one.get(timeout=120) for one in lives] == list(range(20))
+    assert bench.twenty_lives() == list(range(20))
     assert bench.engine.leftovers(bench.run_id) == []
 
 
 def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     """Its pod goes on without it, and goes when its label is swept."""
-    code = (
-        "import os, signal, sys\n"
-        "from bench_common.spec import ContainerSettings\n"
-        "from bench_worker.engines.base import Container, EngineOptions\n"
-        "from bench_worker.engines.registry import open_engine\n"
-        "run, image, container = sys.argv[1:]\n"
-        "engine = open_engine('cri', EngineOptions(run, 'w1', 1))\n"
-        "settings = ContainerSettings(image=image, command=('sleep', '1000'), network='host')\n"
-        "engine.run(Container(container, 1, settings), timeout_s=30)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    name = f"wb-{uuid.uuid4().hex[:12]}"
-    worker = CommandLine(sys.executable).errand(60).call("-c", code, bench.run_id, bench.image, name)
-    assert worker.exit_code == 137, worker.stderr
+    name, _ = bench.killed_worker()
     [leftover] = bench.engine.leftovers(bench.run_id)
     assert leftover.name == name
     bench.engine.discard(leftover)

@@ -2,14 +2,11 @@
 
 import io
 import json
-import sys
 import tarfile
-import time
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import gevent
 import pytest
 from gevent import monkey
 from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
@@ -92,10 +89,7 @@ def test_a_whole_life(bench):
     directory = life.handle.directory
     done += [waited, printed, engine.remove(life, timeout_s=10)]
     assert not directory.exists()
-    for one in done:
-        assert 0 < one.start_ns <= one.end_ns <= time.monotonic_ns()
-        assert 0 <= one.end_bound_ns <= one.end_ns - one.start_ns
-    assert [one.start_ns for one in done] == sorted(one.start_ns for one in done)
+    bench.assert_stamped(done)
     assert engine.leftovers(bench.run_id) == []
     assert kind_of(engine.remove, life) == "not-found"
 
@@ -115,11 +109,7 @@ def test_what_cannot_be_started_is_told_apart(bench):
     """A command that is not there, one that is no program, and an image that is not there."""
     engine = bench.engine
     made = bench.running(*FOREVER)
-    for command, kind in ((("nosuch",), "command-not-found"), (("/plain",), "not-executable")):
-        assert kind_of(engine.exec, made, command) == kind
-        unborn = bench.container(*command)
-        assert kind_of(engine.run, unborn) == kind
-        engine.remove(unborn, timeout_s=10)
+    bench.assert_told_apart()
     unborn = bench.container("true", image="weighbridge-test/nosuch")
     assert "weighbridge-test/nosuch" in engine.missing(unborn.settings)[0]
     assert engine.missing(made.settings) == []
@@ -164,12 +154,7 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
 
 def test_an_operation_ends_at_its_deadline(bench):
     """A command that takes too long is killed with its exec; a wait that takes too long changes nothing."""
-    made = bench.running(*FOREVER)
-    assert kind_of(bench.engine.exec, made, ("sleep", "777"), timeout_s=0.5) == "timeout"
-    look = ("sh", "-c", "cat /proc/[0-9]*/cmdline")
-    until(lambda: b"777" not in bench.engine.exec(made, look, timeout_s=10).stdout)
-    assert kind_of(bench.engine.wait, made, timeout_s=0.3) == "timeout"
-    assert bench.engine.exec(made, ("true",), timeout_s=10).exit_code == 0
+    bench.assert_held_to_deadlines()
 
 
 def test_limits_are_enforced(bench):
@@ -287,40 +272,14 @@ def test_only_what_is_labelled_is_ours(bench):
 
 def test_twenty_lives_at_once(bench):
     """No exit code is lost or mixed up when twenty containers come and go at the same time."""
-
-    def life(code):
-        made = bench.container("sh", "-c", f"exit {code}")
-        ran = bench.engine.run(made, timeout_s=60)
-        ended = bench.engine.wait(made, timeout_s=60)
-        removed = bench.engine.remove(made, timeout_s=60)
-        assert ran.start_ns <= ran.end_ns <= removed.start_ns <= removed.end_ns
-        return ended.exit_code
-
-    lives = [gevent.spawn(life, code) for code in range(20)]
-    assert [one.get(timeout=90) for one in lives] == list(range(20))
+    assert bench.twenty_lives() == list(range(20))
     assert bench.engine.leftovers(bench.run_id) == []
 
 
 def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     """Its container goes on without it, and goes with what it was made of when its label is swept."""
-    code = (
-        "import os, signal, sys\n"
-        "from bench_common.spec import ContainerSettings\n"
-        "from bench_worker.engines.base import Container, EngineOptions\n"
-        "from bench_worker.engines.registry import open_engine\n"
-        "name, run, image, container = sys.argv[1:]\n"
-        "engine = open_engine(name, EngineOptions(run, 'w1', 1))\n"
-        "made = Container(container, 1, ContainerSettings(image=image, command=('sleep', '1000')))\n"
-        "engine.run(made, timeout_s=30)\n"
-        "print(made.handle.main.pid, flush=True)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    name = f"wb-{uuid.uuid4().hex[:12]}"
-    worker = (
-        CommandLine(sys.executable).errand(60).call("-c", code, bench.engine.name, bench.run_id, bench.image, name)
-    )
-    assert worker.exit_code == 137, worker.stderr
-    container = Path("/proc", worker.text)
+    name, process = bench.killed_worker()
+    container = Path("/proc", process)
     assert container.exists()
     [leftover] = bench.engine.leftovers(bench.run_id)
     assert leftover.name == name

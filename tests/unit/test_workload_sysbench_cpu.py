@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mutilated import assert_whole_or_refused, cut_at_characters, with_junk, without_a_line
 
 from bench_common.errors import ParseError, UsageError
 from workloads.sysbench_cpu import SysbenchCpu
@@ -221,27 +222,14 @@ def test_a_run_cut_after_any_line_is_whole_or_refused(name):
 @pytest.mark.parametrize("name", ["cpu-1t", "docker-cpu-tty-crlf", "cpu-0.4.12"])
 def test_a_run_cut_at_any_character_is_whole_or_refused(name):
     """Even a number cut in half is noticed."""
-    text = sample(name)
-    whole = parse(text)
-    for length in range(len(text)):
-        try:
-            assert parse(text[:length]) == whole
-        except ParseError:
-            continue
+    assert_whole_or_refused(parse, sample(name), cut_at_characters(sample(name)))
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_run_that_lost_any_line_of_a_result_is_refused(name):
     """Without any one line the text gives the same metrics (the line carried none) or is refused."""
-    lines = sample(name).splitlines(keepends=True)
-    whole = parse(sample(name))
-    refused = 0
-    for gone in range(len(lines)):
-        try:
-            assert parse("".join(lines[:gone] + lines[gone + 1 :])) == whole
-        except ParseError:
-            refused += 1
-    assert refused >= len(whole)
+    text = sample(name)
+    assert assert_whole_or_refused(parse, text, without_a_line(text)) >= len(parse(text))
 
 
 @given(st.text(max_size=400))
@@ -254,13 +242,9 @@ def test_arbitrary_text_is_refused_and_nothing_else(text):
 @given(st.sampled_from(GOOD), st.data())
 def test_a_mutilated_run_never_breaks_the_parser(name, data):
     """A piece replaced by anything is read in full or refused with ParseError."""
-    text = sample(name)
-    start = data.draw(st.integers(0, len(text)))
-    end = data.draw(st.integers(start, min(len(text), start + 60)))
-    junk = data.draw(st.one_of(st.text(max_size=30), st.text("0123456789.,/\n ms", max_size=30)))
     declared = {metric.name for metric in SysbenchCpu.metrics}
     try:
-        metrics = parse(text[:start] + junk + text[end:])
+        metrics = parse(with_junk(data, sample(name), "0123456789.,/\n ms"))
     except ParseError:
         return
     assert len(metrics) >= len(declared) - 5

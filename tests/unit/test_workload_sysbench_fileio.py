@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mutilated import assert_whole_or_refused, cut_at_characters, with_junk, without_a_line
 
 from bench_common.errors import ParseError, UsageError
 from workloads.sysbench_fileio import MODES, SysbenchFileio
@@ -169,37 +170,25 @@ def test_altered_texts_are_refused(name, old, new, reason):
 @pytest.mark.parametrize("name", GOOD)
 def test_a_run_cut_at_any_character_is_whole_or_refused(name):
     """Even a number cut in half is noticed."""
-    text = sample(name)
-    whole = parse(text)
-    for length in range(0, len(text), 1 if name == NEW else 7):
-        try:
-            assert parse(text[:length]) == whole
-        except ParseError:
-            continue
+    assert_whole_or_refused(parse, sample(name), cut_at_characters(sample(name), 1 if name == NEW else 7))
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_run_that_lost_any_line_of_a_result_is_refused(name):
     """Without any one line the text gives the same metrics (the line carried none) or is refused."""
-    lines = sample(name).splitlines(keepends=True)
-    whole = parse(sample(name))
-    for gone in range(len(lines)):
-        piece = "".join(lines[:gone] + lines[gone + 1 :])
-        try:
-            assert {**parse(piece), "latency_p95_ms": whole["latency_p95_ms"]} == whole
-        except ParseError:
-            continue
+    percentile = parse(sample(name))["latency_p95_ms"]
+
+    def all_but_the_percentile(text):
+        return {**parse(text), "latency_p95_ms": percentile}
+
+    assert_whole_or_refused(all_but_the_percentile, sample(name), without_a_line(sample(name)))
 
 
 @given(st.sampled_from(GOOD), st.data())
 def test_a_mutilated_run_never_breaks_the_parser(name, data):
     """A piece replaced by anything is read or refused with ParseError."""
-    text = sample(name)
-    start = data.draw(st.integers(0, len(text)))
-    end = data.draw(st.integers(start, min(len(text), start + 60)))
-    junk = data.draw(st.one_of(st.text(max_size=30), st.text("0123456789.,/\n msKMGb", max_size=30)))
     try:
-        metrics = parse(text[:start] + junk + text[end:])
+        metrics = parse(with_junk(data, sample(name), "0123456789.,/\n msKMGb"))
     except ParseError:
         return
     assert all(value == value and abs(value) < 1e30 for value in metrics.values())  # noqa: PLR0124  NaN is unequal

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mutilated import assert_whole_or_refused, cut_after_lines, with_junk, without_a_line
 
 from bench_common.errors import ParseError, UsageError
 from workloads.sysbench_memory import SysbenchMemory
@@ -163,36 +164,20 @@ def test_a_run_that_transferred_nothing_is_refused():
 @pytest.mark.parametrize("name", GOOD)
 def test_a_run_cut_after_any_line_is_whole_or_refused(name):
     """A text that lacks its end gives every metric or none."""
-    lines = sample(name).splitlines(keepends=True)
-    whole = parse(sample(name))
-    for count in range(len(lines)):
-        try:
-            assert parse("".join(lines[:count])) == whole
-        except ParseError:
-            continue
+    assert_whole_or_refused(parse, sample(name), cut_after_lines(sample(name)))
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_run_that_lost_any_line_of_a_result_is_refused(name):
     """Without any one line the text gives the same metrics (the line carried none) or is refused."""
-    lines = sample(name).splitlines(keepends=True)
-    whole = parse(sample(name))
-    for gone in range(len(lines)):
-        try:
-            assert parse("".join(lines[:gone] + lines[gone + 1 :])) == whole
-        except ParseError:
-            continue
+    assert_whole_or_refused(parse, sample(name), without_a_line(sample(name)))
 
 
 @given(st.sampled_from(GOOD), st.data())
 def test_a_mutilated_run_never_breaks_the_parser(name, data):
     """A piece replaced by anything is read in full or refused with ParseError."""
-    text = sample(name)
-    start = data.draw(st.integers(0, len(text)))
-    end = data.draw(st.integers(start, min(len(text), start + 60)))
-    junk = data.draw(st.one_of(st.text(max_size=30), st.text("0123456789.,/\n ms", max_size=30)))
     try:
-        metrics = parse(text[:start] + junk + text[end:])
+        metrics = parse(with_junk(data, sample(name), "0123456789.,/\n ms"))
     except ParseError:
         return
     assert len(metrics) >= len(SysbenchMemory.metrics) - 5
