@@ -26,7 +26,7 @@ MAX_ROUNDS_SHOWN: Final = 8
 def render_plan(scenario: Scenario, plan: Plan, workers: int, *, look_ahead: bool = True) -> str:
     """Return the plan as text of at most 80 columns, ending in a newline."""
     head = _head(scenario, plan, workers, look_ahead=look_ahead)
-    lines = [*head, "", *_treatments(plan, workers), "", *_order(plan)]
+    lines = [*head, "", *_treatments(plan, _in_each(plan, workers)), "", *_order(plan)]
     if scenario.notes:
         lines += ["", "Notes", *(line for note in scenario.notes for line in _wrapped("  - ", note))]
     return "\n".join(lines) + "\n"
@@ -39,21 +39,39 @@ def _head(scenario: Scenario, plan: Plan, workers: int, *, look_ahead: bool) -> 
         yield from _field("", scenario.description)
     measured = sum(not trial.warmup for trial in plan.trials)
     warmup = len(plan.trials) - measured
-    counts = [plan.jobs_in(trial, workers) for trial in plan.trials]
+    each = _in_each(plan, workers)
+    counts = [plan.jobs_in(trial, each) for trial in plan.trials]
     jobs = sum(count or 0 for count in counts)
     timed = sum(count is None for count in counts)
     trials = counted(measured, "trial") + (f" and {counted(warmup, 'warm-up trial')}" if warmup else "")
     yield from _field("Size", f"{counted(len(plan.treatments), 'treatment')}, {trials}, {_jobs(jobs, timed)}")
-    yield from _field("Workers", f"{workers}" if workers != 1 else "1, so jobs and time are those of one worker")
+    yield from _field("Workers", _workers(plan, workers, each))
     yield from _field("Order", f"{plan.order}, seed {plan.seed}")
     yield from _field("Look-ahead", _look_ahead(plan, allowed=look_ahead))
-    seconds, assumptions = estimate_seconds(plan, workers)
+    seconds, assumptions = estimate_seconds(plan, each)
     about = format_duration(round(seconds) if seconds >= 1 else round(seconds, 3))
     yield from _field("Time", f"about {about}{', if:' if assumptions else ''}")
     for assumption in assumptions:
         yield from _wrapped(" " * _HEAD + "- ", assumption)
     for threshold in scenario.thresholds:
         yield from _field("Threshold", threshold)
+
+
+def _environments(plan: Plan) -> int:
+    """Return how many environments the plan has, among which the workers are divided; 1 where any worker will do."""
+    return max(1, len({one.environment for one in plan.treatments} - {None}))
+
+
+def _in_each(plan: Plan, workers: int) -> int:
+    """Return how many of the workers are in an environment, if there are as many in each."""
+    return max(1, workers // _environments(plan))
+
+
+def _workers(plan: Plan, workers: int, each: int) -> str:
+    environments = _environments(plan)
+    if environments > 1 and workers > 1:
+        return f"{workers}; jobs and time are counted as if {each} were in each of {environments} environments"
+    return str(workers) if workers != 1 else "1, so jobs and time are those of one worker"
 
 
 def _look_ahead(plan: Plan, *, allowed: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bench_master.scenario.format import scenario_format
+from bench_master.scenario.spelling_schema import with_old_spellings
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _OF_THE_USE: Final = ("description", "default")
@@ -20,6 +21,7 @@ def scenario_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     parts = scenario_format().scenario.schema()
     root = {key: _referring(value, definitions) for key, value in parts.items() if key != "title"}
+    definitions["job"] = with_old_spellings(definitions["job"])
     return {
         "$schema": DIALECT,
         "title": "Weighbridge scenario",

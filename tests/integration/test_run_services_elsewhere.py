@@ -95,3 +95,15 @@ def test_the_loss_of_the_servers_host_fails_the_job_at_once(weighing, client):
     assert job["error"]["message"].startswith("mariadb was lost with its worker local-1: ")
     until(lambda: not containers_of(client, run.run_id), 20, "what was there is removed")
     assert left_behind(client, weighing, run) == []
+
+
+def test_a_run_that_is_called_off_leaves_no_server_elsewhere(weighing, client):
+    """As by two Ctrl-C: the job is aborted here, and its server removed there."""
+    params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
+    job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"at": "local-1"}}}
+    program, stats = weighing.start_run(weighing.scenario(engines=["docker"], job=job), workers=2)
+    until(lambda: server_of_running(client, stats), 60, "sysbench runs")
+    program.process.terminate()
+    run = weighing.over(program, stats, status=130, seconds=50)
+    assert run.outcomes() == {"aborted": 1}
+    assert left_behind(client, weighing, run) == []

@@ -188,6 +188,17 @@ def test_the_quickstart_and_its_kin_fit_the_screen(name):
     assert "Time         about" in text
 
 
+def test_workers_are_divided_among_the_environments():
+    """A treatment of one environment is done by the workers of that one: not every worker has a part of it."""
+    text = "name: a\nenvironments: [x, y]\nconcurrency: 3\njob: {operations: [{sleep: 1s}]}\n"
+    scenario = scenario_from(Source("s.yaml", text))
+    shown = render_plan(scenario, make_plan(scenario, 5), workers=4)
+    assert "2 treatments, 2 trials, 12 jobs" in shown
+    assert "4; jobs and time are counted as if 2 were in each of 2 environments" in " ".join(shown.split())
+    anywhere = load_scenario("lifecycle")
+    assert "Workers      4\n" in render_plan(anywhere, make_plan(anywhere, 5), workers=4)
+
+
 def test_the_quickstart_takes_about_a_minute():
     """The first thing that somebody runs must not make them wait."""
     scenario = load_scenario("quickstart")

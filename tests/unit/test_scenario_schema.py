@@ -9,11 +9,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench_common.errors import ScenarioError
 from bench_master.scenario import scenario_schema, shipped_scenarios
 from bench_master.scenario.compose import Composer
 from bench_master.scenario.findings import Findings
 from bench_master.scenario.format import scenario_format
+from bench_master.scenario.load import scenario_from
 from bench_master.scenario.resolve import Resolver
+from bench_master.scenario.source import Source
 
 SCHEMA = scenario_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -174,6 +177,52 @@ def test_both_refuse_what_is_bad(document):
     """Each bad document is refused by the schema and by the loader."""
     assert schema_complaints(document)
     assert loader_complaints(document)
+
+
+OLD = [
+    {"test": "cpu", "params": {"num-threads": 4, "max-time": 60, "max-requests": 7, "cpu-max-prime": 20000}},
+    {"workload": "sysbench", "params": {"--test": "cpu", "--num-threads": 4, "max_time": 60}},
+    {"workload": "sysbench-cpu", "params": {"num_threads": 4, "time": "60s", "test": "cpu"}},
+    {"--test": "memory", "params": {"memory-oper": "read", "--memory-block-size": "1KiB"}},
+    {"test": "fileio", "params": {"file-test-mode": "rndrw", "init-rng": "on"}},
+    {"test": "/usr/share/sysbench/oltp.lua", "params": {"oltp-table-size": 1000, "tx-rate": 5}},
+    {"workload": "sysbench-oltp", "params": {"test": "read_only"}},
+    {"params": {"test": "cpu"}},
+]
+NEITHER = [
+    {"test": "cup"},
+    {"workload": "sysbench"},
+    {"test": "cpu", "operations": ["run"]},
+    {"test": "cpu", "params": {"num-threads": 0}},
+    {"test": "cpu", "params": {"num-thread": 1}},
+    {"test": "cpu", "params": {"memory-oper": "read"}},
+    {"test": "fileio", "params": {"init-rng": "off"}},
+    {"workload": "mbw", "params": {"num-threads": 2}},
+    {"params": {"num-threads": 2}},
+]
+
+
+def understood(job):
+    """Say whether the loader understands a job whose names may be old ones."""
+    try:
+        scenario_from(Source("s.yaml", json.dumps({"name": "a", "job": job})))
+    except ScenarioError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("job", OLD, ids=json.dumps)
+def test_both_accept_what_a_tool_calls_its_tests_and_options(job):
+    """Who comes from its command line is not told by an editor that it is wrong."""
+    assert understood(job)
+    assert schema_complaints({"name": "a", "job": job}) == []
+
+
+@pytest.mark.parametrize("job", NEITHER, ids=json.dumps)
+def test_both_refuse_what_no_tool_calls_so(job):
+    """An old name has the bounds of today's, and means something only where the tool has it."""
+    assert not understood(job)
+    assert schema_complaints({"name": "a", "job": job})
 
 
 @pytest.mark.parametrize("name", sorted(shipped_scenarios()))
