@@ -56,6 +56,7 @@ def look_of(host: FleetHost, told: Sequence[Sequence[Mapping[str, Any]]]) -> Loo
         frozenset(place.get("identity", ())),
         {str(row["name"]): str(row.get("version", "")) for row in engines if row.get("usable")},
         findings,
+        {str(row["name"]): str(row.get("reason", "")) for row in engines if not row.get("usable")},
     )
 
 

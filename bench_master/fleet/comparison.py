@@ -17,7 +17,10 @@ OF_THE_ENVIRONMENT: Final = frozenset({"hypervisor", "container"})
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one host told: facts by name, each as a number or text and as a person reads it, engines, findings."""
+    """What one host told: facts by name, each as a number or text and as a person reads it, engines, findings.
+
+    `engines` are those that can be used, with their versions; `unusable` says of the others why not.
+    """
 
     host: str
     environment: str
@@ -26,15 +29,20 @@ class Look:
     identity: frozenset[str] = frozenset()
     engines: Mapping[str, str] = field(default_factory=dict)
     findings: Sequence[Mapping[str, Any]] = ()
+    unusable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A property that is not the same everywhere: the hosts by value; `within` are environments that it divides."""
+    """A property that is not the same everywhere: the hosts by value; `within` are environments that it divides.
+
+    `partial`: an engine that can be used on some of the hosts only.
+    """
 
     name: str
     values: Mapping[str, tuple[str, ...]]
     within: tuple[str, ...] = ()
+    partial: bool = False
 
     @property
     def level(self) -> str:
@@ -44,6 +52,8 @@ class Difference:
     @property
     def meaning(self) -> str:
         """What it does to a comparison."""
+        if self.partial:
+            return "not every host can use it: a run that wants it of all of them is refused"
         if self.within:
             return (
                 f"the hosts of {' and of '.join(self.within)} are not alike: their trials differ for this reason, too"
@@ -63,8 +73,18 @@ def differences(looks: Sequence[Look]) -> list[Difference]:
         groups = _grouped([(look, look.facts.get(name), look.shown.get(name)) for look in looks])
         found += _difference(name, groups)
     for name in dict.fromkeys(name for look in looks for name in look.engines):
-        found += _difference(f"engine {name}", _grouped([(look, look.engines.get(name), None) for look in looks]))
+        told = [(look, look.engines.get(name), _unusable(look, name)) for look in looks]
+        partial = any(version is None for _, version, _ in told)
+        found += _difference(f"engine {name}", _grouped(told), partial=partial)
     return sorted(found, key=lambda difference: (not difference.within, difference.level != "warning"))
+
+
+def _unusable(look: Look, name: str) -> str | None:
+    """Return why an engine cannot be used on a host; None where it can."""
+    if name in look.engines:
+        return None
+    reason = look.unusable.get(name)
+    return f"cannot be used: {reason}" if reason else "cannot be used"
 
 
 def _grouped(told: Sequence[tuple[Look, Any, str | None]]) -> list[tuple[str, list[Look]]]:
@@ -76,7 +96,7 @@ def _grouped(told: Sequence[tuple[Look, Any, str | None]]) -> list[tuple[str, li
                 members.append(look)
                 break
         else:
-            groups.append((value, "not told" if value is None else str(shown or value), [look]))
+            groups.append((value, "not told" if value is None and not shown else str(shown or value), [look]))
     return [(text, members) for _, text, members in groups]
 
 
@@ -87,7 +107,7 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _difference(name: str, groups: list[tuple[str, list[Look]]]) -> list[Difference]:
+def _difference(name: str, groups: list[tuple[str, list[Look]]], *, partial: bool = False) -> list[Difference]:
     if len(groups) < 2:  # noqa: PLR2004  all alike
         return []
     values: dict[str, tuple[str, ...]] = {}
@@ -95,4 +115,4 @@ def _difference(name: str, groups: list[tuple[str, list[Look]]]) -> list[Differe
         values[text] = values.get(text, ()) + tuple(look.host for look in members)
     kinds = [{look.environment for look in members} for _, members in groups]
     within = sorted(kind for kind in set().union(*kinds) if sum(kind in each for each in kinds) > 1)
-    return [Difference(name, values, tuple(within))]
+    return [Difference(name, values, tuple(within), partial)]

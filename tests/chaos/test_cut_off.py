@@ -97,14 +97,14 @@ def test_a_worker_that_is_cut_off_for_good_has_lost_its_jobs(tmp_path):
 @pytest.mark.slow
 def test_a_worker_whose_host_was_rebooted_joins_again(tmp_path):
     """Everything of it is gone at once, without a word; started again under its name it takes its jobs up anew."""
-    with OverTcp(tmp_path / "arena", NATIVE) as arena:
+    with OverTcp(tmp_path / "arena", NATIVE, "--rejoin", "60s") as arena:
         arena.join("-c", 4, "solo")
         arena.under_way()
         running = arena.look()
         arena.signal(running, signal.SIGKILL)
         arena.signal(arena._roots[1:], signal.SIGKILL)
         arena.join("-c", 4, "solo")
-        until(lambda: "is back" in arena.said, 15, "the worker's return")
+        until(lambda: "is back" in arena.said, 50, "the worker's return")
         assert arena.end() == 0
         assert arena.run.outcomes() == {"done": JOBS}
         assert {job["attempt"] for job in arena.run.jobs} == {0, 1}

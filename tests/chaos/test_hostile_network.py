@@ -146,7 +146,7 @@ TROUBLES = [
     Trouble(cable_out_for_a_moment, lossless=True, flags=()),
     Trouble(cable_out_for_longer),
     Trouble(cable_out_for_good, 3),
-    Trouble(nothing_comes_from_it),
+    Trouble(nothing_comes_from_it, marks=(pytest.mark.slow,)),
     Trouble(nothing_gets_to_it, marks=(pytest.mark.slow,)),
     Trouble(frames_are_late_and_lost, flags=()),
     Trouble(frames_take_a_second, lossless=True, flags=(), marks=(pytest.mark.slow,)),

@@ -38,7 +38,7 @@ def test_workers_clean_up_after_a_master_that_was_killed(tmp_path):
 @pytest.mark.slow
 def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tmp_path):
     """Workers give a silent master up; when it goes on, it starts them again and the run is complete."""
-    with Arena(tmp_path / "arena", {**NATIVE, "iterations": 30}) as arena:
+    with Arena(tmp_path / "arena", {**NATIVE, "iterations": 30}, "--rejoin", "60s") as arena:
         arena.under_way()
         arena.signal([arena.master], signal.SIGSTOP)
         until(lambda: not arena.alive(), LEASE_S + 15, "the end of the workers")

@@ -52,6 +52,18 @@ def test_a_fact_that_one_does_not_tell_differs():
     }
 
 
+def test_an_engine_that_some_cannot_use_is_told_with_the_reason():
+    """Nobody would look for it behind a version that is "not told"; one that nobody can use divides nobody."""
+    one = Look("a", "control", {}, engines={"docker": "20.10"}, unusable={"cri": "no socket here"})
+    other = Look("b", "control", {}, unusable={"docker": "no socket", "cri": "no such socket"})
+    (found,) = differences([one, other])
+    assert found.values == {"20.10": ("a",), "cannot be used: no socket": ("b",)}
+    assert (found.level, found.within) == ("warning", ("control",))
+    assert found.meaning.startswith("not every host can use it: ")
+    (found,) = differences([one, Look("c", "control", {})])
+    assert found.values == {"20.10": ("a",), "cannot be used": ("c",)}
+
+
 def test_small_numbers_are_the_same_only_when_equal():
     """A setting of 60 is not one of 61."""
     assert len(differences([look("a", swappiness=60), look("b", swappiness=61)])) == 1
@@ -63,9 +75,13 @@ def test_the_text_has_hosts_what_is_grave_and_what_differs():
     told = [
         [{"check": "load", "level": "warning", "finding": "load average 9", "advice": "wait"}],
         [{"environment": "hypervisor", "facts": {"kernel": "6.1"}, "shown": {"kernel": "6.1"}, "identity": []}],
-        [{"name": "native", "usable": True, "version": "1"}, {"name": "docker", "usable": False}],
+        [
+            {"name": "native", "usable": True, "version": "1"},
+            {"name": "docker", "usable": False, "reason": "no socket"},
+        ],
     ]
     looks = [look_of(host, told), look("b", "control", kernel="6.8", engines={"native": "1"})]
+    assert looks[0].unusable == {"docker": "no socket"}
     text = render(looks, {"c": "nothing listens there for SSH " * 5}, differences(looks))
     assert max(map(len, text.splitlines())) <= 80
     assert "c: cannot be looked at: nothing listens" in text

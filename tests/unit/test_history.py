@@ -73,6 +73,15 @@ def test_a_good_history_has_no_faults(history):
     assert history() == []
 
 
+def test_a_job_that_was_called_off_needs_no_reason(history):
+    """The one that there is was ours; a job that failed or was lost needs one."""
+    counts = {**COUNTS, "lost": 0, "aborted": 1}
+    jobs = {**GOOD, 1: [row(2, 1), row(3, 1, outcome=Outcome.ABORTED)]}
+    for errors in ((), ERRORS):
+        assert history(jobs=jobs, errors=errors, foot={"counts": counts}) == []
+    assert "job 3 is aborted, with 2 errors" in history(jobs=jobs, errors=ERRORS * 2, foot={"counts": counts})
+
+
 def test_a_job_that_vanished_is_found(history):
     """By the hole in the ids, in its trial, and in the counts."""
     found = history(jobs={**GOOD, 0: GOOD[0][:1]})
