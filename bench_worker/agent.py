@@ -48,8 +48,8 @@ SAMPLES_EVERY_S: Final = 2.0
 """How often what was sampled is sent."""
 COMPARED_S: Final = 5.0
 """How long a comparison with a master that holds no run is told."""
-READY_S: Final = 30.0
-"""How long a load process may take to start."""
+READY_S: Final = 90.0
+"""How long a load process may take to start: on an emulated or a crowded processor its imports take half of it."""
 PROFILE_S: Final = 5.0
 """How long a load process may take to hand over its profile."""
 RELEASE_S: Final = 20.0
