@@ -60,7 +60,8 @@ def test_gvisors_processes_are_weighed_and_what_runs_in_them_is_not(weighing):
     overhead = {"interval": "200ms"}
     run = weighing.run(weighing.scenario(engines=["runsc"], iterations=1, job=busy, overhead=overhead))
     runsc = by_engine(run)["runsc"]
-    assert runsc["processes"]["max"] == 2, "runsc-sandbox and runsc-gofer"
+    # runsc-sandbox and runsc-gofer; for a moment of the start there are more, and before it none.
+    assert 1.5 < runsc["processes"]["mean"] < 2.5
     assert 10 << 20 < runsc["rss_bytes"]["max"] < 1 << 30
     assert 0 < runsc["cpu_s"] < 1.5, "the program itself uses some 3 s"
 
