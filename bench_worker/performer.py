@@ -46,6 +46,9 @@ NOT_FOUND: Final = 127
 WAITING: Final = ("exec", "logs", "sleep", "stats", "stop", "wait")
 """The operations during which a job can be called off at once."""
 
+WATCH_GRACE_S: Final = 1.0
+"""How much longer than its limit an engine may take to say that no reading comes."""
+
 NO_OUTPUT: Final = Done(0, 0)
 
 
@@ -214,7 +217,8 @@ class Performer:
         """Begin to watch a container until its job ends; done with the first reading."""
         watch = StatsWatch(self.engine.watch(container, interval_s=interval_s, timeout_s=limit_s))
         container.watches.append(watch)
-        return watch.first()
+        # An engine keeps its own deadline; one that does not must not hold the slot.
+        return watch.first(limit_s + WATCH_GRACE_S)
 
     def _followed(self, operation: Operation, call: Callable[[Container], Done]) -> Callable[[Container], Done]:
         """Return `call`, with news told meanwhile where it is a step that reports while it runs."""

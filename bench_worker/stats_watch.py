@@ -25,9 +25,14 @@ class StatsWatch:
         self._failure: OperationFailed | None = None
         self._reader = gevent.spawn(self._read)
 
-    def first(self) -> Done:
-        """Return the first reading, once it is there; raise `OperationFailed` where there is none."""
-        done = self._first.get()
+    def first(self, timeout_s: float) -> Done:
+        """Return the first reading, once it is there; raise `OperationFailed` where there is none in `timeout_s`."""
+        start_ns = monotonic_ns()
+        try:
+            done = self._first.get(timeout=timeout_s)
+        except gevent.Timeout:
+            text = f"no reading came within {timeout_s:g} s"
+            raise OperationFailed("timeout", text, start_ns=start_ns, end_ns=monotonic_ns()) from None
         assert done is not None
         return done
 

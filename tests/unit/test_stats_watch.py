@@ -30,26 +30,31 @@ def readings(count, then=None):
 def test_the_operation_is_done_with_the_first_reading():
     """What is timed is the way to the first answer; the others are counted until the end."""
     watch = StatsWatch(readings(3, "wait"))
-    assert watch.first() == Done(0, 5)
+    assert watch.first(5) == Done(0, 5)
     gevent.sleep(0)
     assert watch.end() == (3, None)
 
 
 def test_without_a_first_reading_the_operation_has_failed():
-    """The engine's own failure is the operation's, and so is a stream without anything in it."""
+    """The engine's own failure is the operation's, and so is a stream without anything in it, ended or silent."""
     with pytest.raises(OperationFailed, match="broken pipe"):
-        StatsWatch(readings(0, failure())).first()
+        StatsWatch(readings(0, failure())).first(5)
     with pytest.raises(OperationFailed, match="ended at once"):
-        StatsWatch(readings(0)).first()
+        StatsWatch(readings(0)).first(5)
     with pytest.raises(OperationFailed, match="KeyError"):
-        StatsWatch(readings(0, KeyError("cpu"))).first()
+        StatsWatch(readings(0, KeyError("cpu"))).first(5)
+    watch = StatsWatch(readings(0, "wait"))
+    with pytest.raises(OperationFailed, match=r"no reading came within 0\.001 s") as failed:
+        watch.first(0.001)
+    assert failed.value.kind == "timeout"
+    watch.end()
 
 
 @pytest.mark.parametrize(("kind", "told"), [("engine", True), ("not-found", False), ("conflict", False)])
 def test_a_stream_may_end_with_its_container_and_not_before(kind, told):
     """That the container is gone is how a stream ends; anything else broke it."""
     watch = StatsWatch(readings(2, failure(kind)))
-    watch.first()
+    watch.first(5)
     gevent.sleep(0)
     count, broken = watch.end()
     assert (count, broken is not None) == (2, told)
