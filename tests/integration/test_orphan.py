@@ -104,6 +104,7 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process):
             "profile": False,
             "allow_host_mounts": False,
             "allow_swapoff": False,
+            "address": "127.0.0.1",
             "keys": None,
         },
     )
