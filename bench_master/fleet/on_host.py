@@ -139,7 +139,8 @@ def make_environment(target: Path, wheels: list[Path]) -> None:
         if not wheel.name.startswith("pip-"):
             unpack(wheel, packages)
     pip = next(path for path in wheels if path.name.startswith("pip-"))
-    run_tool([str(target / "bin" / "python"), "-c", CHECK, str(pip)])
+    # Isolated: what lies in the directory that we are in is not of this environment.
+    run_tool([str(target / "bin" / "python"), "-I", "-c", CHECK, str(pip)])
     (target / ".complete").touch()
 
 
