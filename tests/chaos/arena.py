@@ -160,9 +160,9 @@ class Arena:
         """The run as its stats file tells it."""
         return Run(self.program.process.returncode, self.out, self.said, self.stats)
 
-    def faults(self):
-        """Return what is wrong with the run's history, as its stats file tells it."""
-        return faults_of(self.stats, killed=self.program.process.returncode < 0)
+    def faults(self, *, cut_off=False):
+        """Return what is wrong with the run's history, as its stats file tells it: up to where it was `cut_off`."""
+        return faults_of(self.stats, killed=cut_off or self.program.process.returncode < 0)
 
     def report(self):
         """Return the report that the command makes of the stats file."""
@@ -170,10 +170,10 @@ class Arena:
         assert ended.status == 0, ended.err
         return ended.out
 
-    def nothing_left(self, seconds=10):
+    def nothing_left(self, seconds=10, *, cut_off=False):
         """Assert that the run's history has no faults, and that no process, container or file of it is there."""
         until(lambda: not self.alive(), seconds, f"the end of {self.alive()}")
-        faults = self.faults()
+        faults = self.faults(cut_off=cut_off)
         assert not faults, faults
         run_id = self.run.run_id
         assert self.docker is None or containers_of(self.docker, run_id) == []

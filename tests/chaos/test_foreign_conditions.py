@@ -97,7 +97,7 @@ def test_a_full_disk_calls_the_run_off(tmp_path, tiny_disk):
         assert "the file is good up to there" in arena.said
         assert "INCOMPLETE" in arena.out
         arena.run.outcomes()
-        arena.nothing_left()
+        arena.nothing_left(cut_off=True)
 
 
 def _fill(path):
