@@ -10,6 +10,8 @@ from bench_master.table import counted
 
 MOST: Final = 0.1
 """A timing error beyond this share of the shortest operation's median is warned of."""
+TOLD_SHARE: Final = 10
+"""Beyond so many times the median the times alone are told."""
 UNAVOIDABLE_S: Final = 500e-6
 """The interpreter's switch interval in a load process: so much there may be in a calm run, whatever is in flight."""
 
@@ -44,10 +46,12 @@ def timing_warnings(treatments: Iterable[Mapping[str, Any]]) -> list[str]:
     if not doubtful:
         return []
     worst, error_s, shortest_s, title = max(doubtful)
+    # Of an operation that found nothing to do it is a number of six digits, which says no more than the times.
+    share = f" ({worst:.0%})" if worst <= TOLD_SHARE else ""
     where = counted(len(doubtful), "treatment")
     text = (
         f"the timing error (p99) is more than {MOST:.0%} of the shortest operation's median in {where}, at worst "
-        f"{error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms ({worst:.0%}) in {title}: the workers have too much to "
+        f"{error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms{share} in {title}: the workers have too much to "
         "do at once; keep fewer jobs in flight on each (concurrency), or use more workers"
     )
     return [text]
