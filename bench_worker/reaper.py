@@ -152,6 +152,7 @@ def discard_all(
 def discard_noted(*, run_id: str | None = None, worker_id: str | None = None) -> Sweep:
     """Remove what carries the label from the engines that are noted as used: by one run, or by any.
 
+    An engine that a named run has used and that cannot be asked is a failure: what is left there is not known.
     Unasked, that is for all runs, it spares live runs and those that were told to keep their containers, and clears
     the notes away of which nothing is left.
     """
@@ -162,7 +163,12 @@ def discard_noted(*, run_id: str | None = None, worker_id: str | None = None) ->
     finally:
         for engine in engines:
             engine.close()
-    if run_id is None:
+    if run_id is not None:
+        away = {use.engine for use in noted} - {engine.name for engine in engines}
+        later = f"bench-worker --cleanup-containers --run {run_id}"
+        reason = f"it does not answer, so what is left there is not known; later: {later}"
+        sweep.failed += [Failure(name, None, reason) for name in sorted(away)]
+    else:
         # Of engines of one store the first speaks for all, so what is left of a run keeps all its notes.
         deaf = {failure.engine for failure in sweep.failed if failure.leftover is None}
         asked = {engine.name for engine in engines} - deaf

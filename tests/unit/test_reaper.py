@@ -173,6 +173,19 @@ def test_only_engines_that_a_run_has_used_are_asked_what_it_left(noted):
     assert opened == ["used"]
 
 
+def test_an_engine_that_a_run_has_used_and_that_is_away_is_a_failure(noted):
+    """What is left there is not known, and is not said to be nothing; without a run's name nobody asked for it."""
+    noted(Remembering(("container", "c1", "r1"), name="used"))
+    note_use("r1", "used")
+    note_use("r1", "away")
+    sweep = discard_noted(run_id="r1")
+    assert identities(sweep.removed) == {"c1"}
+    (failure,) = sweep.failed
+    assert str(failure).startswith("away: it does not answer, so what is left there is not known; later: ")
+    assert str(failure).endswith(" --run r1")
+    assert discard_noted().failed == []
+
+
 def test_what_is_cleaned_up_unasked_is_no_longer_noted(noted):
     """The next worker need not look again. A clean-up of one run leaves notes: the run may go on."""
     noted(Remembering(("container", "c1", "r1"), name="used"))
