@@ -16,8 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-import paramiko
-
 from bench_common.errors import UsageError
 from bench_master.fleet.hosts import Inventory, Login
 
@@ -44,6 +42,8 @@ class SshConfig:
     """One ``ssh_config`` with all that it includes. Raises `UsageError` for what cannot be read or followed."""
 
     def __init__(self, path: Path) -> None:
+        import paramiko  # where a file is read: it takes 16 MB, which a run on this host alone need not have
+
         self._path = path
         try:
             self._config = paramiko.SSHConfig.from_text("".join(f"{line}\n" for line in _lines(path)))

@@ -18,7 +18,7 @@ from bench_worker.engines.docker import DockerEngine
 
 pytestmark = pytest.mark.docker
 
-ENGINES = ("docker", "docker-cli")
+ENGINES = ("docker", pytest.param("docker-cli", marks=pytest.mark.slow))
 
 
 @pytest.fixture

@@ -143,8 +143,8 @@ class Trouble:
 
 
 TROUBLES = [
-    Trouble(cable_out_for_a_moment, lossless=True, flags=()),
-    Trouble(cable_out_for_longer),
+    Trouble(cable_out_for_a_moment, lossless=True, flags=(), marks=(pytest.mark.slow,)),
+    Trouble(cable_out_for_longer, marks=(pytest.mark.slow,)),
     Trouble(cable_out_for_good, 3),
     Trouble(nothing_comes_from_it, marks=(pytest.mark.slow,)),
     Trouble(nothing_gets_to_it, marks=(pytest.mark.slow,)),

@@ -62,7 +62,7 @@ def lives(image, **keys):
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("name", ["docker", "docker-cli"])
+@pytest.mark.parametrize("name", ["docker", pytest.param("docker-cli", marks=pytest.mark.slow)])
 def test_treatments_are_told_apart_by_their_runtime(weighing, engine, name):
     """A matrix over it: every operation under each, one treatment for each, and nothing is left of any."""
     daemon, image = engine
