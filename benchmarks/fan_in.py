@@ -139,17 +139,18 @@ def main() -> None:
         idle, run = weigh(options, workers, few), weigh(options, workers, options.jobs + few)
         per_job_us = (run.master_cpu_s - idle.master_cpu_s) * 1e6 / options.jobs
         figures.append((run, per_job_us))
+        cost = f"{per_job_us:6.2f} us" if per_job_us > 0 else "too few jobs to tell"
         kind = "real" if workers <= options.real else "light"
         print(
             f"{workers:>4} {kind:<5} workers: {run.jobs_per_s:>10,.0f} jobs/s   "
-            f"master {per_job_us:6.2f} us of CPU a job   {run.memory_bytes / MIB:6.1f} MiB a worker   "
+            f"master {cost} of CPU a job   {run.memory_bytes / MIB:6.1f} MiB a worker   "
             f"missed {idle.missed + run.missed}",
             flush=True,
         )
     (first, first_us), (last, last_us) = figures[0], figures[-1]
     compared = f"with {options.workers[-1]} workers to that with {options.workers[0]}"
     print_ratio(f"of the jobs a second {compared}", last.jobs_per_s, first.jobs_per_s)
-    if first_us > 0:
+    if first_us > 0 and last_us > 0:
         print_ratio(f"of the master's CPU a job {compared}", last_us, first_us)
 
 
