@@ -26,6 +26,9 @@ ACTS: Final = (START, LOOK, STOP, REMOVE)
 there), say whether it has ended and what it printed, stop it so that it keeps what it holds, remove it. It is told in
 return what came of it, and unasked that the service is `LOST`."""
 
+KIND: Final = "service"
+"""The kind of failure of a job whose service was not to be had."""
+
 STREAM_LIMIT: Final = 48 << 10
 """How much of each stream of a service's log travels to the worker whose job it serves, in bytes."""
 

@@ -17,11 +17,11 @@ import gevent
 from gevent.event import AsyncResult
 from greenlet import greenlet
 
-from bench_common.placement import LOOK, LOST, REMOVE, START, STOP, Supplied
+from bench_common.placement import KIND, LOOK, LOST, REMOVE, START, STOP, Supplied
 from bench_common.records import JobReport
 from bench_common.spec import Treatment
 from bench_worker.performer import MESSAGE_LIMIT
-from bench_worker.service_set import KIND, POLL_S, Output, ServiceFailed, Wait, words_of
+from bench_worker.service_set import POLL_S, Output, ServiceFailed, Wait, words_of
 from workloads.base import Service
 from workloads.script import CLEAN_UP_S, errand_limit_s
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import TypeAlias
 
+from bench_common.placement import KIND
 from bench_common.records import JobReport, Outcome
 from bench_common.spec import Operation, Treatment
 from bench_worker import job
 from bench_worker.borrowing import Borrowed, Errands
 from bench_worker.engines.base import Engine
 from bench_worker.performer import Performer
-from bench_worker.service_set import KIND, Output, ServiceFailed, ServiceSet, Wait
+from bench_worker.service_set import Output, ServiceFailed, ServiceSet, Wait
 from bench_worker.slots import JobAborted
 from workloads.base import Workload
 from workloads.script import preparation_of

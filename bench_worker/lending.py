@@ -17,12 +17,12 @@ from gevent.lock import RLock
 from greenlet import greenlet
 
 from bench_common.errors import ProtocolError, WeighbridgeError
-from bench_common.placement import ACTS, LOOK, REMOVE, START, STOP, STREAM_LIMIT, Supplied
+from bench_common.placement import ACTS, KIND, LOOK, REMOVE, START, STOP, STREAM_LIMIT, Supplied
 from bench_common.records import ATTEMPT_SHIFT, JOB_ID
 from bench_common.spec import Guest, Treatment
 from bench_worker.engines.base import Engine
 from bench_worker.performer import MESSAGE_LIMIT
-from bench_worker.service_set import KIND, Output, ServiceFailed, ServiceSet
+from bench_worker.service_set import Output, ServiceFailed, ServiceSet
 from bench_worker.slots import JobAborted
 from workloads.registry import workload
 

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import gevent
 
+from bench_common.placement import KIND
 from bench_common.records import JobReport
 from bench_common.spec import ContainerSettings, Guest, Mount, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
@@ -22,9 +23,6 @@ from bench_worker.performer import MESSAGE_LIMIT, OUTPUT_LIMIT, has_no_images
 from workloads.base import Service, Workload
 from workloads.programs import on_host
 from workloads.script import CLEAN_UP_S
-
-KIND: Final = "service"
-"""The kind of failure of a job whose service was not to be had."""
 
 LOOPBACK: Final = "127.0.0.1"
 

@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from bench_common.errors import ProtocolError
-from bench_common.placement import ACTS, LOST, REMOVE, START, Supplied, lender
+from bench_common.placement import ACTS, KIND, LOST, REMOVE, START, Supplied, lender
 from bench_common.spec import Treatment
 from bench_master.coordinator.roster import Member, Presence, Roster
-
-KIND: Final = "service"
-"""The kind of failure of a job whose service was not to be had."""
-
-FIELDS: Final = tuple(asdict(Supplied()))
-"""What a `served` says beside which act it was."""
 
 
 @dataclass(frozen=True, slots=True)
