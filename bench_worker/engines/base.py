@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from bench_common.errors import WeighbridgeError
+from bench_common.errors import EngineUnavailable, WeighbridgeError
 from bench_worker.engines.output import Capture
 
 if TYPE_CHECKING:
@@ -346,6 +346,23 @@ class Engine(abc.ABC):
             yield self.stats(container, timeout_s=timeout_s)
             count = max(count + 1, int((monotonic() - begun) / interval_s))
             sleep(max(0.0, begun + count * interval_s - monotonic()))
+
+    def _usable(self) -> EngineStatus:
+        """Return what `probe` says; raise `EngineUnavailable` where the engine cannot be used."""
+        status = self.probe()
+        if not status.usable:
+            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {status.reason} ({status.advice})")
+        return status
+
+    def _label(self, container: Container) -> None:
+        """Note on a container whose it is, before it is made: clean-up goes by nothing else."""
+        container.labels.update(
+            {
+                RUN_LABEL: self.options.run_id,
+                WORKER_LABEL: self.options.worker_id,
+                TICKET_LABEL: str(container.ticket),
+            }
+        )
 
     def _unsupported(self, verb: str, container: Container) -> Done:
         """Raise the failure of a verb that is not among `operations`."""

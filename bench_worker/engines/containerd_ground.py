@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from bench_common.errors import EngineUnavailable
 from bench_worker.engines import (
     containerd_leftovers,
     containerd_probe,
@@ -15,9 +14,6 @@ from bench_worker.engines import (
     oci_homes,
 )
 from bench_worker.engines.base import (
-    RUN_LABEL,
-    TICKET_LABEL,
-    WORKER_LABEL,
     Container,
     DaemonSide,
     Engine,
@@ -95,9 +91,7 @@ class ContainerdGround(Engine):
 
     def open(self) -> None:
         """See that it answers, and begin to hear of exits."""
-        status = self.probe()
-        if not status.usable:
-            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {status.reason} ({status.advice})")
+        self._usable()
         ctr, *options = program = containerd_probe.program(containerd_probe.address())
         self._cli = CommandLine(ctr, tuple(options), kinds=KINDS)
         self._cgroups = oci_cgroups.Cgroups.look(swap_limit=False)
@@ -138,13 +132,7 @@ class ContainerdGround(Engine):
     def _before(self, container: Container, *words: str) -> tuple[str, ...]:
         """Get a container's directory and image ready, which is not timed; return the command that makes it."""
         begun_ns = time.monotonic_ns()
-        container.labels.update(
-            {
-                RUN_LABEL: self.options.run_id,
-                WORKER_LABEL: self.options.worker_id,
-                TICKET_LABEL: str(container.ticket),
-            }
-        )
+        self._label(container)
         directory = self._home / container.name
         try:
             check_settings(type(self), container.settings, self._cgroups)

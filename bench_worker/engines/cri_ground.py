@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_common.errors import InfrastructureError
 from bench_worker.engines import cri_probe, host_network, oci_files, oci_homes
 from bench_worker.engines.base import (
     RUN_LABEL,
-    TICKET_LABEL,
     WORKER_LABEL,
     Container,
     DaemonSide,
@@ -99,9 +98,7 @@ class CriGround(Engine):
 
     def open(self) -> None:
         """See that it answers."""
-        status = self.probe()
-        if not status.usable:
-            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {status.reason} ({status.advice})")
+        self._usable()
         self._channel = Channel(cri_probe.address())
         self._cgroups = Cgroups.look(swap_limit=False)
         self._home = oci_homes.make_private(oci_homes.containers(self.name))
@@ -149,13 +146,7 @@ class CriGround(Engine):
     def _before(self, container: Container) -> tuple[Pod, bytes]:
         """Get a container's directory, image and configuration ready, which is not timed."""
         begun_ns = time.monotonic_ns()
-        container.labels.update(
-            {
-                RUN_LABEL: self.options.run_id,
-                WORKER_LABEL: self.options.worker_id,
-                TICKET_LABEL: str(container.ticket),
-            }
-        )
+        self._label(container)
         directory = self._home / container.name
         try:
             check_settings(type(self), container.settings, self._cgroups, networks=("host",))

@@ -28,9 +28,6 @@ from bench_worker.engines import (
 )
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import (
-    RUN_LABEL,
-    TICKET_LABEL,
-    WORKER_LABEL,
     Container,
     DaemonSide,
     Done,
@@ -373,15 +370,6 @@ class DockerEngine(Engine):
 
     def _operation(self, timeout_s: float) -> AbstractContextManager[Exchange]:
         return operation(timeout_s, self._address())
-
-    def _label(self, container: Container) -> None:
-        container.labels.update(
-            {
-                RUN_LABEL: self.options.run_id,
-                WORKER_LABEL: self.options.worker_id,
-                TICKET_LABEL: str(container.ticket),
-            }
-        )
 
     def _commit_tag(self, container: Container) -> str:
         ordinal = f"-{len(container.images) + 1}" if container.images else ""

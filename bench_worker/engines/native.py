@@ -24,8 +24,6 @@ from bench_worker.engines.arguments import parse_cpuset, parse_signal
 from bench_worker.engines.base import (
     PRINTED_LIMIT_BYTES,
     RUN_LABEL,
-    TICKET_LABEL,
-    WORKER_LABEL,
     Container,
     DaemonSide,
     Done,
@@ -121,13 +119,7 @@ class NativeEngine(Engine):
         if not settings.command:
             fail("refused", "a plain process needs `command`: there is no image to take one from", start_ns)
         self._cpus(container, start_ns)
-        container.labels.update(
-            {
-                RUN_LABEL: self.options.run_id,
-                WORKER_LABEL: self.options.worker_id,
-                TICKET_LABEL: str(container.ticket),
-            }
-        )
+        self._label(container)
         stock = Stock(self._home / container.name)
         with disk_errors(start_ns):
             if stock.directory.parent != self._home:

@@ -21,7 +21,6 @@ from bench_worker.engines import (
 )
 from bench_worker.engines.base import (
     RUN_LABEL,
-    TICKET_LABEL,
     WORKER_LABEL,
     Container,
     DaemonSide,
@@ -106,9 +105,7 @@ class OciGround(Engine):
 
     def open(self) -> None:
         """Make the store, the mount namespace and the heirship of orphans."""
-        status = self.probe()
-        if not status.usable:
-            raise EngineUnavailable(f"engine {self.name!r} cannot be used: {status.reason} ({status.advice})")
+        status = self._usable()
         self._space = MountSpace()
         root = oci_homes.make_private(oci_homes.STATE_ROOT / self.name)
         self._runtime = Runtime(status.endpoint, root, self._space, self.log_option)
@@ -149,13 +146,7 @@ class OciGround(Engine):
 
     def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
         begun_ns = time.monotonic_ns()
-        container.labels.update(
-            {
-                RUN_LABEL: self.options.run_id,
-                WORKER_LABEL: self.options.worker_id,
-                TICKET_LABEL: str(container.ticket),
-            }
-        )
+        self._label(container)
         try:
             check_settings(type(self), container.settings, self._cgroups)
             image = self._origin(container.settings, container.labels)
