@@ -27,10 +27,9 @@ from bench_worker.engines.containerd_images import ContainerdImages
 from bench_worker.engines.containerd_options import create_options
 from bench_worker.engines.containerd_tasks import KINDS, Task
 from bench_worker.engines.daemon_sides import containerd_side
-from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.native_stock import disk_errors, fail
 from bench_worker.engines.oci_images import ImageTrouble
-from bench_worker.engines.oci_settings import SettingRefused, check_settings, make_volumes
+from bench_worker.engines.oci_settings import check_settings, make_volumes, refusals
 
 if TYPE_CHECKING:
     from bench_common.spec import ContainerSettings
@@ -134,14 +133,10 @@ class ContainerdGround(Engine):
         begun_ns = time.monotonic_ns()
         self._label(container)
         directory = self._home / container.name
-        try:
+        with refusals(begun_ns):
             check_settings(type(self), container.settings, self._cgroups)
             image = container.pulled or self._images.get(container.settings.image)
             options = create_options(container, directory, allow_host_mounts=self.options.allow_host_mounts)
-        except ImageTrouble as error:
-            fail(error.kind, str(error), begun_ns)
-        except (SettingRefused, MountRefused) as error:
-            fail("refused", str(error), begun_ns)
         with disk_errors(begun_ns):
             directory.mkdir(mode=0o700)
             container.handle = task = Task(directory)

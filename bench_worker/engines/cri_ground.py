@@ -29,12 +29,11 @@ from bench_worker.engines.containerd_tasks import KINDS
 from bench_worker.engines.cri_images import CriImages
 from bench_worker.engines.cri_messages import RUNTIME, container_config, pod_config, pod_filter
 from bench_worker.engines.daemon_sides import cri_side
-from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.grpc_channel import CallFailed, Channel, Reply
 from bench_worker.engines.native_stock import disk_errors, fail
 from bench_worker.engines.oci_cgroups import Cgroups
 from bench_worker.engines.oci_images import ImageTrouble
-from bench_worker.engines.oci_settings import SettingRefused, check_settings, make_volumes
+from bench_worker.engines.oci_settings import SettingRefused, check_settings, make_volumes, refusals
 from bench_worker.engines.protobuf import blob, number, pack, text, texts, unpack
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ class CriGround(Engine):
         begun_ns = time.monotonic_ns()
         self._label(container)
         directory = self._home / container.name
-        try:
+        with refusals(begun_ns):
             check_settings(type(self), container.settings, self._cgroups, networks=("host",))
             if any(mount.kind == "tmpfs" for mount in container.settings.storage):
                 raise SettingRefused("storage: the CRI mounts no tmpfs; use a volume")
@@ -156,10 +155,6 @@ class CriGround(Engine):
                 image = container.pulled or self._images.get(container.settings.image)
             allow = self.options.allow_host_mounts
             config = container_config(container, image, directory, allow_host_mounts=allow)
-        except ImageTrouble as error:
-            fail(error.kind, str(error), begun_ns)
-        except (SettingRefused, MountRefused) as error:
-            fail("refused", str(error), begun_ns)
         with disk_errors(begun_ns):
             directory.mkdir(mode=0o700)
             container.handle = pod = Pod(directory, pod_config(container, directory))

@@ -36,7 +36,7 @@ from bench_worker.engines.native_stock import disk_errors, fail
 from bench_worker.engines.oci_bundle import Bundle, Bundles
 from bench_worker.engines.oci_images import Images, ImageTrouble, Unpacked
 from bench_worker.engines.oci_runtime import Runtime, RuntimeErrand
-from bench_worker.engines.oci_settings import SettingRefused, check_settings
+from bench_worker.engines.oci_settings import SettingRefused, check_settings, refusals
 from bench_worker.orphans import adopt, let_orphans_go, take_in_orphans
 
 if TYPE_CHECKING:
@@ -147,15 +147,11 @@ class OciGround(Engine):
     def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
         begun_ns = time.monotonic_ns()
         self._label(container)
-        try:
+        with refusals(begun_ns):
             check_settings(type(self), container.settings, self._cgroups)
             image = self._origin(container.settings, container.labels)
             with disk_errors(begun_ns):
                 self._bundles.make(container, image)
-        except ImageTrouble as error:
-            fail(error.kind, str(error), begun_ns)
-        except (SettingRefused, MountRefused) as error:
-            fail("refused", str(error), begun_ns)
         return self._launch(container, self._errand(container, timeout_s), *words)
 
     def _launch(self, container: Container, errand: RuntimeErrand, *words: str, append: bool = False) -> Done:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bench_common.errors import did_you_mean
 from bench_worker.engines.arguments import parse_cpuset
 from bench_worker.engines.docker_settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
+from bench_worker.engines.native_stock import fail
+from bench_worker.engines.oci_images import ImageTrouble
 from bench_worker.engines.oci_spec import NETWORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from bench_common.spec import ContainerSettings, Mount
@@ -52,6 +55,17 @@ def check_settings(
             parse_cpuset(settings.cpuset)
         except ValueError as error:
             raise SettingRefused(str(error)) from error
+
+
+@contextmanager
+def refusals(begun_ns: int) -> Iterator[None]:
+    """Turn what is in the way of a container that is to be made into the failure of the operation that makes it."""
+    try:
+        yield
+    except ImageTrouble as error:
+        fail(error.kind, str(error), begun_ns)
+    except (SettingRefused, MountRefused) as error:
+        fail("refused", str(error), begun_ns)
 
 
 def make_volumes(settings: ContainerSettings, directory: Path) -> None:
