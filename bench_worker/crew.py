@@ -248,7 +248,7 @@ class Crew:
         return f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
 
     def _run_plain(self, performer: Performer, ticket: int) -> JobReport:
-        name = self._name(ticket)
+        name = f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"  # written out: a call costs as much again
         return self._perform(performer, ticket, name, self._aborts, performer.perform, performer.waits)
 
     def _run_attended(self, pool: ServicePool, ticket: int) -> JobReport:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, field
+from functools import cached_property
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -72,31 +73,57 @@ class Watching(Protocol):
         """End it; return how many readings there were, and why it broke off early, if it did."""
 
 
-@dataclass(slots=True)
 class Container:
-    """One container (or what stands for it) of one job. `handle` is the engine's own."""
+    """One container (or what stands for it) of one job.
 
-    name: str
-    ticket: int
-    settings: ContainerSettings
+    There is one for every job, and most of them never have what is rare: that is made when it is first asked for.
+    """
+
     handle: object = None
-    labels: dict[str, str] = field(default_factory=dict)
+    """The engine's own."""
     pulled: str | None = None
     """What `pull` has fetched for it, as its engine names it, where that is not the name in its settings."""
-    images: list[str] = field(default_factory=list)
-    """Images that `commit` made, to be removed with the container."""
-    belongings: list[str] = field(default_factory=list)
-    """What else was made for it and is removed with it, as its engine names it: data containers, directories."""
     checkpoints: int = 0
     """How many times it was saved, where the engine has to tell one from the next."""
-    watches: list[Watching] = field(default_factory=list)
-    """Streams of its statistics that go on until its job ends."""
-    publish: tuple[str, int] | None = None
-    """An address of the host, and which port of its own is to be reached there, at a port that the engine picks."""
-    shares: tuple[str, ...] = ()
-    """The names of containers whose volumes it has, too, at the same paths."""
     printing: Capture | None = None
     """What the `exec` under way has printed on stdout so far, where the engine hears it."""
+
+    def __init__(
+        self,
+        name: str,
+        ticket: int,
+        settings: ContainerSettings,
+        *,
+        publish: tuple[str, int] | None = None,
+        shares: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.ticket = ticket
+        self.settings = settings
+        self.publish = publish
+        """An address of the host, and the port of its own that is reached there, at a port that the engine picks."""
+        self.shares = shares
+        """The names of containers whose volumes it has, too, at the same paths."""
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """What tells whose it is."""
+        return {}
+
+    @cached_property
+    def images(self) -> list[str]:
+        """Images that `commit` made, to be removed with the container."""
+        return []
+
+    @cached_property
+    def belongings(self) -> list[str]:
+        """What else was made for it and is removed with it, as its engine names it: data containers, directories."""
+        return []
+
+    @cached_property
+    def watches(self) -> list[Watching]:
+        """Streams of its statistics that go on until its job ends."""
+        return []
 
 
 @dataclass(slots=True)

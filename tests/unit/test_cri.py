@@ -73,7 +73,8 @@ def test_a_pod_and_its_container_carry_labels_and_settings(tmp_path):
         env={"A": "1"},
         storage=(Mount("volume", "/v", read_only=True),),
     )
-    container = Container("c", 1, settings, labels={"weighbridge.run": "r"})
+    container = Container("c", 1, settings)
+    container.labels.update({"weighbridge.run": "r"})
     pod = unpack(pod_config(container, tmp_path))
     assert (text(unpack(blob(pod, 1)), 1), text(pod, 3)) == ("c", str(tmp_path))
     assert texts(pod, 6) == {"weighbridge.run": "r"}

@@ -15,7 +15,8 @@ CREATE_FAILED = "docker: Error response from daemon: failed to create shim task:
 
 
 def words(*, allow_host_mounts=False, own_socket=None, **settings):
-    container = Container("c1", 7, ContainerSettings(image="i", **settings), labels={RUN_LABEL: "r1"})
+    container = Container("c1", 7, ContainerSettings(image="i", **settings))
+    container.labels.update({RUN_LABEL: "r1"})
     return create_words(container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
 
 

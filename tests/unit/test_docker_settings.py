@@ -28,7 +28,8 @@ def client():
 
 
 def arguments(client, *, allow_host_mounts=False, own_socket=None, **settings):
-    container = Container("c1", 7, ContainerSettings(image="i", **settings), labels={RUN_LABEL: "r1"})
+    container = Container("c1", 7, ContainerSettings(image="i", **settings))
+    container.labels.update({RUN_LABEL: "r1"})
     return create_arguments(client, container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
 
 

@@ -206,7 +206,8 @@ def test_containerds_options(tmp_path):
         files={"/f": "x"},
         read_only=True,
     )
-    made = Container("c", 1, settings, labels={"weighbridge.run": "r"})
+    made = Container("c", 1, settings)
+    made.labels.update({"weighbridge.run": "r"})
     assert create_options(made, tmp_path, allow_host_mounts=False) == [
         "--label=weighbridge.run=r",
         "--env=A=1 2",
