@@ -20,21 +20,21 @@ from gevent.event import Event
 
 from bench_common.channel import Channel, Frames, tune
 from bench_common.clock import ClockComparison
-from bench_common.errors import ExitCode, InfrastructureError, ProtocolError
+from bench_common.errors import ExitCode, ProtocolError
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message, decode, encode
 from bench_common.needs import Need
 from bench_common.security import secure_client
 from bench_worker.agent_options import AgentOptions
 from bench_worker.child import LoadChild
+from bench_worker.engine_samplers import engine_samplers
 from bench_worker.engines.base import Engine
 from bench_worker.engines.registry import daemon_side, open_engine
 from bench_worker.first_answer import FirstAnswer
 from bench_worker.own_address import own_address
 from bench_worker.reaper import RunLease, discard_noted
-from bench_worker.sampler import UNITS, HostSampler
+from bench_worker.sampling import Sampling, Send
 from bench_worker.stock import lacking
-from bench_worker.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,6 @@ FROZEN_S: Final = 10.0
 """A load process that says nothing for so long is taken for dead."""
 LOOP_UNITS: Final = {**LoopMeter.UNITS, "running_mean": "jobs", "waiting_mean": "jobs"}
 """What a load process tells of itself: how busy its loop was, and how many jobs were under way or due."""
-SAMPLES_EVERY_S: Final = 2.0
-"""How often what was sampled is sent."""
 COMPARED_S: Final = 5.0
 """How long a comparison with a master that holds no run is told."""
 READY_S: Final = 90.0
@@ -65,9 +63,9 @@ class Run:
     epoch: int
     heartbeat_s: float
     lease_s: float
-    sampling_s: float
     heard_at: float
     lease: RunLease
+    sampling: Sampling
     keep: bool
     profile: bool
 
@@ -105,7 +103,6 @@ class Agent:
         self._status = ExitCode.OK
         self._inbox: list[Message] = []
         self._arrived = Event()
-        self._loop_rows: dict[str, list[float]] = {name: [] for name in LOOP_UNITS}
         self._running = 0
         self._dropped = 0
         # Those of the run, or of the one that is to come: held open, so that clean-up and the load process find them.
@@ -117,7 +114,7 @@ class Agent:
         """Serve masters until told to stop; return the exit code."""
         self._info = self._describe()
         _reap()
-        helpers = [gevent.spawn(self._read_inbox), gevent.spawn(self._sample)]
+        reader = gevent.spawn(self._read_inbox)
         alone_since = monotonic()
         try:
             while not self._over.is_set():
@@ -138,7 +135,7 @@ class Agent:
                     if self._run is not None:
                         self._rest(self._run.heartbeat_s)
         finally:
-            gevent.killall(helpers)
+            reader.kill()
             self._wind_up()
         return int(self._status)
 
@@ -164,6 +161,7 @@ class Agent:
                 self._send("gone", run.epoch, worker_id=self._options.worker_id, reason="it was told to stop")
             if not run.keep:
                 self._discard(run)
+            run.sampling.end()
             run.lease.release()
         self._close_engines()
         self._control.close(linger_ms=500)
@@ -278,12 +276,13 @@ class Agent:
             epoch=message.epoch,
             heartbeat_s=float(message["heartbeat_s"]),
             lease_s=float(message["lease_s"]),
-            sampling_s=float(message["sampling_s"]),
             heard_at=monotonic(),
             lease=RunLease(message["run_id"]),
+            sampling=Sampling(self._samples_of(message.epoch)),
             keep=message["keep"],
             profile=message["profile"],
         )
+        run.sampling.keep_reading_host(float(message["sampling_s"]))
         try:
             run.lease.acquire()
             if not run.keep:
@@ -298,7 +297,7 @@ class Agent:
             self._leave_run()
             self._end(ExitCode.INFRASTRUCTURE)
             return
-        self._watch(run, message["overhead"])
+        self._watch_engines(run, message["overhead"])
         if self._run is not run or self._child is not child:
             return  # given up meanwhile: the clean-up takes its time
         key = self._options.key
@@ -379,6 +378,7 @@ class Agent:
             if sweep and not run.keep:
                 self._discard(run)
         finally:
+            run.sampling.end()
             run.lease.release()
             self._close_engines()
 
@@ -397,7 +397,7 @@ class Agent:
             self._send_profile(run)
         if self._child is not None and not run.keep and not self._child.release(RELEASE_S):
             log.warning("the load process did not remove its jobs' services within %g s", RELEASE_S)
-        self._send_loop(run)
+        run.sampling.flush()
         removed, failed = (0, []) if run.keep else _swept(run.run_id)
         self._send("swept", run.epoch, removed=removed, failed=failed[:100])
 
@@ -434,6 +434,7 @@ class Agent:
         self._send("gone", run.epoch, worker_id=self._options.worker_id, reason=f"its load process {reason}")
         if not run.keep:
             self._discard(run)
+        run.sampling.end()
         run.lease.release()
 
     def _child_said(self, message: dict[str, Any]) -> None:
@@ -453,68 +454,28 @@ class Agent:
             self._running = status["running"]
             if self._run is None or "time_ns" not in status:
                 return  # waiting for a master, for days perhaps, or for its welcome: nobody wants to know
-            for name, values in self._loop_rows.items():
-                values.append(status[name])
+            self._run.sampling.add("loop", {name: status[name] for name in LOOP_UNITS}, LOOP_UNITS)
 
     # -- samples ------------------------------------------------------------------------------------------------
 
-    def _sample(self) -> None:
-        """Sample the host at the run's interval, on a schedule that does not drift; send what came together."""
-        while True:
-            run = self._run
-            if run is None:
-                gevent.sleep(0.05)
-                continue
-            try:
-                self._sample_run(run)
-            except InfrastructureError as error:
-                log.error("this host cannot be sampled any more: %s", error)  # noqa: TRY400  it says where
-                while self._run is run:
-                    gevent.sleep(0.05)
+    def _samples_of(self, epoch: int) -> Send:
+        """Return what sends the samples of a run."""
 
-    def _sample_run(self, run: Run) -> None:
-        """Sample until the run is over. Raises `InfrastructureError` where the host's /proc is not readable."""
-        sampler = HostSampler()
-        self._loop_rows = {name: [] for name in self._loop_rows}
-        rows: list[dict[str, float]] = []
-        begun = sent_at = monotonic()
-        count = 0
-        while self._run is run:
-            count += 1
-            gevent.sleep(max(0.0, begun + count * run.sampling_s - monotonic()))
-            count = max(count, int((monotonic() - begun) / run.sampling_s))
-            rows.append(sampler.sample())
-            if monotonic() - sent_at >= min(SAMPLES_EVERY_S, run.sampling_s):
-                self._send_samples(run, rows)
-                rows, sent_at = [], monotonic()
+        def send(source: str, columns: dict[str, list[int | float]], units: dict[str, str]) -> None:
+            self._send("samples", epoch, source=source, columns=columns, units=units)
 
-    def _watch(self, run: Run, overhead: dict[str, Any]) -> None:
+        return send
+
+    def _watch_engines(self, run: Run, overhead: dict[str, Any]) -> None:
         """Watch the engines that the master wants watched: from now on, before any container of the run is there."""
-
-        def send(source: str, columns: dict[str, list[float]], units: dict[str, str]) -> None:
-            if self._run is run:
-                self._send("samples", run.epoch, source=source, columns=columns, units=units)
 
         def complain(text: str) -> None:
             self._send("remark", run.epoch, text=text[:1000])
 
         engines = overhead.get("engines")
         if isinstance(engines, dict) and engines:
-            watch = Watch(engines, daemon_side, send=send, complain=complain)
-            gevent.spawn(watch.keep_sampling, float(overhead["interval_s"]), lambda: self._run is run)
-
-    def _send_samples(self, run: Run, rows: list[dict[str, float]]) -> None:
-        if self._run is not run or not rows:
-            return
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
-        self._send("samples", run.epoch, source="host", columns=columns, units=dict(UNITS))
-        self._send_loop(run)
-
-    def _send_loop(self, run: Run) -> None:
-        """Send what the load process has told of itself since the last time."""
-        loop, self._loop_rows = self._loop_rows, {name: [] for name in self._loop_rows}
-        if loop["time_ns"]:
-            self._send("samples", run.epoch, source="loop", columns=loop, units=LOOP_UNITS)
+            samplers = engine_samplers(engines, daemon_side, complain)
+            run.sampling.keep_reading(samplers, float(overhead["interval_s"]))
 
 
 def _reap() -> None:
