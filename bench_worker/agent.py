@@ -31,8 +31,9 @@ from bench_worker.engine_samplers import engine_samplers
 from bench_worker.engines.base import Engine
 from bench_worker.engines.registry import daemon_side, open_engine
 from bench_worker.first_answer import FirstAnswer
+from bench_worker.lease import RunLease
 from bench_worker.own_address import own_address
-from bench_worker.reaper import RunLease, discard_noted
+from bench_worker.reaper import discard_of_dead_runs, discard_of_run
 from bench_worker.sampling import Sampling, Send
 from bench_worker.stock import lacking
 
@@ -384,7 +385,8 @@ class Agent:
 
     def _discard(self, run: Run) -> None:
         """Remove what this worker left of the run."""
-        discard_noted(run_id=run.run_id, worker_id=self._options.worker_id)
+        for problem in discard_of_run(run.run_id, self._options.worker_id).failed:
+            log.warning("something of run %s is left here: %s", run.run_id, problem)
 
     def _close_engines(self) -> None:
         engines, self._engines = self._engines, {}
@@ -480,10 +482,10 @@ class Agent:
 
 def _reap() -> None:
     """Remove what runs that are dead left on this host, before anything of ours is there."""
-    for leftover in discard_noted().removed:
+    for leftover in discard_of_dead_runs().removed:
         log.warning("removed %s %s, left by run %s", leftover.what, leftover.name, leftover.run_id)
 
 
 def _swept(run_id: str) -> tuple[int, list[str]]:
-    result = discard_noted(run_id=run_id)
+    result = discard_of_run(run_id)
     return len(result.removed), [str(problem)[:500] for problem in result.failed]
