@@ -6,6 +6,7 @@ It may be called at any time, several at once, again and again: what is gone alr
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
@@ -16,24 +17,13 @@ from bench_common.errors import WeighbridgeError
 from bench_common.records import KEPT_PREFIX
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import BrokenEngine, engine_classes
-from bench_worker.lease import RunLease, live_runs
+from bench_worker.lease import live_runs
 from bench_worker.used_engines import forget, uses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from bench_worker.engines.base import Engine, Leftover
-
-__all__ = [
-    "Failure",
-    "RunLease",
-    "Sweep",
-    "discard_all",
-    "discard_noted",
-    "leftovers",
-    "live_runs",
-    "usable_engines",
-]
 
 log = logging.getLogger(__name__)
 
@@ -131,51 +121,59 @@ def discard_all(
     worker_id: str | None = None,
     told: Callable[[Leftover, Verdict, str], None] | None = None,
     dry_run: bool = False,
-    spare_kept: bool = False,
 ) -> Sweep:
     """Remove what carries the label: of one run or of all, of one worker or of all.
 
     A run that is named is swept even while it is alive; without a name, live runs are kept. `engines` are opened ones
     (None: every usable one, for the time of the call). `told` hears of each leftover at once: its verdict, and why it
-    is still there. With `dry_run` nothing is touched, with `spare_kept`
-    nothing of a run that was told to keep its containers.
+    is still there. With `dry_run` nothing is touched.
     """
-    own = usable_engines() if engines is None else None
-    try:
-        chosen = own if own is not None else engines or ()
-        return _sweep(chosen, run_id, worker_id, told, dry_run=dry_run, spare_kept=spare_kept)
-    finally:
-        for engine in own or ():
-            engine.close()
+    with _opened() if engines is None else nullcontext(engines) as chosen:
+        return _sweep(chosen, run_id, worker_id, told, dry_run=dry_run, spare_kept=False)
 
 
-def discard_noted(*, run_id: str | None = None, worker_id: str | None = None) -> Sweep:
-    """Remove what carries the label from the engines that are noted as used: by one run, or by any.
+def discard_of_run(run_id: str, worker_id: str | None = None) -> Sweep:
+    """Remove what a run, or one worker of it, left in the engines that it is noted to have used; the notes stay.
 
-    An engine that a named run has used and that cannot be asked is a failure: what is left there is not known.
-    Unasked, that is for all runs, it spares live runs and those that were told to keep their containers, and clears
-    the notes away of which nothing is left.
+    It may be alive. An engine of these that cannot be asked is a failure: what is left there is not known.
     """
-    noted = uses(run_id)
-    engines = usable_engines({use.engine for use in noted}) if noted else []
+    noted = {use.engine for use in uses(run_id)}
+    with _opened(noted) as engines:
+        sweep = _sweep(engines, run_id, worker_id, None, dry_run=False, spare_kept=False)
+    later = f"bench-worker --cleanup-containers --run {run_id}"
+    reason = f"it does not answer, so what is left there is not known; later: {later}"
+    away = noted - {engine.name for engine in engines}
+    sweep.failed += [Failure(name, None, reason) for name in sorted(away)]
+    return sweep
+
+
+def discard_of_dead_runs() -> Sweep:
+    """Remove what runs that are over left in the engines that are noted as used, and clear such notes away.
+
+    What belongs to live runs, and to those that were told to keep their containers, is spared. A note goes when
+    nothing more of its run is there; nobody asked for an engine that cannot be asked, so that is no failure.
+    """
+    noted = uses()
+    with _opened({use.engine for use in noted}) as engines:
+        sweep = _sweep(engines, None, None, None, dry_run=False, spare_kept=True)
+    # Of engines of one store the first speaks for all, so what is left of a run keeps all its notes.
+    deaf = {failure.engine for failure in sweep.failed if failure.leftover is None}
+    asked = {engine.name for engine in engines} - deaf
+    going_on = live_runs() | {leftover.run_id for leftover in sweep.kept}
+    going_on |= {failure.leftover.run_id for failure in sweep.failed if failure.leftover is not None}
+    forget(use for use in noted if use.engine in asked and use.run_id not in going_on)
+    return sweep
+
+
+@contextmanager
+def _opened(only: Collection[str] | None = None) -> Iterator[list[Engine]]:
+    """Give the usable engines, for as long as they are needed; none is looked for where `only` names none."""
+    engines = usable_engines(only) if only is None or only else []
     try:
-        sweep = _sweep(engines, run_id, worker_id, None, dry_run=False, spare_kept=run_id is None)
+        yield engines
     finally:
         for engine in engines:
             engine.close()
-    if run_id is not None:
-        away = {use.engine for use in noted} - {engine.name for engine in engines}
-        later = f"bench-worker --cleanup-containers --run {run_id}"
-        reason = f"it does not answer, so what is left there is not known; later: {later}"
-        sweep.failed += [Failure(name, None, reason) for name in sorted(away)]
-    else:
-        # Of engines of one store the first speaks for all, so what is left of a run keeps all its notes.
-        deaf = {failure.engine for failure in sweep.failed if failure.leftover is None}
-        asked = {engine.name for engine in engines} - deaf
-        going_on = live_runs() | {leftover.run_id for leftover in sweep.kept}
-        going_on |= {failure.leftover.run_id for failure in sweep.failed if failure.leftover is not None}
-        forget(use for use in noted if use.engine in asked and use.run_id not in going_on)
-    return sweep
 
 
 def _sweep(

@@ -1,7 +1,7 @@
 """Samples of a host during a run: what its CPUs, memory, disks and network did, once for each interval.
 
-A sample costs a few reads of /proc and no fork. The caller drives: it asks `next_tick_ns` when to come again, and a
-tick that was missed shows in the longer `interval_ns` of the next row; nothing is filled in.
+A sample costs a few reads of /proc and no fork. The caller drives; where it comes late, that shows in the longer
+`interval_ns` of the next row, and nothing is filled in.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
-
-import numpy as np
 
 from bench_common.errors import InfrastructureError
 from bench_worker.devices import outer_interfaces, physical_disks
@@ -30,9 +28,6 @@ from bench_worker.procfs import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
-
-    import numpy.typing as npt
 
 Row: TypeAlias = dict[str, int | float]
 Parsed = TypeVar("Parsed")
@@ -73,8 +68,6 @@ are taken as 0 once. Memory, swap, load and running processes (the sampler's own
 COLUMNS: Final = tuple(UNITS)
 """Every column in order; a host whose /proc lacks a file gives fewer, see `HostSampler.columns`."""
 
-FLOAT_COLUMNS: Final = frozenset(name for name in COLUMNS if name.endswith("_percent")) | {"load1"}
-
 _CPU: Final = frozenset(name for name in COLUMNS if name.startswith("cpu_")) | {"running_processes"}
 _SOURCES: Final[Mapping[str, frozenset[str]]] = {
     "/proc/stat": _CPU,
@@ -83,11 +76,6 @@ _SOURCES: Final[Mapping[str, frozenset[str]]] = {
     "/proc/net/dev": frozenset({"net_received_bytes", "net_sent_bytes"}),
     "/proc/loadavg": frozenset({"load1"}),
 }
-
-
-def next_tick_ns(start_ns: int, interval_ns: int, now_ns: int) -> int:
-    """Return the first instant after `now_ns` of ``start + k * interval``: late once is not late for ever."""
-    return start_ns + ((now_ns - start_ns) // interval_ns + 1) * interval_ns
 
 
 def cpu_row(before: CpuTicks, after: CpuTicks) -> Row:
@@ -119,6 +107,8 @@ class HostSampler:
     The first reading is taken on construction, so the first row is of the time since then. `columns` are those that
     this host can give. `clock` is a monotonic clock in ns.
     """
+
+    units = UNITS
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns, files: HostFiles | None = None) -> None:
         """Take the first reading; raise `InfrastructureError` when /proc is not what it should be."""
@@ -209,29 +199,3 @@ def _grown(
             resets += delta < 0
             grown[counter] = grown.get(counter, 0) + max(0, delta)
     return grown, resets
-
-
-class SampleBuffer:
-    """Collects rows until they are sent or stored: a numpy array for each column, int64 or float64."""
-
-    def __init__(self, columns: tuple[str, ...] = COLUMNS) -> None:
-        self._values: dict[str, list[int | float]] = {name: [] for name in columns}
-
-    def __len__(self) -> int:
-        return len(next(iter(self._values.values()), []))
-
-    def append(self, row: Mapping[str, int | float]) -> None:
-        """Add a row; raise `KeyError`, and add nothing, when it lacks a column."""
-        values = [row[name] for name in self._values]
-        for column, value in zip(self._values.values(), values, strict=True):
-            column.append(value)
-
-    def take(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the rows as columns and begin anew."""
-        taken = {
-            name: np.array(values, dtype=np.float64 if name in FLOAT_COLUMNS else np.int64)
-            for name, values in self._values.items()
-        }
-        for values in self._values.values():
-            values.clear()
-        return taken

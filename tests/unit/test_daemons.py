@@ -7,12 +7,12 @@ import pytest
 
 from bench_worker.cgroups import CgroupSampler
 from bench_worker.daemons import PSS_SHARE, DaemonSampler, listener_of
+from bench_worker.engine_samplers import engine_samplers
 from bench_worker.engines.base import Companion, DaemonSide
 from bench_worker.engines.daemon_sides import containerd_side, docker_side, gvisor_side, podman_side
 from bench_worker.engines.registry import daemon_side
 from bench_worker.host_files import RecordedFiles
 from bench_worker.procfs import parse_process_stat, parse_pss
-from bench_worker.watch import Watch
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
@@ -341,7 +341,7 @@ def test_a_control_group_without_a_controller_tells_what_it_can(machine):
 
 def complaints(engines, declared):
     said = []
-    Watch(engines, declared, send=lambda *_: None, complain=said.append)
+    engine_samplers(engines, declared, said.append)
     return said
 
 

@@ -4,7 +4,6 @@ import base64
 import csv
 import hashlib
 import re
-import time
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.keys import read_worker_key
-from bench_common.messages import decode, encode
 from bench_master.cli import run_command_line
 from bench_master.commands.fleet_options import end_all, show, status_of
 from bench_master.commands.list_workers import clock_text, rows_of
@@ -28,7 +26,6 @@ from bench_master.fleet.station import _chosen
 from bench_master.fleet.wheels import PythonKind, Wheelhouse, closure
 from bench_master.run.enrolment import Enrolment
 from bench_master.run.muster import Present
-from bench_worker.agent import Agent, AgentOptions
 
 SMALL = "zope.event"
 """A package of a few files that every installation has, for gevent needs it."""
@@ -371,64 +368,3 @@ def test_one_boot_is_one_clock():
     """There is nothing to compare."""
     assert present("a", boot_id="here").clock("here") == (0, 0)
     assert clock_text((0, 0)) == "the same"
-
-
-# -- the worker's side --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def agent(tmp_path):
-    """An agent that no master answers."""
-    made = Agent(AgentOptions(f"ipc://{tmp_path}/control", "w", "control", 1), lambda: {"host": "w.lab"})
-    yield made
-    made._control.close()
-    made._context.term()
-
-
-def pulse(epoch, sent, received, answered):
-    """Return a master's answer to what was sent at `sent`."""
-    return decode(
-        encode("pulse", epoch, echo_ns=sent, received_ns=received, sent_ns=answered), sender="master", lane="control"
-    )
-
-
-class Starting:
-    """A load process that was started before the agent, and is still being loaded."""
-
-    said = None
-
-
-def test_a_load_process_may_have_been_started_before_its_agent(tmp_path):
-    """What it says reaches the agent; that it is ready is acted on at once, not when the next hello is due."""
-    child = Starting()
-    agent = Agent(AgentOptions(f"ipc://{tmp_path}/control", "w", "control", 1), dict, child)
-    began = time.monotonic()
-    child.said({"ready": True})
-    agent._rest(30)
-    assert time.monotonic() - began < 10
-    agent._control.close()
-    agent._context.term()
-
-
-def test_a_worker_compares_its_clock_outside_of_a_run(agent):
-    """With the master that answers its hello, and tells so with the next; its load is always told."""
-    info = agent._introduction()["info"]
-    assert info["load"] >= 0
-    assert "clock" not in info
-    agent._pulse(pulse(0, 1_000, 6_000, 6_100), 1_300)
-    assert agent._introduction()["info"]["clock"] == {"offset_ns": 4_900, "bound_ns": 100}
-
-
-def test_a_comparison_is_forgotten_before_another_master_answers(agent):
-    """What the last one's clock said is of no meaning to the next."""
-    agent._pulse(pulse(0, 1_000, 6_000, 6_100), 1_300)
-    agent._compared_at -= 60
-    assert "clock" not in agent._introduction()["info"]
-    agent._pulse(pulse(0, 1_000, 9_000, 9_100), 1_900)
-    assert agent._introduction()["info"]["clock"] == {"offset_ns": 7_600, "bound_ns": 400}
-
-
-def test_a_pulse_of_a_run_that_is_not_ours_is_ignored(agent):
-    """It says nothing about the master that we wait for."""
-    agent._pulse(pulse(7, 1_000, 6_000, 6_100), 1_300)
-    assert "clock" not in agent._introduction()["info"]

@@ -6,7 +6,7 @@ from bench_common.errors import InfrastructureError
 from bench_worker import reaper, used_engines
 from bench_worker.engines.base import EngineOptions, Leftover
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.reaper import discard_all, discard_noted
+from bench_worker.reaper import discard_all, discard_of_dead_runs, discard_of_run
 from bench_worker.used_engines import note_use, uses
 
 
@@ -167,9 +167,9 @@ def test_only_engines_that_a_run_has_used_are_asked_what_it_left(noted):
     """The others are not even opened; without a note nothing is."""
     used = Remembering(("container", "c1", "r1"), name="used")
     opened = noted(used, Remembering(("container", "c2", "r1"), name="unused"))
-    assert discard_noted(run_id="r1").removed == []
+    assert discard_of_run("r1").removed == []
     note_use("r1", "used")
-    assert identities(discard_noted(run_id="r1").removed) == {"c1"}
+    assert identities(discard_of_run("r1").removed) == {"c1"}
     assert opened == ["used"]
 
 
@@ -178,21 +178,21 @@ def test_an_engine_that_a_run_has_used_and_that_is_away_is_a_failure(noted):
     noted(Remembering(("container", "c1", "r1"), name="used"))
     note_use("r1", "used")
     note_use("r1", "away")
-    sweep = discard_noted(run_id="r1")
+    sweep = discard_of_run("r1")
     assert identities(sweep.removed) == {"c1"}
     (failure,) = sweep.failed
     assert str(failure).startswith("away: it does not answer, so what is left there is not known; later: ")
     assert str(failure).endswith(" --run r1")
-    assert discard_noted().failed == []
+    assert discard_of_dead_runs().failed == []
 
 
 def test_what_is_cleaned_up_unasked_is_no_longer_noted(noted):
     """The next worker need not look again. A clean-up of one run leaves notes: the run may go on."""
     noted(Remembering(("container", "c1", "r1"), name="used"))
     note_use("r1", "used")
-    discard_noted(run_id="r1")
+    discard_of_run("r1")
     assert noted_uses() == {("r1", "used")}
-    discard_noted()
+    discard_of_dead_runs()
     assert noted_uses() == set()
 
 
@@ -206,5 +206,5 @@ def test_notes_stay_of_what_may_still_be_there(noted, alive):
     uses_left = {("r1", "used"), ("kept-2", "used"), ("r3", "used"), ("r4", "deaf"), ("r5", "not-installed")}
     for run, engine in (*uses_left, ("r6", "used")):
         note_use(run, engine)
-    discard_noted()
+    discard_of_dead_runs()
     assert noted_uses() == uses_left

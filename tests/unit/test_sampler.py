@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from bench_common.errors import InfrastructureError
@@ -16,7 +15,7 @@ from bench_worker.procfs import (
     parse_net_dev,
     parse_stat,
 )
-from bench_worker.sampler import COLUMNS, UNITS, HostSampler, SampleBuffer, cpu_row, next_tick_ns
+from bench_worker.sampler import COLUMNS, UNITS, HostSampler, cpu_row
 
 STAT = """\
 cpu  5017 3 1106 191220 397 2 96 15 7 1
@@ -311,31 +310,6 @@ def test_every_column_has_a_unit_that_its_name_shows():
     endings = {"_ns": "ns", "_ticks": "USER_HZ", "_percent": "%", "_bytes": "B"}
     for name, unit in UNITS.items():
         assert unit == next((unit for ending, unit in endings.items() if name.endswith(ending)), "1")
-
-
-def test_schedule_does_not_drift():
-    """The next tick stands on the first schedule, however late or early the last one was."""
-    assert next_tick_ns(100, 1000, 100) == 1100
-    assert next_tick_ns(100, 1000, 1099) == 1100
-    assert next_tick_ns(100, 1000, 1100) == 2100
-    assert next_tick_ns(100, 1000, 5750) == 6100
-
-
-def test_buffer_gives_columns_and_begins_anew():
-    """Rows become one array for each column, whole numbers as int64; then the buffer is empty."""
-    sampler, rows = sampled({**HOST, **SYS}, {**HOST, **SYS}, {**HOST, **SYS})
-    buffer = SampleBuffer(sampler.columns)
-    for row in rows:
-        buffer.append(row)
-    assert len(buffer) == 2
-    taken = buffer.take()
-    assert taken["time_ns"].tolist() == [2_500, 3_000]
-    assert taken["memory_used_bytes"].dtype == np.int64
-    assert taken["load1"].dtype == np.float64
-    assert len(buffer) == 0
-    with pytest.raises(KeyError):
-        buffer.append({"time_ns": 1})
-    assert len(buffer) == 0
 
 
 def test_this_host_can_be_sampled():

@@ -1,0 +1,74 @@
+"""The run that a worker was admitted to, as its host has it: its terms, its samples, and what is left of it here."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from bench_worker.lease import RunLease
+from bench_worker.reaper import discard_of_run
+from bench_worker.sampling import Sampling
+
+if TYPE_CHECKING:
+    from bench_common.messages import Message
+    from bench_worker.sampling import Send
+
+log = logging.getLogger(__name__)
+
+
+class Run:
+    """The run of a welcome, from `begin` to `end`. `send(source, columns, units)` gets the samples of this host.
+
+    `keep`: nothing of it is removed here. `profile`: its master wants to know where the load process spent its time.
+    """
+
+    def __init__(self, welcome: Message, worker_id: str, send: Send) -> None:
+        self.epoch = welcome.epoch
+        self.heartbeat_s = float(welcome["heartbeat_s"])
+        self.lease_s = float(welcome["lease_s"])
+        self.keep: bool = welcome["keep"]
+        self.profile: bool = welcome["profile"]
+        self.sampling = Sampling(send)
+        self._run_id: str = welcome["run_id"]
+        self._sampling_s = float(welcome["sampling_s"])
+        self._worker_id = worker_id
+        self._lease = RunLease(self._run_id)
+        self._heard_at = monotonic()
+
+    def begin(self) -> None:
+        """Mark it as alive on this host, sample the host, and remove what an earlier life of this worker left in it.
+
+        Raises `InfrastructureError` where no lease can be had: clean-up would take our containers for leftovers.
+        """
+        self.sampling.keep_reading_host(self._sampling_s)
+        self._lease.acquire()
+        self.discard()
+
+    def heard(self) -> None:
+        """Note a sign of life of its master."""
+        self._heard_at = monotonic()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its master has been silent for longer than its lease."""
+        return monotonic() - self._heard_at > self.lease_s
+
+    def discard(self) -> None:
+        """Remove what this worker left of it, unless that is to be kept; what cannot be removed is logged."""
+        if self.keep:
+            return
+        for problem in discard_of_run(self._run_id, self._worker_id).failed:
+            log.warning("something of run %s is left here: %s", self._run_id, problem)
+
+    def sweep(self) -> tuple[int, list[str]]:
+        """Remove what it left on this host, unless that is to be kept; return how much that was, and the failures."""
+        if self.keep:
+            return 0, []
+        result = discard_of_run(self._run_id)
+        return len(result.removed), [str(problem)[:500] for problem in result.failed]
+
+    def end(self) -> None:
+        """Sample no more, and let clean-up have what is still here."""
+        self.sampling.end()
+        self._lease.release()

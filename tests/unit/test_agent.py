@@ -1,0 +1,206 @@
+"""The agent's parts: its word to masters, its comparison of clocks, its load process."""
+
+import time
+
+import pytest
+
+from bench_common.clock import Offset
+from bench_common.messages import decode, encode
+from bench_worker import load_keeper
+from bench_worker.agent import Agent
+from bench_worker.agent_options import AgentOptions
+from bench_worker.introductions import hello_of, orders_of
+from bench_worker.load_keeper import FALSE_STARTS, LoadKeeper
+from bench_worker.master_clock import COMPARED_S, MasterClock
+
+S = 10**9
+
+
+def pulse(sent, received, answered, *, epoch=0):
+    """Return a master's answer to what was sent at `sent`."""
+    return decode(
+        encode("pulse", epoch, echo_ns=sent, received_ns=received, sent_ns=answered), sender="master", lane="control"
+    )
+
+
+def options(control="tcp://master:13577", **more):
+    return AgentOptions(control, "w", "control", 1, **more)
+
+
+# -- the agent ----------------------------------------------------------------------------------------------------
+
+
+class Starting:
+    """A load process that was started before the agent, and is still being loaded."""
+
+    said = None
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """An agent that no master answers."""
+    made = Agent(options(f"ipc://{tmp_path}/control"), dict, Starting())
+    yield made
+    made._line.close()
+
+
+def test_a_load_process_may_have_been_started_before_its_agent(agent):
+    """What it says reaches the agent; that it is ready is acted on at once, not when the next hello is due."""
+    began = time.monotonic()
+    agent._load._child.said({"ready": True})
+    agent._rest(30)
+    assert time.monotonic() - began < 10
+
+
+def test_a_pulse_of_a_run_that_is_not_ours_is_ignored(agent):
+    """It says nothing about the master that we wait for."""
+    agent._pulse(pulse(1_000, 6_000, 6_100, epoch=7), 1_300)
+    assert agent._clock.last_offset(1_300) is None
+    agent._pulse(pulse(1_000, 6_000, 6_100), 1_300)
+    assert agent._clock.last_offset(1_300) is not None
+
+
+# -- introductions ------------------------------------------------------------------------------------------------
+
+
+def test_a_hello_tells_of_the_host_as_it_is_now():
+    """Its load, and how far the master's clock is ahead of its own where that is known."""
+    info = hello_of(options(), {"host": "w.lab"}, None, 5)["info"]
+    assert (info["host"], "clock" in info) == ("w.lab", False)
+    assert info["load"] >= 0
+    hello = hello_of(options(), {}, Offset(bound_ns=100, offset_ns=4_900), 5)
+    assert hello["info"]["clock"] == {"offset_ns": 4_900, "bound_ns": 100}
+    assert hello["sent_ns"] == 5
+
+
+@pytest.mark.parametrize(
+    ("control", "named", "reached"),
+    [
+        ("tcp://master:13577", "tcp://0.0.0.0:4000", "tcp://master:4000"),
+        ("tcp://[fd00::1]:13577", "tcp://*:4000", "tcp://[fd00::1]:4000"),
+        ("ipc:///run/control", "ipc:///run/lane", "ipc:///run/lane"),
+    ],
+)
+def test_the_load_process_reaches_the_master_as_its_agent_does(control, named, reached):
+    """A master names ports of its own; under which name it is reached is the worker's to know."""
+    welcome = decode(
+        encode(
+            "welcome",
+            3,
+            run_id="r1",
+            number=0,
+            lane=named,
+            results=named,
+            noop=False,
+            heartbeat_s=0.5,
+            lease_s=15.0,
+            sampling_s=1.0,
+            keep=False,
+            profile=False,
+            overhead={},
+        ),
+        sender="master",
+        lane="control",
+    )
+    orders = orders_of(options(control, address="10.0.0.7"), welcome)
+    assert (orders["lane"], orders["results"]) == (reached, reached)
+    assert (orders["run_id"], orders["epoch"], orders["address"], orders["keys"]) == ("r1", 3, "10.0.0.7", None)
+
+
+# -- clocks -------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_compares_its_clock_outside_of_a_run():
+    """With the master that answers its hello, so that it can tell so with the next."""
+    clock = MasterClock()
+    assert clock.last_offset(1_000) is None
+    clock.take(pulse(1_000, 6_000, 6_100), 1_300, admitted=False)
+    assert clock.last_offset(2_000) == Offset(bound_ns=100, offset_ns=4_900)
+
+
+def test_a_comparison_is_forgotten_before_another_master_answers():
+    """What the last one's clock said is of no meaning to the next."""
+    clock = MasterClock()
+    clock.take(pulse(1_000, 6_000, 6_100), 1_300, admitted=False)
+    later = round((COMPARED_S + 1) * S)
+    assert clock.last_offset(later) is None
+    clock.take(pulse(later, later + 8_000, later + 8_100), later + 900, admitted=False)
+    assert clock.last_offset(later + 900) == Offset(bound_ns=400, offset_ns=7_600)
+
+
+def test_a_comparison_with_the_master_of_our_run_outlives_its_silence():
+    """It is the same master: the shortest round trip of the last few is still the one to believe."""
+    clock = MasterClock()
+    clock.take(pulse(1_000, 6_000, 6_100), 1_300, admitted=True)
+    later = round((COMPARED_S + 1) * S)
+    clock.take(pulse(later, later + 5_000_000, later + 5_000_000), later + 10_000_000, admitted=True)
+    assert clock.offset_at(later + 10_000_000).bound_ns < 5_000_000
+    clock.forget()
+    assert clock.offset_at(later + 10_000_000) is None
+
+
+# -- the load process ---------------------------------------------------------------------------------------------
+
+
+class Child:
+    """A load process that dies when a test says so."""
+
+    said = None
+    ready = False
+    reason = None
+    ended = False
+
+    def death(self, *, frozen_s, ready_s):
+        return self.reason
+
+    def end(self):
+        self.ended = True
+
+
+@pytest.fixture
+def children(monkeypatch):
+    """Return the load processes that were started, in their order."""
+    started = []
+
+    def start(_engines):
+        started.append(Child())
+        return started[-1]
+
+    monkeypatch.setattr(load_keeper, "LoadChild", start)
+    return started
+
+
+def test_there_is_always_a_load_process(children):
+    """One that died is told of; once it is ended the next look starts another, which reports to the same place."""
+    said = []
+    keeper = LoadKeeper(None, said.append)
+    assert not keeper.ready
+    assert keeper.look() is None
+    children[0].ready = True
+    assert keeper.ready
+    children[0].reason = "was killed by SIGKILL"
+    assert keeper.look() == "was killed by SIGKILL"
+    keeper.end()
+    assert children[0].ended
+    assert keeper.look() is None
+    children[1].said("hello")
+    assert (len(children), said) == (2, ["hello"])
+
+
+def test_a_machine_on_which_no_load_process_gets_ready_is_given_up(children):
+    """After some in a row; one that got ready first says that it can be done."""
+    keeper = LoadKeeper(None, lambda _message: None)
+
+    def die(*, ready):
+        keeper.look()
+        children[-1].ready = ready
+        children[-1].reason = "ended with exit code 1"
+        keeper.look()
+        keeper.end()
+
+    for ready in (False, False, True, False, False):
+        die(ready=ready)
+        assert not keeper.hopeless
+    die(ready=False)
+    assert keeper.hopeless
+    assert FALSE_STARTS == 3
