@@ -54,6 +54,7 @@ class Inquiry:
         if not needs or peer in self._answered:
             return True
         now = self._clock()
+        self._forget(now)
         kept = self._waiting.get(peer)
         if kept is None:
             self._ask(peer, [need.to_wire() for need in needs])
@@ -72,6 +73,12 @@ class Inquiry:
         del self._waiting[peer]
         self._answered.add(peer)
         return kept.hello, kept.received_ns
+
+    def _forget(self, now: float) -> None:
+        """Drop hellos whose connection has been gone for longer than any answer takes."""
+        gone = [peer for peer, kept in self._waiting.items() if now - kept.heard_s > ANSWER_S]
+        for peer in gone:
+            del self._waiting[peer]
 
     @property
     def open(self) -> bool:

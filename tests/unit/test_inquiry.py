@@ -111,6 +111,20 @@ def test_an_answer_is_awaited_while_the_worker_lives_and_not_for_ever():
     assert not scene.inquiry.open
 
 
+def test_the_hello_of_a_connection_that_is_gone_is_forgotten():
+    """A worker that lost its connection comes back over another one: what it said over the first is not kept."""
+    scene = Scene(treatment(0, image="a"))
+    scene.hello(peer=b"p")
+    scene.now = ANSWER_S
+    scene.hello(peer=b"q")
+    assert scene.inquiry.answered(b"p", None) is not None
+    scene.hello(peer=b"r")
+    scene.now = 2 * ANSWER_S + 1
+    scene.hello(peer=b"q2")
+    assert [scene.inquiry.answered(peer, None) for peer in (b"q", b"r")] == [None, None]
+    assert scene.inquiry.answered(b"q2", None) is not None
+
+
 class Stocked:
     """An engine that has some images."""
 
