@@ -33,7 +33,7 @@ from bench_worker.first_answer import FirstAnswer
 from bench_worker.own_address import own_address
 from bench_worker.reaper import RunLease, discard_noted
 from bench_worker.sampler import UNITS, HostSampler
-from bench_worker.stock import lacking
+from bench_worker.stock import Offer, lacking
 from bench_worker.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -75,14 +75,19 @@ class Run:
 class Agent:
     """One worker's agent. `describe()` gives what the master is told of this host; it is asked once, by `serve`.
 
-    `child` is its first load process, where one was started already.
+    `child` is its first load process, where one was started already; `offer` the engines that `describe` tells of.
     """
 
     def __init__(
-        self, options: AgentOptions, describe: Callable[[], dict[str, Any]], child: LoadChild | None = None
+        self,
+        options: AgentOptions,
+        describe: Callable[[], dict[str, Any]],
+        child: LoadChild | None = None,
+        offer: Offer | None = None,
     ) -> None:
         self._options = options
         self._describe = describe
+        self._offer = offer or Offer(options.engines)
         self._info: dict[str, Any] = {}
         self._context: zmq.Context[Any] = zmq.Context()
         control: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
@@ -254,7 +259,7 @@ class Agent:
         elif message.type == "dismiss" and (run is None or message.epoch in (0, run.epoch)):
             self._dismissed(message)
         elif message.type == "ask" and run is None and message.epoch == 0:
-            gevent.spawn(self._take_stock, message["needs"])
+            gevent.spawn(self._take_stock, message["needs"], message["engines"])
         elif message.type == "stop" and run is None and message.epoch == 0:
             # A master that holds no run, and tells whoever waits for one to go home.
             self._end(ExitCode.OK)
@@ -320,16 +325,19 @@ class Agent:
             }
         )
 
-    def _take_stock(self, wire: list[Any]) -> None:
+    def _take_stock(self, wire: list[Any], named: list[Any]) -> None:
         """Tell the master what containers would lack here; it may take as long as fetching an image does."""
+        engines = self._offer.look_again(name for name in named if isinstance(name, str))
         # Those of a master that went away; whatever they were connected to may have changed since.
         self._close_engines()
         try:
-            needs = list(map(Need.from_wire, wire))
+            # What cannot be used cannot be asked either: its status says why.
+            needs = [need for need in map(Need.from_wire, wire) if engines.get(need.engine, {}).get("usable")]
             reasons, unusable = lacking(needs, self._options.worker_id, open_engine, self._engines)
         except ProtocolError as error:
             reasons, unusable = [f"it does not understand what is needed: {error}"], True
-        self._send("lacks", 0, reasons=[reason[:1000] for reason in reasons[:100]], unusable=unusable)
+        told = [reason[:1000] for reason in reasons[:100]]
+        self._send("lacks", 0, reasons=told, unusable=unusable, engines=engines)
 
     def _reachable(self, endpoint: str) -> str:
         """Return an endpoint as seen from here: the master names a port, we know under which name we reach it."""
