@@ -102,10 +102,11 @@ _ALL = (
         },
         256 * KIB,
     ),
-    # Before it is admitted: does its host have what the plan's containers need? `needs`: `needs.Need`, as plain maps.
-    MessageType("ask", "master", "control", {"needs": _list}, 1 * MIB),
-    # What is lacking, if anything; `unusable`: an engine could not even be asked.
-    MessageType("lacks", "worker", "control", {"reasons": _list, "unusable": _flag}, 256 * KIB),
+    # Before it is admitted: does its host have what the plan's containers need? `needs`: `needs.Need`, as plain maps;
+    # `engines`: names of those that are to be looked at again, as they may have changed since the worker was started.
+    MessageType("ask", "master", "control", {"needs": _list, "engines": _list}, 1 * MIB),
+    # What is lacking, if anything; `unusable`: an engine could not even be asked; `engines`: as in a hello's `info`.
+    MessageType("lacks", "worker", "control", {"reasons": _list, "unusable": _flag, "engines": _map}, 256 * KIB),
     # The master admits it: where its lane and the results are, what the run needs of it, and how it is driven.
     MessageType(
         "welcome",

@@ -50,6 +50,17 @@ class Need:
         return cls(**wire)
 
 
+def engines_of(treatments: Iterable[Treatment], environment: str, worker_id: str = "") -> list[str]:
+    """Return the engines that the treatments use on a worker of an environment, for what it lends to others, too."""
+    return sorted(
+        {
+            treatment.engine
+            for treatment in treatments
+            if treatment.environment in (None, environment) or lent_by(treatment, worker_id, environment)
+        }
+    )
+
+
 def needs_of(treatments: Iterable[Treatment], environment: str, worker_id: str = "") -> list[Need]:
     """Return what the treatments need of a worker of an environment, each once, in the order of the treatments.
 

@@ -30,7 +30,7 @@ from bench_worker.load_keeper import LoadKeeper
 from bench_worker.master_clock import MasterClock
 from bench_worker.reaper import discard_of_dead_runs
 from bench_worker.run import Run
-from bench_worker.stock import Stock
+from bench_worker.stock import Offer, Stock
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +45,19 @@ REASON_LIMIT: Final = 1000
 class Agent:
     """One worker's agent. `describe()` gives what the master is told of this host; it is asked once, by `serve`.
 
-    `child` is its first load process, where one was started already.
+    `child` is its first load process, where one was started already; `offer` the engines that `describe` tells of.
     """
 
     def __init__(
-        self, options: AgentOptions, describe: Callable[[], dict[str, Any]], child: LoadChild | None = None
+        self,
+        options: AgentOptions,
+        describe: Callable[[], dict[str, Any]],
+        child: LoadChild | None = None,
+        offer: Offer | None = None,
     ) -> None:
         self._options = options
         self._describe = describe
+        self._offer = offer or Offer(options.engines)
         self._info: dict[str, Any] = {}
         self._line = ControlLine(options.control, options.key, pulse=self._pulse, obey=self._obey)
         self._clock = MasterClock()
@@ -168,7 +173,7 @@ class Agent:
         elif message.type == "dismiss" and (run is None or message.epoch in (0, run.epoch)):
             self._dismissed(message)
         elif message.type == "ask" and run is None and message.epoch == 0:
-            gevent.spawn(self._take_stock, message["needs"])
+            gevent.spawn(self._take_stock, message["needs"], message["engines"])
         elif message.type == "stop" and run is None and message.epoch == 0:
             # A master that holds no run, and tells whoever waits for one to go home.
             self.stop()
@@ -181,15 +186,19 @@ class Agent:
             if message["exit"] or self._options.once:
                 self.stop()
 
-    def _take_stock(self, wire: list[Any]) -> None:
+    def _take_stock(self, wire: list[Any], named: list[Any]) -> None:
         """Tell the master what containers would lack here; it may take as long as fetching an image does."""
+        engines = self._offer.look_again(name for name in named if isinstance(name, str))
         # Those of a master that went away; whatever they were connected to may have changed since.
         self._stock.close()
         try:
-            reasons, unusable = self._stock.lacking(list(map(Need.from_wire, wire)))
+            # What cannot be used cannot be asked either: its status says why.
+            needs = [need for need in map(Need.from_wire, wire) if engines.get(need.engine, {}).get("usable")]
+            reasons, unusable = self._stock.lacking(needs)
         except ProtocolError as error:
             reasons, unusable = [f"it does not understand what is needed: {error}"], True
-        self._line.tell("lacks", 0, reasons=[reason[:REASON_LIMIT] for reason in reasons[:100]], unusable=unusable)
+        told = [reason[:REASON_LIMIT] for reason in reasons[:100]]
+        self._line.tell("lacks", 0, reasons=told, unusable=unusable, engines=engines)
 
     def _welcome(self, message: Message) -> None:
         if self._run is not None or not self._load.ready:

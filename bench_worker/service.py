@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 
@@ -22,6 +20,9 @@ from bench_worker.agent_options import AgentOptions
 from bench_worker.child import LoadChild
 from bench_worker.fingerprint import fingerprint, suggested_environment
 
+if TYPE_CHECKING:
+    from bench_worker.stock import Offer
+
 LOCAL_PATIENCE_S = 60.0
 """How long a worker that its master started itself waits for an answer before it ends."""
 
@@ -32,29 +33,25 @@ def serve(arguments: argparse.Namespace) -> int:
     # First of all: it takes as long to load as all that follows does until a master can be asked for work.
     child = LoadChild(options.engines)
     from bench_worker.agent import Agent
+    from bench_worker.stock import Offer
 
-    agent = Agent(options, partial(describe, options.engines), child)
+    offer = Offer(options.engines)
+    agent = Agent(options, partial(describe, offer), child, offer)
     for sign in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangs_up() else ())):
         gevent.signal_handler(sign, agent.stop, ExitCode.INTERRUPTED)
     return agent.serve()
 
 
-def describe(engines: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return what a master is told of this host: versions, engines (None: every one), fingerprint."""
-    from bench_worker.engines.registry import engine_classes, probe_all
-
+def describe(offer: Offer) -> dict[str, Any]:
+    """Return what a master is told of this host: versions, engines, fingerprint."""
     marks = fingerprint()
     return {
         "host": socket.gethostname(),
         "boot_id": clock_id(),
         "version": __version__,
-        "engines": {status.name: _plain(asdict(status)) for status in probe_all(engine_classes(engines))},
+        "engines": offer.look(),
         "fingerprint": dict(marks),
     }
-
-
-def _plain(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in status.items()}
 
 
 def _options(arguments: argparse.Namespace) -> AgentOptions:

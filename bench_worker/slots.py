@@ -1,17 +1,20 @@
 """Resident slots: one greenlet for each unit of concurrency, all fed from one deque.
 
 No greenlet is made per job. An idle slot is woken by a callback of the loop, and wakes the next one when there is
-more to do, so that a batch of orders costs one call from the receiver.
+more to do, so that a batch of orders costs one call from the receiver. A slot outlives whatever escapes from a job.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import gevent
 from greenlet import greenlet
+
+log = logging.getLogger(__name__)
 
 Order = TypeVar("Order")
 
@@ -81,5 +84,8 @@ class Slots(Generic[Order]):
                 self._wake()
             try:
                 self._execute(order)
-            finally:
-                self.running -= 1
+            except JobAborted:
+                log.debug("a job was called off when it was over already")
+            except Exception:  # a slot that ended here would be missing to all jobs after this one
+                log.exception("a slot goes on after what escaped from the job of %r", order)
+            self.running -= 1

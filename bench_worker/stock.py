@@ -1,23 +1,74 @@
-"""Answers what a master asks before a run: what its containers would lack on this host."""
+"""Answers what a master asks before a run: what its containers would lack on this host.
+
+A worker may have been started days ago. What it says of engines, it has looked at again since a run was asked for.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from dataclasses import asdict
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import EngineUnavailable, WeighbridgeError
 from bench_worker.engines.base import EngineOptions
+from bench_worker.engines.registry import engine_classes, probe_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from bench_common.needs import Need
-    from bench_worker.engines.base import Engine
+    from bench_worker.engines.base import Engine, EngineStatus
 
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 30.0
 """For each single question to an engine."""
+FRESH_S: Final = 10.0
+"""An engine that could be used so short a time ago is not looked at again before a run."""
+
+
+class Offer:
+    """The engines that a worker has to offer (None: every one), each with what was seen of it when it was looked at.
+
+    `probe(names)` looks at engines, `clock()` gives seconds.
+    """
+
+    def __init__(
+        self,
+        only: Collection[str] | None = None,
+        probe: Callable[[Collection[str] | None], Iterable[EngineStatus]] | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._only = only
+        self._probe = probe or _probed
+        self._clock = clock
+        self._seen_s = 0.0
+        self.statuses: dict[str, dict[str, Any]] = {}
+
+    def look(self) -> dict[str, dict[str, Any]]:
+        """Look at all of them; return their statuses, by name."""
+        self._seen_s = self._clock()
+        self.statuses = {status.name: _plain(asdict(status)) for status in self._probe(self._only)}
+        return self.statuses
+
+    def look_again(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return how these are now, those that are offered: looked at where that was long ago or it had a fault."""
+        offered = [name for name in names if name in self.statuses]
+        fresh = self._clock() - self._seen_s < FRESH_S
+        stale = [name for name in offered if not (fresh and self.statuses[name]["usable"])]
+        if stale:
+            self.statuses |= {status.name: _plain(asdict(status)) for status in self._probe(stale)}
+        return {name: self.statuses[name] for name in offered}
+
+
+def _probed(names: Collection[str] | None) -> list[EngineStatus]:
+    return probe_all(engine_classes(names))
+
+
+def _plain(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in status.items()}
 
 
 class Stock:

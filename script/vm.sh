@@ -3,8 +3,8 @@
 # Sourced by script/testbed, which brings $repository, $python, $folder, $switch and $subnet along; never run.
 #
 # In the cache (vm-KEY, where KEY stands for all that went into it) are the disk, the kernel and its initial RAM disk,
-# and for each kind of acceleration a disk on top of it and the state of a machine whose engine answers. All machines
-# are restored from that one state, each with a disk of its own on top. What makes them differ comes afterwards.
+# and in a folder for each kind of acceleration, for each machine, a disk on top of it and the state of one whose engine
+# answers. A machine is restored from there with a disk of its own on top. What else makes them differ comes afterwards.
 
 vm_base=weighbridge/base
 vm_unused_days=14
@@ -69,9 +69,9 @@ vm_prepare() {
         (vm_make_disk "$cache") || die "the disk of the virtual machines cannot be made; the reason is above"
     fi
     vm_kind=$(vm_find_kind)
-    if [ ! -f "$vm_folder/$vm_kind.state" ]; then
+    if [ ! -d "$vm_folder/$vm_kind" ]; then
         [ "$vm_kind" = kvm ] || say "no usable KVM here: QEMU emulates the processor, which takes its time"
-        (vm_make_state) || die "a virtual machine does not start; the reason is above"
+        (vm_make_states) || die "a virtual machine does not start; the reason is above"
     fi
     touch "$vm_folder"
     find "$cache" -mindepth 1 -maxdepth 1 -name 'vm-*' -mtime "+$vm_unused_days" -exec rm -rf {} +
@@ -97,7 +97,7 @@ vm_start() {
     rm -f "$home"/{disk,qmp,tell,console}
     [ -f "$home/host_key" ] || ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$home/host_key"
     vm_host_line "$name" >"$home/known_hosts"
-    qemu-img create -q -f qcow2 -b "$vm_folder/$vm_kind.qcow2" -F qcow2 "$home/disk" || die "$name has no disk"
+    qemu-img create -q -f qcow2 -b "$vm_folder/$vm_kind/$name.qcow2" -F qcow2 "$home/disk" || die "$name has no disk"
     if ! ip -n "$switch" link show "$leg" >/dev/null 2>&1; then
         nsenter --net="/run/netns/$switch" ip tuntap add dev "$leg" mode tap || die "$name has no network"
         ip -n "$switch" link set "$leg" master br0 up
@@ -109,7 +109,7 @@ vm_start() {
         export -f vm_qemu
         export vm_folder vm_memory_mib vm_processors
         exec setsid nsenter --net="/run/netns/$switch" bash -c 'vm_qemu "$@"' vm "$vm_kind" "$home/disk" \
-            "tap,id=net,ifname=$leg,script=no,downscript=no,vnet_hdr=off" -incoming "exec:cat '$vm_folder/$vm_kind.state'"
+            "tap,id=net,ifname=$leg,script=no,downscript=no,vnet_hdr=off" -incoming "exec:cat '$vm_folder/$vm_kind/$name.state'"
     ) >"$home/log" 2>&1 </dev/null &
     echo $! >"$home/pid"
     disown
@@ -147,21 +147,28 @@ SCRIPT
 
 # Restores both machines at the same time and waits until they let one in.
 vms_up() {
-    local name tries
+    local name waiting=()
     for name in "${vm_names[@]}"; do vm_start "$name"; done
     for name in "${vm_names[@]}"; do
-        tries=0
-        if vm_identify "$name"; then
-            # A whole login, and a word of the engine: what an emulated processor does for the first time takes long.
-            until vm_lets_in "$name" || [ $tries -ge $vm_logins ] || ! vm_alive "$name"; do
-                sleep 0.2
-                tries=$((tries + 1))
-            done
-        fi
-        if ! vm_lets_in "$name"; then
+        (vm_identify "$name" && vm_await "$name") &
+        waiting+=($!)
+    done
+    for name in "${vm_names[@]}"; do
+        if ! wait "${waiting[0]}"; then
             tail -n 8 "$folder/vm-$name/log" "$folder/vm-$name/console" >&2 || true
             die "the virtual machine $name does not let us in; its last words are above"
         fi
+        waiting=("${waiting[@]:1}")
+    done
+}
+
+# Waits for a whole login, and a word of the engine: what an emulated processor does for the first time takes long.
+vm_await() {
+    local tries=0
+    until vm_lets_in "$1"; do
+        [ $tries -lt $vm_logins ] && vm_alive "$1" || return
+        sleep 0.2
+        tries=$((tries + 1))
     done
 }
 

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     hosts: Sequence[FleetHost] = ()
     if arguments.inventory is not None:
         hosts = load_inventory(arguments.inventory).only(arguments.only).hosts
-    with mustered(arguments) as muster:
+    with mustered(arguments, asks=True) as muster:
         present = muster.gather(arguments.wait)
     rows = rows_of(present, hosts, _boot_id())
     if arguments.format == "json":

@@ -32,14 +32,14 @@ def add_muster_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def mustered(arguments: argparse.Namespace) -> Iterator[Muster]:
-    """Give a muster whose sockets are open, and close them afterwards."""
+def mustered(arguments: argparse.Namespace, *, asks: bool = False) -> Iterator[Muster]:
+    """Give a muster whose sockets are open, and close them afterwards; `asks`: for engines as they are now."""
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, WORK_PORT)
     fleet = arguments.inventory is not None
     bind_ip = arguments.zmq_bind_ip or ("*" if fleet else "127.0.0.1")
     with Endpoints(bind_ip, ports, insecure=arguments.insecure, keys=fleet) as endpoints:
         key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
-        muster = Muster()
+        muster = Muster(asks=asks)
         board = Switchboard(
             endpoints,
             on_control=muster.control_came,

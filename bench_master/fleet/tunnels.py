@@ -55,7 +55,7 @@ class Tunnel:
                 raise HostFailed("the connection is closed")
             for port in self._ports:
                 self._forward(transport, port)
-        except HostFailed:
+        except BaseException:
             client.close()
             raise
         return client
@@ -80,6 +80,9 @@ class Tunnel:
                 client = self._open()
             except InfrastructureError as error:
                 log.warning("the tunnel to %s cannot be opened: %s", self._name, error)
+                continue
+            except Exception:  # one that watches no more would leave the host without a way for the rest of the run
+                log.exception("the tunnel to %s cannot be opened", self._name)
                 continue
             self._client = client
             if self._over.is_set():

@@ -1,6 +1,7 @@
 """What a worker is asked before it is admitted: whether its host has what the plan's containers need.
 
-Hellos that fit wait here for the answer. It takes a worker a few milliseconds, or as long as copying an image does.
+Hellos wait here for the answer. It takes a worker a few milliseconds, or as long as copying an image does. What a
+hello says of engines may be as old as its worker: with the answer comes what those of the plan are like now.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench_common.needs import needs_of
+from bench_common.needs import engines_of, needs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from bench_common.messages import Message
     from bench_common.spec import Treatment
@@ -34,12 +36,15 @@ class _Waiting:
 
 
 class Inquiry:
-    """Who was asked, and who has what it takes. `ask(peer, needs)` sends the question, `clock()` gives seconds."""
+    """Who was asked, and who has what it takes.
+
+    `ask(peer, needs, engines)` sends the question, `clock()` gives seconds.
+    """
 
     def __init__(
         self,
         treatments: Sequence[Treatment],
-        ask: Callable[[bytes, list[dict[str, str | None]]], None],
+        ask: Callable[[bytes, list[dict[str, str | None]], list[str]], None],
         clock: Callable[[], float],
     ) -> None:
         self._treatments = treatments
@@ -48,21 +53,28 @@ class Inquiry:
         self._waiting: dict[bytes, _Waiting] = {}
         self._answered: set[bytes] = set()
 
-    def admits(self, peer: bytes, identity: str | None, hello: Message, received_ns: int) -> bool:
-        """Say whether this worker has what is needed; if it was not asked yet, ask, and keep its hello."""
-        needs = needs_of(self._treatments, hello["environment"], identity or hello["worker_id"])
-        if not needs or peer in self._answered:
+    def admits(
+        self, peer: bytes, identity: str | None, hello: Message, received_ns: int, *, doubtful: bool = False
+    ) -> bool:
+        """Say whether this worker has answered, or has not to: nothing is needed, and its hello is not `doubtful`.
+
+        If it was not asked yet, it is, and its hello is kept.
+        """
+        who = (self._treatments, hello["environment"], identity or hello["worker_id"])
+        needs, engines = needs_of(*who), engines_of(*who)
+        if peer in self._answered or not (needs or (doubtful and engines)):
             return True
         now = self._clock()
+        self._forget(now)
         kept = self._waiting.get(peer)
         if kept is None:
-            self._ask(peer, [need.to_wire() for need in needs])
+            self._ask(peer, [need.to_wire() for need in needs], engines)
         asked_s = now if kept is None else kept.asked_s
         self._waiting[peer] = _Waiting(asked_s, now, identity, hello, received_ns)
         return False
 
-    def answered(self, peer: bytes, identity: str | None) -> tuple[Message, int] | None:
-        """Note an answer; return the hello that waited for it, and when that came (ns).
+    def answered(self, peer: bytes, identity: str | None, engines: Mapping[str, Any]) -> tuple[Message, int] | None:
+        """Note an answer; return the hello that waited for it, with these engines in it, and when that came (ns).
 
         None where this worker was not asked.
         """
@@ -71,7 +83,16 @@ class Inquiry:
             return None
         del self._waiting[peer]
         self._answered.add(peer)
+        told = kept.hello["info"].get("engines")
+        if isinstance(told, dict):
+            told |= engines
         return kept.hello, kept.received_ns
+
+    def _forget(self, now: float) -> None:
+        """Drop hellos whose connection has been gone for longer than any answer takes."""
+        gone = [peer for peer, kept in self._waiting.items() if now - kept.heard_s > ANSWER_S]
+        for peer in gone:
+            del self._waiting[peer]
 
     @property
     def open(self) -> bool:

@@ -47,22 +47,32 @@ class Present:
 
 
 class Muster:
-    """Collects hellos; `open` a switchboard with `control_came` first."""
+    """Collects hellos; `open` a switchboard with `control_came` first.
 
-    def __init__(self) -> None:
+    With `asks` each worker looks at its engines again: what it tells of them may be as old as itself.
+    """
+
+    def __init__(self, *, asks: bool = False) -> None:
         self.present: dict[str, Present] = {}
+        self._asks = asks
+        self._asked: set[bytes] = set()
         self.board: Switchboard | None = None
 
     def control_came(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
         """Take a control message in; all but a hello is of no interest here.
 
-        The answer is a pulse: with it the worker compares its clock to ours, and tells so with its next hello.
+        The answer is a pulse: with it the worker compares its clock to ours, and tells so with its next hello; what
+        it finds when it looks at its engines is in there, too.
         """
         if message.type != "hello" or self.board is None or not self.board.admits(identity):
             return
         worker_id = identity or message["worker_id"]
         place = (message["environment"], message["slots"], message["info"])
         self.present[worker_id] = Present(peer, worker_id, *place, heard_ns=received_ns)
+        engines = message["info"].get("engines")
+        if self._asks and peer not in self._asked and isinstance(engines, dict):
+            self._asked.add(peer)
+            self.board.say(peer, "ask", 0, needs=[], engines=sorted(map(str, engines)))
         self.board.say(peer, "pulse", 0, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns())
 
     def result_came(self, _identity: str | None, _message: Message) -> None:

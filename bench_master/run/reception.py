@@ -56,7 +56,7 @@ class Reception:
         self._treatment_of = [trial.treatment for trial in plan.trials]
         self._inquiry = Inquiry(
             () if noop else plan.treatments,
-            lambda peer, needs: courier.say(peer, "ask", 0, needs=needs),
+            lambda peer, needs, engines: courier.say(peer, "ask", 0, needs=needs, engines=engines),
             monotonic,
         )
 
@@ -140,7 +140,17 @@ class Reception:
 
     # -- who asks to join ---------------------------------------------------------------------------------------
 
-    def _hello(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
+    def _hello(
+        self,
+        peer: bytes,
+        identity: str | None,
+        message: Message,
+        received_ns: int,
+        *,
+        lacking: Sequence[str] = (),
+        unusable: bool = False,
+    ) -> None:
+        """Take in who asks to join; `lacking` is what it has answered, `unusable` that an engine was at fault."""
         if not self._admitted(identity):
             self._dismiss(peer, "this key is not admitted")
             return
@@ -159,10 +169,12 @@ class Reception:
             noop=self._noop,
             worker_id=worker_id,
         )
-        if fitness.reasons:
-            self._refuse(peer, worker_id, fitness.reasons, unusable=fitness.unusable)
+        # An engine may have been started, stopped or set up otherwise since the worker looked.
+        if not self._inquiry.admits(peer, identity, message, received_ns, doubtful=bool(fitness.reasons)):
             return
-        if not self._inquiry.admits(peer, identity, message, received_ns):
+        if fitness.reasons or lacking:
+            reasons = (*fitness.reasons, *lacking)
+            self._refuse(peer, worker_id, reasons, unusable=fitness.unusable or unusable)
             return
         self._recorder.remarks |= dict.fromkeys(fitness.remarks)
         place = (peer, worker_id, message["environment"], message["slots"], identity, info)
@@ -172,16 +184,13 @@ class Reception:
             self._hosts[member.number].hear_clock(message["sent_ns"], received_ns)
 
     def _lacks(self, peer: bytes, identity: str | None, message: Message) -> None:
-        """Take in what a worker's host lacks; where that is nothing, go on with the hello that waited."""
-        waited = self._inquiry.answered(peer, identity)
+        """Take in what a worker's host lacks, and go on with the hello that waited."""
+        waited = self._inquiry.answered(peer, identity, message["engines"])
         if waited is None:
             raise ProtocolError("an answer to a question that was not asked")
         hello, received_ns = waited
         reasons = [str(reason)[:1000] for reason in message["reasons"][:100]]
-        if reasons:
-            self._refuse(peer, identity or hello["worker_id"], reasons, unusable=message["unusable"])
-        else:
-            self._hello(peer, identity, hello, received_ns)
+        self._hello(peer, identity, hello, received_ns, lacking=reasons, unusable=message["unusable"])
 
     def _refuse(self, peer: bytes, worker_id: str, reasons: Sequence[str], *, unusable: bool) -> None:
         """Call the run off for a worker that cannot do what the plan asks, unless it has begun without it."""

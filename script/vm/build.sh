@@ -7,6 +7,7 @@ vm_memory_mib=768
 vm_processors=2
 vm_disk=4G
 vm_boot_s=120
+vm_engine_answers='until docker version; do sleep 0.5; done'
 
 # Prints what names everything that goes into a machine.
 vm_key() {
@@ -90,6 +91,7 @@ vm_unpack() {
         'KbdInteractiveAuthentication no' 'UsePAM no' 'UseDNS no' 'MaxStartups 100' 'Subsystem sftp internal-sftp' \
         >"$work/root/etc/ssh/sshd_config"
     install -m 755 "$vm_sources/init" "$work/root/sbin/weighbridge-init"
+    install -m 755 "$vm_sources/engine" "$work/root/sbin/weighbridge-engine"
 }
 
 vm_make_initrd() {
@@ -109,25 +111,36 @@ vm_make_initrd() {
     (cd "$work/ram" && find . | cpio --quiet -o -H newc | gzip -1 >"$work/initrd")
 }
 
-# Starts a machine on the disk and writes its state as soon as its engine has the image and has run a container.
-vm_make_state() {
-    local disk=$vm_folder/$vm_kind.qcow2
+# Starts a machine on the disk and writes its state, once for each name, as soon as its engine has the image and has run
+# a container. Who an engine is it decides when it starts: so that no two are the same, there is another for each name.
+vm_make_states() {
+    local name engine=
+    states=$vm_folder/$vm_kind
     work=$(mktemp -d /tmp/wb-vm-XXXXXX) || exit
-    rm -f "$disk" "$disk.part" "$vm_folder/$vm_kind.state.part"
-    trap 'vm_end_process "$work/pid" 2>/dev/null; rm -rf "$work"' EXIT
+    trap 'vm_end_process "$work/pid" 2>/dev/null; rm -rf "$work" "$states.part"' EXIT
     trap 'exit 130' INT TERM
-    (cd "$vm_folder" && qemu-img create -q -f qcow2 -b disk -F raw "$disk.part") || exit
-    (cd "$work" && vm_qemu "$vm_kind" "$disk.part" hubport,id=net,hubid=0 9>&- >"$work/log.qemu" 2>&1 </dev/null) &
+    rm -rf "$states.part"
+    mkdir "$states.part" || exit
+    (cd "$states.part" && qemu-img create -q -f qcow2 -b ../disk -F raw running) || exit
+    (cd "$work" && vm_qemu "$vm_kind" "$states.part/running" hubport,id=net,hubid=0 9>&- >"$work/log.qemu" 2>&1 </dev/null) &
     echo $! >"$work/pid"
     vm_step "start" vm_wait_listening "$work" || exit
-    vm_step "start of its engine" vm_tell_script "$work" 'until docker version; do sleep 0.5; done' || exit
+    vm_step "start of its engine" vm_tell_script "$work" "$vm_engine_answers" || exit
     vm_step "load $vm_base into its engine" vm_tell_script "$work" 'docker load --input /image.tar && rm /image.tar' || exit
-    vm_step "first container" vm_tell_script "$work" "docker run --rm $vm_base true && sync" || exit
-    vm_step "save its state" vm_talk "$work/qmp" save "$vm_folder/$vm_kind.state.part" || exit
+    for name in "${vm_names[@]}"; do
+        if [ -n "$engine" ]; then
+            vm_talk "$work/qmp" cont || exit
+            vm_step "an engine for $name" vm_tell_script "$work" "weighbridge-engine anew; $vm_engine_answers" || exit
+        fi
+        engine=$name
+        vm_step "first container of $name" vm_tell_script "$work" "docker run --rm $vm_base true && sync" || exit
+        vm_step "save the state of $name" vm_talk "$work/qmp" save "$states.part/$name.state" || exit
+        cp "$states.part/running" "$states.part/$name.qcow2" || exit
+    done
     vm_talk "$work/qmp" quit || exit
     wait
-    mv "$disk.part" "$disk"
-    mv "$vm_folder/$vm_kind.state.part" "$vm_folder/$vm_kind.state"
+    rm "$states.part/running"
+    mv "$states.part" "$states"
 }
 
 vm_wait_listening() {

@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.timeout(1800)]
 
 KINDS = {"blade-1": "bare-metal", "hypervisor": "hypervisor", "control": "control"}
 OPERATIONS = ("job", "run", "stop", "remove")
+ENGINE_GROUP = "/engine"
+"""The control group of the engine in a virtual machine."""
 RUN_S = 900
 """Two emulated machines install Python packages and start containers, on whatever is left of this one."""
 PATIENCE = "120s"
@@ -69,9 +71,12 @@ class Estate(Weighing):
 
     def dismiss(self):
         """End all workers; nothing of them is left on any host."""
+        logs = self.folder / "logs"
+        self.master("fetch-logs", *self.reach, "-d", logs, seconds=RUN_S)
+        said = "\n".join(f"{path.name}:\n{path.read_text()}" for path in sorted(logs.glob("*.log")))
         ended = self.master("kill-workers", *self.reach, seconds=RUN_S)
         assert ended.status == 0, ended.out + ended.err
-        assert [row.split("\t")[2] for row in ended.out.splitlines()[1:]] == ["ended"] * 3
+        assert [row.split("\t")[2] for row in ended.out.splitlines()[1:]] == ["ended"] * 3, f"{ended.out}{said}"
         assert self.testbed.processes() == []
         for host in ("hypervisor", "control"):
             assert self.on(host, "docker ps --all --quiet; pgrep -f bench_worke[r] || true") == ""
@@ -95,27 +100,33 @@ def estate(testbed, tmp_path_factory):
 
 
 def test_the_machines_are_two_others(estate):
-    """Each has a name, an id, a boot id, a network card and a host key of its own, and the time of this one."""
+    """Each has a name, ids, a boot id, a network card and a host key of its own, and the time of this one."""
     own = "/etc/machine-id /proc/sys/kernel/random/boot_id /sys/class/net/eth0/address"
+    engine = "docker info --format '{{.ID}}'"
     told = {}
     for host in ("hypervisor", "control"):
         before = time.time()
-        *told[host], now = estate.on(host, f"hostname; cat {own}; date +%s.%N").split()
+        *told[host], now = estate.on(host, f"{engine}; hostname; cat {own}; date +%s.%N").split()
         assert before - 1 < float(now) < time.time() + 1
-        assert told[host][0] == host
+        assert told[host][1] == host
     assert not set(told["hypervisor"]) & set(told["control"])
     keys = [line.split()[2] for line in estate.testbed.known_hosts.read_text().splitlines()]
     assert len(set(keys)) == 3
 
 
 def test_one_scenario_in_three_environments(estate):
-    """Workers start over SSH, containers run, stop and go in turn in all three, and the report compares them."""
+    """Workers start over SSH, containers run, stop and go in turn in all three, and the report compares them.
+
+    In the machines the engine is in a group of its own of cgroup version 2, whose memory and CPU time are told; this
+    one's engine is in no such group, of which the report warns.
+    """
     scenario = estate.scenario(
         engines=["docker"],
         environments=list(KINDS.values()),
         repeats=3,
         iterations=1,
         timeout=PATIENCE,
+        overhead={"cgroups": {"docker": ENGINE_GROUP}},
         job={
             "operations": ["run", {"stop": "5s"}, "remove"],
             "container": {
@@ -135,6 +146,16 @@ def test_one_scenario_in_three_environments(estate):
     assert {row["host"] for row in run.document["hosts"]} == set(KINDS)
     beside = {row["treatment"]["environment"]: row for row in run.document["treatments"]}
     assert set(beside) == set(KINDS.values())
+    assert beside["bare-metal"]["overhead"] is None
+    assert any(f"no control group {ENGINE_GROUP}" in warning for warning in run.document["warnings"])
+    for kind in ("hypervisor", "control"):
+        overhead = beside[kind]["overhead"]
+        assert overhead["cpu_s"] > 0
+        memory = overhead["cgroup_bytes"]
+        # No engine takes less; and it is neither the machine's memory nor that of the containers alone.
+        assert 30 << 20 < memory["min"] <= memory["mean"] <= memory["max"] < 600 << 20
+        shown = int(estate.on(kind, f"cat /sys/fs/cgroup{ENGINE_GROUP}/memory.current"))
+        assert 0.3 * shown < memory["max"] < 1.5 * shown
     for kind, row in beside.items():
         assert {name: cell["n"] for name, cell in row["operations"].items()} == dict.fromkeys(OPERATIONS, 3)
         assert f"environment={kind}" in run.out

@@ -9,7 +9,10 @@ from bench_common.messages import Message
 from bench_common.needs import Need, needs_of
 from bench_common.spec import ContainerSettings, Lifecycle, Treatment
 from bench_master.run.inquiry import ALIVE_S, ANSWER_S, Inquiry
-from bench_worker.stock import Stock
+from bench_worker.engines.base import EngineStatus
+from bench_worker.stock import FRESH_S, Offer, Stock
+
+OLD = {"usable": False}
 
 
 def treatment(index, engine="docker", environment=None, **settings):
@@ -17,7 +20,7 @@ def treatment(index, engine="docker", environment=None, **settings):
 
 
 def hello(environment="vm"):
-    return Message("hello", 0, {"environment": environment, "worker_id": "w1"})
+    return Message("hello", 0, {"environment": environment, "worker_id": "w1", "info": {"engines": {"docker": OLD}}})
 
 
 class Scene:
@@ -26,10 +29,13 @@ class Scene:
     def __init__(self, *treatments):
         self.asked = []
         self.now = 0.0
-        self.inquiry = Inquiry(treatments, lambda peer, needs: self.asked.append((peer, needs)), lambda: self.now)
+        self.inquiry = Inquiry(treatments, lambda *asked: self.asked.append(asked), lambda: self.now)
 
-    def hello(self, peer=b"p", identity=None, at_ns=7):
-        return self.inquiry.admits(peer, identity, hello(), at_ns)
+    def hello(self, peer=b"p", identity=None, at_ns=7, doubtful=False):
+        return self.inquiry.admits(peer, identity, hello(), at_ns, doubtful=doubtful)
+
+    def answered(self, peer=b"p", identity=None, engines=None):
+        return self.inquiry.answered(peer, identity, engines or {})
 
 
 def test_each_need_of_an_environment_is_asked_for_once():
@@ -73,8 +79,8 @@ def test_a_worker_is_asked_once_and_its_last_hello_waits():
     scene = Scene(treatment(0, image="a"))
     assert not scene.hello(at_ns=7)
     assert not scene.hello(at_ns=8)
-    assert scene.asked == [(b"p", [Need("docker", "a").to_wire()])]
-    waited, at_ns = scene.inquiry.answered(b"p", None)
+    assert scene.asked == [(b"p", [Need("docker", "a").to_wire()], ["docker"])]
+    waited, at_ns = scene.answered()
     assert (waited["worker_id"], at_ns) == ("w1", 8)
     assert scene.hello()
     assert not scene.hello(peer=b"q")
@@ -83,11 +89,11 @@ def test_a_worker_is_asked_once_and_its_last_hello_waits():
 def test_answers_nobody_asked_for_count_for_nothing():
     """Neither a second one, nor a stranger's, nor one over a connection with another key."""
     scene = Scene(treatment(0, image="a"))
-    assert scene.inquiry.answered(b"p", None) is None
+    assert scene.answered() is None
     scene.hello(identity="w1")
-    assert scene.inquiry.answered(b"p", "w2") is None
-    assert scene.inquiry.answered(b"p", "w1") is not None
-    assert scene.inquiry.answered(b"p", "w1") is None
+    assert scene.answered(identity="w2") is None
+    assert scene.answered(identity="w1") is not None
+    assert scene.answered(identity="w1") is None
 
 
 def test_without_needs_nobody_is_asked():
@@ -109,6 +115,69 @@ def test_an_answer_is_awaited_while_the_worker_lives_and_not_for_ever():
     scene.now = ANSWER_S
     scene.hello()
     assert not scene.inquiry.open
+
+
+def test_the_hello_of_a_connection_that_is_gone_is_forgotten():
+    """A worker that lost its connection comes back over another one: what it said over the first is not kept."""
+    scene = Scene(treatment(0, image="a"))
+    scene.hello(peer=b"p")
+    scene.now = ANSWER_S
+    scene.hello(peer=b"q")
+    assert scene.answered() is not None
+    scene.hello(peer=b"r")
+    scene.now = 2 * ANSWER_S + 1
+    scene.hello(peer=b"q2")
+    assert [scene.answered(peer) for peer in (b"q", b"r")] == [None, None]
+    assert scene.answered(b"q2") is not None
+
+
+def test_a_hello_that_is_in_doubt_is_asked_about_its_engines_alone():
+    """Whatever the plan needs of others: the answer says how its engines are now, and the hello goes on with that."""
+    scene = Scene(treatment(0, engine="native"), treatment(1, environment="metal", engine="runc", image="a"))
+    assert not scene.hello(doubtful=True)
+    assert scene.asked == [(b"p", [], ["native"])]
+    now = {"native": {"usable": True}}
+    waited, _ = scene.answered(engines=now)
+    assert waited["info"]["engines"] == {"docker": OLD, **now}
+    assert scene.hello(doubtful=True)
+    assert Scene().hello(doubtful=True), "a no-op run has no engines to ask about"
+
+
+class Engines:
+    """What an offer looks at: engines that are usable or not; notes which it was asked for."""
+
+    def __init__(self, **usable):
+        self.usable = usable
+        self.looked = []
+        self.now = 0.0
+
+    def __call__(self, names):
+        self.looked.append(names)
+        return [
+            EngineStatus(name, usable=usable)
+            for name, usable in self.usable.items()
+            if name in (names or self.usable)
+        ]
+
+
+def test_what_a_worker_offers_is_looked_at_again_when_that_may_have_changed():
+    """After a while, or at once where it had a fault; what is not offered is not looked at."""
+    engines = Engines(docker=True, podman=False, runc=True)
+    offer = Offer(None, engines, lambda: engines.now)
+    told = offer.look()
+    assert {name: status["usable"] for name, status in told.items()} == {
+        "docker": True,
+        "podman": False,
+        "runc": True,
+    }
+    engines.usable = {"docker": False, "podman": True, "runc": True}
+    again = offer.look_again(["docker", "podman", "crun"])
+    assert {name: status["usable"] for name, status in again.items()} == {"docker": True, "podman": True}
+    engines.now = FRESH_S
+    again = offer.look_again(["docker", "runc"])
+    assert {name: status["usable"] for name, status in again.items()} == {"docker": False, "runc": True}
+    assert engines.looked == [None, ["podman"], ["docker", "runc"]]
+    assert told["docker"] == again["docker"], "the next hello says it, too"
 
 
 class Stocked:

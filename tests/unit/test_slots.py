@@ -3,7 +3,7 @@
 import gevent
 from gevent.event import Event
 
-from bench_worker.slots import Slots
+from bench_worker.slots import JobAborted, Slots
 
 
 def settle():
@@ -88,3 +88,25 @@ def test_a_limit_that_is_raised_takes_effect_with_the_next_orders():
     work.on.set()
     settle()
     assert work.ended == [0, 1, 2]
+
+
+def test_a_slot_outlives_what_escapes_from_a_job(caplog):
+    """Whatever breaks is told; the jobs behind it are executed, and as many at once as before."""
+    work = Work(waits=[3, 4])
+
+    def execute(order):
+        if order < 3:
+            gevent.sleep(0)
+            raise (ValueError, JobAborted, KeyError)[order]("odd")
+        work(order)
+
+    slots = Slots(2, execute)
+    slots.put(range(8))
+    settle()
+    assert (work.begun, slots.running, slots.waiting) == ([3, 4], 2, 3)
+    work.on.set()
+    settle()
+    assert sorted(work.ended) == list(range(3, 8))
+    assert (slots.running, slots.waiting, slots.made) == (0, 0, 2)
+    told = [record.exc_info[0] for record in caplog.records if record.levelname == "ERROR"]
+    assert told == [ValueError, KeyError]

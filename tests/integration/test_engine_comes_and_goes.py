@@ -1,0 +1,59 @@
+"""An engine that is started after its worker is used by the next run; one that has gone is told before it begins."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_image import import_image, remove_image
+from weighing import Weighing, free_ports, require_images
+
+from bench_worker.engines.docker_transport import endpoint
+
+pytestmark = pytest.mark.docker
+
+
+@pytest.fixture
+def image():
+    require_images().close()
+    name = import_image()
+    yield name
+    remove_image(name)
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+def test_engines_are_looked_at_again_before_each_run(weighing, image):
+    """The worker stays the same: its engine is there, and gone again, as a socket comes and goes."""
+    there, socket = Path(endpoint().removeprefix("unix://")), weighing.folder / "docker.sock"
+    weighing.environ["DOCKER_HOST"] = f"unix://{socket}"
+    control, results, work = free_ports(3)
+    muster = ("--zmq-control-port", control, "--zmq-results-port", results)
+    weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, "by-hand")
+    scenario = weighing.scenario(
+        engines=["docker"],
+        iterations=1,
+        job={"operations": ["run", "wait", "remove"], "container": {"image": image, "command": ["true"]}},
+    )
+
+    def listed():
+        said = weighing.master("list-workers", *muster, "--wait", 3, "--format", "json")
+        (row,) = json.loads(said.out)
+        return row["engine_versions"]
+
+    def refused():
+        words = ("run-scenario", "-f", scenario, *muster, "--zmq-work-port", work)
+        ended = weighing.master(*words)
+        assert ended.status == 3, ended.err
+        assert "worker by-hand: engine docker cannot be used: " in ended.err
+
+    refused()
+    assert "docker" not in listed()
+    socket.symlink_to(there)
+    assert "docker" in listed()
+    assert weighing.run(scenario, *muster, "--zmq-work-port", work, workers=0).outcomes() == {"done": 1}
+    socket.unlink()
+    refused()

@@ -1,0 +1,67 @@
+"""A tunnel is opened anew for as long as it is wanted, whatever an attempt at that ends with."""
+
+import threading
+
+import paramiko
+import pytest
+
+from bench_master.fleet import tunnels
+from bench_master.fleet.ssh import HostFailed
+from bench_master.fleet.tunnels import Tunnel
+
+
+class Client:
+    """An SSH connection: `fault` is raised when a port is to be forwarded, and `broken` when it broke afterwards."""
+
+    def __init__(self, fault=None, *, broken=False):
+        self.fault, self.broken = fault, broken
+        self.closed = threading.Event()
+        self.used = threading.Event()
+
+    def get_transport(self):
+        return self
+
+    def is_active(self):
+        return not self.broken
+
+    def request_port_forward(self, _address, _port, _handler):
+        if self.fault is not None:
+            raise self.fault
+        self.used.set()
+
+    def close(self):
+        self.closed.set()
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(tunnels, "WATCH_S", 0.0)
+
+
+def test_a_tunnel_is_tried_again_whatever_an_attempt_ended_with(at_once, caplog):
+    """Told and tried again: a host that refuses, and what nobody foresaw; connections that are no use are closed."""
+    first, refused, odd, good = clients = [
+        Client(broken=True),
+        Client(paramiko.SSHException("no")),
+        Client(ValueError("odd")),
+        Client(),
+    ]
+    ahead = iter(clients)
+    tunnel = Tunnel("blade-1", lambda: next(ahead), "127.0.0.1", [1])
+    try:
+        assert good.used.wait(10)
+        assert all(client.closed.wait(10) for client in (first, refused, odd))
+        assert not good.closed.is_set()
+    finally:
+        tunnel.close()
+    said = [record.getMessage() for record in caplog.records if "cannot be opened" in record.getMessage()]
+    assert [text.partition(":")[0] for text in said] == ["the tunnel to blade-1 cannot be opened"] * 2
+    assert good.closed.is_set()
+
+
+def test_a_first_attempt_that_fails_is_the_callers_to_tell():
+    """Nothing of it stays open."""
+    client = Client(paramiko.SSHException("no"))
+    with pytest.raises(HostFailed, match="forwards no port 1"):
+        Tunnel("blade-1", lambda: client, "127.0.0.1", [1])
+    assert client.closed.is_set()
