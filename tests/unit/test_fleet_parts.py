@@ -215,12 +215,13 @@ def errand(tmp_path, **fields):
 def test_a_worker_is_told_what_the_inventory_says(tmp_path):
     """And nothing that is secret."""
     (host,) = hosts_of(
-        "hosts: {b: {environment: control, concurrency: 3, labels: {rack: '7'}, allow_host_mounts: true}}"
+        "hosts: {b: {environment: control, concurrency: 3, labels: {rack: '7'}, allow_host_mounts: true, "
+        "services_address: 10.0.1.1}}"
     )
     words = errand(tmp_path).arguments(host, "10.0.0.1")
     assert words == [
         *("--zmq-host", "10.0.0.1", "--zmq-control-port", "13577", "-c", "3"),
-        *("--environment", "control", "--label", "rack=7", "--allow-host-mounts"),
+        *("--environment", "control", "--label", "rack=7", "--address", "10.0.1.1", "--allow-host-mounts"),
     ]
 
 
