@@ -278,6 +278,18 @@ def test_a_dry_run_of_a_scenario_counts_the_fleet(tmp_path, capsys):
     assert re.search(r"^Workers +3$", capsys.readouterr().out, re.MULTILINE)
 
 
+@pytest.mark.parametrize(("flags", "jobs"), [((), 1), (("--expect", "2"), 3), (("--noop",), 2)])
+def test_a_dry_run_does_not_count_who_lends_a_service(tmp_path, capsys, flags, jobs):
+    """Of the inventory's two one lends; in a run that does nothing nobody does."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text("hosts: {a: {environment: far}, b: {environment: near}}\n")
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("{name: s, engines: [native], job: {workload: ab, services: {webbench: {at: near}}}}")
+    argv = ["run-scenario", "-f", str(scenario), "-i", str(path), "--dry-run", "--ssh-config", "none", *flags]
+    assert run_command_line(argv) == 0
+    assert re.search(rf"^Size .* {jobs} jobs?$", capsys.readouterr().out, re.MULTILINE)
+
+
 # -- many hosts ---------------------------------------------------------------------------------------------------
 
 
