@@ -7,7 +7,6 @@ refused here, before anything is started.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import re
 from collections.abc import Callable
 from math import isfinite
@@ -39,17 +38,6 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
 
 port: Final = whole_number(1, 65535)
 """A type of arguments: a TCP port."""
-
-
-def ipv4(text: str) -> str:
-    """Return `text` if it is an IPv4 address of one host."""
-    try:
-        address = ipaddress.IPv4Address(text)
-    except ValueError:
-        address = None
-    if address is None or address.is_unspecified or address.is_multicast:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected the IPv4 address of a host, such as 10.0.0.5")
-    return str(address)
 
 
 def seconds(text: str) -> float:

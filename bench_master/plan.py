@@ -116,10 +116,16 @@ def _shuffled(placed: list[tuple[int, int, bool]], seed: int) -> list[tuple[int,
     return [(block, treatment, warmup) for block, _, treatment, warmup in sorted(keyed)]
 
 
-def estimate_seconds(plan: Plan, workers: int) -> tuple[float, list[str]]:
-    """Return about how long the plan takes on `workers` workers, in seconds, and what that rests on."""
+def estimate_seconds(plan: Plan, workers: Sequence[int]) -> tuple[float, list[str]]:
+    """Return about how long the plan takes, in seconds, and what that rests on.
+
+    `workers` are how many take part in each treatment.
+    """
     assumptions: dict[str, None] = {}
-    per_trial = [_trial_seconds(treatment, workers, assumptions) for treatment in plan.treatments]
+    per_trial = [
+        _trial_seconds(treatment, count, assumptions)
+        for treatment, count in zip(plan.treatments, workers, strict=True)
+    ]
     once = (
         _operation_seconds(operation, plan.treatments[index], assumptions)
         for index in sorted({trial.treatment for trial in plan.trials})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.units import format_duration
 from bench_master.plan import estimate_seconds, look_ahead_note
+from bench_master.prospects import environments_of, takers_of
 from bench_master.table import WIDTH, counted, table
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from bench_common.spec import Treatment
     from bench_master.plan import Plan
+    from bench_master.prospects import Prospect
     from bench_master.scenario.model import Scenario
 
 _HEAD: Final = 13
@@ -23,32 +25,34 @@ MAX_TREATMENTS_SHOWN: Final = 40
 MAX_ROUNDS_SHOWN: Final = 8
 
 
-def render_plan(scenario: Scenario, plan: Plan, workers: int, *, look_ahead: bool = True) -> str:
-    """Return the plan as text of at most 80 columns, ending in a newline."""
-    head = _head(scenario, plan, workers, look_ahead=look_ahead)
-    lines = [*head, "", *_treatments(plan, _in_each(plan, workers)), "", *_order(plan)]
+def render_plan(scenario: Scenario, plan: Plan, workers: Sequence[Prospect], *, look_ahead: bool = True) -> str:
+    """Return the plan as text of at most 80 columns, ending in a newline; `workers` are those that there will be."""
+    takers = takers_of(plan.treatments, workers)
+    head = _head(scenario, plan, workers, takers, look_ahead=look_ahead)
+    lines = [*head, "", *_treatments(plan, takers), "", *_order(plan)]
     if scenario.notes:
         lines += ["", "Notes", *(line for note in scenario.notes for line in _wrapped("  - ", note))]
     return "\n".join(lines) + "\n"
 
 
-def _head(scenario: Scenario, plan: Plan, workers: int, *, look_ahead: bool) -> Iterator[str]:
+def _head(
+    scenario: Scenario, plan: Plan, workers: Sequence[Prospect], takers: Sequence[int], *, look_ahead: bool
+) -> Iterator[str]:
     yield from _field("Scenario", scenario.name)
     yield from _field("", scenario.path)
     if scenario.description:
         yield from _field("", scenario.description)
     measured = sum(not trial.warmup for trial in plan.trials)
     warmup = len(plan.trials) - measured
-    each = _in_each(plan, workers)
-    counts = [plan.jobs_in(trial, each) for trial in plan.trials]
+    counts = [plan.jobs_in(trial, takers[trial.treatment]) for trial in plan.trials]
     jobs = sum(count or 0 for count in counts)
     timed = sum(count is None for count in counts)
     trials = counted(measured, "trial") + (f" and {counted(warmup, 'warm-up trial')}" if warmup else "")
     yield from _field("Size", f"{counted(len(plan.treatments), 'treatment')}, {trials}, {_jobs(jobs, timed)}")
-    yield from _field("Workers", _workers(plan, workers, each))
+    yield from _field("Workers", _workers(plan, workers, takers))
     yield from _field("Order", f"{plan.order}, seed {plan.seed}")
     yield from _field("Look-ahead", _look_ahead(plan, allowed=look_ahead))
-    seconds, assumptions = estimate_seconds(plan, each)
+    seconds, assumptions = estimate_seconds(plan, takers)
     about = format_duration(round(seconds) if seconds >= 1 else round(seconds, 3))
     yield from _field("Time", f"about {about}{', if:' if assumptions else ''}")
     for assumption in assumptions:
@@ -57,21 +61,19 @@ def _head(scenario: Scenario, plan: Plan, workers: int, *, look_ahead: bool) -> 
         yield from _field("Threshold", threshold)
 
 
-def _environments(plan: Plan) -> int:
-    """Return how many environments the plan has, among which the workers are divided; 1 where any worker will do."""
-    return max(1, len({one.environment for one in plan.treatments} - {None}))
-
-
-def _in_each(plan: Plan, workers: int) -> int:
-    """Return how many of the workers are in an environment, if there are as many in each."""
-    return max(1, workers // _environments(plan))
-
-
-def _workers(plan: Plan, workers: int, each: int) -> str:
-    environments = _environments(plan)
-    if environments > 1 and workers > 1:
-        return f"{workers}; jobs and time are counted as if {each} were in each of {environments} environments"
-    return str(workers) if workers != 1 else "1, so jobs and time are those of one worker"
+def _workers(plan: Plan, workers: Sequence[Prospect], takers: Sequence[int]) -> str:
+    total, fewest, most = len(workers), min(takers), max(takers)
+    if total == 1:
+        return "1, so jobs and time are those of one worker"
+    if fewest == total:
+        return str(total)
+    span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    text = f"{total}; jobs and time are counted as if {span} of them had a part in each treatment"
+    environments = len(environments_of(plan.treatments))
+    reasons = [f"there are {environments} environments"] if environments > 1 else []
+    if any(one.places for one in plan.treatments):
+        reasons.append("who lends a service to jobs takes none of them")
+    return f"{text}: {', and '.join(reasons)}" if reasons else text
 
 
 def _look_ahead(plan: Plan, *, allowed: bool) -> str:
@@ -87,7 +89,7 @@ def _jobs(jobs: int, timed: int) -> str:
     return (f"{counted(jobs, 'job')} and " if jobs else "") + f"what {counted(timed, 'timed trial')} can hold"
 
 
-def _treatments(plan: Plan, workers: int) -> Iterator[str]:
+def _treatments(plan: Plan, takers: Sequence[int]) -> Iterator[str]:
     shown = plan.treatments[:MAX_TREATMENTS_SHOWN]
     keys = list(dict.fromkeys(key for treatment in shown for key in treatment.labels))
     trials = Counter((trial.treatment, trial.warmup) for trial in plan.trials)
@@ -95,7 +97,7 @@ def _treatments(plan: Plan, workers: int) -> Iterator[str]:
         (
             str(trials[one.index, False]),
             str(trials[one.index, True]),
-            _per_trial(one, workers),
+            _per_trial(one, takers[one.index]),
             f"{one.concurrency}",
         )
         for one in shown

@@ -14,7 +14,7 @@ class AgentOptions:
     """How the agent was started. `once`: end with the first run; `patience_s`: end after so long without a master.
 
     `engines` are those that it has to offer, None for every one that it finds. `address` is where other hosts reach
-    this one (IPv4), None: to be found out.
+    this one (an IP address), None: to be found out.
     """
 
     control: str

@@ -17,6 +17,7 @@ import gevent
 from gevent.event import AsyncResult
 from greenlet import greenlet
 
+from bench_common.addresses import authority
 from bench_common.placement import KIND, LOOK, LOST, REMOVE, START, STOP, Supplied
 from bench_common.records import JobReport
 from bench_common.spec import Treatment
@@ -210,7 +211,7 @@ class Borrowed:
                 if monotonic() >= deadline:
                     text = (
                         f"{self.service.name} is ready at {self.place!r}, but is not reached from here at "
-                        f"{host}:{port}: {error}"
+                        f"{authority(host, port)}: {error}"
                     )
                     raise ServiceFailed(self.service.name, text[:MESSAGE_LIMIT]) from error
             wait(partial(gevent.sleep, POLL_S))

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench_common import __version__
-from bench_common.arguments import MAX_SLOTS, ipv4, name, port, seconds, whole_number
+from bench_common.addresses import host_address, host_name
+from bench_common.arguments import MAX_SLOTS, name, port, seconds, whole_number
 from bench_common.command_parser import CommandParser
 from bench_common.ports import CONTROL_PORT
 from bench_common.terminal import add_debug_flag, guarded
@@ -76,7 +77,7 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
         "Ctrl-C ends it, and removes what its jobs made."
     )
     where = parser.add_argument_group("the master")
-    where.add_argument("--zmq-host", metavar="HOST", help="where bench-master runs")
+    where.add_argument("--zmq-host", type=host_name, metavar="HOST", help="where bench-master runs")
     where.add_argument(
         "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
     )
@@ -119,9 +120,9 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
     )
     who.add_argument(
         "--address",
-        type=ipv4,
+        type=host_address,
         metavar="ADDRESS",
-        help="the IPv4 address at which other hosts reach services that run here (default: as this one goes out)",
+        help="the IP address at which other hosts reach services that run here (default: as this one goes out)",
     )
     who.add_argument(
         "--allow-swapoff", action="store_true", help="let scenarios switch swap off on this host while a job runs"

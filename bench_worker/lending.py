@@ -36,7 +36,7 @@ CALLED_OFF: Final = "it was called off before it was ready"
 class Lender:
     """The services that this worker lends. `engine_of` gives a treatment's engine, `tell` gets what came of an act.
 
-    `address` is where other hosts reach this one (IPv4). With `keep` none is removed.
+    `address` is where other hosts reach this one (an IP address). With `keep` none is removed.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class _Lent:
         except ServiceFailed as failure:
             failed = Supplied(kind=failure.kind, problem=str(failure))
             return _with(failure.outputs[0], failed) if failure.outputs else failed
-        host, port = self._set.words.values()
+        host, port, _ = self._set.words.values()
         return _with(printed, Supplied(host, int(port)))
 
     def _wait(self, call: Callable[[], Waited]) -> Waited:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from bench_common import __version__
+from bench_common.addresses import authority
 from bench_common.clock import clock_id
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import WorkerKey, read_worker_key
@@ -57,7 +58,7 @@ def describe(offer: Offer) -> dict[str, Any]:
 def _options(arguments: argparse.Namespace) -> AgentOptions:
     if bool(arguments.control) == bool(arguments.zmq_host):
         raise UsageError("no master named: give --zmq-host HOST (or ask a question, see --help)")
-    control = arguments.control or _tcp(arguments.zmq_host, arguments.zmq_control_port)
+    control = arguments.control or f"tcp://{authority(arguments.zmq_host, arguments.zmq_control_port)}"
     key = read_worker_key(arguments.key) if arguments.key is not None else None
     if key is None and curve_required(control, insecure=arguments.insecure):
         raise UsageError(
@@ -78,10 +79,6 @@ def _options(arguments: argparse.Namespace) -> AgentOptions:
         engines=arguments.engines,
         address=arguments.address,
     )
-
-
-def _tcp(host: str, port: int) -> str:
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def _worker_id(given: str | None, key: WorkerKey | None) -> str:

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import gevent
 
+from bench_common.addresses import authority
 from bench_common.placement import KIND
 from bench_common.records import JobReport
 from bench_common.spec import ContainerSettings, Guest, Mount, Treatment
@@ -62,7 +63,7 @@ class ServiceSet:
     """The services of one job at a time, in the order in which the workload declares them.
 
     `services` are those of the workload that are to be had here. They listen where only this host's jobs reach them,
-    or with `outside`, an IPv4 address of this host, there. `words` are where they were found at their latest start,
+    or with `outside`, an IP address of this host, there. `words` are where they were found at their latest start,
     by placeholder.
     """
 
@@ -278,13 +279,18 @@ def _last_words(output: Output, count: int = MOST_LINES) -> str:
 
 def words_of(service: str, host: str, port: int) -> dict[str, str]:
     """Return what stands in commands for where a service is, by placeholder."""
-    return {f"{{{service}.host}}": host, f"{{{service}.port}}": str(port)}
+    return {
+        f"{{{service}.host}}": host,
+        f"{{{service}.port}}": str(port),
+        f"{{{service}.authority}}": authority(host, port),
+    }
 
 
 def _free_port(host: str) -> int:
     """Return a TCP port of an address of this host that nobody listens on at present; raise `ServiceFailed`."""
     try:
-        with socket.create_server((host, 0)) as listener:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((host, 0), family=family) as listener:
             port: int = listener.getsockname()[1]
             return port
     except OSError as error:

@@ -74,7 +74,8 @@ class Service:
     its start; what that prints is kept with the job's output. `stop_s` is how long it may take to end. `binary` is
     what must be on PATH to run it natively.
 
-    The steps of the workload find it at ``{NAME.host}`` and ``{NAME.port}``: the worker fills these in. Where the
+    The steps of the workload find it at ``{NAME.host}`` and ``{NAME.port}``, and both as a URL has them at
+    ``{NAME.authority}``: the worker fills these in. Where the
     workload says that it `uses_sockets`, the variable ``LISTEN_SOCKET`` is `socket`, the absolute path of a Unix
     socket in a directory of its own, and the steps find that at ``{NAME.socket}``.
     """

@@ -7,7 +7,7 @@ from typing import Final
 from workloads.base import Service
 
 NAME: Final = "webbench"
-URL: Final = f"http://{{{NAME}.host}}:{{{NAME}.port}}/index.php"
+URL: Final = f"http://{{{NAME}.authority}}/index.php"
 """Where the page is; the worker fills host and port in."""
 
 PAGE_BYTES: Final = len("Hello World!")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
+from bench_common.addresses import host_name
 from bench_common.arguments import file_name
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import default_directory
@@ -67,7 +68,10 @@ def add_start(parser: argparse._ActionsContainer) -> None:
         "--tunnel", action="store_true", help="workers reach the master through the SSH connections to their hosts"
     )
     parser.add_argument(
-        "--master-address", metavar="HOST", help="how hosts reach the master (default: as each is reached from here)"
+        "--master-address",
+        type=host_name,
+        metavar="HOST",
+        help="how hosts reach the master (default: as each is reached from here)",
     )
     parser.add_argument(
         "--wheelhouse", type=file_name, metavar="DIR", help="wheels for hosts whose Python is of another kind"

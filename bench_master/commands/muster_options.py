@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench_common.addresses import bare
 from bench_common.arguments import port, seconds
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_master.run.access import load_keys
@@ -20,7 +21,9 @@ def add_muster_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", type=seconds, default=5.0, metavar="SECONDS", help="how long to listen (default: 5)"
     )
-    parser.add_argument("--zmq-bind-ip", metavar="IP", help="address to listen on (default: 127.0.0.1; with -i all)")
+    parser.add_argument(
+        "--zmq-bind-ip", type=bare, metavar="IP", help="address to listen on (default: 127.0.0.1; with -i all)"
+    )
     parser.add_argument(
         "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
     )

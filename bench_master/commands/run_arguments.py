@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bench_common.addresses import bare
 from bench_common.arguments import MAX_SEED, file_name, name, port, whole_number
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.spec import ARRIVAL_PROCESSES
@@ -154,6 +155,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add_patience_options(net)
     net.add_argument(
         "--zmq-bind-ip",
+        type=bare,
         metavar="IP",
         help="address to listen on (default: none with --workers alone, else 127.0.0.1)",
     )

@@ -24,6 +24,7 @@ from bench_common.records import KEPT_PREFIX
 from bench_common.statsfile import StatsWriter
 from bench_master.bucketbench import load_either
 from bench_master.commands.definition_options import definition_flags
+from bench_master.commands.dry_run import show_plan
 from bench_master.commands.fleet_run import bind_ip_for, crewed, planned_crew
 from bench_master.commands.load_options import changed, duration, seed_of
 from bench_master.commands.patience_options import patience_of
@@ -34,7 +35,6 @@ from bench_master.commands.run_place import default_path, try_out
 from bench_master.commands.run_signals import give_signals_back, take_signals
 from bench_master.coordinator import Policy
 from bench_master.plan import Plan, look_ahead_note, make_plan
-from bench_master.plan_text import render_plan
 from bench_master.progress.choice import choose_view
 from bench_master.run.access import load_keys
 from bench_master.run.descriptors import make_room
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     crew = planned_crew(arguments)
     policy, slots = _policy(plan, arguments, crew)
     if arguments.dry_run:
-        return _show(scenario, plan, arguments, crew)
+        return show_plan(scenario, plan, arguments)
     if not arguments.quiet:
         sys.stderr.writelines(f"note: {note}\n" for note in scenario.notes)
     stats = arguments.stats_file or default_path(scenario, noop=arguments.noop)
@@ -86,12 +86,6 @@ def run(arguments: argparse.Namespace) -> int:
     if result.status == "refused" and scenario.dialect:
         result.reasons.append("to run the other drivers of the definition, name them: --drivers A,B")
     return conclude(result, arguments)
-
-
-def _show(scenario: Scenario, plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) -> int:
-    workers = max(1, arguments.workers + (arguments.expect or 0) + len(crew))
-    sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
-    return int(ExitCode.OK)
 
 
 def _resume(arguments: argparse.Namespace) -> int:
@@ -109,7 +103,7 @@ def _resume(arguments: argparse.Namespace) -> int:
             sys.stderr.write(f"resuming {arguments.resume}: {past.summary()}\n")
         if arguments.dry_run:
             left = tuple(trial for trial in plan.trials if trial.index not in past.standing.whole)
-            return _show(scenario, replace(plan, trials=left), arguments, crew)
+            return show_plan(scenario, replace(plan, trials=left), arguments)
         lease_s = patience_of(arguments.silence, arguments.rejoin, arguments.lease).lease_s
         patience_s = past.patience_s(lease_s)
         if patience_s and not arguments.quiet:

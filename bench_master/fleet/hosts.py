@@ -39,7 +39,10 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class FleetHost:
-    """A host of an inventory with all that holds for it; None means that nobody has said."""
+    """A host of an inventory with all that holds for it; None means that nobody has said.
+
+    `services_address` is the IP address at which other hosts reach services that run on it.
+    """
 
     name: str
     login: Login
@@ -57,6 +60,7 @@ class FleetHost:
     tunnel: bool = False
     launcher: str = "ssh"
     settings: Mapping[str, str] = field(default_factory=dict)
+    services_address: str | None = None
 
     @property
     def worker_names(self) -> tuple[str, ...]:

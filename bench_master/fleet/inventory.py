@@ -6,12 +6,14 @@ Everything that is wrong with a file is told at once, each with file, line and c
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
+from bench_common.addresses import bare, host_address, host_name
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
 from bench_common.keys import NAME
 from bench_master.fleet.hosts import DEFAULT_CONCURRENCY, DEFAULT_DIRECTORY, SSH_PORT, FleetHost, Inventory, Login
@@ -100,19 +102,34 @@ class _Reader:
         place = self._places[key]
         names = self._expand(key, place)
         settings = self._settings(given.value)
-        address = settings.get("address")
-        addresses = names if address is None else self._expand(address.value, address.place)
-        if address is not None and len(addresses) != len(names) and names and addresses:
-            hint = "" if has_range(address.value) else ": each host has one of its own, such as 10.0.0.[1-16]"
-            self._findings.add(
-                address.place, f"{len(addresses)} addresses for the {len(names)} hosts of '{key}'{hint}"
-            )
-            return
-        for name, where in zip(names, addresses, strict=False):
+        addresses = self._in_step(key, names, settings.get("address"), names)
+        services = self._services_addresses(key, names, settings.get("services_address"))
+        for name, where, lent_at in zip(names, addresses, services, strict=False):
             if not NAME.fullmatch(name):
                 self._findings.add(place, f"{name!r}: expected 1 to 64 of A-Z a-z 0-9 . _ -, a letter or digit first")
                 continue
-            yield self._host(name, where, place, settings), settings.get("jump")
+            yield replace(self._host(name, where, place, settings), services_address=lent_at), settings.get("jump")
+
+    def _in_step(self, key: str, names: list[str], given: Given[Any] | None, default: list[str]) -> list[str]:
+        """Return the address of each of an entry's hosts; nothing at all where they are not as many."""
+        if given is None:
+            return default
+        addresses = self._expand(bare(given.value), given.place)
+        if len(addresses) == len(names) or not names or not addresses:
+            return addresses
+        hint = "" if has_range(given.value) else ": each host has one of its own, such as 10.0.0.[1-16]"
+        self._findings.add(given.place, f"{len(addresses)} addresses for the {len(names)} hosts of '{key}'{hint}")
+        return []
+
+    def _services_addresses(self, key: str, names: list[str], given: Given[Any] | None) -> Sequence[str | None]:
+        if given is None:
+            return [None] * len(names)
+        addresses = self._in_step(key, names, given, [])
+        try:
+            return [host_address(address) for address in addresses]
+        except ArgumentTypeError as error:
+            self._findings.add(given.place, str(error))
+            return []
 
     def _host(self, name: str, address: str, place: Place, settings: Mapping[str, Given[Any]]) -> FleetHost:
         def value(key: str, default: Any = None) -> Any:
@@ -136,11 +153,20 @@ class _Reader:
             allow_host_mounts=value("allow_host_mounts", False),
             python=value("python"),
             directory=value("directory", DEFAULT_DIRECTORY),
-            master=value("master"),
+            master=self._master(settings.get("master")),
             tunnel=value("tunnel", False),
             launcher=value("launcher", "ssh"),
             settings=texts("settings"),
         )
+
+    def _master(self, given: Given[Any] | None) -> str | None:
+        if given is None:
+            return None
+        try:
+            return host_name(given.value)
+        except ArgumentTypeError as error:
+            self._findings.add(given.place, str(error))
+            return None
 
     def _expand(self, text: str, place: Place) -> list[str]:
         try:

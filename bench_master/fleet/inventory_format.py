@@ -51,6 +51,11 @@ def inventory_format(launchers: tuple[str, ...]) -> Record:
         Field(
             "address", Text("a host's name or IP address", r"^[^\s/@]+$"), "how SSH reaches it (default: its name)"
         ),
+        Field(
+            "services_address",
+            Text("an IP address", r"^[^\s/@]+$"),
+            "where other hosts reach services that run on it (default: its address, if that is its own)",
+        ),
         Field("groups", ListOf(Text("a group"), unique=True), "the groups that it is in; a later one wins"),
     )
     group = OrNothing(Record("group", settings))

@@ -72,7 +72,7 @@ def look(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
         "machine": platform.machine(),
         "libc": " ".join(part for part in platform.libc_ver() if part),
         "venv": has_venv(),
-        "client": os.environ.get("SSH_CONNECTION", "").split(" ")[0],
+        "reached_at": "".join(os.environ.get("SSH_CONNECTION", "").split(" ")[2:3]),
         "installed": sorted(path.parent.name for path in directory.glob("venvs/*/.complete")),
         "wheels": sorted(path.parent.name for path in directory.glob("wheels/*/*.whl")),
         "running": sorted(name for name, state in states(directory).items() if alive(state)),

@@ -199,6 +199,14 @@ class _Output:
         return len(self.out) + len(self.err) > before
 
 
+def far_address(client: paramiko.SSHClient) -> str:
+    """Return the address at which a host was reached, as it is seen from here."""
+    transport = client.get_transport()
+    with suppress(OSError, AttributeError, TypeError):
+        return str(transport.sock.getpeername()[0])  # type: ignore[union-attr]
+    return ""
+
+
 def local_address(client: paramiko.SSHClient) -> str:
     """Return our own address on the way to a host."""
     transport = client.get_transport()

@@ -16,6 +16,7 @@ from typing import Final, Self
 
 import zmq
 
+from bench_common.addresses import authority
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.security import curve_required
@@ -99,8 +100,7 @@ class Endpoints:
         )
 
     def _tcp(self, port: int) -> str:
-        host = self.bind_ip or ""
-        return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+        return f"tcp://{authority(self.bind_ip or '', port)}"
 
     def _bind_tcp(self, socket: zmq.Socket[bytes], port: int, flag: str) -> None:
         if self.bind_ip is None:
@@ -127,8 +127,8 @@ def _check(bind_ip: str, ports: Ports) -> None:
         interfaces = {name for _, name in system.if_nameindex()}
         if bind_ip not in {"localhost", "*", *interfaces}:
             raise UsageError(
-                f"--zmq-bind-ip {bind_ip}: expected an IP address of this host such as 192.168.1.5, "
-                "or 0.0.0.0 for all of them"
+                f"--zmq-bind-ip {bind_ip}: expected an IP address of this host such as 192.168.1.5 or "
+                "fd00::5, or 0.0.0.0 for all of them (with IPv6: *)"
             ) from None
     if ports.control == ports.results:
         raise UsageError(

@@ -23,6 +23,11 @@ END_S: Final = 40.0
 LOG_TAIL: Final = 5
 
 
+def local_id(place: int) -> str:
+    """Return what the local worker at a place, from 0, is called."""
+    return f"local-{place}"
+
+
 @dataclass(slots=True)
 class LocalWorker:
     """One local worker: its id, its process, its log."""
@@ -64,7 +69,7 @@ class LocalWorkers:
         self.keys: dict[bytes, str] = {}
         self._workers = []
         for place in range(count):
-            worker_id = f"local-{place}"
+            worker_id = local_id(place)
             command = [
                 *worker_command(),
                 *("--control", control, "--once", "--allow-host-mounts"),

@@ -212,12 +212,13 @@ def errand(tmp_path, **fields):
 def test_a_worker_is_told_what_the_inventory_says(tmp_path):
     """And nothing that is secret."""
     (host,) = hosts_of(
-        "hosts: {b: {environment: control, concurrency: 3, labels: {rack: '7'}, allow_host_mounts: true}}"
+        "hosts: {b: {environment: control, concurrency: 3, labels: {rack: '7'}, allow_host_mounts: true, "
+        "services_address: 10.0.1.1}}"
     )
     words = errand(tmp_path).arguments(host, "10.0.0.1")
     assert words == [
         *("--zmq-host", "10.0.0.1", "--zmq-control-port", "13577", "-c", "3"),
-        *("--environment", "control", "--label", "rack=7", "--allow-host-mounts"),
+        *("--environment", "control", "--label", "rack=7", "--address", "10.0.1.1", "--allow-host-mounts"),
     ]
 
 
@@ -272,6 +273,18 @@ def test_a_dry_run_of_a_scenario_counts_the_fleet(tmp_path, capsys):
         == 0
     )
     assert re.search(r"^Workers +3$", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("flags", "jobs"), [((), 1), (("--expect", "2"), 3), (("--noop",), 2)])
+def test_a_dry_run_does_not_count_who_lends_a_service(tmp_path, capsys, flags, jobs):
+    """Of the inventory's two one lends; in a run that does nothing nobody does."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text("hosts: {a: {environment: far}, b: {environment: near}}\n")
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("{name: s, engines: [native], job: {workload: ab, services: {webbench: {at: near}}}}")
+    argv = ["run-scenario", "-f", str(scenario), "-i", str(path), "--dry-run", "--ssh-config", "none", *flags]
+    assert run_command_line(argv) == 0
+    assert re.search(rf"^Size .* {jobs} jobs?$", capsys.readouterr().out, re.MULTILINE)
 
 
 # -- many hosts ---------------------------------------------------------------------------------------------------

@@ -86,6 +86,21 @@ def test_names_and_addresses_run_in_step():
     }
 
 
+def test_where_services_are_reached_runs_in_step_too():
+    """An IPv6 address may have the brackets that it has before a port; nobody has said, nothing is known."""
+    hosts = read(
+        "hosts:\n  b[1-2]: {address: 'fd00::[11-12]', services_address: '10.0.0.[1-2]', master: '[fd00::1]'}\n"
+        "  c: {address: '[fd00::c]', services_address: '[FD00:0::c]'}\n  d:\n"
+    )
+    assert [(host.login.address, host.services_address) for host in hosts.values()] == [
+        ("fd00::11", "10.0.0.1"),
+        ("fd00::12", "10.0.0.2"),
+        ("fd00::c", "fd00::c"),
+        ("d", None),
+    ]
+    assert hosts["b1"].master == "fd00::1"
+
+
 def test_the_way_leads_through_jump_hosts():
     """A jump host of the inventory brings its own login and its own way; another is written out."""
     hosts = read(
@@ -117,6 +132,12 @@ def test_a_group_whose_jump_host_is_one_of_it():
         ("hosts:\n  b:\n    launcher: shh\n", "hosts.yaml:3:15: unknown launcher 'shh' (did you mean 'ssh'?)"),
         ("hosts:\n  b: {groups: [esk]}\ngroups: {esx: }\n", "hosts.yaml:2:16: no group 'esk' (did you mean 'esx'?)"),
         ("hosts:\n  b[1-3]: {address: 10.0.0.1}\n", "hosts.yaml:2:21: 1 addresses for the 3 hosts of 'b[1-3]': each"),
+        (
+            "hosts:\n  b: {services_address: b.net}\n",
+            "hosts.yaml:2:25: 'b.net': expected the IP address of a host, such",
+        ),
+        ("hosts:\n  b[1-3]: {services_address: '10.0.0.[1-2]'}\n", "hosts.yaml:2:30: 2 addresses for the 3 hosts of"),
+        ("hosts:\n  b: {master: '10.0.0.1:80'}\n", "hosts.yaml:2:15: '10.0.0.1:80': expected a host's name or IP"),
         ("hosts:\n  b[3-1]:\n", "hosts.yaml:2:3: range [3-1] runs backwards: write [1-3]"),
         ("hosts:\n  b1:\n  b[1-2]:\n", "hosts.yaml:3:3: host 'b1' is on line 2 already: remove one"),
         ("hosts:\n  b: {workers: 2}\n  b-1:\n", "hosts.yaml:3:3: worker 'b-1' of host 'b-1' is one of 'b', too"),

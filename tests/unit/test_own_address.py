@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from bench_common.arguments import ipv4
+from bench_common.addresses import authority, host_address, host_name
 from bench_worker import own_address as module
 from bench_worker.own_address import own_address
 
@@ -44,11 +44,55 @@ def test_a_host_without_any_network_has_its_loopback(routes):
 def test_the_loopback_is_reached_from_itself():
     """As the kernel says."""
     assert module._source("127.0.0.1") == "127.0.0.1"
+    assert module._source("no address") is None
 
 
-@pytest.mark.parametrize("text", ["0.0.0.0", "224.0.0.1", "::1", "blade-1", "10.0.0", ""])
+def test_a_host_that_has_ipv6_alone_has_an_address_of_it(routes):
+    """That of the way to its master, else that of the way out; one of a link alone means nothing elsewhere."""
+    routes["fd00::1"] = "fd00::7"
+    assert own_address("tcp://[fd00::1]:13577", None) == "fd00::7"
+    routes |= {"fe80::1%eth0": "fe80::7%eth0", "2001:db8::1": "fd01::7"}
+    assert own_address("tcp://[fe80::1%eth0]:13577", None) == "fd01::7"
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0", "224.0.0.1", "::", "ff02::1", "blade-1", "10.0.0", "fd00:::1", "[]", ""])
 def test_only_an_address_of_one_host_is_one(text):
     """Refused where it is given, before anything is started."""
-    with pytest.raises(argparse.ArgumentTypeError, match="expected the IPv4 address of a host"):
-        ipv4(text)
-    assert ipv4("10.0.0.5") == "10.0.0.5"
+    with pytest.raises(argparse.ArgumentTypeError, match="expected the IP address of a host"):
+        host_address(text)
+
+
+def test_an_address_of_one_link_is_refused():
+    """Another host has other links."""
+    with pytest.raises(argparse.ArgumentTypeError, match="is of one link alone"):
+        host_address("fe80::1%eth0")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("10.0.0.5", "10.0.0.5"), ("[fd00::5]", "fd00::5"), ("FD00:0::5", "fd00::5"), ("::ffff:10.0.0.5", "10.0.0.5")],
+)
+def test_an_address_is_one_however_it_is_written(text, address):
+    """With brackets or without; an IPv4 address that is dressed as IPv6 is IPv4."""
+    assert host_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["master", "10.0.0.5", "fd00::5", "[fd00::5]", "fe80::1%eth0"])
+def test_a_master_is_named_by_name_or_address(text):
+    """Brackets are of a port that follows, and none does."""
+    assert host_name(text) == text.strip("[]")
+
+
+@pytest.mark.parametrize(
+    ("text", "port"), [("10.0.0.5:13577", "13577"), ("[::1]:13577", "13577"), ("a b", None), ("fd00::g", None)]
+)
+def test_what_is_no_host_is_refused_with_what_to_do_about_its_port(text, port):
+    """zmq would ask for such a name for ever."""
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a host's name or IP address") as caught:
+        host_name(text)
+    assert ("; the port 13577 goes to an option of its own" in str(caught.value)) == (port is not None)
+
+
+def test_an_ipv6_address_has_brackets_where_a_port_follows():
+    """And a name has none."""
+    assert (authority("fd00::5", 80), authority("blade-1", 80)) == ("[fd00::5]:80", "blade-1:80")

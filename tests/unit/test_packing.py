@@ -111,7 +111,8 @@ def test_a_packing_is_given_time_for_every_container():
     loaded = scenario(f"{PACK}\nconcurrency: 20\ntimeout: 10s")
     (treatment,) = loaded.treatments
     assert job_limit_s(treatment) >= 20 * 40 + 5
-    seconds, _ = estimate_seconds(make_plan(loaded, 1), 1)
+    plan = make_plan(loaded, 1)
+    seconds, _ = estimate_seconds(plan, [1] * len(plan.treatments))
     assert seconds == pytest.approx(20 * 4 * 0.1 + 5)
 
 

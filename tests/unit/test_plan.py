@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 from bench_common.spec import Lifecycle, Operation, Treatment
 from bench_master.plan import OPERATION_S, estimate_seconds, make_plan
 from bench_master.plan_text import render_plan
+from bench_master.prospects import Prospect, takers_of
 from bench_master.scenario import load_scenario
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.model import Scenario
 from bench_master.scenario.source import Source
+
+
+def estimate(plan, workers=1):
+    """Return the estimate with so many workers in each treatment."""
+    return estimate_seconds(plan, [workers] * len(plan.treatments))
 
 
 def a_treatment(index=0, **more):
@@ -137,7 +143,7 @@ def test_jobs_of_a_trial(size, jobs):
 def test_estimate_of_sleeping_jobs_is_exact(size, seconds):
     """Sleeps and run times are known, and jobs in flight share the time; nothing has to be assumed."""
     plan = make_plan(a_scenario([1, 1], **size), 1)
-    assert estimate_seconds(plan, workers=3) == (2 * seconds, [])
+    assert estimate(plan, 3) == (2 * seconds, [])
 
 
 def test_estimate_says_what_it_assumes():
@@ -145,7 +151,7 @@ def test_estimate_says_what_it_assumes():
     job = Lifecycle(
         (Operation("run", "run"), Operation("wait", "wait"), Operation("stop", "stop"), Operation("exec", "exec"))
     )
-    seconds, assumptions = estimate_seconds(make_plan(a_scenario([1], job=job), 1), 1)
+    seconds, assumptions = estimate(make_plan(a_scenario([1], job=job), 1))
     assert seconds == pytest.approx(4 * OPERATION_S)
     assert any("an operation takes about 100ms" in each for each in assumptions)
     assert any("'wait' end at once" in each for each in assumptions)
@@ -156,7 +162,7 @@ def test_estimate_counts_each_step_for_itself_and_preparation_once():
     """A step that says how long it takes is not counted as a whole job; what is done once is in no trial."""
     params = "{tables: 2, table_size: 100000, warmup: 5s, time: 7s}"
     text = f"name: a\nrepeats: 3\njob: {{workload: sysbench-oltp, params: {params}}}\n"
-    seconds, _ = estimate_seconds(make_plan(scenario_from(Source("s.yaml", text)), 1), 1)
+    seconds, _ = estimate(make_plan(scenario_from(Source("s.yaml", text)), 1))
     assert seconds == pytest.approx(10 + 3 * (5 + 7) + (4 + 3 * 5) * OPERATION_S)
 
 
@@ -164,7 +170,7 @@ def test_estimate_of_files_counts_making_them_once():
     """Neither the run nor the removal takes as long as making them does."""
     params = "{total_size: 640MiB, file_num: 1000, time: 7s}"
     text = f"name: a\njob: {{workload: sysbench-fileio, params: {params}}}\n"
-    seconds, _ = estimate_seconds(make_plan(scenario_from(Source("s.yaml", text)), 1), 1)
+    seconds, _ = estimate(make_plan(scenario_from(Source("s.yaml", text)), 1))
     assert seconds == pytest.approx(10 + 7 + 1 + 6 * OPERATION_S)
 
 
@@ -172,16 +178,16 @@ def test_estimate_of_a_guest_job_asks_its_workload():
     """A guest job lasts as long as its workload says; where it cannot know, that is said."""
     text = "name: a\njob: {workload: sysbench-cpu, params: {time: 7s}}\n"
     scenario = scenario_from(Source("s.yaml", text))
-    assert estimate_seconds(make_plan(scenario, 1), 1)[0] == pytest.approx(7 + 4 * OPERATION_S)
+    assert estimate(make_plan(scenario, 1))[0] == pytest.approx(7 + 4 * OPERATION_S)
     endless = scenario_from(Source("s.yaml", text), ["job.params={time: 0, events: 5}"])
-    assert any("nobody can know" in each for each in estimate_seconds(make_plan(endless, 1), 1)[1])
+    assert any("nobody can know" in each for each in estimate(make_plan(endless, 1))[1])
 
 
 @pytest.mark.parametrize("name", ["quickstart", "lifecycle", "concurrency", "noop"])
 def test_the_quickstart_and_its_kin_fit_the_screen(name):
     """The plan of each ready-made scenario is readable in 80 columns and says all that it should."""
     scenario = load_scenario(name)
-    text = render_plan(scenario, make_plan(scenario, 5), workers=1)
+    text = render_plan(scenario, make_plan(scenario, 5), [Prospect()] * 1)
     assert max(map(len, text.splitlines())) <= 80
     assert f"Scenario     {name}" in text
     assert "Order        interleaved, seed 5" in text
@@ -192,17 +198,52 @@ def test_workers_are_divided_among_the_environments():
     """A treatment of one environment is done by the workers of that one: not every worker has a part of it."""
     text = "name: a\nenvironments: [x, y]\nconcurrency: 3\njob: {operations: [{sleep: 1s}]}\n"
     scenario = scenario_from(Source("s.yaml", text))
-    shown = render_plan(scenario, make_plan(scenario, 5), workers=4)
+    shown = render_plan(scenario, make_plan(scenario, 5), [Prospect()] * 4)
     assert "2 treatments, 2 trials, 12 jobs" in shown
-    assert "4; jobs and time are counted as if 2 were in each of 2 environments" in " ".join(shown.split())
+    said = " ".join(shown.split())
+    assert (
+        "4; jobs and time are counted as if 2 of them had a part in each treatment: there are 2 environments" in said
+    )
     anywhere = load_scenario("lifecycle")
-    assert "Workers      4\n" in render_plan(anywhere, make_plan(anywhere, 5), workers=4)
+    assert "Workers      4\n" in render_plan(anywhere, make_plan(anywhere, 5), [Prospect()] * 4)
+
+
+LENT = "name: a\nenvironments: [{0}]\njob: {{workload: ab, services: {{webbench: {{at: {1}}}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("environments", "place", "workers", "takers"),
+    [
+        ("local", "local-1", [Prospect("local-0", "local"), Prospect("local-1", "local")], (1,)),
+        ("local", "local", [Prospect("local-0", "local"), Prospect("local-1", "local")], (2,)),
+        ("far", "near", [Prospect("a", "far"), Prospect("b", "near"), Prospect("c", "far")], (2,)),
+        ("far, near", "near", [Prospect("a", "far"), Prospect("b", "near"), Prospect("c", "near")], (1, 2)),
+        ("far, near", "c", [Prospect("a", "far"), Prospect("b", "near"), Prospect("c", "near")], (1, 1)),
+        ("far", "near", [Prospect()] * 3, (2,)),
+        ("far, near", "near", [Prospect()] * 4, (2, 2)),
+        ("far", "b", [Prospect("a"), Prospect("b"), Prospect("c")], (2,)),
+        ("far", "near", [Prospect()], (1,)),
+        ("far", "gone", [Prospect("a", "far")], (1,)),
+    ],
+)
+def test_who_lends_a_service_is_not_counted_among_those_who_take_jobs(environments, place, workers, takers):
+    """Unless nobody else is there; named by id, by environment, or by nobody that is known."""
+    scenario = scenario_from(Source("s.yaml", LENT.format(environments, place)))
+    assert takers_of(scenario.treatments, workers) == takers
+
+
+def test_jobs_of_a_treatment_whose_service_is_lent_are_those_of_its_takers():
+    """Three workers, of whom one lends: two take jobs, and the plan says why."""
+    scenario = scenario_from(Source("s.yaml", LENT.format("far", "near") + "iterations: 5\n"))
+    shown = " ".join(render_plan(scenario, make_plan(scenario, 1), [Prospect()] * 3).split())
+    assert "1 treatment, 1 trial, 10 jobs" in shown
+    assert "3; jobs and time are counted as if 2 of them had a part in each treatment: who lends a service" in shown
 
 
 def test_the_quickstart_takes_about_a_minute():
     """The first thing that somebody runs must not make them wait."""
     scenario = load_scenario("quickstart")
-    assert 40 < estimate_seconds(make_plan(scenario, 1), 1)[0] < 90
+    assert 40 < estimate(make_plan(scenario, 1))[0] < 90
 
 
 def test_a_large_plan_is_cut_short():
@@ -210,7 +251,7 @@ def test_a_large_plan_is_cut_short():
     text = "name: a\nengines: [native]\nrepeats: 300\njob: {operations: [sleep: 1s]}\nmatrix:\n"
     text += f"  concurrency: [{', '.join(map(str, range(1, 101)))}]\n  container.env.LONG: [{'x' * 70}]\n"
     scenario = scenario_from(Source("s.yaml", text))
-    lines = render_plan(scenario, make_plan(scenario, 1), 2).splitlines()
+    lines = render_plan(scenario, make_plan(scenario, 1), [Prospect()] * 2).splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) < 200
     assert "... and 60 more treatments" in lines
@@ -226,7 +267,7 @@ def test_notes_thresholds_and_time_limits_are_shown():
         "order: blocked\nthresholds: [jobs.failed == 0]\n"
     )
     scenario = scenario_from(Source("s.yaml", text))
-    shown = render_plan(scenario, make_plan(scenario, 1), 1)
+    shown = render_plan(scenario, make_plan(scenario, 1), [Prospect()] * 1)
     assert "1 job and what 1 timed trial can hold" in shown
     assert "for 5s" in shown
     assert "Threshold    jobs.failed == 0" in shown

@@ -187,7 +187,7 @@ def test_the_run_alone_is_timed_and_parsed():
     """The page is that of the service, wherever it is."""
     warmup, run = Ab().steps(params(requests=1000, concurrency=4, warmup=100, keepalive=True))
     assert (warmup.timed, warmup.parse, run.timed, run.parse) == (False, False, True, True)
-    url = "http://{webbench.host}:{webbench.port}/index.php"
+    url = "http://{webbench.authority}/index.php"
     assert run.argv == ("ab", "-c", "4", "-s", "30", "-k", "-n", "1000", url)
     assert warmup.argv[-3:] == ("-n", "100", url)
 

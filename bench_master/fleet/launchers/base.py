@@ -81,6 +81,8 @@ class Errand:
             words += ["--environment", host.environment]
         for name, value in host.labels.items():
             words += ["--label", f"{name}={value}"]
+        if host.services_address is not None:
+            words += ["--address", host.services_address]
         if host.allow_host_mounts:
             words.append("--allow-host-mounts")
         if self.verbose:

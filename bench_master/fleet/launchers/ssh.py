@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from bench_common.addresses import host_address
 from bench_common.errors import InfrastructureError
+from bench_common.security import is_loopback
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Errand, Launcher, Outcome, Told
 from bench_master.fleet.launchers.side_by_side import each_worker, outcomes_of, side_by_side
-from bench_master.fleet.ssh import Connections, HostFailed, local_address
+from bench_master.fleet.ssh import Connections, HostFailed, far_address, local_address
 from bench_master.fleet.station import Station
 from bench_master.fleet.tunnels import LOOPBACK, Tunnel
 
@@ -86,6 +90,7 @@ class SshLauncher(Launcher):
         with self._station(host, told) as (client, station):
             identity = self._installed(host, station, told)
             address = self._address(host, client, station, told)
+            services = host.services_address or _own_address(host, client, station)
 
             def start(name: str) -> Outcome:
                 told(host.name, f"starting {name}")
@@ -94,7 +99,7 @@ class SshLauncher(Launcher):
                     identity=identity,
                     name=name,
                     key=keys[name],
-                    argv=self.errand.arguments(host, address),
+                    argv=self.errand.arguments(replace(host, services_address=services), address),
                     lifetime=self.errand.lifetime(),
                     env=dict(host.env),
                 )
@@ -157,3 +162,17 @@ class SshLauncher(Launcher):
                 fields = {"identity": identity, "env": dict(host.env), "limit_s": ASK_S}
                 answers.append(list(station.do("ask", (), ASK_S, flags=list(flags), **fields)["rows"]))
         return answers
+
+
+def _own_address(host: FleetHost, client: paramiko.SSHClient, station: Station) -> str | None:
+    """Return the address at which SSH reaches a host, if that is the host's own; None where something is in between.
+
+    Behind a forwarded port, or NAT, the host does not have the address that it is called by, and nothing could listen
+    there: its worker then finds out for itself.
+    """
+    called = host.login.address if host.login.jump is not None else far_address(client)
+    try:
+        own = host_address(called)
+        return own if own == host_address(station.facts["reached_at"]) and not is_loopback(own) else None
+    except ArgumentTypeError:
+        return None
