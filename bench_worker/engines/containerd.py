@@ -11,14 +11,16 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from bench_worker.engines import containerd_probe, oci_cgroups, oci_homes
+import gevent
+
+from bench_worker.engines import containerd_commit, containerd_probe, oci_cgroups, oci_homes
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import Container, Done, OperationFailed
 from bench_worker.engines.command_line import Errand
 from bench_worker.engines.containerd_ground import ContainerdGround
-from bench_worker.engines.containerd_tasks import FAILED_EXEC, delete, send_signal, until_ended
+from bench_worker.engines.containerd_tasks import FAILED_EXEC, delete, held_still, steer, until_ended
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail
-from bench_worker.engines.oci_images import ImageTrouble
+from bench_worker.engines.oci_settings import refusals
 from bench_worker.engines.output import read_beginning
 from bench_worker.processes import WaitTimeout
 
@@ -32,10 +34,8 @@ class ContainerdEngine(ContainerdGround):
 
     def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
         """``images pull``, which unpacks it, too."""
-        try:
+        with refusals(time.monotonic_ns()):
             errand, container.pulled = self._images.pull(container.settings.image, anew=anew, timeout_s=timeout_s)
-        except ImageTrouble as error:
-            fail(error.kind, str(error), time.monotonic_ns())
         return errand.done()
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
@@ -96,11 +96,15 @@ class ContainerdEngine(ContainerdGround):
 
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """``tasks pause``."""
-        return self._simply(container, timeout_s, "tasks", "pause")
+        done = self._simply(container, timeout_s, "tasks", "pause")
+        self._task(container).paused = True
+        return done
 
     def unpause(self, container: Container, *, timeout_s: float) -> Done:
         """``tasks resume``."""
-        return self._simply(container, timeout_s, "tasks", "resume")
+        done = self._simply(container, timeout_s, "tasks", "resume")
+        self._task(container).paused = False
+        return done
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
         """``tasks kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when it is dead."""
@@ -109,11 +113,11 @@ class ContainerdEngine(ContainerdGround):
         errand = self._cli.errand(timeout_s)
         if not task.started or task.main is None or task.main.exit is not None:
             return errand.done()
-        send_signal(errand, container.name, task.main)
+        steer(errand, task.main, "tasks", "kill", container.name)
         if grace_s < timeout_s:
             with suppress(WaitTimeout):
                 return self._dead(container, ended_at(errand.start_ns, task.main.wait(grace_s)))
-            send_signal(errand, container.name, task.main, "--signal", "SIGKILL")
+            steer(errand, task.main, "tasks", "kill", "--signal", "SIGKILL", container.name)
         return self._dead(container, until_ended(task, errand.start_ns, deadline - time.monotonic()))
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
@@ -130,13 +134,43 @@ class ContainerdEngine(ContainerdGround):
             return errand.done()
         return self._dead(container, until_ended(task, errand.start_ns, deadline - time.monotonic()))
 
+    def commit(self, container: Container, *, timeout_s: float) -> Done:
+        """``snapshots diff``, while it is paused, then ``images import`` of that on top of its image, and labels."""
+        task = self._task(container)
+        before = self._cli.errand(timeout_s)
+        base = containerd_commit.base_of(before, task.image, container.name)
+        layer, archive = task.directory / "layer.tar", task.directory / "image.tar"
+        name = f"{containerd_commit.images_of(container.name)}{len(container.images) + 1}"
+        errand = self._cli.errand(before.left_s())
+        try:
+            with held_still(errand, container.name, task):
+                errand.do(*containerd_commit.DIFF, container.name, stdout_path=str(layer))
+            with disk_errors(errand.start_ns):
+                work = (layer, archive, base, container)
+                task.committed_bytes = gevent.get_hub().threadpool.apply(containerd_commit.pack, work)
+            errand.do("images", "import", "--index-name", name, str(archive))
+            container.images.append(name)
+            errand.do("images", "label", name, *(f"{key}={value}" for key, value in container.labels.items()))
+        finally:
+            for path in (layer, archive):
+                path.unlink(missing_ok=True)
+        return errand.done()
+
+    def committed_bytes(self, container: Container, *, timeout_s: float) -> int | None:
+        """Return the size of the files in the layer that the last `commit` added."""
+        del timeout_s
+        return self._task(container).committed_bytes
+
     def remove(self, container: Container, *, timeout_s: float) -> Done:
-        """``tasks delete --force`` where it was started, then ``containers delete``."""
+        """``tasks delete --force`` where it was started, ``containers delete``, and its images."""
         task = self._task(container)
         errand = self._cli.errand(timeout_s)
         if task.started:
             delete(errand, "tasks", "delete", "--force", container.name)
         delete(errand, "containers", "delete", container.name)
+        while container.images:
+            delete(errand, "images", "rm", "--sync", container.images[-1])
+            container.images.pop()
         with disk_errors(errand.start_ns):
             oci_homes.delete(task.directory)
         self._exits.forget(container.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from bench_worker.engines import (
     containerd_leftovers,
@@ -34,10 +34,6 @@ from bench_worker.engines.oci_settings import check_settings, make_volumes, refu
 if TYPE_CHECKING:
     from bench_common.spec import ContainerSettings
 
-_TOLD_S: Final = 10.0
-"""How long after the end of a process containerd may take to tell its exit code."""
-_END_EXEC_S: Final = 5.0
-
 
 class ContainerdGround(Engine):
     """What is around the verbs; these are in `bench_worker.engines.containerd`."""
@@ -55,6 +51,7 @@ class ContainerdGround(Engine):
             "unpause",
             "stop",
             "kill",
+            "commit",
             "stats",
             "logs",
             "remove",
@@ -69,7 +66,7 @@ class ContainerdGround(Engine):
         "cpuset": "ctr has no option for it",
         "rootfs": "ctr makes no snapshot of a directory; use an OCI runtime",
     }
-    lacks: ClassVar[dict[str, str]] = {"commit": "ctr makes no image of a container"}
+    lacks: ClassVar[dict[str, str]] = {}
 
     @classmethod
     def probe(cls) -> EngineStatus:
@@ -121,11 +118,11 @@ class ContainerdGround(Engine):
         return host_network.address_of(container)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
-        """Return the containers of our namespace that carry the label."""
+        """Return the containers and images of our namespace that carry the label."""
         return containerd_leftovers.find(self._cli, run_id, worker_id, timeout_s=self.options.timeout_s)
 
     def discard(self, leftover: Leftover) -> None:
-        """Delete the task and the container, if it still carries the label of that run."""
+        """Delete one of them, if it still carries the label of that run."""
         containerd_leftovers.remove(self._cli, leftover, self._home, timeout_s=self.options.timeout_s)
 
     def _before(self, container: Container, *words: str) -> tuple[str, ...]:
@@ -139,7 +136,7 @@ class ContainerdGround(Engine):
             options = create_options(container, directory, allow_host_mounts=self.options.allow_host_mounts)
         with disk_errors(begun_ns):
             directory.mkdir(mode=0o700)
-            container.handle = task = Task(directory)
+            container.handle = task = Task(directory, image)
             make_volumes(container.settings, directory)
             oci_files.write(container.settings.files, directory)
         if words[0] == "run":

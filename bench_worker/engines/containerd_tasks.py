@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.engines.base import Done
+from bench_worker.engines.base import Done, OperationFailed
 from bench_worker.engines.native_stock import ended_at, until_dead
 from bench_worker.processes import Process, WaitTimeout, starting, watch_process
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench_worker.engines.command_line import Errand
 
 KINDS: Final = tuple(
@@ -31,6 +33,7 @@ KINDS: Final = tuple(
 FAILED_EXEC: Final = re.compile(r"^ctr: ", re.MULTILINE)
 """How ``ctr`` begins what it complains of itself."""
 _ENDING_S: Final = 0.2
+_RESUME_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -38,9 +41,13 @@ class Task:
     """What we know of a container: its directory of ours, and its process once there is one."""
 
     directory: Path
+    image: str
     main: Process | None = None
     started: bool = False
+    paused: bool = False
     execs: int = 0
+    committed_bytes: int | None = None
+    """How much the last image that was made of it has beyond the one that it was made from."""
 
     @property
     def files(self) -> list[str]:
@@ -49,7 +56,7 @@ class Task:
 
     def watch(self, start_ns: int) -> None:
         """Watch the process that was started after `start_ns`; `main` stays None where it has ended already."""
-        self.started, self.main = True, None
+        self.started, self.paused, self.main = True, False, None
         with suppress(ProcessLookupError), starting:
             pid = int((self.directory / "pid").read_text(encoding="ascii"))
             self.main = watch_process(pid, start_ns=start_ns)
@@ -62,14 +69,32 @@ def until_ended(task: Task, start_ns: int, timeout_s: float) -> Done:
     return ended_at(start_ns, until_dead(task.main, start_ns, time.monotonic() + timeout_s))
 
 
-def send_signal(errand: Errand, name: str, main: Process, *options: str) -> None:
-    """Send a signal to the process; one that has just ended is no error."""
-    answer = errand.call("tasks", "kill", *options, name)
+def steer(errand: Errand, main: Process, *words: str) -> bool:
+    """Run a command on the process and return True; False where it has just ended, which is no error."""
+    answer = errand.call(*words)
     if answer.exit_code:
         try:
             main.wait(_ENDING_S)
         except WaitTimeout:
             raise errand.failed(answer) from None
+    return not answer.exit_code
+
+
+@contextmanager
+def held_still(errand: Errand, name: str, task: Task) -> Iterator[None]:
+    """Have the process of `task` paused meanwhile, where it runs, so that its files do not change."""
+    runs = task.main is not None and task.main.exit is None and not task.paused
+    if not runs or task.main is None or not steer(errand, task.main, "tasks", "pause", name):
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        # The time may be up: it must not stay as it is for that.
+        with suppress(OperationFailed):
+            errand.cli.errand(_RESUME_S).do("tasks", "resume", name)
+        raise
+    steer(errand, task.main, "tasks", "resume", name)
 
 
 def delete(errand: Errand, *words: str) -> None:

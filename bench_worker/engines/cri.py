@@ -20,7 +20,7 @@ from bench_worker.engines.cri_ground import CriGround, done_by, failures
 from bench_worker.engines.cri_messages import LOG, split_log
 from bench_worker.engines.docker_pull import BY_MESSAGE
 from bench_worker.engines.native_stock import disk_errors, fail
-from bench_worker.engines.oci_images import ImageTrouble
+from bench_worker.engines.oci_settings import refusals
 from bench_worker.engines.output import read_beginning
 from bench_worker.engines.protobuf import blob, number, text, unpack
 
@@ -37,11 +37,8 @@ class CriEngine(CriGround):
 
     def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
         """``PullImage``."""
-        try:
-            with failures(BY_MESSAGE):
-                reply = self._images.pull(container.settings.image, anew=anew, timeout_s=timeout_s)
-        except ImageTrouble as error:
-            fail(error.kind, str(error), time.monotonic_ns())
+        with refusals(time.monotonic_ns()), failures(BY_MESSAGE):
+            reply = self._images.pull(container.settings.image, anew=anew, timeout_s=timeout_s)
         container.pulled = container.settings.image
         return done_by(reply)
 

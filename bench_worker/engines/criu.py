@@ -17,6 +17,7 @@ from bench_worker.engines.command_line import CommandLine
 
 PROGRAM: Final = "criu"
 OPERATIONS: Final = frozenset({"checkpoint", "restore"})
+_ADVICE: Final = "`script/engines criu`"
 _ANSWER_S: Final = 2.5
 _FEATURES_S: Final = 1.0
 _CRUN: Final = "crun"
@@ -48,7 +49,8 @@ def _unfit(runtime: str) -> str:
 
 def _trouble() -> str:
     if shutil.which(PROGRAM) is None:
-        return f"there is no program {PROGRAM!r} on PATH, which saves processes (`apt-get install criu`)"
+        advice = f"`apt-get install {PROGRAM}`, or {_ADVICE}"
+        return f"there is no program {PROGRAM!r} on PATH, which saves processes ({advice})"
     errand = CommandLine(PROGRAM).errand(_ANSWER_S)
     try:
         answer = errand.call("check")
@@ -59,7 +61,8 @@ def _trouble() -> str:
         return f"`{PROGRAM} check` failed: {error}"
     version = found[1] if found else "of an unknown version"
     why = first_error(answer.complaint)
-    return f"CRIU {version} cannot save processes on this kernel ({platform.release()}): {why}; a newer CRIU may"
+    kernel = platform.release()
+    return f"CRIU {version} cannot save processes on this kernel ({kernel}): {why}; a newer one may ({_ADVICE})"
 
 
 def first_error(said: str) -> str:

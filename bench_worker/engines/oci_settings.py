@@ -59,7 +59,7 @@ def check_settings(
 
 @contextmanager
 def refusals(begun_ns: int) -> Iterator[None]:
-    """Turn what is in the way of a container that is to be made into the failure of the operation that makes it."""
+    """Turn what is in the way of a container, or of its image, into the failure of the operation that wants it."""
     try:
         yield
     except ImageTrouble as error:

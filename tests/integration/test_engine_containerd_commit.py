@@ -1,0 +1,135 @@
+"""Containers of containerd saved as images: what is in them, how large they are, and that they go."""
+
+import json
+
+import pytest
+from runtime_bench import FOREVER, RuntimeBench, kind_of, printed_by, until
+from test_engine_oci import require
+from tiny_image import DockerBench, import_image, remove_image
+from weighing import Weighing
+
+from bench_worker.engines import containerd_commit
+from bench_worker.engines.containerd import ContainerdEngine
+
+KIB = 1024
+WRITING = ("sh", "-c", "dd if=/dev/zero of=/written bs=1024 count=300; echo ready; exec sleep 1000")
+
+
+@pytest.fixture(scope="module")
+def image():
+    name = import_image()
+    yield name
+    remove_image(name)
+
+
+@pytest.fixture
+def bench(image):
+    require(ContainerdEngine)
+    made = RuntimeBench(ContainerdEngine, image)
+    yield made
+    made.close()
+
+
+def images(bench):
+    """Return the names of the images that were made of containers, of any run."""
+    names = bench.engine._cli.errand(10).ask("images", "ls", "-q").text.split()
+    return [name for name in names if name.startswith(containerd_commit.REPOSITORY)]
+
+
+def writing(bench, **settings):
+    """Return a container that has written a file of 300 KiB and goes on."""
+    made = bench.running(*WRITING, **settings)
+    until(lambda: b"ready" in printed_by(bench.engine, made))
+    return made
+
+
+def test_an_image_has_what_the_container_had_written(bench):
+    """A container made of it finds the file, the command and the environment; it is gone with the first one."""
+    life = writing(bench, env={"MINE": "yes"})
+    done = bench.engine.commit(life, timeout_s=60)
+    bench.assert_stamped([done])
+    [name] = life.images
+    copy = bench.container("sh", "-c", "ls -l /written; echo $MINE")
+    copy.pulled = name
+    bench.engine.run(copy, timeout_s=30)
+    assert bench.engine.wait(copy, timeout_s=20).exit_code == 0
+    said = printed_by(bench.engine, copy).decode()
+    assert str(300 * KIB) in said
+    assert said.endswith("yes\n")
+    bench.engine.remove(copy, timeout_s=20)
+    # It goes on, as it was only held still.
+    assert bench.engine.exec(life, ("true",), timeout_s=10).exit_code == 0
+    bench.engine.remove(life, timeout_s=30)
+    assert name not in images(bench)
+    assert bench.engine.leftovers(bench.run_id) == []
+
+
+def test_its_size_is_that_of_the_files_that_changed_as_docker_counts(bench):
+    """Also the second time, when more has been written; one that is paused stays so, and one that ended will do."""
+    life = writing(bench)
+    bench.engine.commit(life, timeout_s=60)
+    size = bench.engine.committed_bytes(life, timeout_s=5)
+    more = ("sh", "-c", "dd if=/dev/zero of=/more bs=1024 count=10")
+    assert bench.engine.exec(life, more, timeout_s=10).exit_code == 0
+    bench.engine.pause(life, timeout_s=10)
+    bench.engine.commit(life, timeout_s=60)
+    assert kind_of(bench.engine.exec, life, ("true",)) == "conflict"
+    bench.engine.unpause(life, timeout_s=10)
+    assert bench.engine.committed_bytes(life, timeout_s=5) == size + 10 * KIB
+    bench.engine.kill(life, "SIGKILL", timeout_s=10)
+    bench.engine.commit(life, timeout_s=60)
+    assert bench.engine.committed_bytes(life, timeout_s=5) == size + 10 * KIB
+    assert len(set(life.images)) == 3
+    docker = DockerBench(bench.image)
+    try:
+        other = docker.running(*WRITING)
+        until(lambda: b"ready" in printed_by(docker.engine, other))
+        docker.engine.commit(other, timeout_s=60)
+        assert docker.engine.committed_bytes(other, timeout_s=10) == size
+    finally:
+        docker.close()
+
+
+def test_what_was_saved_is_a_leftover_of_its_run(bench):
+    """With its label, and where a worker was killed before it could give it one, with its container."""
+    labelled, bare = writing(bench), writing(bench)
+    for life in (labelled, bare):
+        bench.engine.commit(life, timeout_s=60)
+    keys = [f"{key}=" for key in bare.labels]
+    bench.engine._cli.errand(10).do("images", "label", bare.images[0], *keys)
+    found = bench.engine.leftovers(bench.run_id)
+    assert [item.name for item in found if item.what == "image"] == labelled.images
+    assert {item.name for item in found if item.what == "container"} == {labelled.name, bare.name}
+    assert bench.engine.leftovers("another-run") == []
+    for item in found:
+        bench.engine.discard(item)
+        bench.engine.discard(item)
+    assert bench.engine.leftovers(bench.run_id) == []
+    assert not {*labelled.images, *bare.images} & set(images(bench))
+
+
+def test_an_image_that_is_no_longer_what_it_was_is_said_so(bench):
+    """Nothing is put on top of layers that are not those below the container."""
+    life = bench.running(*FOREVER)
+    life.handle.image = "weighbridge.invalid/image:nosuch"
+    assert kind_of(bench.engine.commit, life) == "image-missing"
+    assert life.images == []
+    assert bench.engine.committed_bytes(life, timeout_s=5) is None
+    assert json.loads(bench.engine._cli.errand(10).ask("containers", "info", life.name).stdout)["ID"] == life.name
+
+
+def test_a_run_says_how_much_was_saved(image, tmp_path):
+    """The metric is the same as under any engine, and nothing is left."""
+    require(ContainerdEngine)
+    script = ["sh", "-c", "dd if=/dev/zero of=/written bs=1024 count=300"]
+    job = {
+        "operations": ["run", {"exec": script}, "commit", "kill", "remove"],
+        "container": {"image": image, "command": FOREVER},
+    }
+    with Weighing(tmp_path) as weighing:
+        run = weighing.run(weighing.scenario(engines=["containerd"], job=job, concurrency=2, iterations=2))
+        assert run.outcomes() == {"done": 4}
+        size = run.document["treatments"][0]["metrics"]["commit_bytes"]
+        assert 300 * KIB <= size["min"] <= size["max"] < 310 * KIB
+        listed = weighing.master("cleanup-containers", "--dry-run", "--run", run.run_id)
+        assert run.run_id not in listed.out
