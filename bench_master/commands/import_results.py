@@ -100,8 +100,14 @@ def _take(what: Import, file: str, metric: str | None, before: str) -> None:
         runs = split_runs(what.workload, text, metric, before)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from error
-    what.runs += [(place, one) for one in runs]
-    what.files.append(described | {"runs": len(runs), "readings": 0})
+    own, others = [one for one in runs if not one.other], [one for one in runs if one.other]
+    what.runs += [(place, one) for one in own]
+    what.files.append(described | {"runs": len(own), "readings": 0})
+    if others:
+        outputs = counted(len(others), "output")
+        sys.stderr.write(f"{place}: {outputs} passed over, as no run of {what.workload.name}: {others[0].error}\n")
+    elif not own:
+        sys.stderr.write(f"{place}: no run of {what.workload.name} begins in it\n")
 
 
 def _label(text: str) -> tuple[str, Scalar]:

@@ -200,3 +200,17 @@ def test_a_label_that_an_output_contradicts_is_refused(tmp_path, capsys):
     assert run_command_line(argv) == 2
     assert "--label threads=2: an output says itself that it is 4" in capsys.readouterr().err
     assert not stats.exists()
+
+
+def test_what_holds_no_run_is_told_file_by_file(tmp_path, capsys):
+    """An empty output, and what only prepared something, are told of; a text from a Windows shell is read."""
+    empty, other, wide = (tmp_path / name for name in ("empty.txt", "prepare.txt", "wide.txt"))
+    empty.write_text("")
+    other.write_text((DATA / "sysbench" / "fileio-prepare.txt").read_text())
+    wide.write_bytes(GOOD.replace("\n", "\r\n").encode("utf-16"))
+    argv = [*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(tmp_path / "o.gz")]
+    assert run_command_line([*argv, str(empty), str(other), str(wide)]) == 0
+    said = capsys.readouterr().err
+    assert f"{empty}: no run of sysbench-cpu begins in it\n" in said
+    assert f"{other}: 1 output passed over, as no run of sysbench-cpu: line 3: this is what fileio prints" in said
+    assert "1 run imported\n" in said
