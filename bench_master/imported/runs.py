@@ -107,8 +107,8 @@ def _run(workload: Workload, line: int, lines: list[str], before: list[str]) -> 
             return Run(line, own, workload.parse(own), stated=workload.stated(own))
         except ParseError:
             pass
-    error = _located(refused, line - len(before))
-    return Run(line, text, error=error, stated=workload.stated(text), other=isinstance(refused, NoRun))
+    why = _located(refused, line - len(before))
+    return Run(line, text, error=why, stated=workload.stated(text), other=isinstance(refused, NoRun))
 
 
 def _located(error: ParseError, start: int) -> str:
