@@ -119,12 +119,13 @@ class Iibench(Workload):
 
     def stated(self, text: str) -> dict[str, Scalar]:
         """Return which iibench it was, how many rows there were in the end, and whether there were queries."""
-        lines = [" ".join(line.split()) for line in text.split("\n")]
+        lines = [" ".join(line.split()) for line in text.lstrip("\ufeff\0").split("\n")]
         header = next((line for line in lines if line in {HEADER, LATER_HEADER}), None)
         if header is None:
             return {}
-        rows = [line.split() for line in lines if _ROW.fullmatch(line)]
-        last = dict(zip(header.split(), rows[-1] if rows else (), strict=False))
+        columns = header.split()
+        rows = [line.split() for line in lines if _ROW.fullmatch(line) and len(line.split()) == len(columns)]
+        last = dict(zip(columns, rows[-1], strict=True)) if rows else {}
         said: dict[str, Scalar] = {"version": "2012" if header == HEADER else "later"}
         if _DONE in lines and last:
             count, queries = ("#rows", "#queries") if header == HEADER else ("t_ins", "t_query")
@@ -157,7 +158,8 @@ class _Lines:
     """The lines of a run: its header, and what follows up to the end that a complete run has."""
 
     def __init__(self, text: str) -> None:
-        stripped = ((number, " ".join(line.split())) for number, line in enumerate(text.split("\n"), start=1))
+        plain = text.lstrip("\ufeff\0")
+        stripped = ((number, " ".join(line.split())) for number, line in enumerate(plain.split("\n"), start=1))
         lines = [(number, line) for number, line in stripped if line]
         if not lines:
             raise ParseError("empty: iibench printed nothing on stdout; it says why on stderr")

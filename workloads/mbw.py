@@ -98,7 +98,7 @@ class Mbw(Workload):
             "processes", "int", 1, "mbw at once; 0 is one for each CPU that the job may use", minimum=0, maximum=4096
         ),
     )
-    run_line: ClassVar[str | None] = r"(?:\d{1,9}|AVG)[\t ]+Method: "
+    run_line: ClassVar[str | None] = r"(?:\d{1,9}|AVG)[\t ]+M"
     metrics: ClassVar[tuple[Metric, ...]] = (
         *(
             Metric(f"{kind}{figure}_mib_per_second", "MiB/s", "higher", f"{help_text}; {what}")

@@ -77,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stderr.write(f"{place}: failed run: {one.error}\n")
     if not arguments.quiet:
         failed = f", {what.failed} of them failed" if what.failed else ""
-        sys.stderr.write(f"{counted(len(what.runs), 'run')} imported{failed}\nstats file: {arguments.stats_file}\n")
+        logs = f"; {counted(len(what.monitors), 'log')} of monitors, too" if what.monitors else ""
+        runs = counted(len(what.runs), "run")
+        sys.stderr.write(f"{runs} imported{failed}{logs}\nstats file: {arguments.stats_file}\n")
     return int(ExitCode.OK)
 
 
@@ -94,6 +96,8 @@ def _take(what: Import, file: str, metric: str | None, before: str) -> None:
     if monitor is not None:
         what.monitors.append(monitor)
         readings = len(next(iter(monitor.columns.values()), ()))
+        if not readings:
+            sys.stderr.write(f"{place}: too few readings in it to say anything\n")
         what.files.append(described | {"runs": 0, "readings": readings})
         return
     try:

@@ -50,13 +50,16 @@ def split_runs(workload: Workload, text: str, metric: str | None = None, before:
     that does not say elsewhere which version it is.
     """
     lines = text.splitlines()
-    numbers = [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
+    stripped = ((number, line.strip(" \t\0\ufeff")) for number, line in enumerate(lines, start=1))
+    numbers = [(number, word) for number, word in stripped if word and not word.startswith("#")]
     if numbers and all(_is_number(word) for _, word in numbers):
         name = _named(workload, metric)
         return [Run(number, word, {name: float(word)}) for number, word in numbers]
     if metric is not None:
-        place = next((number for number, word in numbers if not _is_number(word)), 1)
-        raise UsageError(f"line {place} is no number: a metric is named for texts of one number a line alone")
+        place, wrong = next(((number, word) for number, word in numbers if not _is_number(word)), (1, ""))
+        raise UsageError(
+            f"line {place} is no number: {wrong[:80]!r}; a metric is named for texts of one number a line alone"
+        )
     return list(_runs(workload, lines, before.splitlines()))
 
 
