@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import secrets
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench_common.arguments import file_name, name
@@ -94,7 +95,7 @@ def _take(what: Import, file: str, metric: str | None, before: str) -> None:
         raise UsageError(f"{place}{where}: {str(error).removeprefix(f'line {error.line}: ')}") from error
     described = {"name": place, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     if monitor is not None:
-        what.monitors.append(monitor)
+        what.monitors.append(replace(monitor, doubts=tuple(f"{place}: {doubt}" for doubt in monitor.doubts)))
         readings = len(next(iter(monitor.columns.values()), ()))
         if not readings:
             sys.stderr.write(f"{place}: too few readings in it to say anything\n")

@@ -39,6 +39,7 @@ class BucketbenchReport:
     """Writes the tables of bucketbench."""
 
     name: ClassVar[str] = "bucketbench"
+    needs_times: ClassVar[bool] = True
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""
