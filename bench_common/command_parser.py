@@ -45,6 +45,6 @@ class CommandParser(argparse.ArgumentParser):
             choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
             message += did_you_mean(value, choices)
         missing = message.removeprefix("the following arguments are required: ").split("/")[0]
-        if missing in self._option_string_actions and (stray := self._stray()):
+        if not self._get_positional_actions() and missing in self._option_string_actions and (stray := self._stray()):
             message += f" (did you mean '{missing} {stray}'?)"
         self.exit(int(ExitCode.USAGE), f"{self.prog}: {message}; see {self.prog} --help\n")

@@ -11,6 +11,7 @@
     │   │   └── NotAStatsFile   2   the file that the user named is missing, or is something else
     │   └── ProtocolError       3   a message breaks the contract of the wire
     └── ParseError              2   a tool's output is not what its parser knows
+        └── NoRun               2   a tool's output that is known, and measured nothing or something else
 """
 
 from __future__ import annotations
@@ -103,6 +104,10 @@ class ParseError(UsageError):
         where = f"line {line}: " if line is not None else ""
         quoted = f": {text.strip()[:200]!r}" if text is not None else ""
         super().__init__(f"{where}{message}{quoted}")
+
+
+class NoRun(ParseError):
+    """A tool's output is known to be none of a run: it prepared or tidied, told its version, or ran another test."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -246,6 +246,7 @@ def _treatment(
     return {
         "title": treatment.get("title"),
         "treatment": dict(treatment.get("labels", {})),
+        "concurrency": treatment.get("concurrency"),
         "left_out": _left_out(ledger, index),
         "trials": {"planned": planned, "run": seen},
         "jobs": {

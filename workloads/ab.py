@@ -6,17 +6,26 @@ latencies look better than any visitor would find them. Its `caveat` says so in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
 from workloads import webbench
 from workloads.ab_output import read_run
 from workloads.base import Metric, Parameter, Service, Step, Workload
+from workloads.stated import stated_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.spec import Scalar
+    from workloads.stated import Patterns
+
+_STATED: Final[Patterns] = {
+    "concurrency": (r"Concurrency Level: +(\d{1,9})", int),
+    "path": (r"Document Path: +(\S+)", str),
+    "keepalive": (r"Keep-Alive requests: +(\d{1,15})", lambda _: True),
+}
+"""What the output says of how it was run; how many requests were to be made it does not say."""
 
 
 class Ab(Workload):
@@ -53,6 +62,7 @@ class Ab(Workload):
         "a closed model: each connection waits for its answer before it asks again, so a server that stalls is asked "
         "less, and latencies leave out the requests that would have waited"
     )
+    run_begins: ClassVar[str | None] = r"This is ApacheBench, Version "
     services: ClassVar[tuple[Service, ...]] = (webbench.WEBBENCH,)
     programs: ClassVar[Mapping[str, str]] = webbench.PROGRAMS
 
@@ -103,3 +113,8 @@ class Ab(Workload):
             **{f"latency_p{rank}_ms": value for rank, value in run.percentiles_ms.items()},
             "latency_max_ms": run.longest_ms,
         }
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return connections, the page's path and, of a run that ended, whether connections were used again."""
+        said = stated_in(text, _STATED)
+        return {"keepalive": False, **said} if "concurrency" in said else said

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from bench_common.errors import ParseError
+from bench_common.errors import NoRun, ParseError
 
 _COUNT: Final = r"(\d{1,15})"
 _DECIMAL: Final = r"(\d{1,12}\.\d{2,3})"
@@ -123,6 +123,7 @@ class _Reading:
         stripped = ((number, line.strip(" \t\0\ufeff")) for number, line in numbered)
         self._lines = [(number, line) for number, line in stripped if line and not _is_one_of(line, _PROGRESS)]
         self._position = 0
+        self._started = False
         self._found: dict[str, tuple[int, re.Match[str]]] = {}
 
     def run(self) -> Run:
@@ -130,7 +131,10 @@ class _Reading:
             raise ParseError("empty: ab printed nothing on stdout; it says why on stderr")
         self._banner()
         while self._position < len(self._lines) and _is_one_of(self._text, _OPENING):
+            self._started |= self._text.startswith("Benchmarking ")
             self._position += 1
+        if not self._started:
+            self._pass_over()
         for known in _BODY:
             self._take(known)
         self._check_columns()
@@ -160,6 +164,12 @@ class _Reading:
             self._position += 1
         elif known.always:
             self._refuse(f"'{known.pattern.split(':')[0].replace(chr(92), '')}'")
+
+    def _pass_over(self) -> None:
+        """Refuse what is only the text that ``ab -V`` prints, too."""
+        if not any(_is_one_of(line, tuple(pattern for pattern, _ in _EXPLANATIONS)) for _, line in self._lines[1:]):
+            number, line = self._lines[0]
+            raise NoRun("ab told its version, and ran nothing", line=number, text=line)
 
     def _check_columns(self) -> None:
         """Refuse a row with other columns than the table's head names, as one that was cut off has."""

@@ -8,11 +8,12 @@ container and as plain processes.
 from __future__ import annotations
 
 import abc
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bench_common.spec import Scalar
 
@@ -101,9 +102,10 @@ class Workload(abc.ABC):
     parameter for what the tool itself calls it, today or in old versions, and `tool_test` is what the tool's own
     ``--test`` calls the workload, if it has one: scenarios that use these are understood, with a note that says the
     name here. `run_begins` is a regular expression for the first line of a run's output, by which runs are found in a
-    log of many; without it a text is one run. `tool_dropped` gives for an option that means nothing any more the one
-    value with which it may be left out, and why. `provided_by` says how to come by the binary where it is no package
-    of the same name. `caveat` is what a reader of its numbers must know, in a few words.
+    log of many; without it a text is one run. `run_line` is one for lines that only a run prints: where the parser
+    refuses one of them, what stands before it is no whole run. `tool_dropped` gives for an option that means nothing
+    any more the one value with which it may be left out, and why. `provided_by` says how to come by the binary where
+    it is no package of the same name. `caveat` is what a reader of its numbers must know, in a few words.
     """
 
     name: ClassVar[str]
@@ -118,6 +120,7 @@ class Workload(abc.ABC):
     tool_test: ClassVar[str | None] = None
     tool_dropped: ClassVar[Mapping[str, tuple[str, str]]] = {}
     run_begins: ClassVar[str | None] = None
+    run_line: ClassVar[str | None] = None
     provided_by: ClassVar[str] = ""
     caveat: ClassVar[str] = ""
 
@@ -130,8 +133,16 @@ class Workload(abc.ABC):
         """Return metric values by name from what the tool printed.
 
         Pure: no clock, file or process. Raises `ParseError`, with the offending line, on text that is not a
-        complete, successful run of a version that the parser knows.
+        complete, successful run of a version that the parser knows: `NoRun` where nothing of this test was to run.
         """
+
+    def beginnings(self, lines: Sequence[str]) -> list[int]:
+        """Return the places of those lines of a log, from 0, that a run can begin with."""
+        begins = re.compile(self.run_begins) if self.run_begins else None
+        if begins is None:
+            return [0] if any(line.strip() for line in lines) else []
+        # A terminal's echo of a control character may stand in front of the first line.
+        return [at for at, line in enumerate(lines) if begins.match(line.strip(" \t\r\0\ufeff").removeprefix("^@"))]
 
     def progress(self, text: str) -> str:
         """Return in a few words how a step gets on that has printed `text` so far; nothing where it does not say."""

@@ -30,6 +30,7 @@ LATER_HEADER: Final = (
 REPORT_S: Final = 2.0
 """How often the report is looked at while it grows; its rows come by count, not by time."""
 
+_BEGINS: Final = "|".join(r"\s+".join(re.escape(word) for word in head.split()) for head in (HEADER, LATER_HEADER))
 _NUMBER: Final = r"\d{1,15}(?:\.\d{1,9})?"
 _ROW: Final = re.compile(rf"{_NUMBER}(?: {_NUMBER})+", re.ASCII)
 _TABLE: Final = re.compile(r"create table \w+ .*", re.IGNORECASE)
@@ -73,6 +74,7 @@ class Iibench(Workload):
         Metric("rows", "rows", "higher", "rows inserted"),
     )
     services: ClassVar[tuple[Service, ...]] = (mariadb.MARIADB,)
+    run_begins: ClassVar[str | None] = _BEGINS
     programs: ClassVar[Mapping[str, str]] = {**mariadb.PROGRAMS, "iibench": "iibench/iibench.py"}
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
@@ -115,6 +117,21 @@ class Iibench(Workload):
         if metrics["rows"] != params["max_rows"]:
             raise ParseError(f"{metrics['rows']:.0f} of {params['max_rows']} rows were inserted")
 
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return which iibench it was, how many rows there were in the end, and whether there were queries."""
+        lines = [" ".join(line.split()) for line in text.lstrip("\ufeff\0").split("\n")]
+        header = next((line for line in lines if line in {HEADER, LATER_HEADER}), None)
+        if header is None:
+            return {}
+        columns = header.split()
+        rows = [line.split() for line in lines if _ROW.fullmatch(line) and len(line.split()) == len(columns)]
+        last = dict(zip(columns, rows[-1], strict=True)) if rows else {}
+        said: dict[str, Scalar] = {"version": "2012" if header == HEADER else "later"}
+        if _DONE in lines and last:
+            count, queries = ("#rows", "#queries") if header == HEADER else ("t_ins", "t_query")
+            said |= {"max_rows": int(float(last[count])), "queries": float(last[queries]) > 0}
+        return said
+
     def progress(self, text: str) -> str:
         """Return the latest row of the report."""
         rows = [line.split() for line in text.rpartition("\n")[0].splitlines() if _ROW.fullmatch(line)]
@@ -141,7 +158,8 @@ class _Lines:
     """The lines of a run: its header, and what follows up to the end that a complete run has."""
 
     def __init__(self, text: str) -> None:
-        stripped = ((number, " ".join(line.split())) for number, line in enumerate(text.split("\n"), start=1))
+        plain = text.lstrip("\ufeff\0")
+        stripped = ((number, " ".join(line.split())) for number, line in enumerate(plain.split("\n"), start=1))
         lines = [(number, line) for number, line in stripped if line]
         if not lines:
             raise ParseError("empty: iibench printed nothing on stdout; it says why on stderr")
@@ -150,12 +168,16 @@ class _Lines:
             raise ParseError(
                 f"not a header of iibench that is known; expected '{HEADER}'", line=number, text=self.header
             )
-        number, last = lines[-1]
-        if last != _DONE:
+        end = next((at for at, (_, line) in enumerate(lines) if line == _DONE), len(lines))
+        if end == len(lines):
+            number, last = lines[-1]
             raise ParseError(
                 "the text ends here, before 'Done': iibench failed or was cut off", line=number, text=last
             )
-        self.body = lines[1:-1]
+        if end + 1 < len(lines):
+            number, line = lines[end + 1]
+            raise ParseError("a run ends with 'Done'; give one run at a time", line=number, text=line)
+        self.body = lines[1:end]
 
     def rows(self) -> Iterator[tuple[int, str, list[float]]]:
         """Yield the rows of the report, which come first; what follows them stays in `body`."""

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.mbw_beginnings import beginnings
 from workloads.mbw_output import Labels, Table, read_output
 from workloads.mbw_processes import SCRIPT as PROCESSES_SCRIPT
 from workloads.mbw_processes import read_processes
 from workloads.stated import stated_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bench_common.spec import Scalar
     from workloads.stated import Patterns
@@ -70,7 +71,7 @@ _KIND_OF: Final[dict[Labels, dict[str, str]]] = {
 
 
 _STATED: Final[Patterns] = {
-    "array_size": (r"\d{1,5}\tMethod: .*\tMiB: (\d{1,9}\.0+)\t.*", lambda text: int(float(text)) * MIB),
+    "array_size": (r"\d{1,5}[\t ]+Method: .*[\t ]MiB: (\d{1,9}\.0+)[\t ].*", lambda text: int(float(text)) * MIB),
     "processes": (r"(?:process 1 of|Starting test on) (\d{1,5})(?: cores)?", int),
 }
 
@@ -97,9 +98,7 @@ class Mbw(Workload):
             "processes", "int", 1, "mbw at once; 0 is one for each CPU that the job may use", minimum=0, maximum=4096
         ),
     )
-    run_begins: ClassVar[str | None] = (
-        r"mbw memory benchmark v\d|Usage: mbw \[|Long uses \d+ bytes\.|Starting test on \d+ cores"
-    )
+    run_line: ClassVar[str | None] = r"(?:\d{1,9}|AVG)[\t ]+M"
     metrics: ClassVar[tuple[Metric, ...]] = (
         *(
             Metric(f"{kind}{figure}_mib_per_second", "MiB/s", "higher", f"{help_text}; {what}")
@@ -137,6 +136,10 @@ class Mbw(Workload):
         output = read_output(text)
         kinds = _KIND_OF[output.labels]
         return {name: value for label, table in output.tables.items() for name, value in _values(kinds[label], table)}
+
+    def beginnings(self, lines: Sequence[str]) -> list[int]:
+        """Return the places of those lines that a run begins with, be it the help or a run's first row."""
+        return beginnings(lines)
 
     def stated(self, text: str) -> dict[str, Scalar]:
         """Return the size of an array, and how many ran at once where that was more than one."""

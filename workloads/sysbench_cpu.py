@@ -98,7 +98,7 @@ class SysbenchCpu(Workload):
         """
         run, facts = read_run(text, test="cpu", facts=_FACTS)
         if "limit" not in facts:
-            raise ParseError("no limit of prime numbers is stated: this is another test of sysbench, not cpu")
+            raise ParseError("no limit of prime numbers is stated, which sysbench cpu prints")
         if ("heading" in facts) != ("rate" in facts):
             raise ParseError("'CPU speed:' and 'events per second' are printed together, and one of them is missing")
         if "rate" not in facts and not run.total_time_s:

@@ -123,7 +123,7 @@ class SysbenchMemory(Workload):
         """
         run, facts = read_run(text, test="memory", facts=_FACTS, passing=_PASSING)
         if "operations" not in facts:
-            raise ParseError("no 'Total operations' are stated: this is another test of sysbench, not memory")
+            raise ParseError("no 'Total operations' are stated, which sysbench memory prints")
         if "operation" in facts and facts["operation"][1] == "none":
             raise ParseError("run with --memory-oper=none, which transfers nothing", text=facts["operation"][0])
         if "transferred" not in facts:

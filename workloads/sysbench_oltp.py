@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads import mariadb
 from workloads.base import Metric, Parameter, Service, Step, Workload
+from workloads.stated import stated_in
 from workloads.sysbench_output import Summary, number, read_run
-from workloads.sysbench_summary import PERCENTILE, SUMMARY_METRICS, latest_report, summary_values, whole_seconds
+from workloads.sysbench_summary import (
+    PERCENTILE,
+    RUN_BEGINS,
+    STATED,
+    SUMMARY_METRICS,
+    latest_report,
+    summary_values,
+    whole_seconds,
+)
 
 if TYPE_CHECKING:
     import re
@@ -131,6 +140,7 @@ class SysbenchOltp(Workload):
         "oltp-dist-type": "distribution",
     }
     tool_test: ClassVar[str | None] = "oltp"
+    run_begins: ClassVar[str | None] = RUN_BEGINS
     services: ClassVar[tuple[Service, ...]] = (mariadb.MARIADB,)
     programs: ClassVar[Mapping[str, str]] = mariadb.PROGRAMS
 
@@ -221,6 +231,12 @@ class SysbenchOltp(Workload):
             },
             **summary_values(run),
         }
+
+    def stated(self, text: str) -> dict[str, Scalar]:
+        """Return version and threads, and whether there were reads, writes or both: which test it was is not said."""
+        said = stated_in(text, {**STATED, "read": (_FACTS["read"], int), "write": (_FACTS["write"], int)})
+        kinds = [kind for kind in ("read", "write") if said.pop(kind, 0)]
+        return {**said, "queries": "+".join(kinds)} if kinds else said
 
     def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
         """Say whether the server is reached by its Unix socket."""

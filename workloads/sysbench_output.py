@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from bench_common.errors import ParseError
+from bench_common.errors import NoRun, ParseError
 
 _NUMBER: Final = (
     r"(\d{1,15}[.,]\d{1,15})"  # sysbench prints no thousands separator, so a comma is a locale's decimal point
@@ -70,8 +70,9 @@ _CHATTER: Final = tuple(
         r"Done\.",
     )
 )
-# What a line that does not belong where it stands means; the first that fits is told.
-_EXPLANATIONS: Final = (
+# What a line that does not belong where it stands means; the first that fits is told. Where it means that no run of
+# this test was asked for, nothing failed.
+_NO_RUN: Final = (
     (
         r"Creating files for the test\.\.\.|Removing test files\.\.\.|\d+ files, \d+Kb each, \d+Mb total",
         "this is what fileio prints when it makes or removes its files; it measured nothing",
@@ -80,7 +81,17 @@ _EXPLANATIONS: Final = (
         r"(?:Creating|Dropping) table .*|Inserting \d+ records into .*|Creating a secondary index on .*",
         "this is what oltp prints when it makes or removes its tables; it measured nothing",
     ),
-    (r"(FATAL|PANIC|ALERT|CRITICAL): .*|Number of unfinished transactions .*", "sysbench failed"),
+    (
+        (
+            r"Running memory speed .*|Doing (memory|thread|mutex|CPU) .*|Extra file open flags.*|\d+ files, .*|"
+            r".*OLTP test.*|SQL statistics:|File operations:|Prime numbers limit: \d+"
+        ),
+        "this is the output of another test of sysbench, not of {test}",
+    ),
+)
+_FAILED: Final = re.compile(r"(FATAL|PANIC|ALERT|CRITICAL): .*|Number of unfinished transactions .*")
+_EXPLANATIONS: Final = (
+    (_FAILED.pattern, "sysbench failed"),
     (
         r"Usage:.*|\w+ options:|Unknown command: .*|[Ii]nvalid .*|The '.*' test requires a command.*",
         "sysbench printed help or refused its arguments; it ran nothing",
@@ -89,13 +100,6 @@ _EXPLANATIONS: Final = (
     (
         r"\[ *\d+ ?s ?\] Checkpoint report:",
         "a report of a part of the run (--report-checkpoints) is not the run's result",
-    ),
-    (
-        (
-            r"Running memory speed .*|Doing (memory|thread|mutex|CPU) .*|Extra file open flags.*|\d+ files, .*|"
-            r".*OLTP test.*|SQL statistics:|File operations:|Prime numbers limit: \d+"
-        ),
-        "this is the output of another test of sysbench, not of {test}",
     ),
 )
 
@@ -215,6 +219,8 @@ class _Reading:
     def _epilogue(self) -> None:
         while self._line is not None:
             self._chatter("nothing more after the table")
+        if not self._found:
+            raise NoRun(f"no line is in it that only sysbench {self._test} prints: this is another test of sysbench")
 
     def _banner(self) -> str:
         match = self._expect(_BANNER, "sysbench's banner")
@@ -355,8 +361,20 @@ class _Reading:
             self._fail(f"the text ends here, before {expected}: the run was {why}", self._last)
         for pattern, meaning in _EXPLANATIONS:
             if _line_pattern(pattern).fullmatch(line.text):
-                self._fail(meaning.format(test=self._test), line)
+                self._fail(meaning, line)
+        for pattern, meaning in _NO_RUN:
+            if _line_pattern(pattern).fullmatch(line.text):
+                self._pass_over(meaning.format(test=self._test), line)
         self._fail(f"not a line that a run of sysbench {self._test} prints here; expected {expected}", line)
+
+    def _pass_over(self, meaning: str, line: Line) -> NoReturn:
+        """Say that the text is none of a run of the test, unless it says further down that sysbench failed."""
+        failed = next((later for later in self._lines if _FAILED.fullmatch(later.text)), None)
+        if failed:
+            self._fail("sysbench failed", failed)
+        if self._found:
+            self._fail(meaning, line)
+        raise NoRun(meaning, line=line.number, text=line.text)
 
     @staticmethod
     def _fail(message: str, line: Line | None) -> NoReturn:

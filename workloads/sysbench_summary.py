@@ -20,8 +20,8 @@ _REPORT: Final = re.compile(r"^\[ *\d+ ?s ?\] .*$", re.MULTILINE)
 PERCENTILES: Final = ("50", "75", "90", "95", "99")
 """The ranks that have a metric of their own: numbers of different ranks must never share a name."""
 
-RUN_BEGINS: Final = r"sysbench \d+\.\d+"
-"""The banner, the first line of every run since 0.4."""
+RUN_BEGINS: Final = r"sysbench \d+\.\d+\S*(?::\s| \()"
+"""The banner, the first line of every run since 0.4; what ``--version`` prints has nothing behind the number."""
 
 STATED: Final[Patterns] = {
     "version": (r"sysbench (\d+\.\d+).*", str),

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import secrets
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench_common.arguments import file_name, name
@@ -77,7 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stderr.write(f"{place}: failed run: {one.error}\n")
     if not arguments.quiet:
         failed = f", {what.failed} of them failed" if what.failed else ""
-        sys.stderr.write(f"{counted(len(what.runs), 'run')} imported{failed}\nstats file: {arguments.stats_file}\n")
+        logs = f"; {counted(len(what.monitors), 'log')} of monitors, too" if what.monitors else ""
+        runs = counted(len(what.runs), "run")
+        sys.stderr.write(f"{runs} imported{failed}{logs}\nstats file: {arguments.stats_file}\n")
     return int(ExitCode.OK)
 
 
@@ -92,16 +95,24 @@ def _take(what: Import, file: str, metric: str | None, before: str) -> None:
         raise UsageError(f"{place}{where}: {str(error).removeprefix(f'line {error.line}: ')}") from error
     described = {"name": place, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     if monitor is not None:
-        what.monitors.append(monitor)
+        what.monitors.append(replace(monitor, doubts=tuple(f"{place}: {doubt}" for doubt in monitor.doubts)))
         readings = len(next(iter(monitor.columns.values()), ()))
+        if not readings:
+            sys.stderr.write(f"{place}: too few readings in it to say anything\n")
         what.files.append(described | {"runs": 0, "readings": readings})
         return
     try:
         runs = split_runs(what.workload, text, metric, before)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from error
-    what.runs += [(place, one) for one in runs]
-    what.files.append(described | {"runs": len(runs), "readings": 0})
+    own, others = [one for one in runs if not one.other], [one for one in runs if one.other]
+    what.runs += [(place, one) for one in own]
+    what.files.append(described | {"runs": len(own), "readings": 0})
+    if others:
+        outputs = counted(len(others), "output")
+        sys.stderr.write(f"{place}: {outputs} passed over, as no run of {what.workload.name}: {others[0].error}\n")
+    elif not own:
+        sys.stderr.write(f"{place}: no run of {what.workload.name} begins in it\n")
 
 
 def _label(text: str) -> tuple[str, Scalar]:

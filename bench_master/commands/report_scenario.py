@@ -61,9 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     source = ReportSource(StatsFile(arguments.stats_file), arguments.pctile)
     # Where there is no header there is no report, and a file to write to is left as it was.
     _ = source.stats.header
+    if source.stats.header.get("imported"):
+        _check_imported(arguments, needs_times=getattr(report, "needs_times", False))
     if arguments.rps_histogram is not None:
-        if source.stats.header.get("imported"):
-            raise UsageError(f"{arguments.stats_file}: measured elsewhere, and nobody knows when: it has no rates")
         _write_rates(source.stats, arguments.rps_histogram)
     if arguments.report_file is None:
         report.write(source, sys.stdout)
@@ -77,6 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
     elif failed:
         sys.stderr.write(f"bench-master: {counted(len(failed), 'threshold')} failed\n")
     return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
+
+
+def _check_imported(arguments: argparse.Namespace, *, needs_times: bool) -> None:
+    """Refuse what cannot be told of results of which nobody knows when they were."""
+    for wanted, what in ((arguments.rps_histogram, "rates"), (needs_times, "times")):
+        if wanted:
+            raise UsageError(f"{arguments.stats_file}: measured elsewhere, and nobody knows when: it has no {what}")
 
 
 def _created(path: Path) -> TextIO:

@@ -11,15 +11,15 @@ import csv
 import itertools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import ParseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    Rows = Iterator[tuple[int, list[str]]]
+    Rows = Sequence[tuple[int, list[str]]]
 
 MIB: Final = 2**20
 SECTOR: Final = 512
@@ -48,17 +48,24 @@ def read_monitor(text: str) -> Monitor | None:
     Raises `ParseError` for a line that does not belong into the table that the first line announces.
     """
     lines = text.lstrip("\ufeff").splitlines()
-    head = tuple(cell.strip() for cell in lines[0].split(",")) if lines else ()
-    rows = ((number, row) for number, row in enumerate(csv.reader(lines[1:]), start=2) if any(row))
-    own = head[1:] if head[:1] == ("x",) else head
     try:
-        if own[:8] == _CPU:
-            return _cpu(rows)
-        if head == _MEMORY:
-            return _memory(rows)
-        return _disk(rows) if head[:3] == _DISK else None
+        head = tuple(cell.strip().lower() for cell in next(csv.reader(lines), ()))
+        own = head[1:] if head[:1] == ("x",) else head
+        read = _cpu if own[:8] == _CPU else _memory if head == _MEMORY else _disk if head[:3] == _DISK else None
+        if read is None:
+            return None
+        rows = [(number, row) for number, row in enumerate(csv.reader(lines[1:]), start=2) if any(row)]
     except csv.Error as error:
         raise ParseError(f"not a table: {error}") from error
+    try:
+        return read(rows)
+    except ParseError as error:
+        # A monitor runs until it is killed, which may be in the middle of a line.
+        if text.endswith("\n") or not rows or error.line != rows[-1][0]:
+            raise
+        monitor = read(rows[:-1])
+        doubt = f"the last reading was cut off, and is left out: {error.text!r}"
+        return replace(monitor, doubts=(*monitor.doubts, doubt))
 
 
 def _cpu(rows: Rows) -> Monitor:
@@ -116,13 +123,24 @@ def _disk(rows: Rows) -> Monitor:
         counters.setdefault(row[2], []).append(pair)
     disks = [name for name in counters if not any(name != other and name.startswith(other) for other in counters)]
     readings = {name: len(counters[name]) for name in disks}
-    if len(set(readings.values())) > 1:
+    doubts: tuple[str, ...] = ()
+    whole = min(readings.values(), default=0)
+    # Disks come in the same order each time, so that a log that ends within a reading lacks the later ones of them.
+    if (
+        sorted(readings.values(), reverse=True) == list(readings.values())
+        and max(readings.values(), default=0) == whole + 1
+    ):
+        doubts = ("the last reading lacks disks, and is left out",)
+    elif len(set(readings.values())) > 1:
         raise ParseError(f"readings are missing: {', '.join(f'{name} has {n}' for name, n in readings.items())}")
     columns: dict[str, list[float]] = {}
     for place, column in enumerate(("disk_read_bytes", "disk_written_bytes")):
-        sums = [sum(pair[place] for pair in pairs) for pairs in zip(*(counters[name] for name in disks), strict=True)]
+        sums = [
+            sum(pair[place] for pair in pairs)
+            for pairs in zip(*(counters[name][:whole] for name in disks), strict=True)
+        ]
         columns[column] = [float(SECTOR * (now - before)) for before, now in itertools.pairwise(sums)]
-    return Monitor(columns, dict.fromkeys(columns, "B"))
+    return Monitor(columns, dict.fromkeys(columns, "B"), doubts)
 
 
 def _whole(cell: str, number: int, row: Sequence[str]) -> int:

@@ -2,7 +2,8 @@
 
 A workload's parser reads one run and refuses every line that it does not know. So a text is cut where runs begin,
 and each piece is given to the parser; what it refuses behind a run that is complete belongs to somebody else. A run
-that is not complete is a failed run, never a missing one.
+that is not complete is a failed run, never a missing one. An output of the tool that is no run at all, such as what
+it prints when it makes its files, is neither.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bench_common.errors import ParseError, UsageError, did_you_mean
+from bench_common.errors import NoRun, ParseError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +31,7 @@ _MOST_BEGINNINGS: Final = 3
 class Run:
     """One run in a text: where it begins (1-based `line`), what was printed, and its metrics, or why it has none.
 
-    `stated` is what it says of how it was run.
+    `stated` is what it says of how it was run. With `other` it is an output of the tool, and no run of the workload.
     """
 
     line: int
@@ -38,6 +39,7 @@ class Run:
     metrics: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
     stated: Mapping[str, Scalar] = field(default_factory=dict)
+    other: bool = False
 
 
 def split_runs(workload: Workload, text: str, metric: str | None = None, before: str = "") -> list[Run]:
@@ -48,13 +50,16 @@ def split_runs(workload: Workload, text: str, metric: str | None = None, before:
     that does not say elsewhere which version it is.
     """
     lines = text.splitlines()
-    numbers = [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
+    stripped = ((number, line.strip(" \t\0\ufeff")) for number, line in enumerate(lines, start=1))
+    numbers = [(number, word) for number, word in stripped if word and not word.startswith("#")]
     if numbers and all(_is_number(word) for _, word in numbers):
         name = _named(workload, metric)
         return [Run(number, word, {name: float(word)}) for number, word in numbers]
     if metric is not None:
-        place = next((number for number, word in numbers if not _is_number(word)), 1)
-        raise UsageError(f"line {place} is no number: a metric is named for texts of one number a line alone")
+        place, wrong = next(((number, word) for number, word in numbers if not _is_number(word)), (1, ""))
+        raise UsageError(
+            f"line {place} is no number: {wrong[:80]!r}; a metric is named for texts of one number a line alone"
+        )
     return list(_runs(workload, lines, before.splitlines()))
 
 
@@ -73,10 +78,7 @@ def _named(workload: Workload, metric: str | None) -> str:
 
 
 def _runs(workload: Workload, lines: list[str], before: list[str]) -> Iterator[Run]:
-    begins = re.compile(workload.run_begins) if workload.run_begins else None
-    starts = [number for number, line in enumerate(lines) if begins and begins.match(line.strip("\r\0\ufeff"))]
-    if begins is None and any(line.strip() for line in lines):
-        starts = [0]
+    starts = workload.beginnings(lines)
     edges = [*starts, len(lines)]
     at = 0
     while at < len(starts):
@@ -88,6 +90,7 @@ def _runs(workload: Workload, lines: list[str], before: list[str]) -> Iterator[R
             longer = _run(workload, starts[at] + 1, lines[starts[at] : edges[at + more]], before)
             if not longer.error:
                 found, taken = longer, more
+                break
         yield found
         at += taken
 
@@ -99,13 +102,16 @@ def _run(workload: Workload, line: int, lines: list[str], before: list[str]) -> 
         return Run(line, text, workload.parse(text), stated=workload.stated(text))
     except ParseError as error:
         refused = error
-    if refused.line is not None and refused.line > len(before) + 1:
+    ours = re.compile(workload.run_line) if workload.run_line else None
+    cut_off = bool(ours and ours.match((refused.text or "").strip()))
+    if refused.line is not None and refused.line > len(before) + 1 and not cut_off:
         own = "\n".join([*before, *lines][: refused.line - 1]) + "\n"
         try:
             return Run(line, own, workload.parse(own), stated=workload.stated(own))
         except ParseError:
             pass
-    return Run(line, text, error=_located(refused, line - len(before)), stated=workload.stated(text))
+    why = _located(refused, line - len(before))
+    return Run(line, text, error=why, stated=workload.stated(text), other=isinstance(refused, NoRun))
 
 
 def _located(error: ParseError, start: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import sys
@@ -31,6 +32,8 @@ def read_bytes(name: str) -> tuple[str, bytes]:
 def text_of(place: str, data: bytes) -> str:
     """Return `data` as text, unpacked if it is gzip; bytes that are no UTF-8 stay visible as escapes.
 
+    A text that a Windows shell redirected into a file is UTF-16, and begins with a mark that says so.
+
     Raises `UsageError` for damaged gzip, and for what is longer than `LIMIT_BYTES`.
     """
     if data.startswith(_GZIP_MAGIC):
@@ -39,7 +42,8 @@ def text_of(place: str, data: bytes) -> str:
         raise UsageError(
             f"{place}: longer than {LIMIT_BYTES >> 20} MiB, which no benchmark prints; is it the right file?"
         )
-    return data.decode("utf-8", errors="backslashreplace")
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+    return data.decode(encoding, errors="backslashreplace")
 
 
 def _unpacked(place: str, data: bytes) -> bytes:

@@ -19,7 +19,7 @@ from bench_master.reports.layout import significant
 _WORDS: Final = {"unpause": "resume", "remove": "delete", "stats": "metrics"}
 """Operations that bucketbench has another word for."""
 
-_GIVEN_BY_ROW: Final = frozenset({"environment", "engine", "job", "concurrency"})
+_GIVEN_BY_ROW: Final = frozenset({"environment", "engine", "job"})
 _LIMIT: Final = "(limit)"
 """The job of a treatment that measured the machine itself."""
 _MIB: Final = 1024**2
@@ -39,6 +39,7 @@ class BucketbenchReport:
     """Writes the tables of bucketbench."""
 
     name: ClassVar[str] = "bucketbench"
+    needs_times: ClassVar[bool] = True
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""
@@ -72,7 +73,10 @@ def _cells(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]])
         if len(environments) > 1:
             row.append(str(labels.get("environment")))
         if not limit:
-            row += [f"{key}={value}" for key, value in labels.items() if key not in _GIVEN_BY_ROW]
+            given = _GIVEN_BY_ROW | (
+                {"concurrency"} if labels.get("concurrency") == treatment["concurrency"] else set()
+            )
+            row += [f"{key}={value}" for key, value in labels.items() if key not in given]
         iterations = treatment.get("iterations")
         cells.append(_Cell(one_line(":".join(row)), int(treatment["concurrency"]), iterations, entry))
     # The machine's own limit is the first line, wherever it stands in the file.

@@ -20,7 +20,8 @@ _OF_THE_READING: Final = frozenset({"time_ns"})
 class SamplesReport:
     """Writes a header line and a row for each value: when, whose, what, and the trial that was under way.
 
-    `second` is since the run began, on the master's clock; what is an amount is of the interval before it.
+    `second` is since the run began, on the master's clock; what is an amount is of the interval before it. Of a log
+    that was imported it is since the log began, and empty where nobody said how far apart its readings are.
     """
 
     name: ClassVar[str] = "samples"
@@ -59,22 +60,24 @@ class _Series:
 
     def rows(self, samples: Samples) -> list[tuple[Any, ...]]:
         """Return the rows of one block."""
-        times = samples.columns["time_ns"]
+        times = samples.columns.get("time_ns")
+        if times is None:
+            return self._imported_rows(samples)
         places = np.searchsorted(self._begins, times, side="right") - 1
         heads, tails = [], []
         worker = self._workers.get(samples.worker, samples.worker)
         for instant_ns, place in zip(times.tolist(), places.tolist(), strict=True):
             heads.append((f"{(instant_ns - self._began_ns) / 1e9:.6f}", worker, samples.source))
             tails.append(self._trial(place, instant_ns))
-        found = []
-        for name, values in samples.columns.items():
-            if name in _OF_THE_READING:
-                continue
-            unit = samples.units.get(name, "")
-            for head, value, tail in zip(heads, values.tolist(), tails, strict=True):
-                empty = isinstance(value, float) and not math.isfinite(value)
-                found.append((*head, name, unit, "" if empty else value, *tail))
-        return found
+        return _column_by_column(samples, heads, tails)
+
+    def _imported_rows(self, samples: Samples) -> list[tuple[Any, ...]]:
+        worker = self._workers.get(samples.worker, samples.worker)
+        readings = len(next(iter(samples.columns.values()), ()))
+        intervals = samples.columns.get("interval_ns")
+        seconds = [""] * readings if intervals is None else [f"{end / 1e9:.6f}" for end in np.cumsum(intervals)]
+        heads = [(second, worker, samples.source) for second in seconds]
+        return _column_by_column(samples, heads, [("", "", "")] * readings)
 
     def _trial(self, place: int, instant_ns: int) -> tuple[Any, ...]:
         if place < 0 or instant_ns > self._spans[place][1]:
@@ -83,3 +86,18 @@ class _Series:
         entry = self._trials[trial] if trial < len(self._trials) else (-1, None, False)
         known = 0 <= entry[0] < len(self._treatments)
         return (trial, str(bool(entry[2])).lower(), self._treatments[entry[0]].get("title") if known else "")
+
+
+def _column_by_column(
+    samples: Samples, heads: Sequence[tuple[Any, ...]], tails: Sequence[tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """Return a row for each value of each column, with what stands before and behind those of its reading."""
+    found = []
+    for name, values in samples.columns.items():
+        if name in _OF_THE_READING:
+            continue
+        unit = samples.units.get(name, "")
+        for head, value, tail in zip(heads, values.tolist(), tails, strict=True):
+            empty = isinstance(value, float) and not math.isfinite(value)
+            found.append((*head, name, unit, "" if empty else value, *tail))
+    return found

@@ -15,6 +15,7 @@ from bench_master.reports.text_packing import packing_notes, packing_table
 from bench_master.reports.text_published import published_lines
 from bench_master.reports.text_scaling import scaling_tables
 from bench_master.reports.text_tables import overview, treatment_tables
+from bench_master.table import counted
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
 """What of a host's fingerprint is shown; the rest is in the JSON report."""
@@ -133,7 +134,7 @@ def _origin(run: Mapping[str, Any]) -> Iterator[str]:
     origin = run["imported"]
     yield from field("imported", f"{run['run_id']}, {_instant(origin['at'])}; when it was measured is not known")
     for file in origin["files"]:
-        amount = f"{file['readings']:,} readings of a monitor" if file["readings"] else f"{file['runs']:,} runs"
+        amount = f"{file['readings']:,} readings of a monitor" if file["readings"] else counted(file["runs"], "run")
         yield from field("from", one_line(f"{file['name']}, {amount}"))
     yield from field("order", "not known; nor are hosts, times, and parameters that the outputs do not state")
 

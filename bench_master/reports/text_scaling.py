@@ -40,7 +40,8 @@ def _series(treatments: Sequence[Mapping[str, Any]]) -> list[tuple[tuple[tuple[s
     found: dict[tuple[tuple[str, Any], ...], list[Any]] = {}
     for entry in treatments:
         labels = entry["treatment"]
-        if CONCURRENCY in labels:
+        # A benchmark may have a parameter of that name, which is not how many of its jobs were in flight.
+        if CONCURRENCY in labels and labels[CONCURRENCY] == entry["concurrency"]:
             rest = tuple((key, value) for key, value in labels.items() if key != CONCURRENCY)
             found.setdefault(rest, []).append(entry)
     return [

@@ -51,6 +51,7 @@ class TraceReport:
     """
 
     name: ClassVar[str] = "trace"
+    needs_times: ClassVar[bool] = True
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the trace; its times are microseconds since the run began."""

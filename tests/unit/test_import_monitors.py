@@ -83,7 +83,7 @@ def test_what_is_no_monitor_is_none(text):
         (MEMORY + "7989,x,1,2,3,4\n", "line 4: 'x' is no whole number"),
         (MEMORY + "7989\n", "line 4: expected 6 numbers"),
         (HEAD + "8,0\n", "line 2: not a line of /proc/diskstats"),
-        (DISK + "8,0,sda,1,0,9,0,1,0,9,0,0,0,0\n", "readings are missing: sda has 4, sdb has 3"),
+        (DISK + "8,0,sda,1,0,9,0,1,0,9,0,0,0,0\n" * 2, "readings are missing: sda has 5, sdb has 3"),
     ],
 )
 def test_a_line_that_does_not_belong_is_refused(text, message):
@@ -105,3 +105,29 @@ def test_what_no_counter_can_be_is_refused(text):
     """Digits of other scripts, and more of them than a counter has."""
     with pytest.raises(ParseError, match="is no whole number"):
         read_monitor(text)
+
+
+@pytest.mark.parametrize(
+    ("whole", "cut", "said"),
+    [
+        (CPU, "cpu,296,0,5", "'cpu,296,0,5'"),
+        (MEMORY, "7989,3", "'7989,3'"),
+        (DISK, "8,0,sda,1,0", "'8,0,sda,1,0'"),
+        (DISK, "8,0,sda,1,0,900,0,1,0,900,0,0,0,0\n8,1,sda1,1", "'8,1,sda1,1'"),
+        (DISK, "8,0,sda,1,0,900,0,1,0,900,0,0,0,0\n", "lacks disks"),
+    ],
+)
+def test_a_reading_that_was_cut_off_at_the_end_is_left_out_and_told(whole, cut, said):
+    """A monitor runs until it is killed: what it logged before counts."""
+    read, full = read_monitor(whole + cut), read_monitor(whole)
+    assert {name: list(map(str, values)) for name, values in read.columns.items()} == {
+        name: list(map(str, values)) for name, values in full.columns.items()
+    }
+    assert said in read.doubts[-1]
+    assert "left out" in read.doubts[-1]
+
+
+def test_a_head_is_read_as_any_table_s():
+    """Quotes, capitals, blanks and the line ends of another system change nothing."""
+    text = '"User", Nice,"System",Idle,IOWait,IRQ,SoftIRQ,Steal\r\n0,0,0,0,0,0,0,0\r\n50,0,0,50,0,0,0,0\r\n'
+    assert read_monitor(text).columns["cpu_user_percent"] == [50.0]

@@ -152,6 +152,27 @@ def test_there_is_no_rate_histogram_of_it(imported, tmp_path, capsys):
     assert "measured elsewhere" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("more", "seconds"), [([], [""]), (["--interval", "15s"], ["15.000000"])])
+def test_readings_of_a_monitor_stand_in_order_with_times_only_where_they_are_known(tmp_path, more, seconds):
+    """When a log was begun nobody knows; how far into it a reading is follows from the interval."""
+    monitor, stats = tmp_path / "cpu.csv", tmp_path / "o.gz"
+    monitor.write_text(CPU_LOG)
+    argv = [*IMPORT, "--environment", "e", "--engine", "docker", *more, "-s", str(stats), str(monitor)]
+    assert run_command_line(argv) == 0
+    rows = [line.split(",") for line in report(stats, "samples").splitlines()]
+    assert [row[0] for row in rows if row[3] == "cpu_user_percent"] == seconds
+    assert [row[5] for row in rows if row[3] == "cpu_user_percent"] == ["50.0"]
+
+
+@pytest.mark.parametrize("format_name", ["bucketbench", "trace"])
+def test_there_is_no_report_of_its_times(imported, tmp_path, capsys, format_name):
+    """A format that is nothing without times is refused, and no file is begun."""
+    out = tmp_path / "report"
+    assert run_command_line(["report-scenario", "-s", str(imported), "--format", format_name, "-f", str(out)]) == 2
+    assert capsys.readouterr().err.endswith("measured elsewhere, and nobody knows when: it has no times\n")
+    assert not out.exists()
+
+
 def test_failed_runs_count_as_failed_jobs(imported):
     """The rows say which run is which."""
     (rows,) = StatsFile(imported).iter_jobs()
@@ -200,3 +221,17 @@ def test_a_label_that_an_output_contradicts_is_refused(tmp_path, capsys):
     assert run_command_line(argv) == 2
     assert "--label threads=2: an output says itself that it is 4" in capsys.readouterr().err
     assert not stats.exists()
+
+
+def test_what_holds_no_run_is_told_file_by_file(tmp_path, capsys):
+    """An empty output, and what only prepared something, are told of; a text from a Windows shell is read."""
+    empty, other, wide = (tmp_path / name for name in ("empty.txt", "prepare.txt", "wide.txt"))
+    empty.write_text("")
+    other.write_text((DATA / "sysbench" / "fileio-prepare.txt").read_text())
+    wide.write_bytes(GOOD.replace("\n", "\r\n").encode("utf-16"))
+    argv = [*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(tmp_path / "o.gz")]
+    assert run_command_line([*argv, str(empty), str(other), str(wide)]) == 0
+    said = capsys.readouterr().err
+    assert f"{empty}: no run of sysbench-cpu begins in it\n" in said
+    assert f"{other}: 1 output passed over, as no run of sysbench-cpu: line 3: this is what fileio prints" in said
+    assert "1 run imported\n" in said

@@ -104,3 +104,93 @@ def test_a_text_in_front_of_each_run_says_the_version():
         "reads_score_unknown_version",
         "writes_score_unknown_version",
     }
+
+
+LOGGED = [
+    ("sysbench-cpu", "sysbench/cpu-1t.txt"),
+    ("sysbench-cpu", "sysbench/docker-cpu-tty-crlf.txt"),
+    ("sysbench-memory", "sysbench/memory-0.4.12.txt"),
+    ("sysbench-fileio", "sysbench/fileio-rndrw.txt"),
+    ("sysbench-oltp", "sysbench/oltp_read_write.txt"),
+    ("ab", "ab/ok-n2000-c4.txt"),
+    ("ab", "ab/ok-quiet.txt"),
+    ("iibench", "iibench/py2-2012-insert_only.txt"),
+    ("iibench", "iibench/py3-head-docker-q4.txt"),
+    ("mbw", "mbw/1.2.2-default-n3.txt"),
+    ("mbw", "mbw/1.2.2-quiet.txt"),
+    ("mbw", "mbw/1.2.2-t1.txt"),
+    ("mbw", "mbw/2.0-quiet.txt"),
+    ("blogbench", "blogbench/1.2-i3-s2.txt"),
+]
+
+
+@pytest.mark.parametrize(("name", "file"), LOGGED)
+@pytest.mark.parametrize("between", ["", "\n", "real\t0m10s\n# next\n\nstarting ...\n"])
+def test_the_runs_of_every_tool_are_found_in_a_log(name, file, between):
+    """Three runs are three, whatever stands between them, and each has the figures that it has alone."""
+    tool, output = workload(name), (DATA / file).read_text()
+    found = split_runs(tool, between + (output + between) * 3)
+    assert [(run.error, run.metrics, run.stated) for run in found] == [
+        ("", tool.parse(output), tool.stated(output))
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "others"),
+    [
+        (
+            "sysbench-fileio",
+            "sysbench/fileio-rndrw.txt",
+            ("sysbench/fileio-prepare.txt", "sysbench/fileio-cleanup.txt"),
+        ),
+        (
+            "sysbench-oltp",
+            "sysbench/oltp_read_write.txt",
+            ("sysbench/oltp_read_write-prepare.txt", "sysbench/oltp_read_write-cleanup.txt"),
+        ),
+        ("sysbench-cpu", "sysbench/cpu-1t.txt", ("sysbench/memory-read-global.txt", "sysbench/mutex.txt")),
+        ("ab", "ab/ok-c1.txt", ("ab/version.txt", "ab/version.txt")),
+    ],
+)
+def test_what_prepares_tidies_or_is_another_test_is_no_failed_run(name, run, others):
+    """A script's log has all of them; only the run counts, and the others are told of."""
+    before, after = ((DATA / other).read_text() for other in others)
+    version = "sysbench 1.0.20\n"
+    found = split_runs(workload(name), version + before + (DATA / run).read_text() + after)
+    assert [one.other for one in found] == [True, False, True]
+    assert found[1].metrics == workload(name).parse((DATA / run).read_text())
+
+
+def test_a_preparation_that_failed_is_a_failure():
+    """What could not be prepared is not passed over."""
+    prepare = (DATA / "sysbench" / "fileio-prepare.txt").read_text()
+    full = (
+        prepare.rpartition("268435456 bytes")[0]
+        + "FATAL: Failed to write file! errno = 28 (No space left on device)\n"
+    )
+    (found,) = split_runs(workload("sysbench-fileio"), full)
+    assert not found.other
+    assert "sysbench failed: 'FATAL: Failed to write file!" in found.error
+
+
+@pytest.mark.parametrize("methods", [("MEMCPY", "DUMB"), ("MEMCPY", "DUMB", "MCBLOCK")])
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_run_of_mbw_that_was_killed_between_its_methods_is_a_failed_run(methods, quiet):
+    """What the first method printed is whole in itself, and is not taken for a run of that method alone."""
+    output = (DATA / "mbw" / "1.2.2-default-n3.txt").read_text().splitlines()
+    kept = [line for line in output if "Method" not in line or any(method in line for method in methods)]
+    if "MCBLOCK" not in methods:
+        kept = [line for line in kept if "as blocks" not in line]
+    if quiet:
+        kept = [line for line in kept if "Method" in line]
+    cut = kept.index(next(line for line in kept if "DUMB" in line)) + 1
+    (found,) = split_runs(workload("mbw"), "\n".join([*kept[:cut], "Killed", ""]))
+    assert found.error
+
+
+def test_many_mbw_at_once_are_one_run():
+    """The help, and what each of the processes printed, belong together however many there were."""
+    helping, one = ((DATA / "mbw" / name).read_text() for name in ("1.4-help.txt", "1.4-default-n3.txt"))
+    together = helping + "".join(f"process {number} of 6\n{one}" for number in range(1, 7))
+    found = split_runs(workload("mbw"), f"$ bench\n{together}$ bench\n{together}")
+    assert [(run.error, run.metrics["processes"]) for run in found] == [("", 6.0)] * 2

@@ -202,3 +202,13 @@ def test_without_a_sweep_there_is_no_scaling_table(path):
     """Two treatments with the same concurrency scale nowhere."""
     swept(path, (DOCKER, 2, 1, MS), (RUNC, 2, 1, MS))
     assert "Scaling" not in written(path, "text")[0]
+
+
+def test_a_parameter_called_concurrency_is_not_how_many_jobs_were_in_flight(path):
+    """ab's connections are a setting like any other: in the name of a row, and in no table of scaling."""
+    swept(path, *((DOCKER | {"concurrency": connections}, 1, 2, MS) for connections in (4, 100)))
+    assert "Scaling" not in written(path, "text")[0]
+    table, _ = written(path, "bucketbench")
+    assert "1 thrd" in table
+    assert "4 thrds" not in table
+    assert [f"Docker:concurrency={connections}" in table for connections in (4, 100)] == [True, True]

@@ -35,6 +35,13 @@ BLOGLOAD = "blogload 1: 3 writers, 1 rewriters, 5 commenters, 10 readers; seed 7
             "sysbench/fileio-0.4.12-rndrw.txt",
             {"mode": "rndrw", "file_num": 128, "total_size": 3 << 30, "block_size": 16384, "threads": 16},
         ),
+        ("sysbench-oltp", "sysbench/oltp_read_write.txt", {"version": "1.0", "threads": 2, "queries": "read+write"}),
+        ("sysbench-oltp", "sysbench/oltp_point_select.txt", {"queries": "read"}),
+        ("sysbench-oltp", "sysbench/oltp_insert.txt", {"queries": "write"}),
+        ("ab", "ab/ok-n2000-c4-keepalive.txt", {"concurrency": 4, "keepalive": True}),
+        ("ab", "ab/ok-n2000-c4.txt", {"concurrency": 4, "keepalive": False}),
+        ("iibench", "iibench/py2-2012-insert_only.txt", {"version": "2012", "max_rows": 50000, "queries": False}),
+        ("iibench", "iibench/py3-head-docker-q4.txt", {"version": "later", "max_rows": 100000, "queries": True}),
         ("mbw", "mbw/1.4-default-n3.txt", {"array_size": 64 << 20}),
         (
             "blogbench",

@@ -77,7 +77,7 @@ def test_a_run_of_one_request_has_no_percentiles():
         ("fail-refused", "the text ends here, before 'Server Software'"),
         ("fail-badhost", "the text ends here"),
         ("fail-badopt", "ab refused its arguments"),
-        ("version", "the text ends here"),
+        ("version", "ab told its version, and ran nothing"),
     ],
 )
 def test_what_is_no_run_is_refused(name, said):

@@ -127,7 +127,7 @@ def test_a_rate_that_the_mode_cannot_have_is_no_metric(name, kinds):
         ("cpu-1.1.0", None, "another test of sysbench, not of fileio"),
         ("memory-complete", 9, "another test of sysbench, not of fileio"),
         ("oltp_read_only", 12, "another test of sysbench, not of fileio"),
-        ("mutex", None, "lines are missing"),
+        ("mutex", None, "this is another test of sysbench"),
     ],
 )
 def test_what_is_not_a_complete_run_of_fileio_is_refused(name, line, reason):
