@@ -66,8 +66,11 @@ def _packed(mode: int, base: int, codes: npt.NDArray[np.uint64], planes: int) ->
     return _HEAD.pack(mode, planes, base) + shuffled.tobytes()
 
 
-def decode_column(data: bytes, rows: int) -> Column:
-    """Return the column of `rows` values; raise `ColumnError` unless the bytes are exactly that."""
+def check_column(data: bytes, rows: int) -> tuple[int, int, int]:
+    """Return mode, planes and base of a column; raise `ColumnError` unless it is one of so many rows.
+
+    What passes can be decoded.
+    """
     if not 0 <= rows <= MAX_ROWS:
         raise ColumnError(f"{rows} rows: 0 to {MAX_ROWS} expected")
     if len(data) < _HEAD.size:
@@ -77,6 +80,12 @@ def decode_column(data: bytes, rows: int) -> Column:
         raise ColumnError(f"unknown column: mode {mode}, {planes} planes, base {base}")
     if len(data) != _HEAD.size + planes * rows:
         raise ColumnError(f"{planes} planes of {rows} rows are {planes * rows} bytes, not {len(data) - _HEAD.size}")
+    return mode, planes, base
+
+
+def decode_column(data: bytes, rows: int) -> Column:
+    """Return the column of `rows` values; raise `ColumnError` unless the bytes are exactly that."""
+    mode, planes, base = check_column(data, rows)
     shuffled = np.frombuffer(data, np.uint8, offset=_HEAD.size).reshape(planes, rows)
     # Half the width where the codes fit it is half the time.
     codes = _gathered(shuffled, np.dtype(np.uint32) if planes <= _HALF else np.dtype(np.uint64))

@@ -97,14 +97,14 @@ class FrameReader:
             raise FrameError("the block is not a kind and a body")
         return kind, body
 
-    def _payload(self) -> bytes | None:
+    def _payload(self) -> memoryview | None:
         piece = self._rest or self._file.read(_PIECE)
         if not piece:
             return None
         if not piece.startswith(_GZIP_MAGIC[: len(piece)]):
             raise ForeignError("no gzip member begins here")
         plain, consumed, rest = self._member(piece)
-        payload = bytes(memoryview(plain)[_HEAD.size :])
+        payload = memoryview(plain)[_HEAD.size :]
         if _zlib.crc32(payload) != _HEAD.unpack_from(plain)[2]:
             raise FrameError("the block's checksum is wrong")
         self._rest = rest

@@ -16,7 +16,7 @@ from typing import Any, Final
 from bench_common.errors import NotAStatsFile, StatsFileError, did_you_mean
 from bench_common.set_aside import RECORDS, RESUMED, ROWS, SetAside
 from bench_common.stats_frame import CutError, ForeignError, FrameError, FrameReader, last_block
-from bench_common.stats_rows import Rows, unpack
+from bench_common.stats_rows import Rows, unpack, unpack_by_column
 from bench_common.stats_writer import StatsWriter
 
 __all__ = ["FORMAT", "VERSION", "Block", "StatsFile", "StatsWriter"]
@@ -27,7 +27,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: `body` is a row array, `Samples`, a list of records, or a plain mapping, by `kind`."""
+    """One block: `body` is a row array or `Columns`, `Samples`, a list of records, or a plain mapping, by `kind`."""
 
     kind: str
     body: Any
@@ -61,17 +61,17 @@ class StatsFile:
         return self._header
 
     def blocks(
-        self, kinds: Collection[str] | None = None, *, everything: bool = False
+        self, kinds: Collection[str] | None = None, *, everything: bool = False, by_column: bool = False
     ) -> Generator[Block, None, None]:
         """Yield every whole block in file order, or those of the given kinds.
 
         Of a run that was resumed, what its trials gave that were begun anew is left out, unless `everything` is
-        wanted. Never raises for a cut or damaged file: the pass ends before the first bad byte, and `damage` says
-        why.
+        wanted. Jobs and operations come as arrays, or as `Columns` when wanted `by_column`. Never raises for a cut or
+        damaged file: the pass ends before the first bad byte, and `damage` says why.
         """
         concerned = kinds is None or not (ROWS | RECORDS | {"event"}).isdisjoint(kinds)
         aside = SetAside() if everything or not concerned else self._what_is_set_aside()
-        for block in self._whole_blocks(kinds):
+        for block in self._whole_blocks(kinds, by_column=by_column):
             body = aside.counting(block.kind, block.body) if aside else block.body
             if body is not None:
                 yield block if body is block.body else Block(block.kind, body)
@@ -88,7 +88,10 @@ class StatsFile:
             self._set_aside = found
         return self._set_aside
 
-    def _whole_blocks(self, kinds: Collection[str] | None) -> Generator[Block, None, None]:
+    def _whole_blocks(
+        self, kinds: Collection[str] | None, *, by_column: bool = False
+    ) -> Generator[Block, None, None]:
+        unpacker = unpack_by_column if by_column else unpack
         self.damage, self.whole_bytes = None, 0
         try:
             file = self.path.open("rb")
@@ -103,7 +106,7 @@ class StatsFile:
                     pair = reader.read()
                     if pair is None:
                         break
-                    found = [Block(kind, body) for kind, body in unpack(*pair, kinds)]
+                    found = [Block(kind, body) for kind, body in unpacker(*pair, kinds)]
                     self.whole_bytes = reader.offset
                 except (OSError, ValueError) as error:
                     self._stop(start, error)

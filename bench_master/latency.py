@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bench_common.histogram import Histogram, Int64Array, bucket_bounds, bucket_of, nearest_rank
 from bench_common.records import job_id_of
-from bench_common.stats_rows import Rows
+from bench_common.stats_columns import Columns
 
 Key: TypeAlias = tuple[int, str]
 """Treatment index and name of the operation (``job`` for the whole job)."""
@@ -38,13 +38,13 @@ class Series:
     _squares: float = 0.0
     """Sum of squared distances from the mean, kept up by Chan's update: no large numbers are subtracted."""
 
-    def add(self, durations: Int64Array, tickets: npt.NDArray[np.uint64]) -> None:
-        """Record successful durations and whose they are."""
+    def add(self, durations: Int64Array, rows: Columns) -> None:
+        """Record successful durations (ns) and the rows that they belong to."""
         if not len(durations):
             return
         slowest = int(durations.argmax())
         if self.histogram.max is None or durations[slowest] > self.histogram.max:
-            self.slowest_ticket = int(tickets[slowest])
+            self.slowest_ticket = int(rows["ticket"][slowest])
         before, count = self.histogram.n, len(durations)
         mean = float(durations.mean())
         shift = mean - self._mean
@@ -63,7 +63,7 @@ class Series:
         return None if self.slowest_ticket is None else job_id_of(self.slowest_ticket)
 
 
-def selected(rows: Rows, keep: npt.NDArray[np.bool_]) -> Rows:
+def selected(rows: Columns, keep: npt.NDArray[np.bool_]) -> Columns:
     """Return the rows to keep; where that is every one, themselves and no copy."""
     return rows if keep.all() else rows[keep]
 
@@ -76,17 +76,26 @@ def groups(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.
     if low == high:
         yield low, slice(None)
         return
-    # Of 16 bits the order is found by counting, in a quarter of the time.
-    order = np.argsort((keys - low).astype(np.uint16) if high - low < 1 << 16 else keys, kind="stable")
-    edges = np.flatnonzero(np.diff(keys[order])) + 1
-    for positions in np.split(order, edges):
-        yield int(keys[positions[0]]), positions
+    near = keys - low
+    if high - low < 1 << 8:
+        # Of 8 bits the order is found by counting, in a fraction of the time.
+        near = near.astype(np.uint8)
+        counts = np.bincount(near)
+        distinct = np.flatnonzero(counts)
+        edges = np.cumsum(counts[distinct])
+    else:
+        distinct, counts = np.unique(near, return_counts=True)
+        edges = np.cumsum(counts)
+    order = np.argsort(near, kind="stable")
+    for key, positions in zip(distinct.tolist(), np.split(order, edges[:-1]), strict=True):
+        yield low + key, positions
 
 
-def grouped_rows(rows: Rows, column: str) -> Iterator[tuple[int, int, Rows]]:
+def grouped_rows(rows: Columns, column: str) -> Iterator[tuple[int, int, Columns]]:
     """Yield (treatment, value of `column`, rows) for each pair that occurs."""
-    width = int(rows[column].max()) + 1 if len(rows) else 1
-    keys = rows["treatment"].astype(np.int64) * width + rows[column]
+    values = rows[column]
+    width = int(values.max()) + 1 if len(rows) else 1
+    keys = rows["treatment"].astype(np.int64) * width + values
     for key, where in groups(keys):
         yield *divmod(key, width), rows[where]
 

@@ -25,7 +25,7 @@ from bench_common.records import (
     job_id_of,
 )
 from bench_common.set_aside import RESUMED
-from bench_common.stats_rows import Rows
+from bench_common.stats_columns import Columns
 from bench_common.statsfile import Block
 from bench_master.clocks import Clocks
 from bench_master.course import Course
@@ -134,7 +134,7 @@ class Ledger:
                 for key, rows in self.measured_operations(block.body):
                     series = self.series.setdefault(key, Series())
                     done = selected(rows, rows["ok"] == OPERATION_DONE)
-                    series.add(done["duration_ns"], done["ticket"])
+                    series.add(done["duration_ns"], done)
                     series.errors += int((rows["ok"] == OPERATION_FAILED).sum())
             case "errors":
                 for record in block.body:
@@ -153,7 +153,7 @@ class Ledger:
         """Say whether a trial is warm-up; one that the header does not know is not."""
         return trial < len(self._warmup) and bool(self._warmup[trial])
 
-    def _measured(self, rows: Rows) -> Rows:
+    def _measured(self, rows: Columns) -> Columns:
         """Return the rows of measured trials and known treatments."""
         keep = rows["treatment"] < len(self.treatments)
         if self._warmup.any():
@@ -161,7 +161,7 @@ class Ledger:
             keep &= ~(self._warmup[trial] & (rows["trial"] < len(self._warmup)))
         return selected(rows, keep)
 
-    def measured_jobs(self, rows: Rows) -> Iterator[tuple[Key, Rows]]:
+    def measured_jobs(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
         """Yield the jobs that are done and whose times are known, of measured trials, by treatment."""
         if not self._timed:
             return
@@ -169,17 +169,17 @@ class Ledger:
             if outcome == Outcome.DONE:
                 yield (treatment, JOB), group
 
-    def responses(self, treatment: int, rows: Rows) -> np.ndarray[Any, Any] | None:
+    def responses(self, treatment: int, rows: Columns) -> np.ndarray[Any, Any] | None:
         """Return the times (ns) from arrival to end of jobs of a treatment; None in the closed model."""
-        return rows["end_ns"] - rows["start_ns"] + rows["wait_ns"] if treatment in self.open.systems else None
+        return rows["duration_ns"] + rows["wait_ns"] if treatment in self.open.systems else None
 
-    def measured_operations(self, rows: Rows) -> Iterator[tuple[Key, Rows]]:
+    def measured_operations(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
         """Yield the operations of measured trials, failed ones too, by treatment and name."""
         for treatment, operation, group in grouped_rows(self._measured(rows), "operation"):
             names = self.treatments[treatment].get("operation_names", ())
             yield (treatment, names[operation] if operation < len(names) else f"operation-{operation}"), group
 
-    def _add_jobs(self, rows: Rows) -> None:
+    def _add_jobs(self, rows: Columns) -> None:
         if not len(rows):
             return
         self.strangers += int((rows["treatment"] >= len(self.treatments)).sum())
@@ -194,17 +194,17 @@ class Ledger:
             if treatment < len(self.treatments):
                 self._add_outcomes(treatment, outcome, group)
 
-    def _add_outcomes(self, treatment: int, outcome: Outcome, rows: Rows) -> None:
+    def _add_outcomes(self, treatment: int, outcome: Outcome, rows: Columns) -> None:
         measured = self._measured(rows)
         counts = self.outcomes[treatment]
         counts["warmup"] += len(rows) - len(measured)
         counts[outcome.name.lower()] += len(measured)
         if outcome == Outcome.DONE and self._timed:
-            self.series[treatment, JOB].add(measured["end_ns"] - measured["start_ns"], measured["ticket"])
+            self.series[treatment, JOB].add(measured["duration_ns"], measured)
             self.bounds[treatment].record(measured["bound_ns"])
             responses = self.responses(treatment, measured)
             if responses is not None:
-                self.series[treatment, RESPONSE].add(responses, measured["ticket"])
+                self.series[treatment, RESPONSE].add(responses, measured)
         elif outcome == Outcome.FAILED:
             self.series[treatment, JOB].errors += len(measured)
         if outcome != Outcome.DONE and self.treatments[treatment].get("metrics"):
@@ -214,7 +214,7 @@ class Ledger:
         if outcome <= Outcome.FAILED:
             self._stretch_trials(selected(measured, measured["trial"] < len(self._trials)))
 
-    def _stretch_trials(self, rows: Rows) -> None:
+    def _stretch_trials(self, rows: Columns) -> None:
         for trial, where in groups(rows["trial"]):
             self._starts[trial] = min(self._starts[trial], rows["start_ns"][where].min())
             self._ends[trial] = max(self._ends[trial], rows["end_ns"][where].max())

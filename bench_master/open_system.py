@@ -15,7 +15,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from bench_common.records import Outcome
-from bench_common.stats_rows import Rows, Samples
+from bench_common.stats_columns import Columns
+from bench_common.stats_rows import Samples
 from bench_master.latency import groups
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -49,7 +50,7 @@ class OpenTrial:
     in_system: dict[int, list[float]] = field(default_factory=dict)
     """Readings of running and waiting jobs together, by worker."""
 
-    def add(self, rows: Rows, *, done: bool) -> None:
+    def add(self, rows: Columns, *, done: bool) -> None:
         """Take in jobs of the trial that ended done or failed."""
         arrived = rows["start_ns"] - rows["wait_ns"]
         first, last, ended = int(arrived.min()), int(arrived.max()), int(rows["end_ns"].max())
@@ -85,7 +86,7 @@ class OpenSystem:
         self.unfinished = 0
         """Jobs that were lost or called off: they arrived, and nobody knows their times."""
 
-    def add(self, rows: Rows, outcome: Outcome) -> None:
+    def add(self, rows: Columns, outcome: Outcome) -> None:
         """Take in jobs of measured trials that ended with one outcome."""
         if outcome > Outcome.FAILED:
             self.unfinished += len(rows)

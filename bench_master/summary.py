@@ -56,7 +56,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
         raise UsageError(f"percentile {pctile:g}: a number between 0 and 100 expected, such as 95 or 99.9")
     header = stats.header
     ledger = Ledger(header)
-    for block in stats.blocks(KINDS):
+    for block in stats.blocks(KINDS, by_column=True):
         ledger.add(block)
     ledger.open.settle()
     damage = stats.damage
@@ -93,7 +93,7 @@ def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles, costs: En
     kinds = {"metrics", "jobs", "operations"} if exact.needed else {"metrics"}
     if stats.header.get("overhead") or ledger.packings:
         kinds.add("samples")
-    for block in stats.blocks(kinds):
+    for block in stats.blocks(kinds, by_column=True):
         if block.kind == "metrics":
             ledger.add_metrics(block.body)
         elif block.kind == "samples":
@@ -101,7 +101,7 @@ def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles, costs: En
             ledger.packings.add(block.body)
         elif block.kind == "jobs":
             for key, rows in ledger.measured_jobs(block.body):
-                exact.collect(key, rows["end_ns"] - rows["start_ns"])
+                exact.collect(key, rows["duration_ns"])
                 responses = ledger.responses(key[0], rows)
                 if responses is not None:
                     exact.collect((key[0], RESPONSE), responses)

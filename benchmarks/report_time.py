@@ -1,9 +1,10 @@
 """How long a report takes and what memory it needs, against merely unpacking the same stats file with zcat.
 
 The file is written with the project's own writer: one treatment, jobs with the given number of operations, latencies
-log-normal around 100 ms. Every report is made by a fresh process.
+log-normal around 100 ms. Every report is made by a fresh process; beside the time that went by is the processor time
+that it took, which other work on the machine changes less.
 
-    python benchmarks/report_time.py [--jobs N] [--operations N] [--repeats N] [--keep FILE]
+    python benchmarks/report_time.py [--jobs 1M,10M] [--operations N] [--formats text,csv,json,jsonl] [--repeats N]
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from common import numbers, parser_of, print_ratio
 
 MIB = 1 << 20
 BATCH = 10_000
 IN_FLIGHT = 24
-FORMATS = ("text", "csv", "json")
 
 
 def header(operations: int) -> dict[str, object]:
@@ -91,8 +92,16 @@ def write(path: str, jobs: int, operations: int) -> None:
     writer.close({**end, "counts": counts, "not_started": 0, "warnings": []})
 
 
-def timed(command: list[str]) -> tuple[float, int]:
-    """Return the seconds that a command took, and its peak resident memory in bytes."""
+class Spent(NamedTuple):
+    """What a command took: seconds that went by, of processor time, and bytes of resident memory at its peak."""
+
+    seconds: float
+    cpu_s: float
+    peak: int
+
+
+def timed(command: list[str]) -> Spent:
+    """Run a command to its end, whatever it prints."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -100,50 +109,52 @@ def timed(command: list[str]) -> tuple[float, int]:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{command[:5]} ended with exit code {process.returncode}")
-    return seconds, usage.ru_maxrss * 1024
+    return Spent(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-def measure(path: Path, options: argparse.Namespace) -> None:
+def measure(path: Path, jobs: int, options: argparse.Namespace) -> None:
     """Time zcat and each report in turn, and print them."""
     commands = {"zcat": ["sh", "-c", 'zcat "$0" | wc -c', str(path)]}
-    for name in FORMATS:
+    for name in options.formats:
         words = ["-m", "bench_master", "report-scenario", "-s", str(path), "--format", name]
         commands[name] = [sys.executable, *words]
-    results: dict[str, list[tuple[float, int]]] = {name: [] for name in commands}
+    results: dict[str, list[Spent]] = {name: [] for name in commands}
     for _ in range(options.repeats):
         for name, command in commands.items():
             results[name].append(timed(command))
-    seconds = {name: median(each for each, _ in values) for name, values in results.items()}
-    print(f"zcat | wc -c: {seconds['zcat']:.2f} s")
-    for name in FORMATS:
-        peak = max(each for _, each in results[name])
-        print(f"report as {name}: {seconds[name]:.2f} s, peak {peak / MIB:.0f} MiB")
-    for name in FORMATS:
+    seconds = {name: median(each.seconds for each in values) for name, values in results.items()}
+    cpu_s = {name: median(each.cpu_s for each in values) for name, values in results.items()}
+    print(f"zcat | wc -c: {seconds['zcat']:.2f} s, CPU {cpu_s['zcat']:.2f} s")
+    for name in options.formats:
+        took = f"{seconds[name]:.2f} s, CPU {cpu_s[name]:.2f} s ({cpu_s[name] / jobs * 1e6:.2f} us a job)"
+        print(f"report as {name}: {took}, peak {max(each.peak for each in results[name]) / MIB:.0f} MiB")
+    for name in options.formats:
         print_ratio(f"of the {name} report's time to zcat", seconds[name], seconds["zcat"])
 
 
 def main() -> None:
-    """Write the file in a process of its own, so that its memory is not taken for a report's, and measure."""
+    """Write each file in a process of its own, so that its memory is not taken for a report's, and measure."""
     parser = parser_of(__doc__)
-    parser.add_argument("--jobs", type=numbers, default="1M")
-    parser.add_argument("--operations", type=int, default=3)
+    parser.add_argument("--jobs", type=numbers, default="1M", help="such as 1M,10M")
+    parser.add_argument("--operations", type=int, default=3, help="operations of each job")
+    parser.add_argument("--formats", type=lambda text: text.split(","), default="text,csv,json", help="jsonl as well")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--keep", metavar="FILE", type=Path, help="write the stats file here and leave it there")
+    parser.add_argument("--keep", metavar="FILE", type=Path, help="write the stats file, of one size, here to stay")
     parser.add_argument("--write", metavar="FILE", help="only write the stats file")
     options = parser.parse_args()
-    jobs = options.jobs[0]
+    if (options.write or options.keep) and len(options.jobs) > 1:
+        parser.error("one file has one number of --jobs")
     if options.write:
-        write(options.write, jobs, options.operations)
+        write(options.write, options.jobs[0], options.operations)
         return
-    with tempfile.TemporaryDirectory() as directory:
-        path = options.keep or Path(directory, "synthetic.stats.gz")
-        sizes = ["--jobs", str(jobs), "--operations", str(options.operations)]
-        subprocess.run([sys.executable, __file__, *sizes, "--write", str(path)], check=True)
-        size = path.stat().st_size
-        print(
-            f"{jobs:,} jobs of {options.operations} operations: {size / MIB:.1f} MiB, {size / jobs:.1f} bytes a job"
-        )
-        measure(path, options)
+    for jobs in options.jobs:
+        with tempfile.TemporaryDirectory() as directory:
+            path = options.keep or Path(directory, "synthetic.stats.gz")
+            sizes = ["--jobs", str(jobs), "--operations", str(options.operations)]
+            subprocess.run([sys.executable, __file__, *sizes, "--write", str(path)], check=True)
+            size, each = path.stat().st_size, f"{jobs:,} jobs of {options.operations} operations"
+            print(f"{each}: {size / MIB:.1f} MiB, {size / jobs:.1f} bytes a job", flush=True)
+            measure(path, jobs, options)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ job's time from the start of its process to the end of it cannot be less; what i
 itself, and whatever Weighbridge adds.
 
 Then calls of Docker's API, some at once, against a stub that takes a known time and says with each answer how long
-it really took. The baseline is the plainest client there is: threads with a blocking socket each.
+it really took: calls as most operations make them, and as `exec` does, through docker-py's session. The baseline is
+the plainest client there is: threads with a blocking socket each.
 
-    python benchmarks/timing_truth.py [--jobs N] [--concurrency N] [--calls N] [--nap-ms N]
+    python benchmarks/timing_truth.py [--jobs N] [--concurrency N] [--calls N] [--nap-ms N] [--stub c|python]
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -101,7 +104,7 @@ def native(jobs: int, concurrency: int, nap_ms: int) -> None:
     print_ratio("of the recorded median to the programs' own", ours, real)
 
 
-def calls_of_the_engine(path: str, calls: int, at_once: int) -> list[tuple[int, int]]:
+def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[tuple[int, int]]:
     """Return of each call what the engine module's stamps say and what the stub says, in nanoseconds."""
     from gevent import monkey
 
@@ -110,19 +113,25 @@ def calls_of_the_engine(path: str, calls: int, at_once: int) -> list[tuple[int, 
 
     from bench_worker.engines import docker_transport
     from bench_worker.engines.docker_errors import operation
+    from bench_worker.engines.docker_wire import Wire
 
     sys.setswitchinterval(0.0005)  # as in a worker's load process
     os.environ["DOCKER_HOST"] = f"unix://{path}"
     client = docker_transport.connect(at_once, 10.0)
-    pairs: list[tuple[int, int]] = []
+    wire = Wire(client, docker_transport.endpoint())
+    calls_by: dict[str, Callable[[], int]] = {
+        "wire": lambda: wire.post("containers", "x", "start"),
+        "session": lambda: client.post(docker_transport.url(client, "containers", "x", "start")).json(),
+    }
+    call, pairs = calls_by[way], []
 
     def call_on() -> None:
         first = True
         while len(pairs) < calls:
             with operation(10.0) as made:
-                answer = client.post(docker_transport.url(client, "containers", "x", "start"))
+                took_ns = call()
             if not first:  # the stub had to accept the connection
-                pairs.append((made.end_ns - made.start_ns, int(answer.text)))
+                pairs.append((made.end_ns - made.start_ns, took_ns))
             first = False
 
     gevent.joinall([gevent.spawn(call_on) for _ in range(at_once)], raise_error=True)
@@ -156,17 +165,36 @@ def calls_of_threads(path: str, calls: int, at_once: int) -> list[tuple[int, int
     return pairs
 
 
-CLIENTS = {"weighbridge": calls_of_the_engine, "threads": calls_of_threads}
+CLIENTS: dict[str, Callable[[str, int, int], list[tuple[int, int]]]] = {
+    "weighbridge": partial(calls_of_the_engine, way="wire"),
+    "weighbridge as exec": partial(calls_of_the_engine, way="session"),
+    "threads": calls_of_threads,
+}
+"""Most operations are calls on a connection of their own; `exec` and streams go through docker-py's session."""
 
 
-def docker(calls: int) -> None:
-    """Compare both clients at each service time and concurrency."""
-    for service_ms in SERVICES_MS:
-        with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-            path = f"{directory}/engine.sock"
-            stub = subprocess.Popen([sys.executable, str(FOLDER / "stub_engine.py"), path, str(service_ms / 1e3)])
+def stub_engine(directory: str, language: str) -> tuple[str, list[str]]:
+    """Return what the stub is made of, and its command; in Python it takes the client's CPUs at 64 at once."""
+    compiler = shutil.which("cc")
+    if language == "python" or compiler is None:
+        return "Python", [sys.executable, str(FOLDER / "stub_engine.py")]
+    program = Path(directory, "stub_engine")
+    subprocess.run([compiler, "-O2", "-pthread", "-o", str(program), str(FOLDER / "stub_engine.c")], check=True)
+    return "C", [str(program)]
+
+
+def docker(calls: int, language: str) -> None:
+    """Compare the clients at each service time and concurrency."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        made_of, command = stub_engine(directory, language)
+        print(f"docker API: the stub is in {made_of}")
+        for service_ms in SERVICES_MS:
+            path = f"{directory}/engine-{service_ms}.sock"
+            stub = subprocess.Popen([*command, path, str(service_ms / 1e3)])
             try:
                 while not Path(path).exists():
+                    if stub.poll() is not None:
+                        raise SystemExit(f"the stub engine ended with exit code {stub.returncode}")
                     time.sleep(0.01)
                 for at_once in AT_ONCE:
                     compare(path, calls, at_once, service_ms)
@@ -186,9 +214,10 @@ def compare(path: str, calls: int, at_once: int, service_ms: int) -> None:
         recorded[name], truth[name] = median(ours for ours, _ in pairs), median(real for _, real in pairs)
         p95 = excess[int(len(excess) * 0.95)]
         print(f"{what}, {name}: {median(excess):+.0f} us in the median, {p95:+.0f} us at p95")
-    ours = recorded["weighbridge"]
-    print_ratio(f"of the recorded median to the stub's own, {what}", ours, truth["weighbridge"])
-    print_ratio(f"of the recorded median to threads, {what}", ours, recorded["threads"])
+    for name in CLIENTS:
+        if name != "threads":
+            print_ratio(f"of the recorded median to the stub's own, {what}, {name}", recorded[name], truth[name])
+    print_ratio(f"of the recorded median to threads, {what}", recorded["weighbridge"], recorded["threads"])
 
 
 def main() -> None:
@@ -198,6 +227,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--nap-ms", type=int, default=50, help="how long a program sleeps")
     parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--stub", choices=("c", "python"), default="c", help="in Python where there is no compiler")
     parser.add_argument("--client", nargs=4, metavar="X", help="be a client (this script starts them itself)")
     options = parser.parse_args()
     if options.client:
@@ -205,7 +235,7 @@ def main() -> None:
         print(json.dumps(CLIENTS[name](path, int(calls), int(at_once))))
         return
     native(options.jobs, options.concurrency, options.nap_ms)
-    docker(options.calls)
+    docker(options.calls, options.stub)
 
 
 if __name__ == "__main__":

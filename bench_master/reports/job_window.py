@@ -16,8 +16,8 @@ from bench_common.statsfile import Block
 SLICE_ROWS: Final = 8192
 """Jobs that leave the window at a time: as Python objects they take ten times the memory of rows."""
 
-GENERATIONS: Final = 2
-"""How many times a full window may pass by a detail without its job before the detail is given up."""
+PATIENCE: Final = 2
+"""How many windows full of jobs may pass by a detail without its own before the detail is given up."""
 
 _Record: TypeAlias = MetricRecord | ErrorRecord
 
@@ -42,7 +42,8 @@ class JobWindow:
         self._held = 0
         self._operations: list[tuple[int, Rows]] = []
         self._records: list[tuple[int, _Record]] = []
-        self._generation = 0
+        self._gone = 0
+        """Jobs that have left so far. A detail keeps how many those were when it came."""
 
     def add(self, block: Block) -> Iterator[tuple[Rows, dict[int, Details]]]:
         """Take a block in; yield the jobs that leave the window, with their details by ticket."""
@@ -52,20 +53,20 @@ class JobWindow:
             while self._held > self._limit and len(self._jobs) > 1:
                 yield from self._leave()
         elif block.kind == "operations":
-            self._operations.append((self._generation, block.body))
+            self._operations.append((self._gone, block.body))
         else:
-            self._records += [(self._generation, record) for record in block.body]
+            self._records += [(self._gone, record) for record in block.body]
 
     def drain(self) -> Iterator[tuple[Rows, dict[int, Details]]]:
-        """Yield the jobs that are left."""
+        """Yield the jobs that are left; no more can come for any detail."""
         while self._jobs:
             yield from self._leave()
-        self._generation += GENERATIONS + 1
+        self._gone += PATIENCE * self._limit + 1
 
     def _leave(self) -> Iterator[tuple[Rows, dict[int, Details]]]:
         rows = self._jobs.popleft()
         self._held -= len(rows)
-        self._generation += 1
+        self._gone += len(rows)
         operations, records = self._claim(rows["ticket"])
         for first in range(0, len(rows), SLICE_ROWS):
             part = rows[first : first + SLICE_ROWS]
@@ -80,13 +81,13 @@ class JobWindow:
 
     def expelled(self) -> dict[int, Details]:
         """Return, and forget, the details that have waited too long for their job."""
-        limit = self._generation - GENERATIONS
+        limit = self._gone - PATIENCE * self._limit
         found: dict[int, Details] = {}
-        for generation, rows in self._operations:
-            if generation < limit:
+        for since, rows in self._operations:
+            if since < limit:
                 _enter_operations(found, rows)
-        for generation, record in self._records:
-            if generation < limit:
+        for since, record in self._records:
+            if since < limit:
                 _enter_record(found, record)
         self._operations = [entry for entry in self._operations if entry[0] >= limit]
         self._records = [entry for entry in self._records if entry[0] >= limit]
@@ -98,20 +99,20 @@ class JobWindow:
         """Take out the operations, and the records by ticket, that belong to these jobs."""
         operations = []
         left = []
-        for generation, rows in self._operations:
+        for since, rows in self._operations:
             mine = np.isin(rows["ticket"], tickets)
             operations.append(rows[mine])
             if not mine.all():
-                left.append((generation, rows[~mine]))
+                left.append((since, rows[~mine]))
         self._operations = left
         wanted = set(tickets.tolist()) if self._records else set()
         records: dict[int, list[_Record]] = {}
         others = []
-        for generation, record in self._records:
+        for since, record in self._records:
             if record.ticket in wanted:
                 records.setdefault(record.ticket, []).append(record)
             else:
-                others.append((generation, record))
+                others.append((since, record))
         self._records = others
         return operations, records
 

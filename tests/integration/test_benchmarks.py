@@ -20,6 +20,7 @@ SMALL = [
     ("fan_in.py", "--jobs", "2000", "--workers", "1,6", "--real", "1", "--per-process", "3"),
     ("report_time.py", "--jobs", "1k", "--repeats", "1"),
     ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64"),
+    ("timing_truth.py", "--jobs", "8", "--concurrency", "4", "--nap-ms", "5", "--calls", "64", "--stub", "python"),
 ]
 
 

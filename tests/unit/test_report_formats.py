@@ -183,6 +183,17 @@ def test_a_detail_too_far_from_its_job_gets_a_line_of_its_own(path):
     assert late[0]["metrics"] == {"speed": 1.0}
 
 
+def test_no_detail_is_given_up_while_its_job_is_held(path):
+    """Many small blocks pass by before a window full of them lets its oldest job go, which still has its own."""
+    builder = StatsBuilder(path, plain_header())
+    for ticket in range(40):
+        builder.add_jobs({"ticket": ticket}).flush()
+        builder.add_operations({"ticket": ticket, "duration_ns": ticket * MS}).flush()
+    lines = list(job_lines(ReportSource(StatsFile(builder.close())), window_rows=10))
+    assert [line["operations"]["start"]["duration_s"] for line in lines] == [ticket / 1e3 for ticket in range(40)]
+    assert not any(line.get("late") for line in lines)
+
+
 def test_the_window_never_holds_more_than_it_may():
     """However many jobs stream by, the window lets the oldest go, each exactly once."""
     window = JobWindow(rows=4)

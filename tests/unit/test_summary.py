@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bench_common.errors import StatsFileError, UsageError
 from bench_common.histogram import RELATIVE_ERROR, nearest_rank
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
+from bench_common.stats_columns import Columns
 from bench_common.statsfile import StatsFile
 from bench_master.latency import Percentiles, Series, grouped_rows, groups
 from bench_master.summary import percentile_name, summarise
@@ -166,11 +167,16 @@ def test_percentiles_are_those_of_the_sorted_values(tmp_path, values, failed, pe
     assert values[start["slowest_job"]] == max(values)
 
 
+def numbered(count):
+    """Return so many rows with a ticket each."""
+    return Columns(count, {"ticket": lambda _: np.arange(count, dtype=np.uint64)})
+
+
 def test_many_values_in_one_bucket_are_still_exact():
     """Where a bucket is fuller than it is wide its values are tallied, and the percentile is exact all the same."""
     values = np.random.default_rng(1).integers(1_000_000, 1_003_000, 50_000)
     series = Series()
-    series.add(values, np.arange(len(values), dtype=np.uint64))
+    series.add(values, numbered(len(values)))
     exact = Percentiles({(0, "job"): series}, [50.0, 99.0], budget=100_000)
     for part in np.array_split(values, 7):
         exact.collect((0, "job"), part)
@@ -183,7 +189,7 @@ def test_beyond_the_budget_the_histogram_answers_and_says_so():
     """Without room for the second pass a percentile is marked as not exact and is within the documented error."""
     values = np.random.default_rng(2).integers(10**9, 2 * 10**9, 1000)
     series = Series()
-    series.add(values, np.arange(len(values), dtype=np.uint64))
+    series.add(values, numbered(len(values)))
     exact = Percentiles({(0, "job"): series}, [95.0], budget=0)
     assert not exact.needed
     value, is_exact = exact.value((0, "job"), 95.0)
@@ -195,7 +201,7 @@ def test_durations_out_of_range_keep_their_percentiles():
     """A negative or absurd duration is reported as it is, in the first pass and in the second."""
     values = np.array([-5, -3, 2**60])
     series = Series()
-    series.add(values, np.arange(3, dtype=np.uint64))
+    series.add(values, numbered(3))
     exact = Percentiles({(0, "job"): series}, [33.0, 66.0, 99.0])
     exact.collect((0, "job"), values)
     assert [exact.value((0, "job"), percentile)[0] for percentile in (33.0, 66.0, 99.0)] == [-5, -3, 2**60]

@@ -1,0 +1,61 @@
+"""Rows by column: the same as whole rows, unpacked when asked for, checked at once."""
+
+import numpy as np
+import pytest
+from builders import job_rows, operation_rows
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_common.columns import DELTA, OFFSET, ColumnError, encode_column
+from bench_common.records import JOB_ROW, OPERATION_ROW
+from bench_common.stats_columns import Columns, unpack_operations
+from bench_common.stats_rows import pack_jobs, pack_operations, unpack, unpack_by_column
+
+TICKETS = st.integers(0, 2**64 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.lists(st.tuples(TICKETS, INT64, INT64, st.integers(0, 2**16 - 1)), max_size=9), st.data())
+def test_columns_are_those_of_the_rows(drawn, data):
+    """Jobs, their only operations, and any part of a part of them have the same values by column as by row."""
+    jobs = job_rows(*({"ticket": one, "start_ns": start, "end_ns": end} for one, start, end, _ in drawn))
+    operations = operation_rows(
+        *(
+            {"ticket": one, "start_ns": end, "duration_ns": start, "operation": place}
+            for one, start, end, place in drawn
+        )
+    )
+    body = pack_jobs(jobs, operations)
+    for (_, columns), (kind, rows) in zip(unpack_by_column("jobs", body), unpack("jobs", body), strict=True):
+        mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), dtype=bool)
+        for part, same in ((columns, rows), (columns[mask], rows[mask]), (columns[mask][::2], rows[mask][::2])):
+            assert len(part) == len(same)
+            assert all(np.array_equal(part[name], same[name]) for name in rows.dtype.names), kind
+            assert np.array_equal(part.rows(rows.dtype), same)
+    assert rows.dtype == OPERATION_ROW
+    assert (unpack_by_column("jobs", body, {"jobs"})[0][1].rows(JOB_ROW) == jobs).all()
+
+
+def test_a_column_is_unpacked_once_and_only_if_somebody_asks():
+    """Half of a row's numbers are never looked at, and those that are cost once."""
+    made = []
+
+    def maker(name):
+        return lambda _: made.append(name) or np.arange(4)
+
+    columns = Columns(4, {name: maker(name) for name in ("ticket", "trial")})
+    half = columns[columns["trial"] > 1]
+    assert (half["trial"].tolist(), half["trial"].tolist(), len(half)) == ([2, 3], [2, 3], 2)
+    assert made == ["trial"]
+
+
+@pytest.mark.parametrize("mode", [OFFSET, DELTA])
+@pytest.mark.parametrize(("name", "value"), [("operation", 2**16), ("ok", 2**8), ("trial", 2**32), ("treatment", -1)])
+def test_a_value_that_fits_no_row_is_found_before_anybody_asks(name, value, mode):
+    """What a row could not hold spoils its block at once, in whatever way it is written."""
+    body = pack_operations(operation_rows({}, {}))
+    body["columns"][name] = encode_column(np.array([0, value]), mode)
+    with pytest.raises(ColumnError, match=f"{name} {value}: 0 to "):
+        unpack_operations(body)
+    body["columns"][name] = encode_column(np.array([0, 200]), mode)
+    assert unpack_operations(body)[name].tolist() == [0, 200]
