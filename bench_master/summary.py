@@ -198,9 +198,13 @@ def _incomplete(ledger: Ledger, totals: Document, damage: str | None) -> list[st
         reasons.append("the stats file has no footer: the run was killed or is still under way")
     elif ledger.footer.get("status") != "complete":
         reasons.append(f"the run was {ledger.footer.get('status')}")
-    for name, words in (("lost", "lost"), ("aborted", "aborted"), ("not_started", "never started")):
-        if totals[name]:
-            reasons.append(f"{totals[name]:,} of the jobs {words}")
+    reasons += [f"{totals[name]:,} of the jobs {name}" for name in ("lost", "aborted") if totals[name]]
+    # Those of trials that were begun are among the lost and aborted already.
+    among = sum(outcome["not_started"] for outcome in ledger.outcomes.values())
+    if among:
+        reasons.append(f"{among:,} of these never started")
+    if totals["not_started"] > among:
+        reasons.append(f"{totals['not_started'] - among:,} more never started")
     for index, treatment in enumerate(ledger.treatments):
         planned, seen = ledger.trials_of(index)
         if seen < planned:

@@ -8,6 +8,7 @@ on stdout. Keys come in that way, too: never on a command line, never in an envi
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -106,18 +107,22 @@ def take_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path:
     digest = hashlib.sha256()
     left = int(wheel["size"])
     temporary = path.with_suffix(".part")
-    with temporary.open("wb") as file:
-        while left:
-            chunk = files.read(min(left, CHUNK))
-            if not chunk:
-                raise Refused("the connection broke while files were sent")
-            digest.update(chunk)
-            file.write(chunk)
-            left -= len(chunk)
-    if digest.hexdigest() != wheel["sha256"]:
-        temporary.unlink()
-        raise Refused(f"{wheel['name']} arrived with another content than was sent")
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            while left:
+                chunk = files.read(min(left, CHUNK))
+                if not chunk:
+                    raise Refused("the connection broke while files were sent")
+                digest.update(chunk)
+                file.write(chunk)
+                left -= len(chunk)
+        if digest.hexdigest() != wheel["sha256"]:
+            raise Refused(f"{wheel['name']} arrived with another content than was sent")
+        temporary.replace(path)
+    except BaseException:
+        # Half a wheel is of no use to anybody, least of all on a disk that is full.
+        shutil.rmtree(path.parent, ignore_errors=True)
+        raise
     return path
 
 
@@ -133,6 +138,15 @@ def make_environment(target: Path, wheels: list[Path]) -> None:
         )
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(mode=0o700, exist_ok=True)
+    try:
+        fill_environment(target, wheels)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def fill_environment(target: Path, wheels: list[Path]) -> None:
+    """Make a virtual environment of wheels, and mark it as whole at the end."""
     run_tool([sys.executable, "-m", "venv", "--without-pip", str(target)])
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(target), "platbase": str(target)}))
     for wheel in wheels:
@@ -357,6 +371,13 @@ def tail(path: Path) -> str:
     return ""
 
 
+def reason_of(error: OSError, directory: Path) -> str:
+    """Say where on this host something cannot be done, and why."""
+    room = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+    advice = "; make room there, or name another 'directory:'" if error.errno in room else ""
+    return f"{error.filename or directory}: {error.strerror or error}{advice}"
+
+
 VERBS = {verb.__name__: verb for verb in (look, install, start, stop, logs, ask)}
 
 
@@ -368,7 +389,9 @@ def main() -> None:
         answer = VERBS[request["verb"]](request, files)
     except Refused as error:
         answer = {"refused": str(error)}
-    except (OSError, subprocess.SubprocessError) as error:
+    except OSError as error:
+        answer = {"refused": reason_of(error, place(request))}
+    except subprocess.SubprocessError as error:
         answer = {"refused": f"{type(error).__name__}: {error}"}
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()

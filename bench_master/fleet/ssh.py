@@ -155,14 +155,23 @@ def run_on(
         with channel:
             channel.settimeout(timeout_s)
             channel.exec_command(" ".join(quote(word) for word in command))
-            for part in stdin:
-                channel.sendall(part)
-            channel.shutdown_write()
+            _send(channel, stdin)
             return output.follow(channel, command[0], timeout_s)
     except (OSError, paramiko.SSHException, EOFError) as error:
-        words = bytes(output.err).decode("utf-8", "replace").strip()[-300:]
-        said = f": {words}" if words else ""
-        raise HostFailed(f"the connection broke: {str(error) or type(error).__name__}{said}") from error
+        raise HostFailed(f"the connection broke: {str(error) or type(error).__name__}{output.complaint}") from error
+
+
+def _send(channel: paramiko.Channel, parts: Iterable[bytes]) -> None:
+    """Send what a command is to read, or as much as it reads: one that ends before says why."""
+    try:
+        for part in parts:
+            channel.sendall(part)
+        channel.shutdown_write()
+    except TimeoutError:
+        raise
+    except OSError:
+        if not channel.closed:
+            raise
 
 
 class _Output:
@@ -172,21 +181,29 @@ class _Output:
         self.out = bytearray()
         self.err = bytearray()
 
+    @property
+    def complaint(self) -> str:
+        """The last words on stderr, to be put behind a message; empty where there are none."""
+        words = bytes(self.err).decode("utf-8", "replace").strip()[-300:]
+        return f": {words}" if words else ""
+
     def follow(self, channel: paramiko.Channel, name: str, timeout_s: float) -> Said:
-        """Return how the command ended; raise `HostFailed` where it does not in time."""
+        """Return how the command ended; raise `HostFailed` where it does not in time, or nobody can tell any more."""
         deadline = monotonic() + timeout_s
         while True:
-            ended = channel.eof_received and channel.exit_status_ready()
+            # Looked at before what has come is taken: nothing comes after it. One that was cut off is closed, too.
+            ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
             if self._take(channel):
                 continue
             if ended:
-                return Said(channel.recv_exit_status(), bytes(self.out), bytes(self.err))
+                status = channel.recv_exit_status()
+                if status < 0:
+                    raise HostFailed(f"the connection broke, or {name} was killed there{self.complaint}")
+                return Said(status, bytes(self.out), bytes(self.err))
             if len(self.out) + len(self.err) > MAX_OUTPUT:
                 raise HostFailed(f"{name} said more than {MAX_OUTPUT} bytes")
             if monotonic() > deadline:
                 raise HostFailed(f"{name} did not end within {timeout_s:g} s")
-            if channel.closed and not channel.exit_status_ready():
-                raise HostFailed("the connection broke")
             sleep(0.01)
 
     def _take(self, channel: paramiko.Channel) -> bool:

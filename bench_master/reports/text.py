@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, TextIO
 
@@ -86,7 +86,7 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
         yield from field("order", f"{run['order']}, seed {run['seed']}")
     for resume in run["resumes"]:
         yield from field("resumed", _resumed(resume))
-    yield from field("jobs", _totals(totals))
+    yield from field("jobs", _totals(totals, document["treatments"]))
     yield from field("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))
     for host in () if run["imported"] else document["hosts"]:
         yield from field("host", _host(host))
@@ -150,11 +150,15 @@ def _instant(text: str | None) -> str:
         return str(text)
 
 
-def _totals(totals: Mapping[str, Any]) -> str:
+def _totals(totals: Mapping[str, Any], treatments: Iterable[Mapping[str, Any]]) -> str:
+    """Return how many jobs came to which end, each of them counted once."""
+    among = sum(entry["jobs"]["not_started"] for entry in treatments)
     parts = [f"{totals['done']:,} done", f"{totals['failed']:,} failed"]
     parts += [f"{totals[name]:,} {name}" for name in ("lost", "aborted") if totals[name]]
-    if totals["not_started"]:
-        parts.append(f"{totals['not_started']:,} never started")
+    if among:
+        parts[-1] += f" ({among:,} of these never started)"
+    if totals["not_started"] > among:
+        parts.append(f"{totals['not_started'] - among:,} more never started")
     text = ", ".join(parts)
     if totals["warmup"]:
         text += f"; {totals['warmup']:,} of warm-up, counted in no figure below"

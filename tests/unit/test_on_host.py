@@ -1,5 +1,6 @@
 """What is done on a host, in a directory of its own: keys, states, what is refused, what is left."""
 
+import errno
 import hashlib
 import io
 import json
@@ -60,7 +61,33 @@ def test_a_wheel_that_is_not_is_refused(there, described, sent, why):
     """Nothing of it is ever installed."""
     with pytest.raises(Refused, match=why):
         on_host.take_wheel(there / "wb", described, io.BytesIO(sent))
-    assert list(there.rglob("*.whl")) == []
+    assert [path for path in there.rglob("*") if path.is_file()] == []
+
+
+def test_half_an_environment_does_not_stay(there, monkeypatch):
+    """A disk that is full is not left the fuller for it."""
+
+    def fill(target, _wheels):
+        (target / "lib").mkdir(parents=True)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(on_host, "fill_environment", fill)
+    with pytest.raises(OSError, match="No space left"):
+        on_host.make_environment(there / "venvs" / "x", [])
+    assert list((there / "venvs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "/d: No space left on device; make room there, or name"),
+        (OSError(errno.EROFS, "Read-only file system", "/d/x"), "/d/x: Read-only file system; make room there, or"),
+        (OSError(errno.ENOENT, "No such file or directory", "/proc/d"), "/proc/d: No such file or directory"),
+    ],
+)
+def test_what_a_host_cannot_do_names_the_place(error, said):
+    """And what to do, where it is a matter of the directory."""
+    assert on_host.reason_of(error, Path("/d")).startswith(said)
 
 
 def test_a_wheels_name_leads_nowhere_else(there):
@@ -154,7 +181,7 @@ def test_it_runs_as_it_is_sent(there):
     assert send({"verb": "look", "directory": "wb"})["installed"] == []
     (there / "file").write_text("")
     answer = send({"verb": "install", "directory": "file", "identity": "i", "wheels": []})
-    assert "FileExistsError" in answer["refused"]
+    assert answer["refused"].endswith("/file: File exists")
 
 
 def test_it_needs_nothing_but_the_standard_library():

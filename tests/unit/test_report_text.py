@@ -183,7 +183,7 @@ def test_what_is_wrong_is_said_first(path):
     head = text_of(extreme_run(path)).partition("  run ")[0]
     assert "*** NO-OP: this is the harness's ceiling. Nothing was executed" in head
     assert "*** INCOMPLETE" in head
-    for reason in ("- the run was interrupted", "- 1 of the jobs lost", "- 1000000000 of the jobs never"):
+    for reason in ("- the run was interrupted", "- 1 of the jobs lost", "- 1000000000 more never started"):
         assert reason in head.replace(",", "")
     assert "*** WARNING" in head
 

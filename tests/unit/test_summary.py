@@ -328,7 +328,8 @@ def test_every_reason_why_a_run_is_not_whole_is_given(path):
         "the run was interrupted",
         "3 of the jobs lost",
         "2 of the jobs aborted",
-        "9 of the jobs never started",
+        "4 of these never started",
+        "5 more never started",
         "1 of 3 trials not run: engine=native",
         "lost worker 0: no heartbeat for 10 s",
     ]

@@ -1,0 +1,79 @@
+"""Commands on a host whose end is not as it should be: cut off, killed, or over before they have read everything."""
+
+import paramiko
+import pytest
+
+from bench_master.fleet import ssh
+from bench_master.fleet.ssh import HostFailed, run_on
+
+
+class Channel(paramiko.Channel):
+    """One without a connection: what has come by now, and whether it ended by itself."""
+
+    def __init__(self, out=b"", err=b"", status=None, *, cut=False):
+        super().__init__(0)
+        self.in_buffer.feed(out)
+        self.in_stderr_buffer.feed(err)
+        self._over = status is not None or cut
+        if status is not None:
+            self.exit_status = status
+            self.status_event.set()
+            self.eof_received = True
+        if self._over:
+            self.closed = True
+            self.status_event.set()
+
+    def get_transport(self):
+        """Be the client and the transport, too."""
+        return self
+
+    def open_session(self, **_):
+        """Be what is opened."""
+        return self
+
+    def exec_command(self, command):
+        """Take the command."""
+
+    def sendall(self, part):
+        """Take what is sent, or say what a closed channel says."""
+        if self._over:
+            raise OSError("Socket is closed")
+
+    def shutdown_write(self):
+        """Take the end of what is sent."""
+
+    def close(self):
+        """Leave it as it is."""
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch):
+    """Fail, rather than wait, where it would wait for what never comes."""
+
+    def never(_):
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr(ssh, "sleep", never)
+
+
+def test_a_command_that_reads_no_more_says_why():
+    """Its answer counts, not that the rest could not be sent."""
+    said = run_on(Channel(b'{"refused": "no"}', status=0), ["python3"], stdin=[b"x"], timeout_s=900)
+    assert (said.status, said.out) == (0, b'{"refused": "no"}')
+
+
+def test_a_connection_that_was_cut_is_not_waited_for():
+    """No exit code will ever come: told at once, with the last words on stderr."""
+    with pytest.raises(HostFailed, match=r"connection broke, or python3 was killed there: gone$"):
+        run_on(Channel(err=b"gone\n", cut=True), ["python3"], timeout_s=900)
+
+
+def test_what_could_not_be_sent_is_told_while_the_connection_stands():
+    """Such as a file of ours that has gone."""
+
+    def parts():
+        yield b"x"
+        raise FileNotFoundError("a wheel")
+
+    with pytest.raises(HostFailed, match="a wheel"):
+        run_on(Channel(), ["python3"], stdin=parts(), timeout_s=900)
