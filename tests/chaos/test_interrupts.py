@@ -249,7 +249,9 @@ def _full(pipe):
 @pytest.mark.parametrize("when", ["at the start", "while gathering"])
 def test_ctrl_c_before_any_worker_has_joined(tmp_path, when):
     """Interrupted before the first job, the master ends at once with nothing begun and no file."""
-    with OnTerminal(tmp_path / "arena", NATIVE, "--expect", "1", "--zmq-control-port", "17155", workers=0) as console:
+    (port,) = free_ports(1)
+    flags = ("--expect", "1", "--zmq-control-port", str(port))
+    with OnTerminal(tmp_path / "arena", NATIVE, *flags, workers=0) as console:
         if when == "while gathering":
             until(lambda: "waiting for 1 worker" in console.said, 10, "the invitation")
             time.sleep(0.5)
