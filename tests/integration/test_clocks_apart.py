@@ -8,6 +8,8 @@ import pytest
 from tiny_image import missing
 from weighing import PROGRAMS, Weighing, free_ports
 
+pytestmark = pytest.mark.alone
+
 LIGHT = Path(__file__).parent.parent.parent / "benchmarks"
 STOPPED = f"""
 import sys, time
@@ -18,8 +20,6 @@ time.monotonic_ns = lambda: real() + 10**10 - max(0, min(2 * 10**9, real() - beg
 import bench_common.clock
 bench_common.clock.clock_id = lambda: "of a virtual machine"
 import light_workers
-
-pytestmark = pytest.mark.alone
 sys.exit(light_workers.main())
 """
 """A worker of a machine that was stopped for a moment, and does not know."""

@@ -119,8 +119,8 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     assert not [secret for secret in master.secrets() if secret in words]
     key = testbed.home(1) / ".local/share/weighbridge/keys/blade-1.key"
     assert key.stat().st_mode & 0o777 == 0o600
-    heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--format", "json", "--wait", 15)
-    assert heard.status == 0, heard.err
+    listen = ("list-workers", "-i", master.inventory, *master.ports[:4], "--format", "json", "--wait", 3)
+    heard = until(lambda: (said := master.master(*listen)).status == 0 and said, 60, "a word of both workers")
     for row in json.loads(heard.out):
         assert (row["host"], row["clock"]) == (row["worker"], {"offset_ns": 0, "bound_ns": 0})
         assert row["heard"] < 2

@@ -42,7 +42,7 @@ def engine_events(client, tmp_path):
             events = [(line["Action"], line["Actor"]["Attributes"][TICKET_LABEL]) for line in ours]
             return events if sum(action == "destroy" for action, _ in events) >= destroyed else None
 
-        return until(told, 10, f"{destroyed} containers destroyed")
+        return until(told, 30, f"{destroyed} containers destroyed")
 
     yield of
     listener.terminate()
