@@ -9,9 +9,16 @@ import os
 from pathlib import Path
 
 import hypothesis
+from roll_call import RollCall
 
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"))
+
+
+def pytest_configure(config):
+    """Have the tests counted: where there are lanes, by the process that hands them out."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RollCall())

@@ -170,7 +170,7 @@ class Arena:
         assert ended.status == 0, ended.err
         return ended.out
 
-    def nothing_left(self, seconds=10, *, cut_off=False):
+    def nothing_left(self, seconds=30, *, cut_off=False):
         """Assert that the run's history has no faults, and that no process, container or file of it is there."""
         until(lambda: not self.alive(), seconds, f"the end of {self.alive()}")
         faults = self.faults(cut_off=cut_off)

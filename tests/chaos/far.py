@@ -1,7 +1,6 @@
 """Workers on blades that a hostile network, a reboot or a full disk is done to, each with its own key."""
 
 import contextlib
-import hashlib
 import json
 import signal
 import subprocess
@@ -28,8 +27,6 @@ class Blades(Testbed):
 
     def __init__(self):
         super().__init__()
-        # As the script makes its names: of the folder.
-        self.tag = "wb" + hashlib.sha256(str((self.folder / "bed").resolve()).encode()).hexdigest()[:6]
         try:
             self.wire = self._make_wire()
         except (OSError, subprocess.CalledProcessError) as error:

@@ -35,7 +35,7 @@ class Remote(OverTcp):
 
 def nothing_left(arena):
     """Assert that no job of the run is left; its workers are there, and end when they are told to."""
-    until(lambda: marked(arena.run.run_id) == [], 10, "the end of the jobs")
+    until(lambda: marked(arena.run.run_id) == [], 30, "the end of the jobs")
     arena.signal(arena._roots[1:], signal.SIGTERM)
     arena.nothing_left()
 
@@ -61,9 +61,9 @@ def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_pa
         arena.join("-c", 4, "far")
         arena.under_way()
         arena.network.cut()
-        until(lambda: "silent for" in arena.said, 8, "the loss")
+        until(lambda: "silent for" in arena.said, 30, "the loss")
         arena.network.heal()
-        until(lambda: "is back" in arena.said, 10, "the worker's return")
+        until(lambda: "is back" in arena.said, 30, "the worker's return")
         assert arena.end() == 0
         assert arena.run.outcomes() == {"done": 96}
         retried = [job for job in arena.run.jobs if job["attempt"]]
@@ -119,9 +119,9 @@ def test_a_worker_that_is_frozen_whole_is_awaited(tmp_path):
         arena.under_way()
         frozen = [*arena.loads(), arena._roots[1]]
         arena.signal(frozen, signal.SIGSTOP)
-        until(lambda: "silent for" in arena.said, 8, "the loss")
+        until(lambda: "silent for" in arena.said, 30, "the loss")
         arena.signal(frozen, signal.SIGCONT)
-        until(lambda: "is back" in arena.said, 10, "the worker's return")
+        until(lambda: "is back" in arena.said, 30, "the worker's return")
         assert arena.end() == 0
         assert arena.run.outcomes() == {"done": 96}
         assert worker.process.poll() is None

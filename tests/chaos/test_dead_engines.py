@@ -168,6 +168,7 @@ def test_a_registered_runtime_is_used_and_another_is_missing(monkeypatch):
             bench.close()
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 def test_a_hundred_containers_at_once(weighing):
     """All hundred are made, end and are removed; a stranger's container on the same daemon is never touched."""

@@ -115,19 +115,19 @@ def test_an_engine_that_does_not_answer_refuses_the_run(tmp_path):
     require_images(IMAGE).close()
     socket = f"unix://{tmp_path}/nobody.sock"
     with Arena(tmp_path / "arena", DOCKER, DOCKER_HOST=socket) as arena:
-        assert arena.end(20) == 3
+        assert arena.end(30) == 3
         assert "this plan cannot be run here" in arena.said
         assert "nobody.sock" in arena.said
         assert arena.out == ""
         assert not arena.stats.exists()
-        until(lambda: not arena.alive(), 10, "the end of the worker")
+        until(lambda: not arena.alive(), 30, "the end of the worker")
 
 
 def test_a_stats_file_that_cannot_be_made_is_refused(tmp_path):
     """A place that cannot be written is told of at once, and nothing is started."""
     (tmp_path / "file").write_text("")
     with Arena(tmp_path / "arena", NATIVE, stats=tmp_path / "file" / "run.stats.gz") as arena:
-        assert arena.end(10) == 2
+        assert arena.end(30) == 2
         assert "run.stats.gz: cannot be created" in arena.said
         assert "name another place with -s" in arena.said
         assert "has joined" not in arena.said
@@ -136,9 +136,9 @@ def test_a_stats_file_that_cannot_be_made_is_refused(tmp_path):
 def test_a_stats_file_that_is_made_by_another_meanwhile_calls_the_run_off(tmp_path):
     """A name that is taken between the start and the first job ends the run; the other's file stays what it was."""
     with Arena(tmp_path / "arena", NATIVE) as arena:
-        until(arena.agents, 10, "the worker's start")
+        until(arena.agents, 30, "the worker's start")
         arena.stats.write_text("somebody else's")
         assert arena.end(30) == 3
         assert "never overwritten" in arena.said
         assert arena.stats.read_text() == "somebody else's"
-        until(lambda: not arena.alive(), 10, "the end of the worker")
+        until(lambda: not arena.alive(), 30, "the end of the worker")

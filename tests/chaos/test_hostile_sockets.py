@@ -16,6 +16,8 @@ from weighing import until
 
 from bench_common.messages import MAX_FRAME, MESSAGES, encode
 
+pytestmark = pytest.mark.alone
+
 SEED = 20
 GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
 """What a ZMTP 3 peer says first (RFC 23)."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from arena import DOCKER, JOBS, NATIVE, Arena
-from weighing import PROGRAMS, Weighing, free_ports, until
+from weighing import PROGRAMS, Weighing, begun, containers_of, free_ports, until
 
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
 CTRL_C = b"\x03"
@@ -133,7 +133,7 @@ def test_ctrl_c_once_finishes_what_runs(console):
     """After one Ctrl-C no job is begun, those under way end as done, and the report says that it was interrupted."""
     console.under_way(2)
     console.process.type(CTRL_C)
-    assert console.end(20) == 130
+    assert console.end(30) == 130
     assert set(console.run.outcomes()) == {"done"}
     assert len(console.run.jobs) < 24
     assert "to be finished; Ctrl-C again aborts" in console.said
@@ -147,16 +147,16 @@ def test_ctrl_c_twice_aborts_at_once(tmp_path):
     """After two, what runs is aborted, though it would take a minute, and removed; the stats file is good."""
     job = {**DOCKER["job"], "container": {**DOCKER["job"]["container"], "command": ["sleep", "60"]}}
     with OnTerminal(tmp_path / "arena", {**DOCKER, "job": job}) as console:
-        until(lambda: "has joined" in console.said, 20, "the worker")
-        until(console.stats.exists, 20, "the first job")
-        time.sleep(1.5)
+        until(lambda: "has joined" in console.said, 30, "the worker")
+        until(lambda: begun(console.stats), 20, "the first job")
+        until(lambda: len(containers_of(console.docker, console.run.run_id)) == 2, 30, "two containers")
         console.process.type(CTRL_C)
         time.sleep(0.5)
         assert console.process.poll() is None, "one Ctrl-C waits for the jobs"
         began = time.monotonic()
         console.process.type(CTRL_C)
-        assert console.end(20) == 130
-        assert time.monotonic() - began < 10
+        assert console.end(30) == 130
+        assert time.monotonic() - began < 30
         assert console.run.outcomes() == {"aborted": 2}
         assert "aborted and cleaned up" in console.said
         console.put_back()
@@ -169,7 +169,7 @@ def test_sigterm_aborts_and_cleans_up(tmp_path):
     with Arena(tmp_path / "arena", DOCKER) as arena:
         arena.under_way(2)
         arena.signal([arena.master], signal.SIGTERM)
-        assert arena.end(15) == 130
+        assert arena.end(30) == 130
         assert arena.run.outcomes()["aborted"] >= 1
         arena.nothing_left()
 
@@ -179,7 +179,7 @@ def test_a_terminal_that_is_closed_ends_the_run(tmp_path):
     with OnTerminal(tmp_path / "arena", NATIVE) as console:
         console.under_way(4)
         console.process.close()
-        console.end(20)
+        console.end(30)
         assert console.run.outcomes()["done"] >= 4
         console.nothing_left()
 
@@ -212,7 +212,7 @@ def test_a_worker_under_nohup_outlives_its_terminal(tmp_path):
         time.sleep(1)
         assert worker.process.poll() is None
         worker.process.send_signal(signal.SIGTERM)
-        assert worker.ended(20).status == 130
+        assert worker.ended(30).status == 130
 
 
 def _catches(pid, number):
@@ -234,7 +234,7 @@ def test_a_report_that_nobody_reads_on_can_be_ended(tmp_path, sign):
         ) as master:
             until(lambda: _full(master.stdout), 30, "a report that fills the pipe")
             master.send_signal(sign)
-            assert master.wait(10) in (130, -signal.SIGTERM)
+            assert master.wait(30) in (130, -signal.SIGTERM)
             assert "Traceback" not in master.stderr.read()
         assert weighing.master("report-scenario", "-s", stats).status == 0
 
@@ -249,16 +249,18 @@ def _full(pipe):
 @pytest.mark.parametrize("when", ["at the start", "while gathering"])
 def test_ctrl_c_before_any_worker_has_joined(tmp_path, when):
     """Interrupted before the first job, the master ends at once with nothing begun and no file."""
-    with OnTerminal(tmp_path / "arena", NATIVE, "--expect", "1", "--zmq-control-port", "17155", workers=0) as console:
+    (port,) = free_ports(1)
+    flags = ("--expect", "1", "--zmq-control-port", str(port))
+    with OnTerminal(tmp_path / "arena", NATIVE, *flags, workers=0) as console:
         if when == "while gathering":
-            until(lambda: "waiting for 1 worker" in console.said, 10, "the invitation")
+            until(lambda: "waiting for 1 worker" in console.said, 30, "the invitation")
             time.sleep(0.5)
         else:
             maps = Path(f"/proc/{console.process.pid}/maps")
-            until(lambda: "zmq" in maps.read_text(), 10, "the loading of the program")
+            until(lambda: "zmq" in maps.read_text(), 30, "the loading of the program")
         console.process.type(CTRL_C)
         # A shell calls both 130; an interpreter that is interrupted while it imports may pass the signal on.
-        assert console.end(10) in (130, -signal.SIGINT)
+        assert console.end(30) in (130, -signal.SIGINT)
         assert "Traceback" not in console.said
         assert not console.stats.exists()
         console.put_back()

@@ -31,7 +31,7 @@ def test_workers_clean_up_after_a_master_that_was_killed(tmp_path):
         left = arena.directories
         assert left
     with Arena(tmp_path / "next", NATIVE) as following:
-        until(following.agents, 10, "the next run's worker")
+        until(following.agents, 30, "the next run's worker")
         assert not any(directory.exists() for directory in left), "the next master removes the sockets' directory"
 
 

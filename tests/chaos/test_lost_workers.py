@@ -31,8 +31,8 @@ def test_a_killed_worker_costs_attempts_and_no_job(arena, victims):
     """Whichever part of a worker is killed, its jobs are tried anew within seconds and the run is complete."""
     parts = {"agent": arena.agents(), "load": arena.loads()}
     arena.signal([process for part in victims for process in parts[part]], signal.SIGKILL)
-    until(lambda: "was lost" in arena.said, 8, "the loss")
-    until(lambda: "is back" in arena.said, 10, "the worker's return")
+    until(lambda: "was lost" in arena.said, 30, "the loss")
+    until(lambda: "is back" in arena.said, 30, "the worker's return")
     assert arena.end() == 0
     assert arena.run.outcomes() == {"done": JOBS}
     retried = [job for job in arena.run.jobs if job["attempt"]]
@@ -138,9 +138,9 @@ def test_an_agent_that_was_silent_comes_back_and_no_result_counts_twice(tmp_path
         until(arena.naps, 20, "the first jobs")
         agents = arena.agents()
         arena.signal(agents, signal.SIGSTOP)
-        until(lambda: "silent for" in arena.said, 8, "the loss")
+        until(lambda: "silent for" in arena.said, 30, "the loss")
         arena.signal(agents, signal.SIGCONT)
-        until(lambda: "is back" in arena.said, 10, "the worker's return")
+        until(lambda: "is back" in arena.said, 30, "the worker's return")
         assert arena.end() == 0
         assert [(job["attempt"], job["outcome"]) for job in arena.run.jobs] == [(1, "done")] * 2
         arena.nothing_left()
@@ -152,8 +152,8 @@ def test_an_agent_that_stays_silent_is_replaced(tmp_path):
     with Arena(tmp_path / "arena", LONG) as arena:
         until(arena.naps, 20, "the first jobs")
         arena.signal(arena.agents(), signal.SIGSTOP)
-        until(lambda: "silent for" in arena.said, 8, "the loss")
-        until(lambda: "is back" in arena.said, 10, "the worker's return")
+        until(lambda: "silent for" in arena.said, 30, "the loss")
+        until(lambda: "is back" in arena.said, 30, "the worker's return")
         assert arena.end(90) == 0
         assert [(job["attempt"], job["outcome"]) for job in arena.run.jobs] == [(1, "done")] * 2
         arena.nothing_left()

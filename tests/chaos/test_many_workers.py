@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from weighing import PROGRAMS, Weighing, free_ports
 
+pytestmark = pytest.mark.alone
+
 LIGHT = Path(__file__).parent.parent.parent / "benchmarks" / "light_workers.py"
 PROCESSES, EACH = 4, 50
 WORKERS = PROCESSES * EACH

@@ -1,6 +1,7 @@
 """A fleet on this machine: blades that `script/testbed` builds, and inventories of them."""
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -28,6 +29,8 @@ class Testbed:
             missing("sshd is missing: apt-get install openssh-server")
         self.folder = Path(tempfile.mkdtemp(prefix="wb-fleet-", dir="/tmp"))
         self.cache = self.folder / "cache"
+        # As the script makes its names: of the folder.
+        self.tag = "wb" + hashlib.sha256(str((self.folder / "bed").resolve()).encode()).hexdigest()[:6]
         built = self.script("up", "--yes", *words, limit_s=limit_s)
         if built.returncode:
             self.close()

@@ -9,6 +9,8 @@ from gevent.monkey import get_original
 
 from bench_worker.arrivals import ArrivalClock
 
+pytestmark = pytest.mark.alone
+
 native_sleep = get_original("time", "sleep")
 native_thread = get_original("_thread", "start_new_thread")
 

@@ -18,7 +18,7 @@ from bench_worker.engines.native import NativeEngine
 from bench_worker.lease import live_runs
 from bench_worker.reaper import discard_all
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.alone]
 
 FOREVER = ("sleep", "1000")
 HOLD = """

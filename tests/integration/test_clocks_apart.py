@@ -8,6 +8,8 @@ import pytest
 from tiny_image import missing
 from weighing import PROGRAMS, Weighing, free_ports
 
+pytestmark = pytest.mark.alone
+
 LIGHT = Path(__file__).parent.parent.parent / "benchmarks"
 STOPPED = f"""
 import sys, time

@@ -105,7 +105,7 @@ def test_the_container_runs_under_the_runtime_that_was_named(weighing, engine, r
 def test_what_a_runtime_leaves_beside_its_containers_is_the_engines_cost(weighing, engine):
     """A shim under either; under runsc a kernel and a file server more, which the daemon did not start."""
     _, image = engine
-    job = {"operations": ["run", {"sleep": "2s"}, "kill", "remove"]}
+    job = {"operations": ["run", {"sleep": "4s"}, "kill", "remove"]}
     given = lives(image, engines=["docker"], job=job, iterations=1, overhead={"interval": "200ms"})
     given["matrix"] = {"container.runtime": ["runc", "runsc"]}
     run = weighing.run(weighing.scenario(**given))

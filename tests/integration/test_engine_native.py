@@ -15,6 +15,7 @@ from bench_common.spec import ContainerSettings
 from bench_worker.engines import native_labels
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.native import NativeEngine
+from bench_worker.lease import RunLease
 from bench_worker.processes import STATUS_LOST, Exit, spawn
 
 FOREVER = ("sleep", "1000")
@@ -25,9 +26,11 @@ def engine(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     made = NativeEngine(EngineOptions(f"test-{uuid.uuid4().hex[:12]}", "w1", 64))
     made.open()
-    yield made
-    for leftover in made.leftovers(made.options.run_id):
-        made.discard(leftover)
+    # Somebody may clean up this host meanwhile.
+    with RunLease(made.options.run_id):
+        yield made
+        for leftover in made.leftovers(made.options.run_id):
+            made.discard(leftover)
     made.close()
 
 

@@ -14,7 +14,7 @@ import pytest
 from blades import ROOT, Testbed
 from weighing import Weighing, free_ports, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.alone, pytest.mark.timeout(1800)]
 
 KINDS = {"blade-1": "bare-metal", "hypervisor": "hypervisor", "control": "control"}
 OPERATIONS = ("job", "run", "stop", "remove")

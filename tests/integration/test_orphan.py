@@ -18,6 +18,7 @@ from bench_common.messages import encode
 from bench_master.run.orders import OrderBook
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
+from bench_worker.lease import RunLease
 
 SLEEPER = "name: a\nengines: [native]\njob: {operations: [run, wait, remove], container: {command: [sleep, '97']}}\n"
 EPOCH = 7
@@ -37,6 +38,14 @@ def sockets():
             one.bind(f"ipc://{folder}/{name}")
         yield lane, results, folder
     context.term()
+
+
+@pytest.fixture
+def run_id():
+    """A run that is alive, as it is while an agent holds its lease: nobody else's clean-up ends its processes."""
+    name = f"orphan-{os.getpid()}"
+    with RunLease(name):
+        yield name
 
 
 @pytest.fixture
@@ -84,11 +93,10 @@ def sleeping(run_id):
     return found
 
 
-def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process):
+def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process, run_id):
     """What it aborts because its agent died is not told as results: to the master those jobs are to be tried anew."""
     lane, results, folder = sockets
     process, line = load_process
-    run_id = f"orphan-{os.getpid()}"
     until(line, lambda message: message.get("ready"))
     say(
         line,

@@ -48,6 +48,7 @@ def stand_in(weighing, tmp_path):
     return put
 
 
+@pytest.mark.alone
 @pytest.mark.docker
 def test_blogload_weighs_natively_and_in_a_container(weighing, client):
     """Each kind of process got to work, and its files are gone afterwards."""

@@ -70,23 +70,15 @@ def test_the_same_lives_under_every_engine(weighing):
 def test_what_a_run_keeps_goes_when_it_is_told_to(weighing):
     """With `--keep` the containers of each engine stay; a clean-up of that run removes them and no others."""
     engines = ENGINES[1:]
-    run = weighing.run(
-        weighing.scenario(
-            engines=list(engines),
-            job={
-                "operations": ["run"],
-                "container": {"image": "weighbridge/base", "command": ["sleep", "600"]},
-            },
-        ),
-        "--keep",
-    )
-    assert {item.engine for item in left_behind(run.run_id)} == set(engines)
-    dry = weighing.master("cleanup-containers", "--run", run.run_id, "--dry-run")
-    assert dry.status == 0, dry.err
-    assert len(left_behind(run.run_id)) == len(engines)
-    swept = weighing.master("cleanup-containers", "--run", run.run_id)
-    assert swept.status == 0, swept.err
-    assert left_behind(run.run_id) == []
+    job = {"operations": ["run"], "container": {"image": "weighbridge/base", "command": ["sleep", "600"]}}
+    with weighing.keeping(weighing.scenario(engines=list(engines), job=job)) as run:
+        assert {item.engine for item in left_behind(run.run_id)} == set(engines)
+        dry = weighing.master("cleanup-containers", "--run", run.run_id, "--dry-run")
+        assert dry.status == 0, dry.err
+        assert len(left_behind(run.run_id)) == len(engines)
+        swept = weighing.master("cleanup-containers", "--run", run.run_id)
+        assert swept.status == 0, swept.err
+        assert left_behind(run.run_id) == []
 
 
 def test_what_an_engine_cannot_do_is_refused_before_the_run(weighing):

@@ -7,6 +7,8 @@ from weighing import NAP, Weighing, until
 
 from bench_common.statsfile import StatsFile
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def weighing(tmp_path):

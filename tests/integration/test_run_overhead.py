@@ -48,6 +48,7 @@ def test_dockers_own_processes_are_weighed_and_plain_processes_have_none(weighin
     assert {"time_ns", "rss_bytes", "pss_bytes", "cpu_ns"} <= samples[0].columns.keys()
 
 
+@pytest.mark.alone
 def test_gvisors_processes_are_weighed_and_what_runs_in_them_is_not(weighing):
     """A kernel and a file server for each container; a program that keeps a CPU busy is not on their account."""
     status = RunscEngine.probe()

@@ -96,6 +96,7 @@ def test_user_count_is_of_all_workers_together(weighing):
     assert {most_at_once(jobs) for jobs in by_worker(run.jobs).values()} == {2}
 
 
+@pytest.mark.alone
 def test_operation_count_and_run_seconds_replace_the_sizes(weighing):
     """-o sets the jobs of each trial; -r how long each goes on, after which what runs is finished."""
     scenario = weighing.scenario(iterations=50, repeats=2, concurrency=2)

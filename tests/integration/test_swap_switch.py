@@ -18,6 +18,8 @@ from weighing import Weighing, until
 from bench_worker.swap import SwapSwitch, SwapTrouble
 from bench_worker.swap_guard import SWAPS, swap_areas, switch_off, switch_on
 
+pytestmark = pytest.mark.alone
+
 PRIORITY = 7
 
 

@@ -1,6 +1,8 @@
 """Whole runs from the outside: the commands as processes, in a folder of their own, each wait with a deadline."""
 
+import contextlib
 import io
+import itertools
 import json
 import os
 import signal
@@ -14,13 +16,18 @@ from pathlib import Path
 import docker
 from tiny_image import missing, require_docker
 
+from bench_common.errors import StatsFileError
 from bench_common.statsfile import StatsFile
 from bench_master.reports import ReportSource, report_named
 from bench_worker.engines.base import RUN_LABEL
+from bench_worker.lease import RunLease
 
 PROGRAMS = {name: (sys.executable, "-m", name.replace("-", "_")) for name in ("bench-master", "bench-worker")}
 END_S = 60
 """No run in these tests takes longer."""
+
+PORTS, SHARES = range(10_000, 30_000), 8
+"""Ports for servers of tests: the kernel hands out others to whoever asks for any."""
 
 NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.1"]}}
 """A life-cycle job of a bit more than 100 ms, for the engine `native`."""
@@ -35,13 +42,33 @@ def until(true, seconds, what):
     return value
 
 
+def _own_ports():
+    """Go round in the share of `PORTS` that this process has, from a place of its own: each lane of tests has one."""
+    lane = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % SHARES
+    share = PORTS[lane * len(PORTS) // SHARES : (lane + 1) * len(PORTS) // SHARES]
+    start = os.getpid() * 11 % len(share)
+    return itertools.cycle([*share[start:], *share[:start]])
+
+
+_candidates = _own_ports()
+
+
 def free_ports(count):
-    """Return so many TCP ports of the loopback that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Return so many TCP ports at which nobody listens, and that nobody else is given."""
+    found = []
+    while len(found) < count:
+        port = next(_candidates)
+        with contextlib.suppress(OSError), socket.create_server(("0.0.0.0", port)):
+            found.append(port)
+    return found
+
+
+def begun(stats):
+    """Return whether a run has begun: its stats file has its header."""
+    try:
+        return bool(StatsFile(stats).header)
+    except StatsFileError:
+        return False
 
 
 def require_images(*images):
@@ -229,6 +256,15 @@ class Weighing:
         """Run a scenario to its end, which must have the exit code `status`."""
         program, stats = self.start_run(scenario, *flags, workers=workers)
         return self.over(program, stats, status, seconds)
+
+    @contextlib.contextmanager
+    def keeping(self, scenario, flag="--keep"):
+        """Run a scenario that keeps its containers, and hold its lease: nobody's clean-up takes them meanwhile."""
+        program, stats = self.start_run(scenario, flag)
+        until(lambda: begun(stats) or program.process.poll() is not None, END_S, "the run's begin")
+        # From before its worker lets go of its own.
+        with RunLease(StatsFile(stats).header["run_id"]) if begun(stats) else contextlib.nullcontext():
+            yield self.over(program, stats)
 
     def over(self, program, stats, status=0, seconds=END_S):
         """Wait for the end of a run that `start_run` began."""

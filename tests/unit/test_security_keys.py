@@ -88,7 +88,7 @@ def test_secret_stays_out_of_repr():
         ("secret", "secrte: x", r":5:1: 'secrte': expected one of .* \(did you mean 'secret'\?\)"),
         ("master", "", r"master missing"),
         ("master", "name: twice", r":6:1: name is given twice"),
-        ("public", "public: " + TWO.public.decode(), r"do not belong together"),
+        pytest.param("public", f"public: {TWO.public.decode()}", r"do not belong together", id="of-another"),
     ],
 )
 def test_malformed_key_file_is_named_by_place(tmp_path, line, replacement, complaint):
@@ -146,6 +146,7 @@ def test_allow_list_is_lines_of_key_and_name():
         (f"{TWO.public.decode()} one", r"^f:2:42: one has a key in line 1"),
         (f"{ONE.public.decode()} two", r"^f:2:1: the key of one again"),
     ],
+    ids=["short", "nameless", "no-name", "name-twice", "key-twice"],  # keys are others each time
 )
 def test_malformed_allow_list_is_named_by_place(second, complaint):
     """Each thing that can be wrong in an allow-list is reported with file, line and column."""
