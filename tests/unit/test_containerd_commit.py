@@ -19,7 +19,9 @@ CONFIG = {"os": "linux", "config": {"Env": ["A=1", "B=2"]}, "rootfs": {"type": "
 
 def container(**settings):
     """Return a container with labels."""
-    return Container("life", 1, ContainerSettings(image="i", **settings), labels={"weighbridge.run": "r"})
+    made = Container("life", 1, ContainerSettings(image="i", **settings))
+    made.labels["weighbridge.run"] = "r"
+    return made
 
 
 def test_a_chain_is_named_by_all_layers_below():
