@@ -24,13 +24,14 @@ from bench_worker.agent_options import AgentOptions
 from bench_worker.child import LoadChild
 from bench_worker.control_line import ControlLine
 from bench_worker.engine_samplers import engine_samplers
+from bench_worker.engines.base import Engine
 from bench_worker.engines.registry import daemon_side, open_engine
 from bench_worker.introductions import hello_of, orders_of
 from bench_worker.load_keeper import LoadKeeper
 from bench_worker.master_clock import MasterClock
 from bench_worker.reaper import discard_of_dead_runs
 from bench_worker.run import Run
-from bench_worker.stock import Stock
+from bench_worker.stock import lacking
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class Agent:
         self._info: dict[str, Any] = {}
         self._line = ControlLine(options.control, options.key, pulse=self._pulse, obey=self._obey)
         self._clock = MasterClock()
-        self._stock = Stock(options.worker_id, open_engine)
+        # Those of the run, or of the one that is to come: held open, so that clean-up and the load process find them.
+        self._engines: dict[str, Engine] = {}
         self._load = LoadKeeper(options.engines, self._load_said, child)
         self._run: Run | None = None
         self._running = 0
@@ -114,7 +116,7 @@ class Agent:
                 self._say_gone(run, "it was told to stop")
             run.discard()
             run.end()
-        self._stock.close()
+        self._close_engines()
         self._line.close()
 
     # -- what the master is told --------------------------------------------------------------------------------
@@ -184,12 +186,18 @@ class Agent:
     def _take_stock(self, wire: list[Any]) -> None:
         """Tell the master what containers would lack here; it may take as long as fetching an image does."""
         # Those of a master that went away; whatever they were connected to may have changed since.
-        self._stock.close()
+        self._close_engines()
         try:
-            reasons, unusable = self._stock.lacking(list(map(Need.from_wire, wire)))
+            needs = list(map(Need.from_wire, wire))
+            reasons, unusable = lacking(needs, self._options.worker_id, open_engine, self._engines)
         except ProtocolError as error:
             reasons, unusable = [f"it does not understand what is needed: {error}"], True
         self._line.tell("lacks", 0, reasons=[reason[:REASON_LIMIT] for reason in reasons[:100]], unusable=unusable)
+
+    def _close_engines(self) -> None:
+        engines, self._engines = self._engines, {}
+        for engine in engines.values():
+            engine.close()
 
     def _welcome(self, message: Message) -> None:
         if self._run is not None or not self._load.ready:
@@ -244,7 +252,7 @@ class Agent:
                 run.discard()
         finally:
             run.end()
-            self._stock.close()
+            self._close_engines()
 
     # -- the load process ---------------------------------------------------------------------------------------
 

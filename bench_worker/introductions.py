@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from bench_worker.own_address import own_address, seen_from_here
+from bench_worker.own_address import own_address
 
 if TYPE_CHECKING:
     from bench_common.clock import Offset
@@ -41,8 +41,8 @@ def orders_of(options: AgentOptions, welcome: Message) -> dict[str, Any]:
         "worker_id": options.worker_id,
         "epoch": welcome.epoch,
         "slots": options.slots,
-        "lane": seen_from_here(welcome["lane"], options.control),
-        "results": seen_from_here(welcome["results"], options.control),
+        "lane": _seen_from_here(welcome["lane"], options.control),
+        "results": _seen_from_here(welcome["results"], options.control),
         "noop": welcome["noop"],
         "keep": welcome["keep"],
         "profile": welcome["profile"],
@@ -51,3 +51,11 @@ def orders_of(options: AgentOptions, welcome: Message) -> dict[str, Any]:
         "address": own_address(options.control, options.address),
         "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
     }
+
+
+def _seen_from_here(endpoint: str, control: str) -> str:
+    """Return an endpoint of the master: it names the port, `control` the host as it is called from here."""
+    if not endpoint.startswith("tcp://"):
+        return endpoint
+    host = control.removeprefix("tcp://").rpartition(":")[0]
+    return f"tcp://{host}:{endpoint.rpartition(':')[2]}"

@@ -1,4 +1,4 @@
-"""Addresses between hosts: where others reach this one, and how an endpoint of its master is called from here."""
+"""At which address other hosts reach this one: what its user says, else the one with which it reaches its master."""
 
 from __future__ import annotations
 
@@ -19,23 +19,12 @@ def own_address(control: str, given: str | None) -> str:
     """
     if given is not None:
         return given
-    host = _host_of(control) if control.startswith("tcp://") else ""
+    host = control.removeprefix("tcp://").rpartition(":")[0] if control.startswith("tcp://") else ""
     for other in (host, _ELSEWHERE):
         address = _source(other) if other else None
         if address is not None and not ipaddress.ip_address(address).is_loopback:
             return address
     return "127.0.0.1"
-
-
-def seen_from_here(endpoint: str, control: str) -> str:
-    """Return an endpoint as seen from here: the master names a port, `control` says under which name we reach it."""
-    if not endpoint.startswith("tcp://"):
-        return endpoint
-    return f"tcp://{_host_of(control)}:{endpoint.rpartition(':')[2]}"
-
-
-def _host_of(control: str) -> str:
-    return control.removeprefix("tcp://").rpartition(":")[0]
 
 
 def _source(other: str) -> str | None:

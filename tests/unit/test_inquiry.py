@@ -9,7 +9,7 @@ from bench_common.messages import Message
 from bench_common.needs import Need, needs_of
 from bench_common.spec import ContainerSettings, Lifecycle, Treatment
 from bench_master.run.inquiry import ALIVE_S, ANSWER_S, Inquiry
-from bench_worker.stock import Stock
+from bench_worker.stock import lacking
 
 
 def treatment(index, engine="docker", environment=None, **settings):
@@ -114,32 +114,20 @@ def test_an_answer_is_awaited_while_the_worker_lives_and_not_for_ever():
 class Stocked:
     """An engine that has some images."""
 
-    def __init__(self):
-        self.closed = False
-
     def missing(self, settings):
         return [] if settings.image == "here" else [f"no {settings.image}"]
 
-    def close(self):
-        self.closed = True
-
 
 def test_a_worker_says_what_is_lacking_under_which_engine():
-    """One reason each; an engine that is open is not opened anew, and all are closed together."""
-    opened = []
-
-    def opening(name, _options):
-        opened.append((name, Stocked()))
-        return opened[-1][1]
-
-    stock = Stock("w1", opening)
-    assert stock.lacking([Need("docker", "here")]) == ([], False)
-    reasons, unusable = stock.lacking([Need("docker", "here"), Need("docker", "a"), Need("podman", "a")])
+    """One reason each; the engines that were asked are handed over, and an engine that is open is not opened anew."""
+    needs = [Need("docker", "here"), Need("docker", "a"), Need("podman", "a")]
+    docker = Stocked()
+    opened = {"docker": docker}
+    reasons, unusable = lacking(needs, "w1", lambda _name, _options: Stocked(), opened)
     assert reasons == ["engine docker: no a", "engine podman: no a"]
     assert not unusable
-    assert [name for name, _ in opened] == ["docker", "podman"]
-    stock.close()
-    assert all(engine.closed for _, engine in opened)
+    assert opened.keys() == {"docker", "podman"}
+    assert opened["docker"] is docker
 
 
 def test_an_engine_that_cannot_be_asked_is_told_from_what_is_missing():
@@ -151,5 +139,5 @@ def test_an_engine_that_cannot_be_asked_is_told_from_what_is_missing():
     def broken(_name, _options):
         raise ValueError("odd")
 
-    assert Stock("w1", gone).lacking([Need("docker", "a")]) == (["engine 'docker' does not answer"], True)
-    assert Stock("w1", broken).lacking([Need("docker", "a")]) == (["engine docker: ValueError: odd"], True)
+    assert lacking([Need("docker", "a")], "w1", gone, {}) == (["engine 'docker' does not answer"], True)
+    assert lacking([Need("docker", "a")], "w1", broken, {}) == (["engine docker: ValueError: odd"], True)
