@@ -118,17 +118,7 @@ class Blogload(Workload):
         total = _TOTAL.fullmatch(lines[rest][1]) if rest < len(lines) else None
         if total is None:
             _refuse(lines, rest, "expected 'total time: ...': the run was killed or failed")
-        counts: dict[str, int] = {}
-        for at, name in enumerate(_COUNTERS, start=rest + 1):
-            match = re.fullmatch(rf"{name}: (\d{{1,18}})", lines[at][1], re.ASCII) if at < len(lines) else None
-            if match is None:
-                _refuse(lines, at, f"expected '{name}: ...'")
-            counts[name] = int(match[1])
-        end = rest + 1 + len(_COUNTERS)
-        if end >= len(lines) or lines[end][1] != "done":
-            _refuse(lines, end, "expected 'done'")
-        if end + 1 < len(lines):
-            _refuse(lines, end + 1, "a run ends with 'done'; give one run at a time")
+        counts = _counts(lines, rest + 1)
         seconds = float(total[1])
         if not seconds or not counts["blogs"]:
             _refuse(lines, rest, "no blog was completed in that time; give it more")
@@ -150,6 +140,22 @@ class Blogload(Workload):
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the run time, and what starting and clearing up may take."""
         return float(str(params["time"])) + START_S
+
+
+def _counts(lines: list[tuple[int, str]], begin: int) -> dict[str, int]:
+    """Return the counters that stand from a line on, one a line; they, and ``done``, are all that is left."""
+    counts: dict[str, int] = {}
+    for at, name in enumerate(_COUNTERS, start=begin):
+        match = re.fullmatch(rf"{name}: (\d{{1,18}})", lines[at][1], re.ASCII) if at < len(lines) else None
+        if match is None:
+            _refuse(lines, at, f"expected '{name}: ...'")
+        counts[name] = int(match[1])
+    end = begin + len(_COUNTERS)
+    if end >= len(lines) or lines[end][1] != "done":
+        _refuse(lines, end, "expected 'done'")
+    if end + 1 < len(lines):
+        _refuse(lines, end + 1, "a run ends with 'done'; give one run at a time")
+    return counts
 
 
 def _refuse(lines: list[tuple[int, str]], at: int, message: str) -> NoReturn:

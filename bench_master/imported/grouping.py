@@ -38,25 +38,37 @@ def grouped(workload: Workload, runs: Sequence[Run], given: Mapping[str, Scalar]
     """
     groups: list[Group] = []
     for at, run in sorted(enumerate(runs), key=lambda pair: (bool(pair[1].error), pair[0])):
-        fitting = [one for one in groups if one.stated == run.stated]
-        if run.error and not fitting:
-            fitting = [one for one in groups if run.stated.items() <= one.stated.items()]
-        if len(fitting) != 1:
-            fitting = [Group(run.stated)]
-            groups += fitting
-        fitting[0].members.append(at)
-    varying = [
-        key
-        for key in dict.fromkeys(key for group in groups for key in group.stated)
-        if len({group.stated.get(key) for group in groups}) > 1
-    ]
+        group = _only_group_of(run, groups)
+        if group is None:
+            group = Group(run.stated)
+            groups.append(group)
+        group.members.append(at)
+    varying = _varying(groups)
     for group in groups:
         shown = {key: _shown(workload, key, value) for key, value in group.stated.items()}
-        for key, value in given.items():
-            if key in shown and str(shown[key]) != str(value):
-                raise UsageError(f"--label {key}={value}: an output says itself that it is {shown[key]}")
+        _check_given(given, shown)
         group.labels = {**given, **{key: shown[key] for key in varying if key in shown}}
     return sorted(groups, key=lambda group: min(group.members))
+
+
+def _only_group_of(run: Run, groups: Sequence[Group]) -> Group | None:
+    """Return the group that a run belongs to; None where there is none yet, or more than one that it may be of."""
+    fitting = [one for one in groups if one.stated == run.stated]
+    if run.error and not fitting:
+        fitting = [one for one in groups if run.stated.items() <= one.stated.items()]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _varying(groups: Sequence[Group]) -> list[str]:
+    """Return the keys, in the order in which they were met, that not all groups state alike."""
+    keys = dict.fromkeys(key for group in groups for key in group.stated)
+    return [key for key in keys if len({group.stated.get(key) for group in groups}) > 1]
+
+
+def _check_given(given: Mapping[str, Scalar], shown: Mapping[str, Scalar]) -> None:
+    for key, value in given.items():
+        if key in shown and str(shown[key]) != str(value):
+            raise UsageError(f"--label {key}={value}: an output says itself that it is {shown[key]}")
 
 
 def _shown(workload: Workload, key: str, value: Scalar) -> Scalar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.published import published_rows
@@ -39,24 +39,29 @@ class CsvReport:
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
         writer.writeheader()
         for entry in document["treatments"]:
-            common = {
-                **{titles[label]: _text(value) for label, value in entry["treatment"].items()},
-                "scenario": document["scenario"]["name"],
-                "run_id": document["run"]["run_id"],
-                "imported": _text(bool(document["run"]["imported"])),
-                "left_out": _text(entry["left_out"]),
-                **{f"jobs_{name}": entry["jobs"][name] for name in _JOBS},
-                **{name: _text(entry[name]) for name in ("jobs_per_s", *_TIMING)},
-                **{f"open_{name}": _text(value) for name, value in _open(entry).items()},
-            }
+            named = {titles[label]: value for label, value in entry["treatment"].items()}
+            common = named | _common(document, entry)
             for row in _rows(entry, percentiles):
-                writer.writerow(common | {name: _text(value) for name, value in row.items()})
+                writer.writerow(_texts(common | row))
         for row in published_rows(document["published"]):
-            named = {titles[label]: _text(value) for label, value in row.pop("labels").items() if label in titles}
-            writer.writerow(named | {name: _text(value) for name, value in row.items()})
+            named = {titles[label]: value for label, value in row.pop("labels").items() if label in titles}
+            writer.writerow(_texts(named | row))
 
 
-def _open(entry: dict[str, Any]) -> dict[str, Any]:
+def _common(document: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what all rows of a treatment say: of its run, and of the treatment itself."""
+    return {
+        "scenario": document["scenario"]["name"],
+        "run_id": document["run"]["run_id"],
+        "imported": bool(document["run"]["imported"]),
+        "left_out": entry["left_out"],
+        **{f"jobs_{name}": entry["jobs"][name] for name in _JOBS},
+        **{name: entry[name] for name in ("jobs_per_s", *_TIMING)},
+        **{f"open_{name}": value for name, value in _open(entry).items()},
+    }
+
+
+def _open(entry: Mapping[str, Any]) -> dict[str, Any]:
     load = entry["open_load"]
     return {} if load is None else {name: load[name] for name in _OPEN}
 
@@ -105,8 +110,6 @@ def _packing(packing: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
         yield {"kind": "packing", "name": "containers", "unit": "1", **figures, "p50": counts["median"]}
 
 
-def _text(value: Any) -> Any:
-    """Return a cell: nothing for None, true and false as JSON spells them."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else value
+def _texts(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as cells: nothing for None, true and false as JSON spells them."""
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
 from bench_master.scenario.composites import Rule
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from workloads.base import Parameter, Workload
+
+PARAMS: Final = "params."
+"""What the keys of a job's settings begin with that are parameters of its workload."""
 
 _KINDS = {"int": WHOLE, "float": NUMBER, "size": SIZE, "duration": DURATION}
 

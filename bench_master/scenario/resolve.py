@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from bench_common.errors import WeighbridgeError
-from bench_common.spec import ContainerSettings, Guest, Lifecycle, Scalar, Treatment
-from bench_master.scenario.containers import (
-    check_lifecycle_container,
-    client_network,
-    container_settings,
-    service_places,
-    service_settings,
-)
+from bench_common.spec import Lifecycle, Scalar, Treatment
+from bench_master.scenario.containers import check_lifecycle_container, container_settings
 from bench_master.scenario.findings import Findings, Given
-from bench_master.scenario.format import NATIVE, OPEN_CONCURRENCY, QUANTITIES, ScenarioFormat, default_of
-from bench_master.scenario.guest import find_parameter, read_param, shape_of
+from bench_master.scenario.format import OPEN_CONCURRENCY, QUANTITIES, ScenarioFormat, default_of
+from bench_master.scenario.guest import PARAMS, find_parameter, read_param, shape_of
+from bench_master.scenario.guest_work import GuestOrder, Work
 from bench_master.scenario.inheritance import flat, overlaid, values_of
 from bench_master.scenario.labels import ValueLabels, label_names
 from bench_master.scenario.matrix import MAX_TREATMENTS, Cell, Listed, Matrix, Settings, expand
@@ -31,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from workloads.base import Workload
-
-_PARAMS = "params."
 
 
 @dataclass(frozen=True)
@@ -135,14 +127,14 @@ class Resolver:
         return replace(matrix, dimensions=dimensions, include=listed(matrix.include), exclude=listed(matrix.exclude))
 
     def _param(self, key: str, given: Given[Any], workload: type[Workload] | None) -> Given[Any]:
-        if not key.startswith(_PARAMS) or not isinstance(given.value, Leaf):
+        if not key.startswith(PARAMS) or not isinstance(given.value, Leaf):
             return given
         if workload is None:
             message = f"'{key}' varies here, but a job of operations has no parameters"
             self._findings.add(given.place, f"{message}; give that job a matrix of its own", deep=True)
             return Given(INVALID, given.place)
         found = Findings()
-        value = read_param(workload, key.removeprefix(_PARAMS), given.value, given.place, found)
+        value = read_param(workload, key.removeprefix(PARAMS), given.value, given.place, found)
         self._findings.take(found, deep=True)
         return Given(value, given.place)
 
@@ -150,31 +142,16 @@ class Resolver:
         if not self._fits(job, cell):
             return None
         container = container_settings(settings, self._findings)
-        if job.workload is None and settings["operations"].value is not INVALID:
-            operations = settings["operations"].value
-            check_lifecycle_container(operations, cell.engine, settings, job.place, self._findings)
-            check_pull(operations, settings, self._findings)
-        inner = settings["operations"].value if job.workload is None else None
-        check_packing(None if inner is INVALID else inner, settings, job.place, self._findings)
+        self._check_operations(job, cell, settings)
         broken = any(given.value is INVALID for given in settings.values())
         if container is None or broken or INVALID in (cell.engine, cell.environment):
             return None
-        what: Lifecycle | Guest | None = Lifecycle(settings["operations"].value) if job.workload is None else None
-        services: dict[str, ContainerSettings] | None = {}
-        places: dict[str, str] = {}
-        if job.workload is not None:
-            what = self._guest(job, job.workload, settings)
-            container = self._guest_container(job, job.workload, container)
-            params = what.params if what is not None else job.workload().defaults()
-            services = service_settings(job.workload, params, settings, self._findings)
-            places = service_places(services or {}, settings)
-            if what is not None and places and job.workload().uses_sockets(what.params):
-                name, place = next(iter(places.items()))
-                message = f"{name} is on another host, at '{place}', where no Unix socket leads: connect to it by tcp"
-                self._findings.add(job.place, message, deep=True)
-            near = {name: one for name, one in (services or {}).items() if name not in places}
-            container = self._reaching(job, container, near, cell.engine)
-        if what is None or services is None:
+        if job.workload is None:
+            work: Work | None = Work(Lifecycle(settings["operations"].value), container)
+        else:
+            guest = GuestOrder(job.workload, cell.engine, job.label, job.place)
+            work = guest.work(settings, container, self._findings)
+        if work is None:
             return None
         amounts = {key: settings[key].value for key in QUANTITIES if key in settings} or {"iterations": 1}
         load = open_load(settings, self._findings)
@@ -185,20 +162,29 @@ class Resolver:
             labels=self._labels_of(job, cell),
             environment=cell.environment,
             engine=cell.engine,
-            job=what,
-            container=container,
+            job=work.job,
+            container=work.container,
             concurrency=_value(settings, "concurrency"),
             iterations=amounts.get("iterations"),
             operation_count=amounts.get("operation_count"),
             run_seconds=amounts.get("run_seconds"),
             timeout_s=_value(settings, "timeout"),
             open_load=load,
-            services=services,
-            places=places,
+            services=work.services,
+            places=work.places,
             optional=job.optional,
             until=settings["until"].value if "until" in settings else None,
             swap_off=job.swap_off,
         )
+
+    def _check_operations(self, job: _Job, cell: Cell, settings: Settings) -> None:
+        """Note what the operations of a life cycle cannot do with these settings; those of a workload are its own."""
+        given = settings["operations"].value if job.workload is None else None
+        operations = None if given is INVALID else given
+        if operations is not None:
+            check_lifecycle_container(operations, cell.engine, settings, job.place, self._findings)
+            check_pull(operations, settings, self._findings)
+        check_packing(operations, settings, job.place, self._findings)
 
     def _fits(self, job: _Job, cell: Cell) -> bool:
         """Return whether what the matrix varies has a meaning for this job."""
@@ -214,36 +200,6 @@ class Resolver:
             self._findings.add(place, f"'{amounts[0]}' and '{amounts[1]}' exclude each other: vary one", deep=True)
         return len(amounts) <= 1
 
-    def _guest(self, job: _Job, workload: type[Workload], settings: Settings) -> Guest | None:
-        """Return the guest job with every parameter; None where the workload refuses them together."""
-        params = workload().defaults()
-        params |= {key.removeprefix(_PARAMS): one.value for key, one in settings.items() if key.startswith(_PARAMS)}
-        try:
-            workload().steps(params)
-        except (ValueError, WeighbridgeError) as error:
-            self._findings.add(job.place, f"workload {workload.name} refuses its parameters: {error}", deep=True)
-            return None
-        return Guest(workload.name, params)
-
-    def _guest_container(
-        self, job: _Job, workload: type[Workload], container: ContainerSettings
-    ) -> ContainerSettings:
-        if container.command is not None:
-            name = f"job {job.label}" if job.label else "the job"
-            self._findings.note(f"{name}: 'container.command' is left out, because the workload has its own commands")
-        return replace(container, image=container.image or workload.image, command=None)
-
-    def _reaching(
-        self, job: _Job, container: ContainerSettings, services: Mapping[str, ContainerSettings], engine: str
-    ) -> ContainerSettings:
-        """Return the job's container in a network from which its services can be reached."""
-        if engine == NATIVE:
-            return container
-        network, complaint = client_network(container.network, services)
-        if complaint is not None:
-            self._findings.add(job.place, complaint, deep=True)
-        return replace(container, network=network)
-
     def _labels_of(self, job: _Job, cell: Cell) -> dict[str, Scalar]:
         labels: dict[str, Scalar] = {} if cell.environment is None else {"environment": cell.environment}
         labels["engine"] = cell.engine
@@ -254,8 +210,8 @@ class Resolver:
         return labels
 
     def _shape(self, key: str, workload: type[Workload] | None) -> Shape:
-        if key.startswith(_PARAMS) and workload is not None:
-            parameter = find_parameter(workload, key.removeprefix(_PARAMS))
+        if key.startswith(PARAMS) and workload is not None:
+            parameter = find_parameter(workload, key.removeprefix(PARAMS))
             assert parameter is not None
             return shape_of(parameter)
         shape = self._format.matrix.shape_of(key)
@@ -273,9 +229,9 @@ def _jobs_of(scenario: Mapping[str, Given[Any]]) -> Iterator[tuple[str | None, G
 def _own_params(workload: type[Workload], params: Given[Any]) -> Settings:
     """Return a job's own parameters as what they are; what is wrong with them was said when the job was read."""
     if params.value is INVALID:
-        return {_PARAMS: params}
+        return {PARAMS: params}
     return {
-        f"{_PARAMS}{key}": Given(
+        f"{PARAMS}{key}": Given(
             read_param(workload, key, given.value, given.place, Findings())
             if isinstance(given.value, Leaf)
             else INVALID,

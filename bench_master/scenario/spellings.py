@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import did_you_mean
-from bench_master.scenario.guest import find_parameter
+from bench_master.scenario.guest import PARAMS, find_parameter
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, quoted
 from workloads.registry import workload_classes
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from workloads.base import Workload
 
 _TEST: Final = "test"
-_PARAMS: Final = "params."
 
 
 def translate_spellings(root: Entries, findings: Findings) -> None:
@@ -80,11 +79,11 @@ def _translate_test(job: Entries, classes: Mapping[str, type[Workload]], finding
 def _translate_matrix(matrix: object, workloads: list[type[Workload]], findings: Findings) -> None:
     if not isinstance(matrix, Entries):
         return
-    _rename(matrix, workloads, _PARAMS, findings)
+    _rename(matrix, workloads, PARAMS, findings)
     for key in ("include", "exclude"):
         listed = matrix.values.get(key)
         for entry in listed.items if isinstance(listed, Items) else ():
-            _rename(entry, workloads, _PARAMS, findings)
+            _rename(entry, workloads, PARAMS, findings)
 
 
 def _rename(node: object, workloads: list[type[Workload]], prefix: str, findings: Findings) -> None:
