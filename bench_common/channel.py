@@ -16,7 +16,8 @@ from typing import Any, Final, cast
 import gevent
 import zmq
 
-from bench_common.messages import KIB, MAX_FRAME
+from bench_common.errors import ProtocolError
+from bench_common.messages import KIB, MAX_FRAME, PART
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,22 @@ def tune(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME) -> None:
     socket.setsockopt(zmq.IPV6, 1)
     if socket.type == zmq.ROUTER:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+
+
+def in_parts(message: bytes) -> list[bytes]:
+    """Return a message as the frames that it travels in: one, where it is no larger than `PART`."""
+    return [message] if len(message) <= PART else [message[at : at + PART] for at in range(0, len(message), PART)]
+
+
+def put_together(frames: Frames) -> bytes:
+    """Return the message that came in these frames; raise `ProtocolError` where it is larger than any."""
+    if len(frames) == 1:
+        content: bytes = frames[0].bytes
+        return content
+    size = sum(len(frame) for frame in frames)
+    if size > MAX_FRAME:
+        raise ProtocolError(f"{len(frames)} frames of {size} bytes are more than any message")
+    return b"".join(frame.bytes for frame in frames)
 
 
 class Channel:

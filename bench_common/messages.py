@@ -20,7 +20,9 @@ VERSION: Final = 1
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 MAX_FRAME: Final = 16 * MIB
-"""The largest frame of any type, in bytes; sockets are given it as MAXMSGSIZE."""
+"""The largest message of any type, in bytes."""
+PART: Final = 256 * KIB
+"""Results that are larger than so many bytes travel in parts of that size, which arrive together."""
 MAX_EPOCH: Final = 1 << 63
 
 Side = Literal["master", "worker"]
@@ -208,9 +210,12 @@ MESSAGES: Final[Mapping[str, MessageType]] = {message.name: message for message 
 
 
 def largest_frame(sender: Side, lane: Lane) -> int:
-    """Return the size of the largest frame that `sender` may send on `lane`, in bytes; 0 where it says nothing."""
+    """Return the size of the largest frame that `sender` may send on `lane`, in bytes; 0 where it says nothing.
+
+    So much a socket has to take in before it knows who is there.
+    """
     fitting = (message.max_bytes for message in _ALL if (message.sender, message.lane) == (sender, lane))
-    return max(fitting, default=0)
+    return min(max(fitting, default=0), PART if lane == "results" else MAX_FRAME)
 
 
 @dataclass(frozen=True, slots=True)

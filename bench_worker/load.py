@@ -23,7 +23,7 @@ import gevent
 import zmq
 from gevent.event import Event
 
-from bench_common.channel import Channel, Frames, tune
+from bench_common.channel import Channel, Frames, in_parts, tune
 from bench_common.errors import ProtocolError
 from bench_common.keys import KeyPair
 from bench_common.loopmeter import LoopMeter
@@ -133,7 +133,7 @@ class LoadProcess:
             self._profiler.start()
         results = self._connect(zmq.PUSH, welcome["results"], welcome)
         self._results = Channel(results)
-        self._outbox = Outbox(self._epoch, self._results.send)
+        self._outbox = Outbox(self._epoch, self._send_results)
         assignment = Assignment(
             run_id=welcome["run_id"],
             worker_id=welcome["worker_id"],
@@ -155,6 +155,10 @@ class LoadProcess:
         )
         self._meter.read()  # what it took to get here, engines and workloads loaded, is none of the run's
         self._lane = Channel(self._connect(zmq.PULL, welcome["lane"], welcome), self._on_lane)
+
+    def _send_results(self, message: bytes) -> bool:
+        assert self._results is not None
+        return self._results.send(*in_parts(message))
 
     def _tell_packed(self, packed: Packed) -> None:
         self._link.send(packed=asdict(packed))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from bench_common.messages import MAX_FRAME, encode
 from bench_common.records import NOT_TRIED, JobReport, result_words
+
+Output: TypeAlias = tuple[str, bytes, bytes, int, bool]
+"""Step, stdout, stderr, exit code, and whether there was more."""
 
 BATCH_BYTES: Final = 4 << 20
 """A batch is sent as soon as it holds about this much."""
 SPOOL_BYTES: Final = 64 << 20
 """With this much unacknowledged, no further job is begun until the master has caught up."""
+WIDEST: Final = 4
+"""Bytes of the widest character."""
+JOB_BYTES: Final = 8 << 20
+"""How much of what one job's tools printed is kept, over all of its steps: no batch is too large to be sent."""
 
 
 class Outbox:
@@ -65,12 +72,12 @@ class Outbox:
 
     def _add_rest(self, ticket: int, report: JobReport) -> None:
         treatment, trial = self._trial
-        if report.outputs:
-            size = sum(len(stdout) + len(stderr) for _, stdout, stderr, _, _ in report.outputs)
-            if self._bytes + size > BATCH_BYTES:
-                self.flush()
-            self._bytes += size
-            self._outputs += [[ticket, treatment, trial, *output] for output in report.outputs]
+        outputs, size = _within(report.outputs or (), JOB_BYTES)
+        size += 0 if report.error is None else WIDEST * len(report.error[2])
+        if self._bytes + size > BATCH_BYTES:
+            self.flush()
+        self._bytes += size
+        self._outputs += [[ticket, treatment, trial, *output] for output in outputs]
         if report.metrics:
             self._metrics += [[ticket, treatment, trial, name, value] for name, value in report.metrics.items()]
         if report.error is not None:
@@ -114,3 +121,16 @@ class Outbox:
         for frame in list(self._spool.values()):
             self._send(frame)
         return len(self._spool)
+
+
+def _within(outputs: Sequence[Output], limit: int) -> tuple[list[Output], int]:
+    """Return what a job's tools printed, cut at so many bytes in all, and how many bytes that is."""
+    kept: list[Output] = []
+    room = limit
+    for step, stdout, stderr, code, truncated in outputs:
+        out = stdout[:room]
+        err = stderr[: room - len(out)]
+        room -= len(out) + len(err)
+        cut = len(out) + len(err) < len(stdout) + len(stderr)
+        kept.append((step, out, err, code, truncated or cut))
+    return kept, limit - room

@@ -21,7 +21,7 @@ import zmq
 from common import parser_of
 from gevent.event import Event
 
-from bench_common.channel import Channel, Frames, tune
+from bench_common.channel import Channel, Frames, in_parts, tune
 from bench_common.clock import ClockComparison, clock_id
 from bench_common.messages import Message, decode, encode
 from bench_common.records import ORDER
@@ -103,7 +103,7 @@ class LightWorker:
     def _join(self, welcome: Message) -> None:
         self._epoch, self._heartbeat_s = welcome.epoch, float(welcome["heartbeat_s"])
         results = Channel(self._connected(zmq.PUSH, self._reachable(welcome["results"])))
-        self._outbox = Outbox(self._epoch, results.send)
+        self._outbox = Outbox(self._epoch, lambda message: results.send(*in_parts(message)))
         assignment = Assignment(
             run_id=welcome["run_id"],
             worker_id=self._name,

@@ -50,7 +50,7 @@ vm_require() {
             "script/docker-engine start && bench-master build-images base"
 }
 
-# Sets vm_folder and vm_kind: where a saved state for this machine is, made now if it is not there yet.
+# Sets vm_folder, vm_kind and vm_states: where saved states for this machine are, made now if they are not there yet.
 vm_prepare() {
     local cache key
     cache=$(vm_cache)
@@ -65,11 +65,14 @@ vm_prepare() {
     # What a build left that was killed.
     rm -rf "$cache"/making-*
     if [ ! -f "$vm_folder/disk" ]; then
-        say "building the virtual machines: about two minutes, once; they are kept in $vm_folder"
+        say "building the virtual machines: some minutes, once; they are kept in $vm_folder"
         (vm_make_disk "$cache") || die "the disk of the virtual machines cannot be made; the reason is above"
     fi
     vm_kind=$(vm_find_kind)
-    if [ ! -d "$vm_folder/$vm_kind" ]; then
+    vm_states=$vm_folder/$vm_kind
+    # Under KVM a guest sees the processor as it is, and goes on with no other; a cache may be taken to another machine.
+    [ "$vm_kind" = tcg ] || vm_states=$vm_states-$(grep -m 2 -E '^(model name|flags)' /proc/cpuinfo | sha256sum | cut -c1-8)
+    if [ ! -d "$vm_states" ]; then
         [ "$vm_kind" = kvm ] || say "no usable KVM here: QEMU emulates the processor, which takes its time"
         (vm_make_states) || die "a virtual machine does not start; the reason is above"
     fi
@@ -97,7 +100,7 @@ vm_start() {
     rm -f "$home"/{disk,qmp,tell,console}
     [ -f "$home/host_key" ] || ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$home/host_key"
     vm_host_line "$name" >"$home/known_hosts"
-    qemu-img create -q -f qcow2 -b "$vm_folder/$vm_kind/$name.qcow2" -F qcow2 "$home/disk" || die "$name has no disk"
+    qemu-img create -q -f qcow2 -b "$vm_states/$name.qcow2" -F qcow2 "$home/disk" || die "$name has no disk"
     if ! ip -n "$switch" link show "$leg" >/dev/null 2>&1; then
         nsenter --net="/run/netns/$switch" ip tuntap add dev "$leg" mode tap || die "$name has no network"
         ip -n "$switch" link set "$leg" master br0 up
@@ -109,7 +112,7 @@ vm_start() {
         export -f vm_qemu
         export vm_folder vm_memory_mib vm_processors
         exec setsid nsenter --net="/run/netns/$switch" bash -c 'vm_qemu "$@"' vm "$vm_kind" "$home/disk" \
-            "tap,id=net,ifname=$leg,script=no,downscript=no,vnet_hdr=off" -incoming "exec:cat '$vm_folder/$vm_kind/$name.state'"
+            "tap,id=net,ifname=$leg,script=no,downscript=no,vnet_hdr=off" -incoming "exec:cat '$vm_states/$name.state'"
     ) >"$home/log" 2>&1 </dev/null &
     echo $! >"$home/pid"
     disown

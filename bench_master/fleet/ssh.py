@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import logging
-import socket
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -14,11 +13,11 @@ from time import monotonic, sleep
 from typing import Final
 
 import paramiko
-from paramiko.ssh_exception import NoValidConnectionsError
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import Login
 from bench_master.fleet.known_hosts import KnownHosts
+from bench_master.fleet.ssh_faults import explain
 
 CONNECT_S: Final = 15.0
 """How long a host may take to answer, to prove itself and to let us in, each."""
@@ -55,14 +54,17 @@ class Connections:
         client = self._known.client()
         user = login.user or getpass.getuser()
         origin = f" ({login.origin})" if login.origin else ""
+        began = monotonic()
         try:
+            sock = self._way(login)
+            began = monotonic()
             client.connect(
                 login.address,
                 port=login.port,
                 username=user,
                 key_filename=[str(key) for key in login.keys] or None,  # type: ignore[arg-type]  # the stubs know one alone
                 look_for_keys=not login.keys,
-                sock=self._way(login),
+                sock=sock,
                 timeout=CONNECT_S,
                 banner_timeout=CONNECT_S,
                 auth_timeout=CONNECT_S,
@@ -71,9 +73,13 @@ class Connections:
         except HostFailed as error:
             client.close()
             raise HostFailed(f"{error}{origin}") from error
+        except paramiko.BadHostKeyException as error:
+            client.close()
+            raise HostFailed(f"{self._known.changed(error)}{origin}") from error
         except Exception as error:
             client.close()
-            raise HostFailed(f"{self._why(login, user, error)}{origin}") from error
+            why = explain(error, login, user, took_s=monotonic() - began, limit_s=CONNECT_S)
+            raise HostFailed(f"{why}{origin}") from error
         transport = client.get_transport()
         if transport is not None:
             transport.set_keepalive(KEEPALIVE_S)
@@ -110,37 +116,6 @@ class Connections:
                 f"jump host {login.jump.address} does not get through to {login.address}:{login.port}: {error}"
             ) from error
 
-    def _why(self, login: Login, user: str, error: Exception) -> str:
-        """Say why a connection failed, and what to do about it."""
-        where = f"{login.address}:{login.port}"
-        keys = " or ".join(map(str, login.keys))
-        if isinstance(error, paramiko.BadHostKeyException):
-            return self._known.changed(error)
-        if isinstance(error, (paramiko.PasswordRequiredException, paramiko.AuthenticationException)):
-            means = f"the key {keys}" if keys else "the agent's keys and those in ~/.ssh"
-            encrypted = isinstance(error, paramiko.PasswordRequiredException)
-            locked = " (it has a passphrase, so it has to be in the agent: ssh-add)" if encrypted else ""
-            return (
-                f"{where} does not let {user} in by {means}{locked}; see: ssh -p {login.port} {user}@{login.address}"
-            )
-        if "No authentication methods" in str(error):
-            return f"no key to log in to {where} with: load one into the agent (ssh-add), or name it with 'key:'"
-        if isinstance(error, FileNotFoundError):
-            return f"key {keys}: not found"
-        if isinstance(error, socket.gaierror):
-            return f"{login.address}: no such host; give an 'address:'"
-        if isinstance(error, NoValidConnectionsError):
-            return f"{where}: nothing listens there for SSH, or a firewall is in the way ({_reason(error)})"
-        if isinstance(error, paramiko.SSHException) and "protocol" in str(error):
-            return f"{where} does not speak SSH ({error}); name the port of its SSH server with 'port:'"
-        if isinstance(error, TimeoutError):
-            return f"{where} did not answer within {CONNECT_S:g} s"
-        return f"{where}: {str(error) or type(error).__name__}"
-
-
-def _reason(error: NoValidConnectionsError) -> str:
-    return "; ".join(sorted({getattr(each, "strerror", None) or str(each) for each in error.errors.values()}))
-
 
 def run_on(
     client: paramiko.SSHClient, command: Sequence[str], *, stdin: Iterable[bytes] = (), timeout_s: float
@@ -151,7 +126,7 @@ def run_on(
         raise HostFailed("the connection is closed")
     output = _Output()
     try:
-        channel = transport.open_session(timeout=CONNECT_S)
+        channel = _session(transport)
         with channel:
             channel.settimeout(timeout_s)
             channel.exec_command(" ".join(quote(word) for word in command))
@@ -172,6 +147,19 @@ def _send(channel: paramiko.Channel, parts: Iterable[bytes]) -> None:
     except OSError:
         if not channel.closed:
             raise
+
+
+def _session(transport: paramiko.Transport) -> paramiko.Channel:
+    """Return a session in which a command can be run; raise `HostFailed` where the host opens none in time."""
+    began = monotonic()
+    try:
+        return transport.open_session(timeout=CONNECT_S)
+    except paramiko.SSHException as error:
+        if monotonic() - began < CONNECT_S:
+            raise
+        raise HostFailed(
+            f"it let us in, and opened no session within {CONNECT_S:g} s: it may be overloaded"
+        ) from error
 
 
 class _Output:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import zmq
 
 from bench_common.allow_list import CONTROL_DOMAIN, RESULTS_DOMAIN, AllowList, lane_domain
-from bench_common.channel import Channel, Frames, tune
+from bench_common.channel import Channel, Frames, put_together, tune
 from bench_common.errors import ProtocolError
 from bench_common.keys import KeyPair
 from bench_common.messages import Lane, Message, decode, encode, largest_frame
@@ -158,10 +158,8 @@ class Switchboard:
         for frames in batch:
             identity = None
             try:
-                if len(frames) != 1:
-                    raise ProtocolError(f"{len(frames)} frames on the results socket")
                 identity = self._identity(frames[0])
-                message = decode(frames[0].bytes, sender="worker", lane="results")
+                message = decode(put_together(frames), sender="worker", lane="results")
                 self._on_result(identity, message)
             except ProtocolError as error:
                 self._drop("results", str(error), identity)

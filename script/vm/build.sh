@@ -37,15 +37,17 @@ vm_qemu() {
 
 # KVM may be there and not start a guest, inside of another virtual machine: only a boot tells. Asked once a boot.
 vm_find_kind() {
-    local answer
+    local answer said
     answer=$vm_folder/kvm-$(cat /proc/sys/kernel/random/boot_id)
     if [ ! -f "$answer" ]; then
         rm -f "$vm_folder"/kvm-????????-*
         echo no >"$answer.part"
-        if [ -w /dev/kvm ] && timeout 10 qemu-system-x86_64 -nodefaults -display none -no-reboot -machine q35 -accel kvm \
-            -cpu host -m 256 -kernel "$vm_folder/vmlinuz" -initrd "$vm_folder/initrd" -serial stdio \
-            -append 'console=ttyS0 quiet panic=-1 weighbridge.probe' </dev/null 2>/dev/null | grep -q 'this machine runs'; then
-            echo yes >"$answer.part"
+        if [ -w /dev/kvm ]; then
+            # All that it says first: to a reader who goes when he has seen enough, QEMU could not go on writing.
+            said=$(timeout 10 qemu-system-x86_64 -nodefaults -display none -no-reboot -machine q35 -accel kvm -cpu host \
+                -m 256 -kernel "$vm_folder/vmlinuz" -initrd "$vm_folder/initrd" -serial stdio \
+                -append 'console=ttyS0 quiet panic=-1 weighbridge.probe' </dev/null 2>/dev/null | tr -d '\0') || true
+            case $said in *'this machine runs'*) echo yes >"$answer.part" ;; esac
         fi
         mv "$answer.part" "$answer"
     fi
@@ -115,14 +117,13 @@ vm_make_initrd() {
 # a container. Who an engine is it decides when it starts: so that no two are the same, there is another for each name.
 vm_make_states() {
     local name engine=
-    states=$vm_folder/$vm_kind
     work=$(mktemp -d /tmp/wb-vm-XXXXXX) || exit
-    trap 'vm_end_process "$work/pid" 2>/dev/null; rm -rf "$work" "$states.part"' EXIT
+    trap 'vm_end_process "$work/pid" 2>/dev/null; rm -rf "$work" "$vm_states.part"' EXIT
     trap 'exit 130' INT TERM
-    rm -rf "$states.part"
-    mkdir "$states.part" || exit
-    (cd "$states.part" && qemu-img create -q -f qcow2 -b ../disk -F raw running) || exit
-    (cd "$work" && vm_qemu "$vm_kind" "$states.part/running" hubport,id=net,hubid=0 9>&- >"$work/log.qemu" 2>&1 </dev/null) &
+    rm -rf "$vm_states.part"
+    mkdir "$vm_states.part" || exit
+    (cd "$vm_states.part" && qemu-img create -q -f qcow2 -b ../disk -F raw running) || exit
+    (cd "$work" && vm_qemu "$vm_kind" "$vm_states.part/running" hubport,id=net,hubid=0 9>&- >"$work/log.qemu" 2>&1 </dev/null) &
     echo $! >"$work/pid"
     vm_step "start" vm_wait_listening "$work" || exit
     vm_step "start of its engine" vm_tell_script "$work" "$vm_engine_answers" || exit
@@ -134,13 +135,13 @@ vm_make_states() {
         fi
         engine=$name
         vm_step "first container of $name" vm_tell_script "$work" "docker run --rm $vm_base true && sync" || exit
-        vm_step "save the state of $name" vm_talk "$work/qmp" save "$states.part/$name.state" || exit
-        cp "$states.part/running" "$states.part/$name.qcow2" || exit
+        vm_step "save the state of $name" vm_talk "$work/qmp" save "$vm_states.part/$name.state" || exit
+        cp "$vm_states.part/running" "$vm_states.part/$name.qcow2" || exit
     done
     vm_talk "$work/qmp" quit || exit
     wait
-    rm "$states.part/running"
-    mv "$states.part" "$states"
+    rm "$vm_states.part/running"
+    mv "$vm_states.part" "$vm_states"
 }
 
 vm_wait_listening() {

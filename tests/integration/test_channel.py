@@ -4,7 +4,9 @@ import gevent
 import pytest
 import zmq
 
-from bench_common.channel import Channel, tune
+from bench_common.channel import Channel, in_parts, put_together, tune
+from bench_common.errors import ProtocolError
+from bench_common.messages import MAX_FRAME, PART
 
 
 @pytest.fixture
@@ -168,3 +170,32 @@ def test_a_peer_that_reads_nothing_does_not_keep_the_others_waiting(context, tmp
     for peer in peers.values():
         peer.close(linger=0)
     control.close()
+
+
+def test_a_large_message_goes_through_a_small_door_in_parts(context, tmp_path):
+    """A socket that takes no larger frame than a part gets it whole, in turn; more than any message is refused."""
+    endpoint = f"ipc://{tmp_path}/results"
+    pull, push = context.socket(zmq.PULL), socket(context, zmq.PUSH)
+    tune(pull, PART)
+    pull.bind(endpoint)
+    sizes = [0, 1, PART, PART + 1, MAX_FRAME, 7]
+    messages = [bytes([number]) * size for number, size in enumerate(sizes)]
+    got, refused = [], []
+
+    def came(batch):
+        for frames in batch:
+            try:
+                got.append(put_together(frames))
+            except ProtocolError as error:
+                refused.append(str(error))
+
+    reader, sender = Channel(pull, came), Channel(push)
+    for message in messages:
+        assert sender.send(*in_parts(message))
+    assert sender.send(*in_parts(bytes(MAX_FRAME + 1)))
+    push.connect(endpoint)
+    wait_until(lambda: refused)
+    assert got == messages
+    assert refused == [f"{MAX_FRAME // PART + 1} frames of {MAX_FRAME + 1} bytes are more than any message"]
+    reader.close()
+    sender.close()

@@ -6,7 +6,7 @@ from bench_common.errors import ProtocolError
 from bench_common.messages import decode
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, OPERATION_SPOILED, JobReport, Outcome
 from bench_master.run.results import settle, unpack
-from bench_worker.outbox import Outbox
+from bench_worker.outbox import JOB_BYTES, Outbox
 
 COUNTS = [2, 1]
 TRIALS = [0, 1]
@@ -163,3 +163,29 @@ def test_aborted_jobs_are_counted():
     """The coordinator learns how many jobs of a batch were called off."""
     messages, _ = sent((1, report(1)), (2, JobReport(Outcome.ABORTED, 1, 2)))
     assert unpack(messages[0], COUNTS, TRIALS).aborted == 1
+
+
+def test_what_many_steps_print_is_cut_and_never_too_large_to_be_sent():
+    """Over all steps of a job: the beginning is kept, it is marked where there was more, and its row is with it."""
+    steps = [(f"step{number}", bytes(1 << 20), bytes(1 << 20), 0, False) for number in range(20)]
+    small = JobReport(Outcome.DONE, 1, 2, [1, 1], outputs=[("run", b"out", b"err", 3, False)])
+    messages, _ = sent((1, small), (2, JobReport(Outcome.DONE, 1, 2, [1, 1], outputs=steps)), (3, small))
+    batches = [unpack(message, COUNTS, TRIALS) for message in messages]
+    assert [batch.tickets for batch in batches] == [[1], [2], [3]]
+    outputs = batches[1].outputs
+    assert [record.step for record in outputs] == [step for step, *_ in steps]
+    assert sum(len(record.stdout) + len(record.stderr) for record in outputs) == JOB_BYTES
+    assert [record.truncated for record in outputs] == [False] * 4 + [True] * 16
+
+
+def test_errors_make_a_batch_full_as_outputs_do():
+    """However many jobs fail, and whatever their engine says: no message becomes too large to be sent."""
+    failed = [
+        (ticket, JobReport(Outcome.FAILED, 1, 2, error=("run", "engine", "\U0001f4a9" * 4000)))
+        for ticket in range(2000)
+    ]
+    messages, _ = sent(*failed)
+    batches = [unpack(message, COUNTS, TRIALS) for message in messages]
+    assert [ticket for batch in batches for ticket in batch.tickets] == list(range(2000))
+    assert sum(len(batch.errors) for batch in batches) == 2000
+    assert len(batches) > 1
