@@ -18,6 +18,7 @@ from bench_worker.engines.output import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from bench_common.spec import ContainerSettings
 
@@ -97,6 +98,8 @@ class Container:
     """The names of containers whose volumes it has, too, at the same paths."""
     printing: Capture | None = None
     """What the `exec` under way has printed on stdout so far, where the engine hears it."""
+    memory_directory: Path | None = None
+    """The directory of the cgroup that limits its memory, once it was asked for and is on this host."""
 
 
 @dataclass(slots=True)
