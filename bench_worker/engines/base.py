@@ -19,6 +19,7 @@ from bench_worker.engines.output import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from bench_common.spec import ContainerSettings
 
@@ -87,6 +88,8 @@ class Container:
     """How many times it was saved, where the engine has to tell one from the next."""
     printing: Capture | None = None
     """What the `exec` under way has printed on stdout so far, where the engine hears it."""
+    memory_directory: Path | None = None
+    """The directory of the cgroup that limits its memory, once it was asked for and is on this host."""
 
     def __init__(
         self,

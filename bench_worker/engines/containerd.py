@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import gevent
@@ -19,6 +20,7 @@ from bench_worker.engines.base import Container, Done, OperationFailed
 from bench_worker.engines.command_line import Errand
 from bench_worker.engines.containerd_ground import ContainerdGround
 from bench_worker.engines.containerd_tasks import FAILED_EXEC, delete, held_still, steer, until_ended
+from bench_worker.engines.memory_kills import MemoryKills
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail
 from bench_worker.engines.oci_settings import refusals
 from bench_worker.engines.output import read_beginning
@@ -65,6 +67,7 @@ class ContainerdEngine(ContainerdGround):
             fail("refused", "there is no command to start", time.monotonic_ns())
         task.execs += 1
         exec_id = f"exec-{task.execs}"
+        kills = MemoryKills(self._memory_directory(container))
         errand = self._cli.errand(timeout_s)
         try:
             answer = errand.call("tasks", "exec", "--exec-id", exec_id, container.name, *argv)
@@ -75,9 +78,11 @@ class ContainerdEngine(ContainerdGround):
             raise
         if answer.exit_code == 1 and FAILED_EXEC.search(answer.complaint):
             raise errand.failed(answer)
-        return errand.done(
+        done = errand.done(
             exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
         )
+        done.oom_killed = kills.explain(done)
+        return done
 
     def wait(self, container: Container, *, timeout_s: float) -> Done:
         """Wait for the end of the process (stamped), and for containerd to tell its exit code."""
@@ -89,10 +94,15 @@ class ContainerdEngine(ContainerdGround):
         done.exit_code = self._exits.code(container.name, _TOLD_S)
         if done.exit_code is None:
             fail("engine", f"containerd has not told how {container.name} ended, {_TOLD_S:g} s later", start_ns)
-        if done.exit_code and container.settings.memory_bytes is not None:
-            path = f"/{containerd_probe.NAMESPACE}/{container.name}"
-            done.oom_killed = oci_cgroups.oom_kills(self._cgroups.memory_directory(path)) > 0
+        directory = self._memory_directory(container)
+        done.oom_killed = bool(done.exit_code) and directory is not None and oci_cgroups.oom_kills(directory) > 0
         return done
+
+    def _memory_directory(self, container: Container) -> Path | None:
+        """Return the directory of its cgroup; None where its memory is not limited."""
+        if container.settings.memory_bytes is None:
+            return None
+        return self._cgroups.memory_directory(f"/{containerd_probe.NAMESPACE}/{container.name}")
 
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """``tasks pause``."""

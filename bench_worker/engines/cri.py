@@ -19,6 +19,7 @@ from bench_worker.engines.base import Container, Done
 from bench_worker.engines.cri_ground import CriGround, done_by, failures
 from bench_worker.engines.cri_messages import LOG, split_log
 from bench_worker.engines.docker_pull import BY_MESSAGE
+from bench_worker.engines.memory_kills import MemoryKills
 from bench_worker.engines.native_stock import disk_errors, fail
 from bench_worker.engines.oci_settings import refusals
 from bench_worker.engines.output import read_beginning
@@ -68,11 +69,13 @@ class CriEngine(CriGround):
         if not argv:
             fail("refused", "there is no command to start", time.monotonic_ns())
         message: dict[int, Value] = {1: pod.container, 2: argv, 3: math.ceil(timeout_s)}
+        kills = MemoryKills(self._memory_directory(container, pod))
         with failures():
             reply = self._ask("ExecSync", message, time.monotonic() + timeout_s)
         said = unpack(reply.message)
         done = done_by(reply)
         done.exit_code, done.stdout, done.stderr = number(said, 3), blob(said, 1), blob(said, 2)
+        done.oom_killed = kills.explain(done)
         return done
 
     def wait(self, container: Container, *, timeout_s: float) -> Done:

@@ -5,9 +5,10 @@ None of it is timed but the calls themselves, which the verbs make.
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -30,6 +31,7 @@ from bench_worker.engines.cri_images import CriImages
 from bench_worker.engines.cri_messages import RUNTIME, container_config, pod_config, pod_filter
 from bench_worker.engines.daemon_sides import cri_side
 from bench_worker.engines.grpc_channel import CallFailed, Channel, Reply
+from bench_worker.engines.memory_kills import memory_directory
 from bench_worker.engines.native_stock import disk_errors, fail
 from bench_worker.engines.oci_cgroups import Cgroups
 from bench_worker.engines.oci_images import ImageTrouble
@@ -56,6 +58,8 @@ class Pod:
     sandbox: str = ""
     container: str = ""
     started: bool = False
+    memory: Path | None = None
+    """The directory of the cgroup that limits its memory, once it is known."""
 
 
 class CriGround(Engine):
@@ -166,6 +170,20 @@ class CriGround(Engine):
         if not isinstance(container.handle, Pod):
             fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
         return container.handle
+
+    def _memory_directory(self, container: Container, pod: Pod) -> Path | None:
+        """Return the directory of its cgroup; None where its memory is not limited, or the runtime does not tell.
+
+        The CRI itself has no word for it. What a runtime tells besides, when asked to be verbose, has the number of
+        the first process with both containerd and CRI-O.
+        """
+        if container.settings.memory_bytes is not None and pod.memory is None:
+            with suppress(CallFailed, ValueError, TypeError, KeyError):
+                deadline = time.monotonic() + self.options.timeout_s
+                reply = self._ask("ContainerStatus", {1: pod.container, 2: 1}, deadline)
+                told = json.loads(texts(unpack(reply.message), 2)["info"])
+                pod.memory = memory_directory(int(told["pid"]), pod.container)
+        return pod.memory
 
     def _pods(self, message: bytes) -> list[Leftover]:
         try:

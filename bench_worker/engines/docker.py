@@ -38,7 +38,7 @@ from bench_worker.engines.base import (
 )
 from bench_worker.engines.daemon_sides import docker_side
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
-from bench_worker.engines.docker_oom import KILLED_CODE, NEWS_S, lacked_memory
+from bench_worker.engines.docker_oom import KILLED_CODE, NEWS_S, kills_in, lacked_memory
 from bench_worker.engines.docker_settings import MountRefused, archive_of, create_arguments
 from bench_worker.engines.docker_streams import capture
 from bench_worker.engines.docker_wire import Wire
@@ -151,6 +151,8 @@ class DockerEngine(Engine):
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
         """Run a command in it, attached; done when its output has ended."""
+        with self._operation(timeout_s):
+            kills = kills_in(self._client, container)
         with self._operation(timeout_s) as made:
             execution = self._client.exec_create(container_id(container, made), list(argv))["Id"]
             address = docker_transport.url(self._client, "exec", execution, "start")
@@ -178,7 +180,7 @@ class DockerEngine(Engine):
                 text = printed.decode("utf-8", "replace").strip()
                 raise OperationFailed(kind, text, start_ns=done.start_ns, end_ns=done.end_ns)
         with self._operation(timeout_s):
-            done.oom_killed = lacked_memory(self._client, container, done)
+            done.oom_killed = lacked_memory(self._client, container, done, kills)
         return done
 
     def wait(self, container: Container, *, timeout_s: float) -> Done:

@@ -23,7 +23,7 @@ from bench_worker.engines.command_line import CommandLine, Errand
 from bench_worker.engines.docker import COMMIT_REPOSITORY, DockerEngine
 from bench_worker.engines.docker_cli_arguments import create_words
 from bench_worker.engines.docker_errors import BY_MESSAGE, exec_failure, failed
-from bench_worker.engines.docker_oom import lacked_memory
+from bench_worker.engines.docker_oom import kills_in, lacked_memory
 from bench_worker.engines.docker_settings import MountRefused
 from bench_worker.engines.docker_transport import endpoint, socket_path
 
@@ -122,6 +122,8 @@ class DockerCliEngine(DockerEngine):
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
         """Run ``docker exec``, attached, to its end; at the timeout the client is killed, the command goes on."""
+        with self._operation(timeout_s):
+            kills = kills_in(self._client, container)
         errand = self._cli.errand(timeout_s)
         answer = errand.call("exec", "--", _id(container, errand), *argv)
         if answer.exit_code and _DAEMON_SAID.match(answer.stderr):
@@ -134,7 +136,7 @@ class DockerCliEngine(DockerEngine):
             exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
         )
         with self._operation(timeout_s):
-            done.oom_killed = lacked_memory(self._client, container, done)
+            done.oom_killed = lacked_memory(self._client, container, done, kills)
         return done
 
     def wait(self, container: Container, *, timeout_s: float) -> Done:

@@ -1,6 +1,7 @@
-"""Whether a command executed in a container was killed for want of memory: Docker tells in its events alone.
+"""Whether a command executed in a container was killed for want of memory.
 
-The container's own state says so of its first process, and of no other; the exit code is that of any SIGKILL.
+The container's own state says so of its first process, and of no other. Its cgroup counts; an engine on another host
+tells in its events alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import gevent
 
 from bench_worker.engines import docker_transport
 from bench_worker.engines.docker_errors import check
+from bench_worker.engines.memory_kills import MemoryKills, memory_directory
 
 if TYPE_CHECKING:
     import docker
@@ -25,10 +27,23 @@ NEWS_S: Final = 0.3
 POLL_S: Final = 0.02
 
 
-def lacked_memory(client: docker.APIClient, container: Container, done: Done) -> bool:
-    """Say whether a command with this end was killed by its container's memory limit."""
-    if done.exit_code != KILLED_CODE or container.settings.memory_bytes is None:
-        return False
+def kills_in(client: docker.APIClient, container: Container) -> MemoryKills:
+    """Begin to count what a container's memory limit kills, where it has one and its cgroup is on this host."""
+    identity = container.handle
+    asked = container.settings.memory_bytes is None or container.memory_directory is not None
+    if isinstance(identity, str) and not asked:
+        state = client.inspect_container(identity)["State"]
+        container.memory_directory = memory_directory(int(state["Pid"]), identity)
+    return MemoryKills(container.memory_directory)
+
+
+def lacked_memory(client: docker.APIClient, container: Container, done: Done, kills: MemoryKills) -> bool:
+    """Say whether a command with this end was killed by its container's memory limit.
+
+    Where the cgroup is another host's, Docker's events tell; Podman has none.
+    """
+    if kills.counted or done.exit_code != KILLED_CODE or container.settings.memory_bytes is None:
+        return kills.explain(done)
     deadline = time.monotonic() + NEWS_S
     while not _told(client, str(container.handle)):
         if time.monotonic() >= deadline:

@@ -17,6 +17,7 @@ from bench_worker.engines import oci_cgroups, oci_checkpoint
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import Container, Done, OperationFailed
 from bench_worker.engines.command_line import Errand
+from bench_worker.engines.memory_kills import MemoryKills
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail, until_dead, wait_for
 from bench_worker.engines.oci_ground import OciGround
 from bench_worker.engines.oci_runtime import kill_noted
@@ -49,6 +50,7 @@ class OciEngine(OciGround):
         self._bundle(container)
         with disk_errors(time.monotonic_ns()):
             words = self.exec_words(container, argv)
+        kills = MemoryKills(self._memory_directory(container))
         errand = self._errand(container, timeout_s)
         pid_file = errand.log.with_suffix(".pid")
         try:
@@ -61,7 +63,7 @@ class OciEngine(OciGround):
         done = errand.done(
             exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
         )
-        done.oom_killed = self._lacked_memory(container, done)
+        done.oom_killed = kills.explain(done)
         return done
 
     def exec_words(self, container: Container, argv: tuple[str, ...]) -> list[str]:
@@ -80,15 +82,15 @@ class OciEngine(OciGround):
         if bundle.main is None:
             fail("conflict", f"{container.name} was never started", start_ns)
         done = wait_for(bundle.main, start_ns, time.monotonic() + timeout_s)
-        done.oom_killed = self._lacked_memory(container, done)
+        directory = self._memory_directory(container)
+        done.oom_killed = bool(done.exit_code) and directory is not None and oci_cgroups.oom_kills(directory) > 0
         return done
 
-    def _lacked_memory(self, container: Container, done: Done) -> bool:
-        """Say whether a command with this end was killed by its container's memory limit."""
-        if not done.exit_code or container.settings.memory_bytes is None:
-            return False
-        directory = self._cgroups.memory_directory(self._bundle(container).cgroups_path)
-        return oci_cgroups.oom_kills(directory) > 0
+    def _memory_directory(self, container: Container) -> Path | None:
+        """Return the directory of its cgroup; None where its memory is not limited."""
+        if container.settings.memory_bytes is None:
+            return None
+        return self._cgroups.memory_directory(self._bundle(container).cgroups_path)
 
     def pause(self, container: Container, *, timeout_s: float) -> Done:
         """``pause``."""

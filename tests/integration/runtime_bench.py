@@ -13,6 +13,17 @@ from bench_worker.engines.command_line import CommandLine
 from bench_worker.lease import RunLease
 
 FOREVER = ("sleep", "1000")
+GREEDY = "dd if=/dev/zero of=/dev/null bs=256M count=1"
+GREEDY_AND_OTHERS = (
+    ("kill -9 $$", (137, False)),
+    (f"exec {GREEDY}", (137, True)),
+    # Another one after it, and one that tells in its own way that its child was killed, or does not mind.
+    ("kill -9 $$", (137, False)),
+    (f"{GREEDY} || exit 3", (3, True)),
+    (f"{GREEDY}; exit 0", (0, False)),
+    ("exit 3", (3, False)),
+)
+"""Scripts under a memory limit of 32 MiB: what each ends with, and whether it does so for want of memory."""
 
 _KILLED_WORKER = """
 import os, signal, sys
@@ -97,6 +108,16 @@ class RuntimeBench:
         until(lambda: b"777" not in self.engine.exec(made, look, timeout_s=10).stdout)
         assert kind_of(self.engine.wait, made, timeout_s=0.3) == "timeout"
         assert self.engine.exec(made, ("true",), timeout_s=10).exit_code == 0
+
+    def assert_told_what_the_limit_killed(self):
+        """A command beside the container's own that met the memory limit is told from one that was killed."""
+        made = self.running(*FOREVER, memory_bytes=32 << 20)
+        for script, ended in GREEDY_AND_OTHERS:
+            done = self.engine.exec(made, ("sh", "-c", script), timeout_s=30)
+            assert (done.exit_code, done.oom_killed) == ended, script
+        free = self.running(*FOREVER)
+        done = self.engine.exec(free, ("sh", "-c", "kill -9 $$"), timeout_s=30)
+        assert (done.exit_code, done.oom_killed) == (137, False)
 
     def close(self):
         for leftover in self.engine.leftovers(self.run_id):

@@ -211,6 +211,7 @@ def test_settings_are_enforced(bench, tmp_path):
     made = bench.running("dd", "if=/dev/zero", "of=/dev/null", "bs=256M", "count=1", memory_bytes=32 << 20)
     ended = bench.engine.wait(made, timeout_s=30)
     assert (ended.exit_code, ended.oom_killed) == (137, True)
+    bench.assert_told_what_the_limit_killed()
     (tmp_path / "seen").touch()
     storage = (Mount("volume", "/data"), Mount("host", "/host", str(tmp_path), read_only=True))
     made = bench.running(*FOREVER, cpus=0.5, cpuset="0", env={"MINE": "yes"}, storage=storage)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from gevent import monkey
+from runtime_bench import GREEDY_AND_OTHERS
 from tiny_image import DockerBench, at_once, import_image, remove_image, require_podman, run_patched
 
 from bench_common.spec import Mount
-from bench_worker.engines import native_labels
+from bench_worker.engines import docker_oom, native_labels
 from bench_worker.engines.base import (
     RUN_LABEL,
     TICKET_LABEL,
@@ -270,6 +271,25 @@ def test_running_out_of_memory_is_told_from_being_killed(bench, engine):
     assert kind_of(engine.kill, quiet, "SIGKILL") == "conflict"
     assert kind_of(engine.kill, quiet, "SIGNOTHING") == "refused"
     engine.remove(quiet, timeout_s=20)
+
+
+def test_what_a_memory_limit_killed_beside_the_containers_own_command_is_told(bench, engine):
+    """It is told from one that somebody killed, and from what was killed before."""
+    made = bench.running(*FOREVER, memory_bytes=32 << 20)
+    for script, ended in GREEDY_AND_OTHERS:
+        done = engine.exec(made, ("sh", "-c", script), timeout_s=30)
+        assert (done.exit_code, done.oom_killed) == ended, script
+    engine.remove(made, timeout_s=20)
+
+
+def test_where_the_cgroup_is_another_hosts_the_engines_events_tell(bench, engine, monkeypatch):
+    """Of a command that was killed itself; Podman has no such events."""
+    monkeypatch.setattr(docker_oom, "memory_directory", lambda *_: None)
+    made = bench.running(*FOREVER, memory_bytes=32 << 20)
+    for script, ended in GREEDY_AND_OTHERS[:2]:
+        done = engine.exec(made, ("sh", "-c", script), timeout_s=30)
+        assert (done.exit_code, done.oom_killed) == ended or engine.name == "podman", script
+    engine.remove(made, timeout_s=20)
 
 
 def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period(bench, engine):

@@ -167,6 +167,7 @@ def test_limits_are_enforced(bench):
     made = bench.running(*hungry, memory_bytes=32 << 20)
     ended = bench.engine.wait(made, timeout_s=30)
     assert (ended.exit_code, ended.oom_killed) == (137, True)
+    bench.assert_told_what_the_limit_killed()
     made = bench.running(*FOREVER, cpus=0.5)
     if "cpuset" not in bench.engine.settings:
         return

@@ -148,12 +148,16 @@ IN_STEPS = {"workload": "sysbench-fileio", "params": {"file_num": 1, "block_size
         ("docker", "prepare", IN_STEPS),
         ("docker-cli", "prepare", IN_STEPS),
         ("runc", "prepare", IN_STEPS),
+        ("containerd", "prepare", IN_STEPS),
+        ("podman", "prepare", IN_STEPS),
     ],
 )
 def test_a_guest_over_its_memory_limit(weighing, client, engine, step, job):
     """Whether it is the container's own command or one beside it, it is told from any other kill."""
-    if engine == "runc":
-        require_tools("runc")
+    if engine in {"runc", "podman"}:
+        require_tools(engine)
+    elif engine == "containerd":
+        require_tools("ctr")
     limited = {**job, "container": {"memory": "24MiB", "network": "none"}}
     error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=limited))
     assert (error["operation"], error["kind"]) == (step, "oom-killed"), error
