@@ -33,6 +33,9 @@ OWN_STORAGE = "storage.own"
 SERVICES_NETWORK = "services.network"
 """The detail that names the only network in which an engine can say where a service is reached."""
 
+CAPABILITIES_WITHHELD = "capabilities.withheld"
+"""The detail that lists the kernel's capabilities that no container gets on a host, with blanks between them."""
+
 _WITHOUT_ENGINE = frozenset({"sleep", "hold"})
 _BYTES = "_bytes"
 """How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
@@ -108,7 +111,13 @@ def _value_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment
     details, inapplicable = _details(status), status.get("inapplicable") or ()
     found = []
     networks = details.get(NETWORK_CHOICE, "").split()
-    for _, container in _containers(treatment):
+    withheld = details.get(CAPABILITIES_WITHHELD, "").split()
+    for whose, container in _containers(treatment):
+        found += [
+            f"{engine} cannot enforce {whose}cap_add={name}: no process of its host has that capability"
+            for name in container.cap_add
+            if name in withheld
+        ]
         if networks and container.network not in {None, *networks}:
             found.append(f"{engine} has no network {container.network!r}; it has: {', '.join(networks)}")
         if UNNAMED_VOLUMES in details:

@@ -65,10 +65,79 @@ CONTAINER_SETTINGS: Final = (
     "device_write_iops",
     "read_only",
     "security_options",
+    "cap_add",
+    "cap_drop",
 )
 
 SECURITY_OPTIONS: Final = ("no-new-privileges", "seccomp=unconfined", "apparmor=unconfined")
 """What may be said about a container's confinement: what needs a file, or opens the host, may not."""
+
+CAPABILITIES: Final = (
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+)
+"""The kernel's capabilities (capabilities(7)) by their numbers, without the ``CAP_`` before them."""
+
+HOST_CAPABILITIES: Final = frozenset(
+    {
+        "DAC_READ_SEARCH",
+        "SYS_MODULE",
+        "SYS_RAWIO",
+        "SYS_ADMIN",
+        "SYS_BOOT",
+        "SYS_TIME",
+        "MAC_OVERRIDE",
+        "MAC_ADMIN",
+        "SYSLOG",
+        "BPF",
+    }
+)
+"""Those that are of the host and not of a container: who has one can read it, change it or halt it."""
+
+GRANTABLE_CAPABILITIES: Final = tuple(name for name in CAPABILITIES if name not in HOST_CAPABILITIES)
+"""What a container may be given beyond what the engine gives to each."""
+
+DROPPABLE_CAPABILITIES: Final = ("ALL", *CAPABILITIES)
+"""What may be taken from it."""
 
 MountKind = Literal["volume", "host", "data_container", "tmpfs"]
 ArrivalProcess = Literal["constant", "poisson"]
@@ -104,7 +173,8 @@ class ContainerSettings:
     `ulimits` are texts such as ``1024`` or ``512:1024`` (soft:hard; ``-1`` is no limit) by the names of
     limits.conf(5). `blkio_weight` is its share of disk time (10 to 1000); the four ``device_`` limits are bytes and
     operations a second by the path of a block device. `read_only` is its root file system. `security_options` are of
-    `SECURITY_OPTIONS`.
+    `SECURITY_OPTIONS`. `cap_add` and `cap_drop` are capabilities that its root has beyond the engine's own choice, of
+    `GRANTABLE_CAPABILITIES`, and that it lacks, of `DROPPABLE_CAPABILITIES` (``ALL`` but those that it is given).
     """
 
     image: str | None = None
@@ -130,6 +200,8 @@ class ContainerSettings:
     device_write_iops: Mapping[str, int] = field(default_factory=dict)
     read_only: bool | None = None
     security_options: tuple[str, ...] = ()
+    cap_add: tuple[str, ...] = ()
+    cap_drop: tuple[str, ...] = ()
 
     def given(self) -> frozenset[str]:
         """Return the names of the settings that differ from the engine's default."""
@@ -310,9 +382,14 @@ def _container(wire: dict[str, Any]) -> ContainerSettings:
     fields["storage"] = tuple(Mount(**mount) for mount in fields["storage"])
     fields["command"] = None if fields["command"] is None else _argv(fields["command"])
     fields["files"] = {_text(path): _text(text) for path, text in fields.get("files", {}).items()}
-    fields["security_options"] = _argv(fields.get("security_options", ()))
-    if not set(fields["security_options"]) <= set(SECURITY_OPTIONS):
-        raise ValueError(f"security options {fields['security_options']!r}")
+    for name, known in (
+        ("security_options", SECURITY_OPTIONS),
+        ("cap_add", GRANTABLE_CAPABILITIES),
+        ("cap_drop", DROPPABLE_CAPABILITIES),
+    ):
+        fields[name] = _argv(fields.get(name, ()))
+        if not set(fields[name]) <= set(known):
+            raise ValueError(f"{name} {fields[name]!r}")
     return ContainerSettings(**fields)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench_common.spec import SECURITY_OPTIONS
+from bench_common.spec import DROPPABLE_CAPABILITIES, GRANTABLE_CAPABILITIES, SECURITY_OPTIONS
 from bench_master.scenario.composites import Field, ListOf, MapOf
 from bench_master.scenario.shapes import SIZE, WHOLE, Boolean, Choice, Measured, Text
 
@@ -30,6 +30,7 @@ ULIMITS: Final = (
 
 _ULIMIT_NAME: Final = f"^({'|'.join(ULIMITS)})$"
 _NUMBER: Final = "(-1|[0-9]{1,19})"
+_HOSTS: Final = "; those that open the host, such as SYS_ADMIN, are never given"
 _DEVICE: Final = "^/dev/[^\\s:]+$"
 
 
@@ -74,5 +75,15 @@ def confinement_fields() -> tuple[Field, ...]:
             "security_options",
             ListOf(Choice("security option", SECURITY_OPTIONS), unique=True),
             "what its processes may do",
+        ),
+        Field(
+            "cap_add",
+            ListOf(Choice("capability", GRANTABLE_CAPABILITIES, _HOSTS), unique=True),
+            "capabilities of its root beyond the engine's own choice",
+        ),
+        Field(
+            "cap_drop",
+            ListOf(Choice("capability", DROPPABLE_CAPABILITIES), unique=True),
+            "capabilities that are taken from its root",
         ),
     )

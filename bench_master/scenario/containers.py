@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.spec import ContainerSettings, Mount, Operation
 from bench_master.scenario.format import NATIVE
+from bench_master.scenario.inheritance import values_of
 from bench_master.scenario.shapes import INVALID
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def container_settings(settings: Settings, findings: Findings, prefix: str = "co
     mounts = _mounts(settings, findings, prefix)
     _check_cpuset(settings, findings, prefix)
     _check_ulimits(settings, findings, prefix)
+    _check_capabilities(settings, findings, prefix)
     start = f"{prefix}."
     inner = {
         key.removeprefix(start): given.value
@@ -60,8 +62,14 @@ def container_settings(settings: Settings, findings: Findings, prefix: str = "co
         device_read_iops=_named("device_read_iops.", inner),
         device_write_iops=_named("device_write_iops.", inner),
         read_only=inner.get("read_only"),
-        security_options=tuple(option.value for option in inner.get("security_options", ())),
+        security_options=_values("security_options", inner),
+        cap_add=_values("cap_add", inner),
+        cap_drop=_values("cap_drop", inner),
     )
+
+
+def _values(key: str, inner: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(item.value for item in inner.get(key, ()))
 
 
 def _named(prefix: str, inner: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +109,14 @@ def _check_ulimits(settings: Settings, findings: Findings, prefix: str) -> None:
         # -1 is no limit.
         if hard and int(hard) >= 0 and not 0 <= int(soft) <= int(hard):
             findings.add(given.place, f"'{given.value}': a soft limit is at most the hard one, {hard}", deep=True)
+
+
+def _check_capabilities(settings: Settings, findings: Findings, prefix: str) -> None:
+    dropped = values_of(settings.get(f"{prefix}.cap_drop"))
+    given = settings.get(f"{prefix}.cap_add")
+    for name in values_of(given):
+        if given is not None and name in dropped:
+            findings.add(given.place, f"{name} is in 'cap_drop' as well: leave it out of one of them", deep=True)
 
 
 def check_lifecycle_container(

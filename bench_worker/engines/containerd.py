@@ -14,7 +14,7 @@ from typing import Final
 
 import gevent
 
-from bench_worker.engines import containerd_commit, containerd_probe, oci_cgroups, oci_homes
+from bench_worker.engines import containerd_commit, containerd_probe, containerd_spec, oci_cgroups, oci_homes
 from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import Container, Done, OperationFailed
 from bench_worker.engines.command_line import Errand
@@ -45,6 +45,8 @@ class ContainerdEngine(ContainerdGround):
         words = self._before(container, "containers", "create")
         errand = self._cli.errand(timeout_s)
         errand.do(*words)
+        if containerd_spec.is_needed(container.settings):
+            self._specifications.confine(container.name, container.settings, timeout_s=errand.left_s())
         return errand.done()
 
     def start(self, container: Container, *, timeout_s: float) -> Done:
@@ -53,10 +55,12 @@ class ContainerdEngine(ContainerdGround):
         errand = self._cli.errand(timeout_s)
         if task.started and task.main is not None and task.main.exit is not None:
             errand.do("tasks", "delete", container.name)
-        return self._launch(container, errand, "tasks", "start", "--detach", *task.files, container.name)
+        return self._launch(container, errand, "tasks", "start", "--detach", *task.options, container.name)
 
     def run(self, container: Container, *, timeout_s: float) -> Done:
-        """``run --detach``: both in one."""
+        """``run --detach``: both in one. Two commands where its specification has to be changed in between."""
+        if containerd_spec.is_needed(container.settings):
+            return super().run(container, timeout_s=timeout_s)
         words = self._before(container, "run", "--detach")
         return self._launch(container, self._cli.errand(timeout_s), *words)
 

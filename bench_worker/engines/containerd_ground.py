@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bench_worker.engines import (
     containerd_leftovers,
     containerd_probe,
+    containerd_spec,
     host_network,
     oci_cgroups,
     oci_files,
@@ -58,12 +59,12 @@ class ContainerdGround(Engine):
         }
     )
     settings: ClassVar[frozenset[str]] = frozenset(
-        {"image", "command", "memory_bytes", "cpus", "network", "storage", "env", "files", "read_only"}
+        {"image", "command", "memory_bytes", "cpus", "network", "storage", "env", "files"} | containerd_spec.SETTINGS
     )
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     reasons: ClassVar[dict[str, str]] = {
         "init": "containerd brings no init of its own; use a command that reaps its children",
-        "cpuset": "ctr has no option for it",
+        "runtime": "ctr starts runc, the runtime that it was built with; runtimes are engines of their own",
         "rootfs": "ctr makes no snapshot of a directory; use an OCI runtime",
     }
     lacks: ClassVar[dict[str, str]] = {}
@@ -88,17 +89,20 @@ class ContainerdGround(Engine):
     def open(self) -> None:
         """See that it answers, and begin to hear of exits."""
         self._usable()
-        ctr, *options = program = containerd_probe.program(containerd_probe.address())
+        socket = containerd_probe.address()
+        ctr, *options = program = containerd_probe.program(socket)
         self._cli = CommandLine(ctr, tuple(options), kinds=KINDS)
         self._cgroups = oci_cgroups.Cgroups.look(swap_limit=False)
         self._home = oci_homes.make_private(oci_homes.containers(self.name))
         self._images = ContainerdImages(self._cli, self._home)
         self._exits = Exits(program, containerd_probe.NAMESPACE)
         self._exits.open()
+        self._specifications = containerd_spec.Specifications(socket, containerd_probe.NAMESPACE)
 
     def close(self) -> None:
-        """Hear no more."""
+        """Hear no more, and close the connections."""
         self._exits.close()
+        self._specifications.close()
 
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Say what is in the way of the image; import it where nothing is."""
@@ -132,6 +136,7 @@ class ContainerdGround(Engine):
         directory = self._home / container.name
         with refusals(begun_ns):
             check_settings(type(self), container.settings, self._cgroups)
+            containerd_spec.check(container.settings)
             image = container.pulled or self._images.get(container.settings.image)
             options = create_options(container, directory, allow_host_mounts=self.options.allow_host_mounts)
         with disk_errors(begun_ns):
@@ -140,7 +145,7 @@ class ContainerdGround(Engine):
             make_volumes(container.settings, directory)
             oci_files.write(container.settings.files, directory)
         if words[0] == "run":
-            options += task.files
+            options += task.options
         return (*words, *options, "--", image, container.name, *(container.settings.command or ()))
 
     def _task(self, container: Container) -> Task:

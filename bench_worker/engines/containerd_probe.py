@@ -7,7 +7,8 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from bench_common.capability import NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
+from bench_common.capability import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
+from bench_worker.engines import capabilities
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.host_network import HOST
@@ -79,6 +80,7 @@ def look(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
+            CAPABILITIES_WITHHELD: " ".join(capabilities.withheld(capabilities.MACHINE)),
             **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
         },

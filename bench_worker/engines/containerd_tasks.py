@@ -22,6 +22,7 @@ KINDS: Final = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         ("unreachable", r"failed to dial|connection refused|error while dialing"),
+        ("refused", r"rlimit"),
         ("disk-full", r"no space left on device|disk quota exceeded"),
         ("not-executable", r"exec:.*(permission denied|exec format error|is a directory)"),
         ("command-not-found", r"executable file not found|exec:.*no such file or directory"),
@@ -50,7 +51,7 @@ class Task:
     """How much the last image that was made of it has beyond the one that it was made from."""
 
     @property
-    def files(self) -> list[str]:
+    def options(self) -> list[str]:
         """The options that say where its output and its number go."""
         return [f"--log-uri=file://{self.directory / 'log'}", f"--pid-file={self.directory / 'pid'}"]
 

@@ -139,9 +139,7 @@ class CriEngine(CriGround):
         if pod.sandbox:
             deadline = time.monotonic() + timeout_s
             with failures():
-                first = self._ask("StopPodSandbox", {1: pod.sandbox}, deadline)
-                second = self._ask("RemovePodSandbox", {1: pod.sandbox}, deadline, since_ns=first.start_ns)
-            done = done_by(second, first.start_ns)
+                done = self._end_pod(pod.sandbox, deadline)
         with disk_errors(begun_ns):
             oci_homes.delete(pod.directory)
         container.handle = None

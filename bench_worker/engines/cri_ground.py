@@ -30,6 +30,7 @@ from bench_worker.engines.containerd_tasks import KINDS
 from bench_worker.engines.cri_images import CriImages
 from bench_worker.engines.cri_messages import RUNTIME, container_config, pod_config, pod_filter
 from bench_worker.engines.daemon_sides import cri_side
+from bench_worker.engines.docker_confinement import THROTTLES
 from bench_worker.engines.grpc_channel import CallFailed, Channel, Reply
 from bench_worker.engines.memory_kills import memory_directory
 from bench_worker.engines.native_stock import disk_errors, fail
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 _BY_CODE: Final = {4: "timeout", 5: "not-found", 6: "conflict", 9: "conflict", 12: "unsupported", 14: "unreachable"}
 """The kinds of failure that gRPC's codes are, where the words say nothing better."""
 _WORDS: Final = (("conflict", re.compile("is in CONTAINER_[A-Z]+ state")), *KINDS)
+
+_ENDING: Final = re.compile("failed to kill container.*ttrpc: closed")
+"""How containerd says that a container's shim has gone while it was told to kill the container."""
 
 
 @dataclass(slots=True)
@@ -71,11 +75,14 @@ class CriGround(Engine):
     )
     settings: ClassVar[frozenset[str]] = frozenset(
         {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files", "read_only"}
+        | {"security_options", "cap_add", "cap_drop"}
     )
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     reasons: ClassVar[dict[str, str]] = {
         "init": "the CRI has no such setting; use a command that reaps its children",
         "rootfs": "the CRI starts containers from images alone",
+        "runtime": "the CRI knows handlers of its own configuration, and no runtimes",
+        **dict.fromkeys(("pids", "ulimits", "blkio_weight", *THROTTLES), "the CRI has no field for it"),
     }
     lacks: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("pause", "unpause", "commit"), "the CRI has no call for it"),
@@ -140,11 +147,24 @@ class CriGround(Engine):
         for item in self._pods(pod_filter(leftover.identity)):
             if (item.identity, item.run_id) == (leftover.identity, leftover.run_id):
                 try:
-                    self._ask("StopPodSandbox", {1: item.identity}, deadline)
-                    self._ask("RemovePodSandbox", {1: item.identity}, deadline)
+                    self._end_pod(item.identity, deadline)
                     oci_homes.delete(self._home / item.name)
                 except (CallFailed, OSError) as error:
                     raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
+
+    def _end_pod(self, sandbox: str, deadline: float) -> Done:
+        """Stop and remove a pod with what is in it; raise `CallFailed`.
+
+        containerd fails to stop what ends in the very moment in which it is to be killed, and so is asked again.
+        """
+        try:
+            start_ns = self._ask("StopPodSandbox", {1: sandbox}, deadline).start_ns
+        except CallFailed as error:
+            if not _ENDING.search(str(error)):
+                raise
+            start_ns = error.start_ns
+            self._ask("StopPodSandbox", {1: sandbox}, deadline, since_ns=start_ns)
+        return done_by(self._ask("RemovePodSandbox", {1: sandbox}, deadline, since_ns=start_ns), start_ns)
 
     def _before(self, container: Container) -> tuple[Pod, bytes]:
         """Get a container's directory, image and configuration ready, which is not timed."""

@@ -22,6 +22,8 @@ LOG: Final = "log"
 
 _NODE: Final = 2
 """`NamespaceMode`: the host's own network."""
+_UNCONFINED: Final = 1
+"""`SecurityProfile.ProfileType`: none at all."""
 _POD_NAMESPACE: Final = "weighbridge"
 
 
@@ -58,7 +60,7 @@ def container_config(container: Container, image: str, directory: Path, *, allow
             7: mounts,
             9: container.labels,
             11: LOG,
-            15: pack({1: _resources(settings), 2: pack({3: network, 7: int(settings.read_only or 0)})}),
+            15: pack({1: _resources(settings), 2: _security(settings, network)}),
         }
     )
 
@@ -71,6 +73,22 @@ def image_spec(image: str) -> bytes:
 def pod_filter(identity: str = "", labels: dict[str, str] | None = None) -> bytes:
     """Return a ``ListPodSandboxRequest`` for one pod, or for those with these labels."""
     return pack({1: pack({1: identity, 3: labels or {}})})
+
+
+def _security(settings: ContainerSettings, network: bytes) -> bytes:
+    """Return a ``LinuxContainerSecurityContext``."""
+    options = settings.security_options
+    capabilities = pack({1: settings.cap_add, 2: settings.cap_drop})
+    return pack(
+        {
+            1: capabilities,
+            3: network,
+            7: int(settings.read_only or 0),
+            11: int("no-new-privileges" in options),
+            15: pack({1: _UNCONFINED}) if "seccomp=unconfined" in options else b"",
+            16: pack({1: _UNCONFINED}) if "apparmor=unconfined" in options else b"",
+        }
+    )
 
 
 def _resources(settings: ContainerSettings) -> bytes:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from bench_common.capability import GRACE_STEP, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
+from bench_common.capability import (
+    CAPABILITIES_WITHHELD,
+    GRACE_STEP,
+    NETWORK_CHOICE,
+    SERVICES_NETWORK,
+    UNNAMED_VOLUMES,
+)
+from bench_worker.engines import capabilities
 from bench_worker.engines.base import EngineStatus
 from bench_worker.engines.cri_messages import RUNTIME
 from bench_worker.engines.grpc_channel import CallFailed, Channel
@@ -76,6 +83,7 @@ def look(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: "host",
             UNNAMED_VOLUMES: "yes",
+            CAPABILITIES_WITHHELD: " ".join(capabilities.withheld(capabilities.MACHINE)),
             GRACE_STEP: "1",
             "cgroup": f"v{cgroups.version}",
             **{f"operation.{operation}": why for operation, why in lacks.items()},

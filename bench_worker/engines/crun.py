@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_worker.engines.oci import OciEngine
 from bench_worker.engines.oci_bundle import Bundle
 
 if TYPE_CHECKING:
     from bench_worker.engines.base import Container
+
+
+_FORGOTTEN: Final = frozenset({"ulimits", "security_options", "cap_add", "cap_drop"})
+"""What it leaves out for a command that is executed beside the container's own."""
 
 
 class CrunEngine(OciEngine):
@@ -24,7 +28,7 @@ class CrunEngine(OciEngine):
     def exec_words(self, container: Container, argv: tuple[str, ...]) -> list[str]:
         """Describe the whole process where it is confined: executing a command alone, crun leaves its limits out."""
         settings, bundle = container.settings, container.handle
-        if not isinstance(bundle, Bundle) or not (settings.ulimits or settings.security_options):
+        if not isinstance(bundle, Bundle) or not settings.given() & _FORGOTTEN:
             return super().exec_words(container, argv)
         config = json.loads(bundle.config.read_text(encoding="utf-8"))
         path = bundle.directory / "process.json"

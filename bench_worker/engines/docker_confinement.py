@@ -28,6 +28,8 @@ SETTINGS: Final = frozenset(
         "device_write_iops",
         "read_only",
         "security_options",
+        "cap_add",
+        "cap_drop",
     }
 )
 
@@ -63,6 +65,8 @@ def confinement(settings: ContainerSettings) -> dict[str, Any]:
         "blkio_weight": settings.blkio_weight,
         "read_only": settings.read_only,
         "security_opt": list(settings.security_options) or None,
+        "cap_add": list(settings.cap_add) or None,
+        "cap_drop": list(settings.cap_drop) or None,
     }
     return given | {name: value for name, value in plain.items() if value is not None}
 
@@ -74,6 +78,8 @@ def confinement_words(settings: ContainerSettings) -> list[str]:
         flag = name.replace("_", "-")
         words += [f"--{flag}={device}:{rate}" for device, rate in getattr(settings, name).items()]
     words += [f"--security-opt={option}" for option in settings.security_options]
+    words += [f"--cap-add={name}" for name in settings.cap_add]
+    words += [f"--cap-drop={name}" for name in settings.cap_drop]
     plain = {
         "runtime": settings.runtime,
         "pids-limit": settings.pids,

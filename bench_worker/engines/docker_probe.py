@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import docker.errors
 import requests
 
-from bench_common.capability import OWN_STORAGE
+from bench_common.capability import CAPABILITIES_WITHHELD, OWN_STORAGE
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_checkpoint, docker_confinement, docker_transport
+from bench_worker.engines import capabilities, docker_checkpoint, docker_confinement, docker_transport
 from bench_worker.engines.base import EngineStatus
 from bench_worker.engines.criu import OPERATIONS as SAVING
 from bench_worker.engines.docker_errors import root_cause
@@ -87,6 +87,8 @@ def status_from(
         "stats.interval_s": "1",
     }
     details[OWN_STORAGE] = "data containers, directories of their own"
+    if sys is not None:
+        details[CAPABILITIES_WITHHELD] = " ".join(capabilities.withheld(capabilities.MACHINE))
     details |= {f"setting.{setting}": reason for setting, reason in unenforced.items()}
     details |= {f"operation.{operation}": unsaved for operation in sorted(SAVING & operations) if unsaved}
     warnings = [str(warning) for warning in info.get("Warnings") or ()]

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import h2.config
@@ -20,6 +20,9 @@ import h2.events
 import h2.exceptions
 
 from bench_worker.arrivals import ARRIVALS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _CHUNK_BYTES: Final = 1 << 16
 _PREFIX: Final = struct.Struct(">BI")
@@ -116,10 +119,14 @@ class _Connection:
 
 
 class Channel:
-    """A service at a socket. Calls from several greenlets go over connections of their own."""
+    """A service at a socket. Calls from several greenlets go over connections of their own.
 
-    def __init__(self, path: str) -> None:
+    Each call carries `metadata`, headers by name, beside those that the protocol asks for.
+    """
+
+    def __init__(self, path: str, metadata: Mapping[str, str] | None = None) -> None:
         self.path = path
+        self._metadata = tuple((metadata or {}).items())
         self._idle: list[_Connection] = []
 
     def call(self, method: str, message: bytes, *, timeout_s: float) -> Reply:
@@ -175,6 +182,7 @@ class Channel:
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             ("grpc-timeout", f"{max(1, int(timeout_s * 1000))}m"),
+            *self._metadata,
         ]
         http.send_headers(call.stream, headers)
         http.send_data(call.stream, _PREFIX.pack(0, len(message)) + message, end_stream=True)

@@ -1,7 +1,8 @@
 """What confines a container beyond memory and CPUs, as entries of a config.json. Pure, but for the devices' numbers.
 
 The words are those of the `runtime specification <https://github.com/opencontainers/runtime-spec>`_:
-``process.rlimits``, ``process.noNewPrivileges``, ``root.readonly``, ``linux.resources.pids`` and ``.blockIO``.
+``process.rlimits``, ``.noNewPrivileges`` and ``.capabilities``, ``root.readonly``, ``linux.resources.pids`` and
+``.blockIO``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.spec import CAPABILITIES
 from bench_worker.engines.docker_confinement import THROTTLES, soft_and_hard
 
 if TYPE_CHECKING:
@@ -17,8 +19,11 @@ if TYPE_CHECKING:
 
     from bench_common.spec import ContainerSettings
 
-SETTINGS: Final = frozenset({"pids", "ulimits", "blkio_weight", *THROTTLES, "read_only", "security_options"})
+SETTINGS: Final = frozenset(
+    {"pids", "ulimits", "blkio_weight", *THROTTLES, "read_only", "security_options", "cap_add", "cap_drop"}
+)
 
+_ALL: Final = "ALL"
 _UNLIMITED: Final = (1 << 64) - 1
 """How a config.json writes that there is no limit (RLIM_INFINITY)."""
 
@@ -54,6 +59,8 @@ def confine(
         config["root"]["readonly"] = settings.read_only
     for option in settings.security_options:
         _secure(process, linux, option)
+    if settings.cap_add or settings.cap_drop:
+        _empower(process, settings)
     resources = linux.setdefault("resources", {})
     if settings.pids is not None:
         resources["pids"] = {"limit": settings.pids}
@@ -79,6 +86,19 @@ def _limits(present: Any, given: Mapping[str, str]) -> list[dict[str, Any]]:
         kind = f"RLIMIT_{name.upper()}"
         limits[kind] = {"type": kind, "soft": soft, "hard": hard}
     return list(limits.values())
+
+
+def _empower(process: dict[str, Any], settings: ContainerSettings) -> None:
+    """Take and give capabilities; a user that is not root has none at once, and may get what is in ``bounding``."""
+    kinds = {kind: list(names) for kind, names in process.get("capabilities", {}).items()}
+    added = [f"CAP_{name}" for name in settings.cap_add]
+    dropped = {f"CAP_{name}" for name in (CAPABILITIES if _ALL in settings.cap_drop else settings.cap_drop)}
+    for kind in ("bounding", "effective", "permitted"):
+        kinds.setdefault(kind, [])
+        if kind == "bounding" or not process.get("user", {}).get("uid", 0):
+            kinds[kind] += [name for name in added if name not in kinds[kind]]
+    taken = dropped - set(added)
+    process["capabilities"] = {kind: [name for name in names if name not in taken] for kind, names in kinds.items()}
 
 
 def _secure(process: dict[str, Any], linux: dict[str, Any], option: str) -> None:

@@ -6,8 +6,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from bench_common.capability import NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
-from bench_worker.engines import oci_homes
+from bench_common.capability import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
+from bench_worker.engines import capabilities, oci_homes
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.criu import OPERATIONS
@@ -70,6 +70,7 @@ def look(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
+            CAPABILITIES_WITHHELD: " ".join(capabilities.withheld(capabilities.OWN)),
             "root": str(oci_homes.STATE_ROOT / name),
             **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},

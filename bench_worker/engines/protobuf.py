@@ -1,7 +1,7 @@
-"""Packs and unpacks the few messages of the CRI in protobuf's wire format, by field numbers.
+"""Packs and unpacks the few messages of the CRI and of containerd in protobuf's wire format, by field numbers.
 
-The format is small (`<https://protobuf.dev/programming-guides/encoding/>`_) and the numbers are fixed for ever by the
-CRI's version 1, so there is no need of generated classes.
+The format is small (`<https://protobuf.dev/programming-guides/encoding/>`_) and the numbers are fixed for ever by
+their version 1, so there is no need of generated classes.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ import pytest
 from gevent import monkey
 from private_registry import private_registry
 from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
+from test_engine_capabilities import assert_empowered
 from tiny_image import import_image, layer, missing, remove_image, run_patched
-from weighing import Weighing
+from weighing import Weighing, require_images
 
 from bench_common.spec import Mount
 from bench_worker.engines import cri_probe, oci_homes
@@ -117,6 +118,15 @@ def test_files_and_a_root_that_is_read_only(bench):
     assert printed.stdout == b"text\nfine\n"
     assert b"/x: Read-only file system" in printed.stderr
     assert bench.engine.address(made, timeout_s=5) == "127.0.0.1"
+
+
+def test_capabilities_are_given_and_taken(bench):
+    """As a program finds out that needs one; so with new privileges."""
+    assert_empowered(bench)
+    look = "while read name value; do case $name in NoNewPrivs:) echo $value;; esac; done < /proc/self/status"
+    for options, told in ((("no-new-privileges",), b"1\n"), (("seccomp=unconfined", "apparmor=unconfined"), b"0\n")):
+        made = bench.running(*FOREVER, security_options=options)
+        assert bench.engine.exec(made, ("sh", "-c", look), timeout_s=10).stdout == told
 
 
 def test_a_whole_life(bench):
@@ -271,6 +281,25 @@ def test_a_run(endpoint, image, tmp_path):
         job = {"operations": ["run", {"exec": ["/bin/true"]}, "kill", "remove"], "container": container}
         run = weighing.run(weighing.scenario(engines=["cri"], job=job, concurrency=4, iterations=2))
         assert run.outcomes() == {"done": 8}
+
+
+@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="the master is a process of its own, and not patched")
+def test_a_server_in_the_hosts_network_is_reached(endpoint, tmp_path):
+    """Its files are there before it starts, and nothing of it is left; one in another network is refused."""
+    require_images("weighbridge/sysbench", "weighbridge/mariadb").close()
+    params = {"test": "read_write", "tables": 1, "table_size": 200, "time": "1s", "buffer_pool_size": "16MiB"}
+    job = {"workload": "sysbench-oltp", "params": params}
+    with Weighing(tmp_path) as weighing:
+        weighing.environ[cri_probe.VARIABLE] = endpoint
+        program, _ = weighing.start_run(weighing.scenario(engines=["cri"], job=job))
+        ended = program.ended()
+        assert ended.status == 2
+        assert "services: {mariadb: {network: host}}" in " ".join(ended.err.split())
+        beside = {**job, "services": {"mariadb": {"network": "host"}}}
+        run = weighing.run(weighing.scenario(engines=["cri"], job=beside), seconds=150)
+        assert run.outcomes() == {"done": 1}
+        listed = weighing.master("cleanup-containers", "--dry-run", "--run", run.run_id)
+        assert run.run_id not in listed.out
 
 
 @pytest.mark.slow

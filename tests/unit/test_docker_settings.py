@@ -68,6 +68,8 @@ CONFINED = {
     "device_write_iops": {"/dev/sda": 100, "/dev/sdb": 200},
     "read_only": True,
     "security_options": ("no-new-privileges",),
+    "cap_add": ("SYS_NICE",),
+    "cap_drop": ("ALL",),
 }
 
 
@@ -83,6 +85,7 @@ def test_confinement_reaches_the_engine(client):
     assert host["BlkioDeviceWriteIOps"] == [{"Path": "/dev/sda", "Rate": 100}, {"Path": "/dev/sdb", "Rate": 200}]
     assert host["ReadonlyRootfs"] is True
     assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert (host["CapAdd"], host["CapDrop"]) == (["SYS_NICE"], ["ALL"])
 
 
 def test_confinement_is_the_same_on_the_command_line():
@@ -98,6 +101,8 @@ def test_confinement_is_the_same_on_the_command_line():
         "--device-write-iops=/dev/sdb:200",
         "--read-only=true",
         "--security-opt=no-new-privileges",
+        "--cap-add=SYS_NICE",
+        "--cap-drop=ALL",
     }
     assert confinement_words(ContainerSettings()) == []
 

@@ -85,7 +85,7 @@ def test_the_root_and_what_processes_may_do():
 def test_every_engine_of_this_kind_knows_them():
     """gVisor's leaves cgroups alone, so it has none of what they would limit, and says so."""
     assert OciGround.settings >= SETTINGS
-    assert RunscEngine.settings & SETTINGS == {"ulimits", "read_only", "security_options"}
+    assert RunscEngine.settings & SETTINGS == {"ulimits", "read_only", "security_options", "cap_add", "cap_drop"}
     assert SETTINGS - RunscEngine.settings <= RunscEngine.reasons.keys()
 
 
@@ -127,3 +127,36 @@ def test_files_are_mounted_one_by_one(tmp_path):
     assert [path.read_text("utf-8") for path in sources] == ["one\n", "zwei ü"]
     assert {path.stat().st_mode & 0o777 for path in sources} == {0o644}
     oci_files.write({}, tmp_path / "nowhere")
+
+
+def empowered(user=0, **settings):
+    """Return the capabilities of a process that has two of its own."""
+    own = {kind: ["CAP_CHOWN", "CAP_KILL"] if user == 0 or kind == "bounding" else [] for kind in KINDS}
+    base = {"process": {"user": {"uid": user}, "capabilities": own}, "root": {}, "linux": {}}
+    return confined(base, **settings)["process"]["capabilities"]
+
+
+KINDS = ("bounding", "effective", "permitted")
+
+
+def every(*names):
+    """Return these capabilities as those of each kind."""
+    return {kind: list(names) for kind in KINDS}
+
+
+def test_capabilities_are_those_of_the_base_but_for_what_is_said():
+    """What is given goes after ``ALL`` is taken, and nothing is there twice."""
+    assert empowered(cap_drop=("CHOWN",)) == every("CAP_KILL")
+    assert empowered(cap_add=("KILL", "SYS_NICE")) == every("CAP_CHOWN", "CAP_KILL", "CAP_SYS_NICE")
+    assert empowered(cap_drop=("ALL",), cap_add=("KILL",)) == every("CAP_KILL")
+    blank = confined(cap_add=("KILL",))["process"]["capabilities"]
+    assert blank == every("CAP_KILL")
+
+
+def test_who_is_not_root_has_no_capability_at_once():
+    """It may get those that are not withheld from the whole container."""
+    assert empowered(user=7, cap_add=("SYS_NICE",), cap_drop=("CHOWN",)) == {
+        "bounding": ["CAP_KILL", "CAP_SYS_NICE"],
+        "effective": [],
+        "permitted": [],
+    }

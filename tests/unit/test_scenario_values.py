@@ -134,6 +134,9 @@ def test_truth_is_true_or_false(written, said):
         ("container", "{ulimits: {nofile: unlimited}}", "'unlimited': expected a limit such as 1024"),
         ("container", "{device_read_bps: {sda: 1MiB}}", "'sda' cannot be a key here"),
         ("container", "{security_options: [privileged]}", "unknown security option 'privileged'"),
+        ("container", "{cap_add: [NET_ADMN]}", "unknown capability 'NET_ADMN' (did you mean 'NET_ADMIN'?)"),
+        ("container", "{cap_add: [SYS_ADMIN]}", "those that open the host, such as SYS_ADMIN, are never given"),
+        ("container", "{cap_add: [CHOWN], cap_drop: [KILL, CHOWN]}", "CHOWN is in 'cap_drop' as well"),
         ("container", "{blkio_weight: 5}", "at least 10"),
         ("container", "{pids: 0}", "at least 1"),
         ("container", "{image: -v}", "'-v': expected an image"),
@@ -295,6 +298,8 @@ def test_what_confines_a_container_becomes_settings():
         "    device_write_iops: {/dev/sda: 100}\n"
         "    read_only: true\n"
         "    security_options: [no-new-privileges]\n"
+        "    cap_add: [SYS_NICE]\n"
+        "    cap_drop: [ALL]\n"
     )
     assert scenario.treatments[0].container == ContainerSettings(
         image="i",
@@ -306,6 +311,8 @@ def test_what_confines_a_container_becomes_settings():
         device_write_iops={"/dev/sda": 100},
         read_only=True,
         security_options=("no-new-privileges",),
+        cap_add=("SYS_NICE",),
+        cap_drop=("ALL",),
     )
 
 

@@ -1,0 +1,76 @@
+"""Enters into a container's specification what ``ctr`` has no option for, between its making and its start.
+
+``ctr`` takes a whole specification, too (``--config``), but then neither an image nor a snapshot. So a container is
+made with the words that there are, and the rest goes into its record by containerd's own API, as any other client of
+it would have written it there at once: the same entries of the same document that OCI runtimes are given.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.grpc_channel import CallFailed, Channel
+from bench_worker.engines.oci_confinement import SETTINGS as CONFINEMENT
+from bench_worker.engines.oci_confinement import confine
+from bench_worker.engines.oci_settings import SettingRefused
+from bench_worker.engines.protobuf import blob, pack, text, unpack
+
+if TYPE_CHECKING:
+    from bench_common.spec import ContainerSettings
+
+SETTINGS: Final = CONFINEMENT | {"cpuset"}
+"""What is entered, ``read_only`` beside ``ctr``'s own option for it."""
+
+_BY_OPTION: Final = frozenset({"read_only"})
+_METHODS: Final = "/containerd.services.containers.v1.Containers/"
+_NAMESPACE: Final = "containerd-namespace"
+"""The header that says whose containers are meant."""
+_UNREACHABLE: Final = 14
+
+
+def is_needed(settings: ContainerSettings) -> bool:
+    """Say whether something is given that ``ctr`` has no option for."""
+    return bool(settings.given() & (SETTINGS - _BY_OPTION))
+
+
+def check(settings: ContainerSettings) -> None:
+    """Raise `SettingRefused` for what cannot be entered, before anything is made."""
+    try:
+        enter(settings, {"process": {}, "root": {}, "linux": {}})
+    except ValueError as error:
+        raise SettingRefused(str(error)) from error
+
+
+def enter(settings: ContainerSettings, document: dict[str, Any]) -> None:
+    """Enter what is given into a specification; raise `ValueError` for a device that is none."""
+    confine(document, settings)
+    if settings.cpuset is not None:
+        document["linux"]["resources"].setdefault("cpu", {})["cpus"] = settings.cpuset
+
+
+class Specifications:
+    """The specifications of the containers of one namespace, by containerd's API at the socket `path`."""
+
+    def __init__(self, path: str, namespace: str) -> None:
+        self._channel = Channel(path, {_NAMESPACE: namespace})
+
+    def confine(self, name: str, settings: ContainerSettings, *, timeout_s: float) -> None:
+        """Enter what is given into that of the container `name`, before its start; raise `OperationFailed`."""
+        try:
+            reply = self._channel.call(f"{_METHODS}Get", pack({1: name}), timeout_s=timeout_s)
+            # Container.spec is its fifth field, an Any of a type's name and a JSON text.
+            present = unpack(blob(unpack(blob(unpack(reply.message), 1)), 5))
+            document: dict[str, Any] = json.loads(blob(present, 2))
+            enter(settings, document)
+            changed = pack({1: text(present, 1), 2: json.dumps(document).encode()})
+            message = pack({1: pack({1: name, 5: changed}), 2: pack({1: ["spec"]})})
+            self._channel.call(f"{_METHODS}Update", message, timeout_s=timeout_s)
+        except CallFailed as error:
+            kind = "unreachable" if error.code == _UNREACHABLE else "engine"
+            raise OperationFailed(kind, str(error), start_ns=error.start_ns, end_ns=error.end_ns) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._channel.close()
