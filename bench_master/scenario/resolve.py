@@ -21,7 +21,7 @@ from bench_master.scenario.inheritance import flat, overlaid, values_of
 from bench_master.scenario.labels import ValueLabels, label_names
 from bench_master.scenario.matrix import MAX_TREATMENTS, Cell, Listed, Matrix, Settings, expand
 from bench_master.scenario.open_load import open_load
-from bench_master.scenario.packing import check_packing
+from bench_master.scenario.packing import PACKED_UNTIL, check_packing
 from bench_master.scenario.pulls import check_pull
 from bench_master.scenario.shapes import INVALID, Shape
 from bench_master.scenario.tree import Leaf, Place
@@ -179,7 +179,9 @@ class Resolver:
         amounts = {key: settings[key].value for key in QUANTITIES if key in settings} or {"iterations": 1}
         load = open_load(settings, self._findings)
         if load is not None:
-            settings = {"concurrency": Given(OPEN_CONCURRENCY, settings["rate"].place)} | settings
+            settings = {"concurrency": Given[Any](OPEN_CONCURRENCY, settings["rate"].place)} | settings
+        if "until" in settings:
+            settings = {"concurrency": Given[Any](PACKED_UNTIL, settings["until"].place)} | settings
         return Treatment(
             index=index,
             labels=self._labels_of(job, cell),
