@@ -179,9 +179,10 @@ class Resolver:
         amounts = {key: settings[key].value for key in QUANTITIES if key in settings} or {"iterations": 1}
         load = open_load(settings, self._findings)
         if load is not None:
-            settings = {"concurrency": Given[Any](OPEN_CONCURRENCY, settings["rate"].place)} | settings
+            settings = {"concurrency": Given(OPEN_CONCURRENCY, settings["rate"].place)} | settings
         if "until" in settings:
-            settings = {"concurrency": Given[Any](PACKED_UNTIL, settings["until"].place)} | settings
+            packed: Settings = {"concurrency": Given(PACKED_UNTIL, settings["until"].place)}
+            settings = packed | settings
         return Treatment(
             index=index,
             labels=self._labels_of(job, cell),
