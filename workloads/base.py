@@ -104,8 +104,10 @@ class Workload(abc.ABC):
     name here. `run_begins` is a regular expression for the first line of a run's output, by which runs are found in a
     log of many; without it a text is one run. `run_line` is one for lines that only a run prints: where the parser
     refuses one of them, what stands before it is no whole run. `tool_dropped` gives for an option that means nothing
-    any more the one value with which it may be left out, and why. `provided_by` says how to come by the binary where
-    it is no package of the same name. `caveat` is what a reader of its numbers must know, in a few words.
+    any more the one value with which it may be left out, and why. `tool_meanings` gives for an option of old versions
+    what each of its values is of the parameter ``test`` here, or nothing; those of later options go before those of
+    earlier ones, and under the name ``test`` is what it is without any of them. `provided_by` says how to come by the
+    binary where it is no package of that name. `caveat` is what a reader of its numbers must know, in a few words.
     """
 
     name: ClassVar[str]
@@ -119,6 +121,7 @@ class Workload(abc.ABC):
     programs: ClassVar[Mapping[str, str]] = {}
     tool_test: ClassVar[str | None] = None
     tool_dropped: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    tool_meanings: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     run_begins: ClassVar[str | None] = None
     run_line: ClassVar[str | None] = None
     provided_by: ClassVar[str] = ""

@@ -140,6 +140,11 @@ class SysbenchOltp(Workload):
         "oltp-dist-type": "distribution",
     }
     tool_test: ClassVar[str | None] = "oltp"
+    tool_meanings: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "test": {"oltp": "read_write"},
+        "oltp-test-mode": {"complex": "read_write", "simple": "point_select"},
+        "oltp-read-only": {"on": "read_only", "off": ""},
+    }
     run_begins: ClassVar[str | None] = RUN_BEGINS
     services: ClassVar[tuple[Service, ...]] = (mariadb.MARIADB,)
     programs: ClassVar[Mapping[str, str]] = mariadb.PROGRAMS

@@ -64,7 +64,9 @@ def as_table(statuses: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
     lines = []
     for row in rows:
         start = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False))
-        lines.append(f"{start}  {row[-1]}".rstrip()[:width])
+        # A path is to be copied: one that does not fit has a line of its own.
+        fits = len(start) + 2 + len(row[-1]) <= width
+        lines += [f"{start}  {row[-1]}".rstrip()] if fits else [start.rstrip(), f"    {row[-1]}"[:width]]
     for status in statuses:
         remarks = _remarks(status)
         if remarks:

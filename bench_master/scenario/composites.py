@@ -251,7 +251,7 @@ class Record(Shape):
         elif meant is not None:
             hint = f" (did you mean '{meant}'?)"
         else:
-            hint = f"; the keys of a {self.what} are: {', '.join(names)}"
+            hint = f"; the keys of {'an' if self.what[:1] in 'aeiou' else 'a'} {self.what} are: {', '.join(names)}"
         findings.add(node.key_places[key], f"unknown key '{key}' in the {self.what}{hint}")
         if meant is not None:
             findings.seems_to_stand_for(node, meant)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.until import FORM, parse_until
 from bench_master.scenario.shapes import INVALID, Shape
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from bench_master.scenario.findings import Findings
     from bench_master.scenario.matrix import Settings
     from bench_master.scenario.tree import Place
+
+
+PACKED_UNTIL: Final = 1000
+"""How many containers there are at most where a condition ends the packing, and no ``concurrency`` is given."""
 
 
 @dataclass(frozen=True)

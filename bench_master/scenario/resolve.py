@@ -15,7 +15,7 @@ from bench_master.scenario.inheritance import flat, overlaid, values_of
 from bench_master.scenario.labels import ValueLabels, label_names
 from bench_master.scenario.matrix import MAX_TREATMENTS, Cell, Listed, Matrix, Settings, expand
 from bench_master.scenario.open_load import open_load
-from bench_master.scenario.packing import check_packing
+from bench_master.scenario.packing import PACKED_UNTIL, check_packing
 from bench_master.scenario.pulls import check_pull
 from bench_master.scenario.shapes import INVALID, Shape
 from bench_master.scenario.tree import Leaf, Place
@@ -157,6 +157,9 @@ class Resolver:
         load = open_load(settings, self._findings)
         if load is not None:
             settings = {"concurrency": Given(OPEN_CONCURRENCY, settings["rate"].place)} | settings
+        if "until" in settings:
+            packed: Settings = {"concurrency": Given(PACKED_UNTIL, settings["until"].place)}
+            settings = packed | settings
         return Treatment(
             index=index,
             labels=self._labels_of(job, cell),

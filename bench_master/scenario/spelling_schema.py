@@ -74,6 +74,9 @@ def _of_workload(part: dict[str, Any], classes: Mapping[str, type[Workload]]) ->
     for word, (harmless, why) in one.tool_dropped.items():
         # YAML 1.1 reads ``on`` as a truth, and an editor may, too.
         old[_pattern(word)] = {"enum": [harmless, True], "description": why}
+    for word, meanings in one.tool_meanings.items():
+        if word != "test":
+            old[_pattern(word)] = {"enum": [*meanings, True, False]}
     when = [part["if"]]
     properties = params["properties"]
     if one.tool_test:

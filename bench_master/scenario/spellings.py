@@ -29,6 +29,7 @@ def translate_spellings(root: Entries, findings: Findings) -> None:
         _translate_test(job, classes, findings)
     for job in _jobs(root):
         own = _workloads([job], classes)
+        _translate_meanings(job.values.get("params"), own, findings)
         _rename(job.values.get("params"), own, "", findings)
         _translate_matrix(job.values.get("matrix"), own, findings)
     heirs = [job for job in _jobs(root) if "matrix" not in job.values]
@@ -74,6 +75,47 @@ def _translate_test(job: Entries, classes: Mapping[str, type[Workload]], finding
     else:
         job.put("workload", Leaf(test.place, name), place if given is None else job.key_places["workload"])
         _note(findings, f"{key}: {test.text}", f"workload: {name}")
+        if word in classes[name].tool_meanings.get(_TEST, {}):
+            # Which test it is, other options say, and else what was usual then.
+            if not isinstance(params, Entries):
+                params = Entries(place)
+                job.put("params", params, place)
+            params.values.setdefault(f"--{_TEST}", Leaf(test.place, word))
+            params.key_places.setdefault(f"--{_TEST}", place)
+
+
+def _translate_meanings(params: object, workloads: list[type[Workload]], findings: Findings) -> None:
+    """Put what old options say of the test, each in its own way, in the place of the parameter of that name."""
+    if not isinstance(params, Entries):
+        return
+    for meanings in (workload.tool_meanings for workload in workloads if workload.tool_meanings):
+        meant, said, at = "", [], None
+        for option, values in meanings.items():
+            key = _old_key(option, params)
+            value = params.values.get(key)
+            if not isinstance(value, Leaf) or value.text not in values:
+                continue
+            del params.values[key]
+            said.append(f"{key}: {value.text}")
+            at, meant = params.key_places[key], values[value.text] or meant
+        if at is None or not meant:
+            continue
+        if _TEST in params.values:
+            if params.key_places[_TEST].line and len(said) > 1:
+                findings.add(at, f"'{said[-1]}' says what '{_TEST}' says: remove one", deep=True)
+        else:
+            params.put(_TEST, Leaf(at, meant), at)
+            _note(findings, ", ".join(said), f"{_TEST}: {meant}")
+
+
+def _old_key(option: str, params: Entries) -> str:
+    """Return how an old option is written here; that of the parameter's own name has dashes in front."""
+    fits = (
+        key
+        for key in params.values
+        if key.lstrip("-").replace("_", "-") == option and (option != _TEST or key.startswith("-"))
+    )
+    return next(fits, "")
 
 
 def _translate_matrix(matrix: object, workloads: list[type[Workload]], findings: Findings) -> None:

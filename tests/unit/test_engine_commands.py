@@ -46,6 +46,14 @@ def test_the_table_fits_eighty_columns_and_says_what_to_do():
     assert "cgroup" not in text
 
 
+def test_an_endpoint_that_does_not_fit_is_not_cut_off():
+    """Somebody will copy it."""
+    socket = "unix:///run/user/1000/containers/containerd/containerd.sock"
+    lines = list_engines.as_table([{**USABLE, "version": "1.6.20~ds1-and-more", "endpoint": socket}]).splitlines()
+    assert lines[1].split() == ["docker", "yes", "1.6.20~ds1-and-more"]
+    assert lines[2] == f"    {socket}"
+
+
 def test_the_tab_separated_form_has_one_line_for_each_engine():
     """A program can cut it: the same number of fields in each line, whatever the reasons hold."""
     lines = list_engines.as_tsv([USABLE, UNUSABLE]).splitlines()

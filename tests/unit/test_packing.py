@@ -17,6 +17,7 @@ from bench_master.packing import Packings
 from bench_master.plan import estimate_seconds, independent, make_plan
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from
+from bench_master.scenario.packing import PACKED_UNTIL
 from bench_master.scenario.source import Source
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.base import Done, OperationFailed
@@ -104,6 +105,13 @@ def test_a_packing_has_its_condition_and_no_look_ahead():
     assert Treatment.from_wire(treatment.to_wire()) == treatment
     assert not independent(treatment)
     assert scenario(f"{PACK}\nmatrix: {{until: [memory < 10%, memory < 20%]}}").treatments[1].until == "memory < 20%"
+
+
+def test_a_condition_that_is_to_end_a_packing_is_not_forestalled_by_the_usual_one_job_in_flight():
+    """Without a number of containers there are many, and with one there are so many at most."""
+    assert scenario(f"{PACK}\nuntil: memory < 10%").treatments[0].concurrency == PACKED_UNTIL
+    assert scenario(f"{PACK}\nuntil: memory < 10%\nconcurrency: 3").treatments[0].concurrency == 3
+    assert scenario(PACK).treatments[0].concurrency == 1
 
 
 def test_a_packing_is_given_time_for_every_container():

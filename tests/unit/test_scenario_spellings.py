@@ -123,3 +123,41 @@ def test_a_job_of_operations_has_no_test():
     assert any(
         "unknown key 'test' in the job" in one for one in problems("job: {operations: [sleep: 1], test: cpu}\n")
     )
+
+
+@pytest.mark.parametrize(
+    ("params", "test"),
+    [
+        ("{--test: oltp}", "read_write"),
+        ("{--test: oltp, --oltp-read-only: on}", "read_only"),
+        ("{--test: oltp, oltp-read-only: off, oltp_test_mode: complex}", "read_write"),
+        ("{--oltp-test-mode: complex, --oltp-read-only: on, --test: oltp}", "read_only"),
+        ("{--test: tests/db/oltp.lua, --oltp-test-mode: simple}", "point_select"),
+        ("{--test: oltp, test: insert}", "insert"),
+        ("{table_size: 5}", "read_only"),
+    ],
+)
+def test_what_0_4_called_oltp_is_the_test_that_it_was(params, test):
+    """It read and wrote unless it was told otherwise, which is not what is usual here."""
+    job = load(f"job: {{workload: sysbench-oltp, params: {params}}}\n").treatments[0].job
+    assert (job.workload, job.params["test"]) == ("sysbench-oltp", test)
+
+
+def test_the_test_of_a_job_says_so_too():
+    """Beside the parameters or without any."""
+    assert load("job: {test: oltp}\n").treatments[0].job.params["test"] == "read_write"
+    scenario = load("job: {test: oltp, params: {oltp-read-only: on}}\n")
+    assert scenario.treatments[0].job.params["test"] == "read_only"
+    assert any("oltp-read-only: on' is understood as 'test: read_only'" in note for note in scenario.notes)
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ("{--test: oltp, --oltp-test-mode: nontrx}", "unknown parameter '--oltp-test-mode'"),
+        ("{test: insert, --test: oltp, --oltp-read-only: on}", "says what 'test' says: remove one"),
+    ],
+)
+def test_what_has_no_test_here_is_refused(params, said):
+    """An option that cannot be translated is not dropped."""
+    assert said in problems(f"job: {{workload: sysbench-oltp, params: {params}}}\n")[0]
