@@ -91,7 +91,7 @@ class Agent:
             secure_client(control, options.key.keys, options.key.master_public)
         control.connect(options.control)
         self._control = Channel(control, self._on_control)
-        self._first_answer = FirstAnswer(options.control)
+        self._first_answer = FirstAnswer(options.control, keyed=options.key is not None)
         self._clock = ClockComparison()
         self._compared_at, self._compared_ns = 0.0, 0
         self._run: Run | None = None
