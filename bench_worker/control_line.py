@@ -38,7 +38,7 @@ class ControlLine:
     ) -> None:
         self._pulse = pulse
         self._obey = obey
-        self._first_answer = FirstAnswer(endpoint)
+        self._first_answer = FirstAnswer(endpoint, keyed=key is not None)
         self._inbox: Queue[Message] = Queue()
         self._dropped = 0
         self._context: zmq.Context[Any] = zmq.Context()

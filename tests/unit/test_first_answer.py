@@ -21,33 +21,58 @@ def clock():
     return Clock()
 
 
-def resolves(monkeypatch, *, known):
-    """Let names be known, or unknown."""
+class Connection:
+    """What a look at the port opens."""
 
-    def look_up(_host, _port):
-        if not known:
-            raise socket.gaierror(-2, "Name or service not known")
+    def close(self):
+        """Be closed."""
 
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+def answers(monkeypatch, answer):
+    """Let a look at the master's port end in an error, or in a connection."""
+
+    def connect(_address, _timeout):
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(socket, "create_connection", connect)
 
 
 @pytest.mark.parametrize(
-    ("known", "advice"),
+    ("answer", "keyed", "advice"),
     [
-        (True, "is bench-master running there, and TCP port 13577 open?"),
-        (False, "the name mastr cannot be resolved (Name or service not known)"),
+        (
+            ConnectionRefusedError(111, "Connection refused"),
+            True,
+            "Connection refused; is bench-master running there",
+        ),
+        (TimeoutError("timed out"), False, "timed out; is bench-master running there, and TCP port 13577 open?"),
+        (
+            socket.gaierror(-2, "Name or service not known"),
+            True,
+            "the name mastr cannot be resolved (Name or service",
+        ),
+        (Connection(), True, "who listens there does not let this worker in; is it the master that made its key"),
+        (
+            Connection(),
+            False,
+            "who listens there does not let this worker in; is it a bench-master, and wants a key",
+        ),
     ],
 )
-def test_silence_is_told_once(monkeypatch, caplog, clock, known, advice):
+def test_silence_is_told_once(monkeypatch, caplog, clock, answer, keyed, advice):
     """After ten seconds, with what to look at; a worker that waits for days does not fill its log."""
-    resolves(monkeypatch, known=known)
-    first = FirstAnswer("tcp://mastr:13577", clock)
+    answers(monkeypatch, answer)
+    first = FirstAnswer("tcp://mastr:13577", clock, keyed=keyed)
     clock.now = SILENCE_S / 2
     first.look()
     assert not caplog.messages
     for clock.now in (SILENCE_S, 100 * SILENCE_S):
         first.look()
-    assert caplog.messages == [f"no master answers at tcp://mastr:13577 yet: {advice}; this worker keeps asking"]
+    (message,) = caplog.messages
+    assert message.startswith(f"no master answers at tcp://mastr:13577 yet: {advice}")
+    assert message.endswith("; this worker keeps asking")
 
 
 def test_a_master_that_has_answered_may_be_silent(caplog, clock):
