@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -21,7 +23,6 @@ pytestmark = pytest.mark.docker
 
 engines = pytest.mark.parametrize("engine", ["docker", "native"])
 GARBAGE = "#!/bin/sh\necho 'sysbench 1.0.20 (using bundled LuaJIT 2.1.0-beta2)'\necho 'all is well, 42 events'\n"
-IMAGE = "weighbridge-test/garbage"
 
 
 @pytest.fixture
@@ -57,14 +58,15 @@ def garbage_image(client):
         entry = tarfile.TarInfo("sysbench")
         entry.size, entry.mode = len(GARBAGE), 0o755
         archive.addfile(entry, io.BytesIO(GARBAGE.encode()))
+    image = f"weighbridge-test/garbage-{uuid.uuid4().hex[:12]}"
     made = client.create_container("weighbridge/sysbench", command=["true"])["Id"]
     try:
         client.put_archive(made, "/usr/local/bin", packed.getvalue())
-        client.commit(made, repository=IMAGE)
+        client.commit(made, repository=image)
     finally:
         client.remove_container(made, force=True)
-    yield IMAGE
-    client.remove_image(IMAGE, force=True)
+    yield image
+    client.remove_image(image, force=True)
 
 
 def the_failure(weighing, client, scenario, home=None):
@@ -121,8 +123,9 @@ def guest_of(client, stats, engine):
         running = [one for one in containers_of(client, run_id) if one["State"] == "running"]
         return (lambda: client.kill(running[0]["Id"])) if running else None
     for process in psutil.process_iter(["name"]):
-        if process.info["name"] == "sysbench" and f"wb-{run_id}-" in (process.cwd() or ""):
-            return process.kill
+        with suppress(psutil.Error):  # somebody else's has just ended
+            if process.info["name"] == "sysbench" and f"wb-{run_id}-" in (process.cwd() or ""):
+                return process.kill
     return None
 
 

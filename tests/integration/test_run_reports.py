@@ -47,7 +47,8 @@ def report(weighing):
 def shown(run):
     """Return the characters that a run showed for its jobs."""
     lines = re.findall(r"^  ([.oO*XLA]+)$", run.err, re.MULTILINE)
-    return "".join(lines)
+    # Which of them took a second is the machine's business.
+    return re.sub("[oO*]", ".", "".join(lines))
 
 
 def test_a_character_for_each_job(mixed):

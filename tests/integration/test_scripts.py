@@ -22,6 +22,7 @@ RUNNABLE = [path for path in SCRIPTS if path.suffix != ".sh"]
 def run(*argv, **environment):
     return subprocess.run(
         [str(part) for part in argv],
+        cwd=ROOT,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -53,6 +54,47 @@ def test_every_script_can_be_run_and_explains_itself(script):
     assert told.returncode == 0
     assert told.stdout.startswith("Usage: script/")
     assert "set -euo" not in told.stdout
+
+
+PRETENCE = """
+set -euo pipefail
+. script/lib.sh
+. script/lanes.sh
+pytest() {
+    printf '%s|' "$@"; echo
+    case $* in *'not alone'*) return "$BESIDE" ;; *alone*) return "$ALONE" ;; esac
+}
+run_tests "$@"
+"""
+"""How tests are run, with a pytest that says what it is told and ends as a test says."""
+
+
+@pytest.mark.parametrize(
+    ("words", "beside", "alone", "status", "parts"),
+    [
+        ((), 0, 0, 0, 2),
+        (("-v", "--durations=5"), 0, 0, 0, 2),
+        ((), 1, 0, 1, 2),
+        ((), 0, 1, 1, 2),
+        (("-x",), 1, 0, 1, 1),
+        ((), 3, 0, 3, 1),
+    ],
+)
+def test_all_tests_run_in_two_parts(words, beside, alone, status, parts):
+    """Both have to pass; what is said of all tests is said to both, and a part that broke is the last."""
+    told = run("bash", "-c", PRETENCE, "test", *words, BESIDE=str(beside), ALONE=str(alone))
+    lines = [line.split("|")[:-1] for line in told.stdout.splitlines()]
+    assert told.returncode == status, told.stderr
+    assert [line[1] for line in lines] == ["not slow and not alone", "not slow and alone"][:parts]
+    assert all(set(words) <= set(line) for line in lines)
+    assert ("NOT passed" in told.stderr) == (status != 0)
+
+
+@pytest.mark.parametrize("words", [("tests/unit", "-k", "sysbench"), ("--lf",), ("-m", "alone"), ("--maxfail", "2")])
+def test_tests_that_are_named_run_as_they_were_named(words):
+    """In one process, with these arguments and no others."""
+    told = run("bash", "-c", PRETENCE, "test", *words, BESIDE="0", ALONE="0")
+    assert (told.returncode, told.stdout.splitlines()) == (0, ["|".join(words) + "|"])
 
 
 @pytest.mark.parametrize("name", ["bench", "demo", "docker-engine", "engines", "testbed"])
