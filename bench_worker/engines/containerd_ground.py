@@ -9,7 +9,6 @@ from bench_worker.engines import (
     containerd_leftovers,
     containerd_probe,
     containerd_spec,
-    host_network,
     oci_cgroups,
     oci_files,
     oci_homes,
@@ -17,7 +16,6 @@ from bench_worker.engines import (
 from bench_worker.engines.base import (
     Container,
     DaemonSide,
-    Engine,
     EngineStatus,
     Leftover,
     OperationFailed,
@@ -28,6 +26,7 @@ from bench_worker.engines.containerd_images import ContainerdImages
 from bench_worker.engines.containerd_options import create_options
 from bench_worker.engines.containerd_tasks import KINDS, Task
 from bench_worker.engines.daemon_sides import containerd_side
+from bench_worker.engines.ground import Ground
 from bench_worker.engines.native_stock import disk_errors, fail
 from bench_worker.engines.oci_images import ImageTrouble
 from bench_worker.engines.oci_settings import check_settings, make_volumes, refusals
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from bench_common.spec import ContainerSettings
 
 
-class ContainerdGround(Engine):
+class ContainerdGround(Ground):
     """What is around the verbs; these are in `bench_worker.engines.containerd`."""
 
     name: ClassVar[str] = "containerd"
@@ -61,6 +60,7 @@ class ContainerdGround(Engine):
     settings: ClassVar[frozenset[str]] = frozenset(
         {"image", "command", "memory_bytes", "cpus", "network", "storage", "env", "files"} | containerd_spec.SETTINGS
     )
+    troubles: ClassVar[tuple[type[Exception], ...]] = (ImageTrouble, OperationFailed)
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     reasons: ClassVar[dict[str, str]] = {
         "init": "containerd brings no init of its own; use a command that reaps its children",
@@ -104,22 +104,8 @@ class ContainerdGround(Engine):
         self._exits.close()
         self._specifications.close()
 
-    def missing(self, settings: ContainerSettings) -> list[str]:
-        """Say what is in the way of the image; import it where nothing is."""
-        try:
-            self._images.get(settings.image)
-        except (ImageTrouble, OperationFailed) as trouble:
-            return [str(trouble)]
-        return []
-
-    def prepare(self, settings: ContainerSettings) -> None:
-        """Import the image, which takes seconds."""
-        self.missing(settings)
-
-    def address(self, container: Container, *, timeout_s: float) -> str:
-        """Return the loopback's, for a container in the host's network; there is no other way to one."""
-        del timeout_s
-        return host_network.address_of(container)
+    def _get_ready(self, settings: ContainerSettings) -> None:
+        self._images.get(settings.image)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers and images of our namespace that carry the label."""

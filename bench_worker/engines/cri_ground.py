@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import InfrastructureError
-from bench_worker.engines import cri_probe, host_network, oci_files, oci_homes
+from bench_worker.engines import cri_probe, oci_files, oci_homes
 from bench_worker.engines.base import (
     RUN_LABEL,
     WORKER_LABEL,
     Container,
     DaemonSide,
     Done,
-    Engine,
     EngineStatus,
     Leftover,
     OperationFailed,
@@ -31,6 +30,7 @@ from bench_worker.engines.cri_images import CriImages
 from bench_worker.engines.cri_messages import RUNTIME, container_config, pod_config, pod_filter
 from bench_worker.engines.daemon_sides import cri_side
 from bench_worker.engines.docker_confinement import THROTTLES
+from bench_worker.engines.ground import Ground
 from bench_worker.engines.grpc_channel import CallFailed, Channel, Reply
 from bench_worker.engines.memory_kills import memory_directory
 from bench_worker.engines.native_stock import disk_errors, fail
@@ -66,7 +66,7 @@ class Pod:
     """The directory of the cgroup that limits its memory, once it is known."""
 
 
-class CriGround(Engine):
+class CriGround(Ground):
     """What is around the verbs; these are in `bench_worker.engines.cri`."""
 
     name: ClassVar[str] = "cri"
@@ -77,6 +77,7 @@ class CriGround(Engine):
         {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files", "read_only"}
         | {"security_options", "cap_add", "cap_drop"}
     )
+    troubles: ClassVar[tuple[type[Exception], ...]] = (ImageTrouble, CallFailed)
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     reasons: ClassVar[dict[str, str]] = {
         "init": "the CRI has no such setting; use a command that reaps its children",
@@ -118,22 +119,8 @@ class CriGround(Engine):
         """Close the connections."""
         self._channel.close()
 
-    def missing(self, settings: ContainerSettings) -> list[str]:
-        """Say what is in the way of the image; get it where nothing is."""
-        try:
-            self._images.get(settings.image)
-        except (ImageTrouble, CallFailed) as trouble:
-            return [str(trouble)]
-        return []
-
-    def prepare(self, settings: ContainerSettings) -> None:
-        """Get the image, which takes seconds."""
-        self.missing(settings)
-
-    def address(self, container: Container, *, timeout_s: float) -> str:
-        """Return the loopback's, for a container in the host's network; there is no other way to one."""
-        del timeout_s
-        return host_network.address_of(container)
+    def _get_ready(self, settings: ContainerSettings) -> None:
+        self._images.get(settings.image)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the pods that carry the label."""

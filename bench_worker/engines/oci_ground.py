@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines import (
     criu,
-    host_network,
     oci_cgroups,
     oci_confinement,
     oci_exploded,
@@ -25,12 +24,12 @@ from bench_worker.engines.base import (
     Container,
     DaemonSide,
     Done,
-    Engine,
     EngineStatus,
     Leftover,
 )
 from bench_worker.engines.daemon_sides import NO_DAEMON
 from bench_worker.engines.docker_settings import MountRefused
+from bench_worker.engines.ground import Ground
 from bench_worker.engines.mount_space import MountSpace
 from bench_worker.engines.native_stock import disk_errors, fail
 from bench_worker.engines.oci_bundle import Bundle, Bundles
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from bench_common.spec import ContainerSettings
 
 
-class OciGround(Engine):
+class OciGround(Ground):
     """What is around the verbs of one OCI runtime; the verbs are in `bench_worker.engines.oci`."""
 
     name: ClassVar[str]
@@ -57,6 +56,7 @@ class OciGround(Engine):
         {"image", "rootfs", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files"}
         | oci_confinement.SETTINGS
     )
+    troubles: ClassVar[tuple[type[Exception], ...]] = (ImageTrouble, SettingRefused, MountRefused)
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     exec_pid_option: ClassVar[str] = "--pid-file"
     log_option: ClassVar[str] = "{}"
@@ -127,22 +127,8 @@ class OciGround(Engine):
         self._images.close()
         self._space.close()
 
-    def missing(self, settings: ContainerSettings) -> list[str]:
-        """Say what is in the way of the image or the root file system; unpack it where nothing is."""
-        try:
-            self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
-        except (ImageTrouble, SettingRefused, MountRefused) as trouble:
-            return [str(trouble)]
-        return []
-
-    def prepare(self, settings: ContainerSettings) -> None:
-        """Unpack the image, which takes seconds."""
-        self.missing(settings)
-
-    def address(self, container: Container, *, timeout_s: float) -> str:
-        """Return the loopback's, for a container in the host's network; there is no other way to one."""
-        del timeout_s
-        return host_network.address_of(container)
+    def _get_ready(self, settings: ContainerSettings) -> None:
+        self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
 
     def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
         begun_ns = time.monotonic_ns()
