@@ -67,7 +67,9 @@ class ContainerdGround(Ground):
         "runtime": "ctr starts runc, the runtime that it was built with; runtimes are engines of their own",
         "rootfs": "ctr makes no snapshot of a directory; use an OCI runtime",
     }
-    lacks: ClassVar[dict[str, str]] = {}
+    lacks: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("checkpoint", "restore"), "ctr restores what was saved only as another container"
+    )
 
     @classmethod
     def probe(cls) -> EngineStatus:

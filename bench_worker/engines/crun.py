@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from bench_worker.engines import oci_homes
+from bench_worker.engines.native_stock import disk_errors
 from bench_worker.engines.oci import OciEngine
 from bench_worker.engines.oci_bundle import Bundle
+from bench_worker.engines.oci_checkpoint import CONFIGURATION
 
 if TYPE_CHECKING:
     from bench_worker.engines.base import Container
+    from bench_worker.engines.command_line import Errand
 
 
+_COVER: Final = ".empty-directory"
+"""The folder that newer releases mount over those that a container must not see."""
+_USUAL_ROOT: Final = Path("/run/crun")
 _FORGOTTEN: Final = frozenset({"ulimits", "security_options", "cap_add", "cap_drop"})
 """What it leaves out for a command that is executed beside the container's own."""
 
@@ -23,7 +32,20 @@ class CrunEngine(OciEngine):
     lacks: ClassVar[dict[str, str]] = {**OciEngine.lacks, "stats": "crun has no command for it"}
     name: ClassVar[str] = "crun"
     log_option: ClassVar[str] = "file:{}"
+    saving_options: ClassVar[tuple[str, ...]] = ("--manage-cgroups-mode=ignore",)
+    """Else CRIU saves all groups of a hierarchy in which the container has none of its own, as v2 is beside v1."""
     advice: ClassVar[str] = "install it (`apt-get install crun`)"
+
+    def clear(self, container: Container, errand: Errand) -> None:
+        """Say where the folder is that covers others: crun saves it by the name that it has below its usual root."""
+        del errand
+        bundle, covering = self._bundle(container), oci_homes.STATE_ROOT / self.name / _COVER
+        line = f"external mnt[{_USUAL_ROOT / _COVER}]:{covering}\n"
+        with disk_errors(time.monotonic_ns()):
+            path = bundle.directory / CONFIGURATION
+            text = path.read_text(encoding="ascii")
+            if covering.exists() and line not in text:
+                path.write_text(text + line, encoding="ascii")
 
     def exec_words(self, container: Container, argv: tuple[str, ...]) -> list[str]:
         """Describe the whole process where it is confined: executing a command alone, crun leaves its limits out."""

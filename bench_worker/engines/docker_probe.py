@@ -37,6 +37,13 @@ _NEEDED: Final = {
 """What `docker info` must say for a setting to be more than a wish: Docker itself drops it with a warning only."""
 
 
+_ABSENT: Final = {
+    "rootfs": "it starts containers from images alone; use an OCI runtime",
+    "files": "`docker create` has no option for it; the engine docker has a call",
+}
+"""Why settings are missing that an engine of this kind does not have."""
+
+
 def failed_status(name: str, address: str, error: BaseException) -> EngineStatus:
     """Return the status of an engine that does not answer at `address`: why not, and what to do."""
     if isinstance(error, EngineUnavailable):
@@ -89,7 +96,8 @@ def status_from(
     details[OWN_STORAGE] = "data containers, directories of their own"
     if sys is not None:
         details[CAPABILITIES_WITHHELD] = " ".join(capabilities.withheld(capabilities.MACHINE))
-    details |= {f"setting.{setting}": reason for setting, reason in unenforced.items()}
+    absent = {setting: reason for setting, reason in _ABSENT.items() if setting not in settings}
+    details |= {f"setting.{setting}": reason for setting, reason in (absent | unenforced).items()}
     details |= {f"operation.{operation}": unsaved for operation in sorted(SAVING & operations) if unsaved}
     warnings = [str(warning) for warning in info.get("Warnings") or ()]
     if warnings:

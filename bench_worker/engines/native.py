@@ -32,6 +32,7 @@ from bench_worker.engines.base import (
     Leftover,
     OperationFailed,
 )
+from bench_worker.engines.native_bounds import LACKS, REASONS
 from bench_worker.engines.native_stock import (
     Stock,
     delete_directory,
@@ -49,12 +50,6 @@ from bench_worker.engines.native_stock import (
 )
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, read_beginning
 from bench_worker.processes import Process, SpawnFailed, WaitTimeout, spawn
-
-_REASONS = {
-    "memory_bytes": "a plain process has no memory limit of its own; weigh it without one, or use an engine",
-    "cpus": "a plain process has no share of CPU time; `cpuset` can be enforced",
-}
-
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -89,7 +84,10 @@ class NativeEngine(Engine):
             operations=tuple(sorted(cls.operations)),
             settings=tuple(sorted(cls.settings)),
             inapplicable=tuple(sorted(cls.inapplicable)),
-            details={f"setting.{setting}": text for setting, text in _REASONS.items()},
+            details={
+                **{f"setting.{setting}": text for setting, text in REASONS.items()},
+                **{f"operation.{operation}": text for operation, text in LACKS.items()},
+            },
         )
 
     @classmethod
@@ -115,7 +113,7 @@ class NativeEngine(Engine):
         foreign = settings.given() - self.settings - self.inapplicable
         for setting in sorted(foreign):
             value = getattr(settings, setting)
-            fail("refused", f"native cannot enforce {setting}={value!r}: {_REASONS.get(setting, '')}", start_ns)
+            fail("refused", f"native cannot enforce {setting}={value!r}: {REASONS[setting]}", start_ns)
         if not settings.command:
             fail("refused", "a plain process needs `command`: there is no image to take one from", start_ns)
         self._cpus(container, start_ns)

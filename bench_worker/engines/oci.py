@@ -145,7 +145,7 @@ class OciEngine(OciGround):
             oci_checkpoint.declare_outputs(bundle, main.pid)
             words = oci_checkpoint.words(bundle, anew=True)
         errand = self._errand(container, timeout_s)
-        answer = errand.call("checkpoint", *words, container.name)
+        answer = errand.call("checkpoint", *self.saving_options, *words, container.name)
         if answer.exit_code:
             raise oci_checkpoint.explained(bundle, errand.failed(answer))
         return errand.done()
@@ -158,6 +158,7 @@ class OciEngine(OciGround):
         errand = self._errand(container, timeout_s)
         try:
             self.clear(container, errand)
+            words = [*self.saving_options, *words]
             return self._launch(container, errand, "restore", "--detach", *words, append=True)
         except OperationFailed as failure:
             raise oci_checkpoint.explained(bundle, failure) from failure

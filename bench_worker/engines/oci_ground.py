@@ -61,6 +61,8 @@ class OciGround(Ground):
     exec_pid_option: ClassVar[str] = "--pid-file"
     log_option: ClassVar[str] = "{}"
     """How ``--log`` names a file."""
+    saving_options: ClassVar[tuple[str, ...]] = ()
+    """Options of ``checkpoint`` and ``restore`` beyond those that say where the state is."""
     advice: ClassVar[str]
     reasons: ClassVar[dict[str, str]] = {
         "init": "a runtime brings no init of its own; use a command that reaps its children",

@@ -4,8 +4,9 @@ import pytest
 
 from bench_common.capability import refusals
 from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
-from bench_worker.engines import criu, docker_checkpoint
-from bench_worker.engines.base import OperationFailed
+from bench_worker.engines import criu, docker_checkpoint, oci_homes
+from bench_worker.engines.base import Container, EngineOptions, OperationFailed
+from bench_worker.engines.crun import CrunEngine
 from bench_worker.engines.oci_bundle import Bundle
 from bench_worker.engines.oci_checkpoint import explained, words
 
@@ -73,3 +74,20 @@ def test_each_saving_has_a_folder_of_its_own(tmp_path):
     first, second = (words(bundle, anew=True) for _ in range(2))
     assert first != second
     assert words(bundle) == second
+
+
+def test_crun_is_told_where_its_cover_of_folders_is(tmp_path, monkeypatch):
+    """Once, however often a container is restored, and not where it has none."""
+    monkeypatch.setattr(oci_homes, "STATE_ROOT", tmp_path)
+    configuration = tmp_path / "criu.conf"
+    configuration.write_text("inherit-fd fd[1]:x\n")
+    life = Container("life", 1, ContainerSettings(), handle=Bundle(tmp_path, "/c"))
+    engine = CrunEngine(EngineOptions("r", "w", 1))
+    engine.clear(life, None)
+    assert configuration.read_text() == "inherit-fd fd[1]:x\n"
+    cover = tmp_path / "crun" / ".empty-directory"
+    cover.mkdir(parents=True)
+    for _ in range(2):
+        engine.clear(life, None)
+    told = f"external mnt[/run/crun/.empty-directory]:{cover}\n"
+    assert configuration.read_text() == f"inherit-fd fd[1]:x\n{told}"

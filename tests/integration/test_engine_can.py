@@ -1,0 +1,91 @@
+"""What `list-engines` says that an engine can do, what a scenario may ask of it, and what it does: the same."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tiny_image import import_image, remove_image
+from weighing import Weighing
+
+from bench_common.capability import refusals
+from bench_common.spec import CONTAINER_SETTINGS, OPERATIONS, ContainerSettings, Lifecycle, Operation, Treatment
+from bench_master.commands.list_engines import as_table
+from bench_worker.engines.registry import engine_names
+
+ASKED = [kind for kind in OPERATIONS if kind not in {"sleep", "hold"}]
+"""Operations that take an engine."""
+LIVES = (
+    ("create", "start", "exec", "pause", "unpause", "logs", "stats", "commit", "stop", "wait", "remove"),
+    ("run", "checkpoint", "restore", "kill", "remove"),
+)
+"""All of them but `pull`, which takes a registry, in orders that work; what an engine cannot do is left out."""
+
+
+@pytest.fixture(scope="module")
+def listed():
+    """Return what the command prints for programs: the statuses by name."""
+    command = [sys.executable, "-m", "bench_master", "list-engines", "--format", "json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return {status["name"]: status for status in json.loads(ended.stdout)}
+
+
+@pytest.fixture(params=engine_names())
+def status(request, listed):
+    return listed[request.param]
+
+
+@pytest.fixture(scope="module")
+def image():
+    name = import_image()
+    yield name
+    remove_image(name)
+
+
+def accepted(status, kind):
+    """Say whether a scenario with this operation is not refused; where it is, that it is with a reason."""
+    treatment = Treatment(0, {}, None, status["name"], Lifecycle((Operation(kind, kind),)), ContainerSettings())
+    found = refusals({**status, "usable": True}, treatment)
+    assert all(status["details"][f"operation.{kind}"] in reason for reason in found)
+    return not found
+
+
+def test_what_is_printed_is_what_is_accepted(status):
+    """Operation by operation, for people and for programs; of an engine that is not here, too."""
+    printed = as_table([{**status, "usable": True}], width=10_000)
+    [able] = [line for line in printed.splitlines() if line.startswith(f"{status['name']} can do: ")]
+    said = able.partition(": ")[2].split(", ")
+    assert sorted(said) == sorted(status["operations"])
+    assert [kind for kind in ASKED if accepted(status, kind)] == [kind for kind in ASKED if kind in said]
+    for kind in ASKED:
+        assert (f"{status['name']} cannot do {kind}: " in printed) == (kind not in said)
+
+
+def test_what_cannot_be_enforced_has_its_reason(status):
+    """No setting is missing without one."""
+    told = {key.removeprefix("setting.") for key in status["details"] if key.startswith("setting.")}
+    assert told == set(CONTAINER_SETTINGS) - set(status["settings"]) - set(status["inapplicable"])
+
+
+@pytest.mark.parametrize("life", LIVES, ids=["whole", "saved"])
+def test_what_is_accepted_is_done(status, life, image, tmp_path):
+    """Every operation that the engine says it can do succeeds, in a run."""
+    if not status["usable"]:
+        pytest.skip(f"engine {status['name']}: {status['reason']}")
+    able = [kind for kind in life if kind in status["operations"]]
+    if "checkpoint" in life and "checkpoint" not in able:
+        # Nothing is left of it that is not in the whole one.
+        return
+    # A shell ends at once when it is told to, as a process 1 has to be told how.
+    settled = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
+    operations = [{"exec": ["true"]} if kind == "exec" else kind for kind in able]
+    with Weighing(tmp_path) as weighing:
+        # gVisor's sandbox runs as nobody in a folder below it, and a test's own is closed to others.
+        weighing.environ.pop("TMPDIR", None)
+        container = {"image": image, "command": settled}
+        if status["name"] != "native":
+            container["network"] = "none"
+        job = {"operations": operations, "container": container}
+        run = weighing.run(weighing.scenario(engines=[status["name"]], job=job))
+        assert run.outcomes() == {"done": 1}
+        assert set(run.document["treatments"][0]["operations"]) >= set(able)
