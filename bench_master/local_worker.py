@@ -29,5 +29,7 @@ def ask_worker(*flags: str, timeout_s: float = 60.0) -> list[dict[str, Any]]:
     if done.returncode == ExitCode.USAGE:
         raise UsageError(f"bench-worker {' '.join(flags)} was refused (its message is above)")
     if done.returncode != 0:
-        raise InfrastructureError(f"bench-worker {' '.join(flags)} failed with exit code {done.returncode}")
+        raise InfrastructureError(
+            f"bench-worker {' '.join(flags)} failed with exit code {done.returncode} (its message is above)"
+        )
     return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]

@@ -85,10 +85,16 @@ _RANKS: Final = (50, 66, 75, 80, 90, 95, 98, 99)
 _EXPLANATIONS: Final = (
     (r"Total of \d+ requests completed", "ab gave up here: the connection failed, or it was interrupted"),
     (r"ab: .*|Usage: ab .*|Invalid number of requests", "ab refused its arguments; it ran nothing"),
-    (r"apr_\w+.*|SSL .* failed.*|Test aborted after .*", "ab could not reach the server, or lost it"),
+    (r"apr_\w+.*|SSL .*failed.*|Test aborted after .*", "ab could not reach the server, or lost it"),
     (_BANNER.pattern, "a second run begins here; give one run at a time"),
     (r"<p>|<table.*", "this is HTML (ab -w); run ab without -w"),
-    (r"LOG: .*|(?:WARNING|INFO): (?:Response code|POST header|GET header|HEAD header).*", "run ab without -v"),
+    (
+        (
+            r"(?:Benchmarking \S+ .*\(be patient\)\.+)?(?:LOG: .*|INFO: .*|"
+            r"WARNING: (?:Response code|POST header|GET header|HEAD header).*)"
+        ),
+        "run ab without -v",
+    ),
 )
 
 
@@ -192,6 +198,10 @@ class _Reading:
         number, match = self._found["complete"][0], self._found["complete"][1]
         if not int(match[1]):
             raise ParseError("no request was answered", line=number, text=match[0])
+        # Requests whose connection was closed without a word, as after a failed TLS handshake, are complete to ab.
+        number, match = self._found["transferred"]
+        if not int(match[1]):
+            raise ParseError("not a byte was received: nothing was answered", line=number, text=match[0])
 
     def _percentages(self) -> tuple[dict[int, float], float]:
         """Return the percentiles by rank, and the longest request; one of a single request is in the table alone."""

@@ -81,6 +81,8 @@ class _Reading:
         self._lines = [(number, line) for number, line in enumerate(stripped, start=1) if line]
         self._at = 0
         self._runs: int | None = None
+        self._unannounced: list[tuple[int, int]] = []
+        """Where each method ends that has neither an average nor an announced number of runs, and its runs."""
 
     def output(self) -> Output:
         if not self._lines:
@@ -104,6 +106,7 @@ class _Reading:
             self._refuse("the runs of MCBLOCK, which were announced")
         if len(averaged) != 1:
             self._refuse("an average for each method or for none")
+        self._check_unannounced()
         if len(sizes) != 1:
             raise ParseError(f"runs with arrays of different size: {', '.join(sorted(sizes))} MiB")
         array_mib = float(sizes.pop())
@@ -165,7 +168,7 @@ class _Reading:
         at, last = rows[-1]
         averaged = last[1] == "AVG"
         if self._runs is None and not averaged:
-            self._fail(f"the text ends before the average of {last[2]}: how many runs were meant nobody can know", at)
+            self._unannounced.append((at, len(runs)))
         if not runs or (self._runs is not None and len(runs) != self._runs):
             wanted = "any" if self._runs is None else str(self._runs)
             self._fail(f"{len(runs)} runs of {last[2]}, where {wanted} should be: cut off", at)
@@ -179,6 +182,13 @@ class _Reading:
         if abs(average - mean) > 1e-3 * mean + 0.001:
             self._fail(f"the average of these runs is {mean:.3f} MiB/s", at)
         return Table(rates, average)
+
+    def _check_unannounced(self) -> None:
+        """Refuse what may have been cut off: runs that are not all of the three methods, as many of each."""
+        counts = [count for _, count in self._unannounced]
+        if counts and counts != counts[:1] * len(METHODS):
+            at, count = self._unannounced[-1]
+            self._fail(f"the text ends after {count} runs, without averages: how many were meant nobody can know", at)
 
     def _check_rate(self, at: int, row: re.Match[str]) -> None:
         if row[5] == "inf":

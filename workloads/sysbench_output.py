@@ -62,6 +62,7 @@ _CHATTER: Final = tuple(
         r"Warming up for \d+ seconds\.\.\.",
         r"Initializing worker threads\.\.\.",
         r"\[ *\d+ ?s ?\] (thds|threads): \d+,? .*",
+        r"\[ *\d+ ?s ?\] queue length: \d+,? concurrency: \d+",
         r"Latency histogram \(values are in milliseconds\)",
         r"value +-+ distribution -+ count",
         r"\d+[.,]\d+ \|\** +\d+",
@@ -78,7 +79,7 @@ _NO_RUN: Final = (
         "this is what fileio prints when it makes or removes its files; it measured nothing",
     ),
     (
-        r"(?:Creating|Dropping) table .*|Inserting \d+ records into .*|Creating a secondary index on .*",
+        r"(?:Creating|Dropping|Prewarming) table .*|Inserting \d+ records into .*|Creating a secondary index on .*",
         "this is what oltp prints when it makes or removes its tables; it measured nothing",
     ),
     (
@@ -205,7 +206,9 @@ class _Reading:
     def _preamble(self) -> tuple[str, int]:
         """Return the version and the number of threads; what comes next is printed while it runs."""
         if self._line is None:
-            raise ParseError("empty: sysbench printed nothing (was it started at all?)")
+            raise ParseError(
+                "empty: sysbench printed nothing (was it started at all? below --verbosity=3 it prints no result)"
+            )
         self._progress_until(_BANNER, "sysbench's banner with its version")
         version = self._banner()
         self._progress_until(_OPTIONS, "'Running the test with following options:'")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench_common.spec import Scalar
     from workloads.stated import Patterns
 
-_REPORT: Final = re.compile(r"^\[ *\d+ ?s ?\] .*$", re.MULTILINE)
+_REPORT: Final = re.compile(r"^\[ *\d+ ?s ?\] (?!queue length).*$", re.MULTILINE)
 
 PERCENTILES: Final = ("50", "75", "90", "95", "99")
 """The ranks that have a metric of their own: numbers of different ranks must never share a name."""

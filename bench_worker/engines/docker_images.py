@@ -15,6 +15,7 @@ import docker.utils
 import requests
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_worker.engines.docker_builds import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -138,7 +139,7 @@ class DockerImages:
                     last.append(part)
                     progress(part)
                 if "error" in message:
-                    reason = "\n".join([str(message["error"]), "last lines:", *last])
+                    reason = "\n".join([reason_of(str(message["error"]), last), "last lines:", *last])
                     raise InfrastructureError(f"{image} cannot be built: {reason}")
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise InfrastructureError(f"{image} cannot be built: {error}") from error

@@ -161,13 +161,20 @@ class Builder:
         self.progress(f"{recipe.image}: building from {recipe.folder}")
         # The builder knows the names of proxies and leaves them out of the image; the rest holds no secret.
         arguments = {**self.host.proxies, "APT_OPTIONS": " ".join(self.host.options), **self.arguments}
-        self.store.build(
-            recipe.folder,
-            recipe.image,
-            labels={**labels, SOURCE_LABEL: f"dockerfiles/{recipe.name}"},
-            arguments=arguments,
-            progress=self._step,
-        )
+        try:
+            self.store.build(
+                recipe.folder,
+                recipe.image,
+                labels={**labels, SOURCE_LABEL: f"dockerfiles/{recipe.name}"},
+                arguments=arguments,
+                progress=self._step,
+            )
+        except InfrastructureError as error:
+            if not recipe.on_request:
+                raise
+            raise InfrastructureError(
+                f"{error}\n{recipe.image} is not to be had everywhere: {recipe.on_request}"
+            ) from error
         return source
 
     def _build_base(self, recipe: Recipe, labels: Mapping[str, str]) -> str:

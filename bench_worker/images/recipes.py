@@ -26,20 +26,25 @@ SOURCE_LABEL: Final = "weighbridge.source"
 """Holds where a base image's packages came from."""
 
 _FROM: Final = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE | re.MULTILINE)
-_ON_REQUEST: Final = re.compile(r"^# build-images: on request$", re.MULTILINE)
+_ON_REQUEST: Final = re.compile(r"^# build-images: on request; (.+)$", re.MULTILINE)
+_ARGUMENT: Final = re.compile(r"^\s*ARG\s+(\w+)", re.IGNORECASE | re.MULTILINE)
+_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"})
+"""Arguments that every Dockerfile takes (Dockerfile reference, "Predefined ARGs")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """A folder with a Dockerfile; `parent` is the image of another recipe that it is built on, if any.
 
-    One that is `on_request` is built only when it is named: it needs what cannot be had everywhere.
+    One that is `on_request` is built only when it is named: it needs what cannot be had everywhere, and says what to
+    do without it. `arguments` are the names of those that its Dockerfile takes.
     """
 
     name: str
     folder: Path
     parent: str | None
-    on_request: bool = False
+    on_request: str = ""
+    arguments: tuple[str, ...] = ()
 
     @property
     def image(self) -> str:
@@ -65,10 +70,15 @@ def all_recipes(root: Path | None = None) -> dict[str, Recipe]:
     folder = Path(str(files("dockerfiles"))) if root is None else root
     found = {path.parent.name: path for path in sorted(folder.glob("*/Dockerfile"))}
     return {
-        name: Recipe(name, path.parent, _parent(text, found), bool(_ON_REQUEST.search(text)))
+        name: Recipe(name, path.parent, _parent(text, found), _way_out(text), tuple(_ARGUMENT.findall(text)))
         for name, path in found.items()
         for text in (path.read_text(encoding="utf-8"),)
     }
+
+
+def _way_out(dockerfile: str) -> str:
+    match = _ON_REQUEST.search(dockerfile)
+    return match[1] if match else ""
 
 
 def _parent(dockerfile: str, names: Iterable[str]) -> str | None:
@@ -103,3 +113,14 @@ def in_build_order(wanted: Iterable[str], recipes: Mapping[str, Recipe]) -> list
             raise UsageError(f"unknown image {given!r}{hint}; one of: {', '.join(sorted(recipes))}")
         add(name, ())
     return list(ordered.values())
+
+
+def check_arguments(given: Iterable[str], recipes: Iterable[Recipe]) -> None:
+    """Raise `UsageError` for an argument that none of the Dockerfiles takes: the builder would leave it out."""
+    known = [name for recipe in recipes for name in recipe.arguments]
+    for name in given:
+        if name not in known and name.lower() not in _PROXIES:
+            raise UsageError(
+                f"--build-arg {name}: the Dockerfile takes no such argument{did_you_mean(name, known)}; "
+                f"it takes {', '.join(known) or 'none'}"
+            )

@@ -30,10 +30,12 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     from bench_worker.images.apt import read_host
     from bench_worker.images.base_system import cache_folder
     from bench_worker.images.build import Builder, url_answers
-    from bench_worker.images.recipes import NAMESPACE, all_recipes, in_build_order
+    from bench_worker.images.recipes import NAMESPACE, all_recipes, check_arguments, in_build_order
 
     known = all_recipes()
     recipes = in_build_order(arguments.images, known)
+    given = dict(text.split("=", 1) for text in arguments.image_args)
+    check_arguments(given, recipes)
     named = {name.removeprefix(NAMESPACE) for name in arguments.images} or set(known)
     store = DockerImages()
     try:
@@ -44,7 +46,7 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             progress=_silent if arguments.image_quiet else _told,
             answers=url_answers,
             verbose=arguments.verbose,
-            arguments=dict(text.split("=", 1) for text in arguments.image_args),
+            arguments=given,
         )
         built = builder.build_all(
             recipes, forced=named if arguments.image_force else (), dry_run=arguments.image_dry_run

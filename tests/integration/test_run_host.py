@@ -16,7 +16,7 @@ pytestmark = pytest.mark.docker
 
 @pytest.fixture(scope="module")
 def client():
-    opened = require_images("weighbridge/base")
+    opened = require_images("weighbridge/base", "weighbridge/webbench")
     yield opened
     opened.close()
 

@@ -116,6 +116,22 @@ def test_a_registry_that_breaks_its_word_is_no_obstacle(bench):
     assert any("429 too many requests" in line for line in said)
 
 
+class Refusing(Store):
+    """One in which no build succeeds."""
+
+    def build(self, folder, image, *, labels, arguments, progress):
+        raise InfrastructureError(f"{image} cannot be built: nobody has it")
+
+
+@pytest.mark.parametrize(("name", "advice"), [("blogbench", "or use the workload blogload"), ("sysbench", "")])
+def test_a_build_that_fails_says_what_to_do_where_that_is_known(bench, name, advice):
+    """What cannot be had everywhere has its way out in its Dockerfile."""
+    builder, _ = bench(Refusing())
+    with pytest.raises(InfrastructureError, match=f"weighbridge/{name} cannot be built: nobody has it") as caught:
+        list(builder.build_all(in_build_order([name], all_recipes())))
+    assert str(caught.value).endswith(advice or "nobody has it")
+
+
 def test_what_is_up_to_date_is_left_alone(bench):
     """A second run builds nothing."""
     store = Store()

@@ -16,7 +16,7 @@ from bench_worker.images.apt import (
     settings_in,
     without_credentials,
 )
-from bench_worker.images.recipes import all_recipes, in_build_order
+from bench_worker.images.recipes import all_recipes, check_arguments, in_build_order
 from bench_worker.images.source import choose_source, read_settings
 
 
@@ -219,3 +219,18 @@ def test_a_named_mirror_is_the_only_one_tried():
     )
     with pytest.raises(InfrastructureError, match=r"tried http://n/debian\).*WEIGHBRIDGE_MIRROR="):
         choose_source(SETTINGS, apt, override="http://n/debian", answers=lambda url: False)
+
+
+def test_an_argument_that_no_dockerfile_takes_is_refused():
+    """The builder would leave it out, and make what was not asked for; proxies every Dockerfile takes."""
+    recipes = in_build_order(["blogbench"], all_recipes())
+    check_arguments(["DISTRIBUTION", "PACKAGE", "https_proxy"], recipes)
+    with pytest.raises(UsageError, match=r"--build-arg DISTRIBUTON: .*did you mean 'DISTRIBUTION'"):
+        check_arguments(["DISTRIBUTON"], recipes)
+
+
+def test_what_cannot_be_had_everywhere_says_what_to_do_without():
+    """In its Dockerfile, for who builds it in vain."""
+    recipes = all_recipes()
+    assert "blogload" in recipes["blogbench"].on_request
+    assert [name for name, recipe in recipes.items() if recipe.on_request] == ["blogbench"]

@@ -7,6 +7,8 @@ import pytest
 
 from bench_master.scenario.load import load_scenario
 from workloads.registry import workload
+from workloads.script import script_of
+from workloads.webbench import WEBBENCH
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "vm-docker-bench"
 
@@ -34,6 +36,28 @@ def test_parameters_are_those_of_the_study(name, repeats, expected):
     assert set(scenario.repeats) == {repeats}
     for treatment in scenario.treatments:
         assert expected.items() <= treatment.job.params.items()
+
+
+@pytest.mark.parametrize(
+    ("name", "repeats", "containers", "script"),
+    [
+        ("boot", 6, {15, 100}, ["create", "start", ("hold", 5.0), "stop", "remove"]),
+        ("packing", 1, {15, 100}, ["create", "start", ("hold", 900.0), "stop", "remove"]),
+        ("reboot", 5, {15}, ["create", "start", ("hold", 300.0), "stop", "remove", ("sleep", 300.0)]),
+    ],
+)
+def test_the_host_is_packed_with_the_studys_web_server(name, repeats, containers, script):
+    """As many of them and as long as its scripts had them, with the host looked at every second."""
+    scenario = load_scenario(f"host/{name}")
+    assert set(scenario.repeats) == {repeats}
+    assert {one.concurrency for one in scenario.treatments} == containers
+    assert scenario.sampling_interval_s == 1.0
+    for one in scenario.treatments:
+        assert (one.container.image, one.container.command) == (WEBBENCH.image, None)
+        steps = [
+            (step.kind, step.seconds) if step.kind in {"hold", "sleep"} else step.kind for step in script_of(one)
+        ]
+        assert steps == script
 
 
 @pytest.mark.parametrize("name", ["oltp", "iibench", "ab"])

@@ -35,10 +35,15 @@ def params(**changes):
         ("ok-quiet", 1773.79, 500, 5),
         ("ok-time", 2880.98, 5762, 20),
         ("ok-length-l", 3706.50, 300, 2),
+        ("ok-https-sni", 140.95, 20, 16),
+        ("ok-https-keepalive-2.4.62", 1189.48, 50, 23),
+        ("ok-https-tls1.2-2.4.69", 140.32, 20, 13),
+        ("ok-keepalive-csv-gnuplot", 26925.15, 50, 0),
+        ("ok-post", 3954.13, 20, 0),
     ],
 )
 def test_a_run_gives_its_rate(name, rate, requests, longest):
-    """With and without keep-alive, progress, a time limit, and ab's own doubts of its averages."""
+    """With and without keep-alive, TLS, progress, a time limit, a body, and ab's own doubts of its averages."""
     metrics = parsed(output(name))
     assert metrics["requests_per_second"] == rate
     assert metrics["requests"] == requests
@@ -78,6 +83,8 @@ def test_a_run_of_one_request_has_no_percentiles():
         ("fail-badhost", "the text ends here"),
         ("fail-badopt", "ab refused its arguments"),
         ("version", "ab told its version, and ran nothing"),
+        ("fail-tls-handshake", "line 19: not a byte was received: nothing was answered"),
+        ("fail-verbose2", "line 5: run ab without -v"),
     ],
 )
 def test_what_is_no_run_is_refused(name, said):

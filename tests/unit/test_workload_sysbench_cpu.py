@@ -21,6 +21,7 @@ GOOD = (
     "cpu-percentile0",
     "cpu-p99-debug",
     "cpu-rate",
+    "cpu-rate-report",
     "cpu-report-histogram",
     "cpu-verbosity5",
     "docker-cpu",
@@ -273,6 +274,13 @@ def test_rate_and_progress_are_given_only_when_asked_for():
     (step,) = SysbenchCpu().steps(params(rate=50, report_interval=2.0, time=3.0))
     assert step.argv[-3:] == ("--rate=50", "--report-interval=2", "run")
     assert "--time=3" in step.argv
+
+
+def test_progress_is_the_latest_report_and_not_its_queue():
+    """With a rate, sysbench says below each report how many events wait."""
+    text = sample("cpu-rate-report")
+    assert "[ 2s ] queue length: 1 concurrency: 0" in text
+    assert SysbenchCpu().progress(text) == "[ 2s ] thds: 1 eps: 33.00 lat (ms,95%): 18.61"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from workloads.sysbench_summary import SUMMARY_METRICS
 DATA = Path(__file__).parent.parent / "data" / "sysbench"
 OF_1_0 = (
     "fileio-report",
+    "fileio-rate-report",
     "fileio-rndrd",
     "fileio-rndrw",
     "fileio-rndrw-direct",

@@ -96,6 +96,7 @@ def params(**changes):
         ("oltp_read_only", 1469.83, 23517.21, 7354),
         ("oltp_read_write", 627.45, 12548.96, 3140),
         ("oltp_read_write-report", 921.06, 18421.25, 4612),
+        ("oltp-rate-report", 46.41, 928.27, 93),
         ("oltp_point_select", 33141.34, 33141.34, 99494),
         ("oltp_insert", 8751.41, 8751.41, 26282),
         ("oltp-events", 1476.13, 23618.05, 200),
