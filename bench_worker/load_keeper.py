@@ -14,8 +14,12 @@ log = logging.getLogger(__name__)
 
 FROZEN_S: Final = 10.0
 """A load process that says nothing for so long is taken for dead."""
-READY_S: Final = 90.0
-"""How long a load process may take to start: on an emulated or a crowded processor its imports take half of it."""
+READY_S: Final = 300.0
+"""How long a load process may take to start.
+
+Ended sooner, it would not get further the next time: where an emulated processor is shared with others, it took more
+than 90 s for what it imports to be compiled, once. One that cannot start at all ends by itself.
+"""
 PROFILE_S: Final = 5.0
 """How long a load process may take to hand over its profile."""
 RELEASE_S: Final = 20.0

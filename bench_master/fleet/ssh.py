@@ -22,6 +22,7 @@ from bench_master.fleet.ssh_faults import explain
 CONNECT_S: Final = 15.0
 """How long a host may take to answer, to prove itself and to let us in, each."""
 KEEPALIVE_S: Final = 15
+SECOND_LOOK_S: Final = 0.5
 MAX_OUTPUT: Final = 64 << 20
 
 
@@ -177,7 +178,7 @@ class _Output:
 
     def follow(self, channel: paramiko.Channel, name: str, timeout_s: float) -> Said:
         """Return how the command ended; raise `HostFailed` where it does not in time, or nobody can tell any more."""
-        deadline = monotonic() + timeout_s
+        deadline, late = monotonic() + timeout_s, False
         while True:
             # Looked at before what has come is taken: nothing comes after it. One that was cut off is closed, too.
             ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
@@ -190,8 +191,13 @@ class _Output:
                 return Said(status, bytes(self.out), bytes(self.err))
             if len(self.out) + len(self.err) > MAX_OUTPUT:
                 raise HostFailed(f"{name} said more than {MAX_OUTPUT} bytes")
-            if monotonic() > deadline:
+            if late:
                 raise HostFailed(f"{name} did not end within {timeout_s:g} s")
+            if monotonic() > deadline:
+                # It may be us who were kept from looking: what has come meanwhile is read before that is said.
+                late = True
+                sleep(SECOND_LOOK_S)
+                continue
             sleep(0.01)
 
     def _take(self, channel: paramiko.Channel) -> bool:

@@ -24,6 +24,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from pathlib import Path
 from typing import Final
 
+import gevent
+
 from bench_common.errors import InfrastructureError
 
 OURS: Final = "weighbridge"
@@ -119,6 +121,18 @@ class Wheelhouse:
             return self._bundles[kind]
 
     def _gather(self, kind: PythonKind) -> Bundle:
+        # Packing takes seconds of a processor: connections to other hosts must not look dead meanwhile.
+        wheels, missing = gevent.get_hub().threadpool.apply(self._pack, (kind,))
+        if missing:
+            wheels += self._fetched(missing, kind)
+        if not any(wheel.name.startswith("pip-") for wheel in wheels):
+            wheels.append(_bundled_pip())
+        content = [f"{wheel.name} {wheel.sha256}" for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
+        identity = hashlib.sha256("\n".join([kind.soabi, *content]).encode()).hexdigest()[:16]
+        return Bundle(identity, tuple(sorted(wheels, key=lambda wheel: wheel.name)))
+
+    def _pack(self, kind: PythonKind) -> tuple[list[Wheel], list[Distribution]]:
+        """Return wheels of what is installed here and works there, and of which packages others have to be had."""
         wheels: list[Wheel] = []
         missing: list[Distribution] = []
         for dist in closure():
@@ -130,13 +144,7 @@ class Wheelhouse:
                 wheels.append(self._repacked(dist, tags))
             else:
                 missing.append(dist)
-        if missing:
-            wheels += self._fetched(missing, kind)
-        if not any(wheel.name.startswith("pip-") for wheel in wheels):
-            wheels.append(_bundled_pip())
-        content = [f"{wheel.name} {wheel.sha256}" for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
-        identity = hashlib.sha256("\n".join([kind.soabi, *content]).encode()).hexdigest()[:16]
-        return Bundle(identity, tuple(sorted(wheels, key=lambda wheel: wheel.name)))
+        return wheels, missing
 
     def _repacked(self, dist: Distribution, tags: tuple[str, ...]) -> Wheel:
         record = dist.read_text("RECORD")
