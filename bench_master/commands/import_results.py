@@ -68,11 +68,12 @@ def run(arguments: argparse.Namespace) -> int:
         interval_s=_interval(arguments.interval),
     )
     before = "" if arguments.before_each is None else text_of(*read_bytes(arguments.before_each))
-    for file in arguments.file:
-        _take(what, file, arguments.metric, before)
+    empty = [file for file in arguments.file if not _take(what, file, arguments.metric, before)]
     if not what.runs and not what.monitors:
         raise UsageError(f"no run of {what.workload.name} begins in {', '.join(arguments.file)}; nothing is imported")
     write_import(arguments.stats_file, what)
+    for file in empty:
+        sys.stderr.write(f"{file}: no run of {what.workload.name} begins in it\n")
     for place, one in what.runs:
         if one.error:
             sys.stderr.write(f"{place}: failed run: {one.error}\n")
@@ -84,8 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _take(what: Import, file: str, metric: str | None, before: str) -> None:
-    """Read one file, whatever it holds."""
+def _take(what: Import, file: str, metric: str | None, before: str) -> bool:
+    """Read one file, whatever it holds; return whether it holds anything."""
     place, data = read_bytes(file)
     text = text_of(place, data)
     try:
@@ -100,7 +101,7 @@ def _take(what: Import, file: str, metric: str | None, before: str) -> None:
         if not readings:
             sys.stderr.write(f"{place}: too few readings in it to say anything\n")
         what.files.append(described | {"runs": 0, "readings": readings})
-        return
+        return True
     try:
         runs = split_runs(what.workload, text, metric, before)
     except UsageError as error:
@@ -111,8 +112,7 @@ def _take(what: Import, file: str, metric: str | None, before: str) -> None:
     if others:
         outputs = counted(len(others), "output")
         sys.stderr.write(f"{place}: {outputs} passed over, as no run of {what.workload.name}: {others[0].error}\n")
-    elif not own:
-        sys.stderr.write(f"{place}: no run of {what.workload.name} begins in it\n")
+    return bool(runs)
 
 
 def _label(text: str) -> tuple[str, Scalar]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import NoRun, ParseError, UsageError, did_you_mean
+from bench_master.imported.prefixes import without_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,6 +61,8 @@ def split_runs(workload: Workload, text: str, metric: str | None = None, before:
         raise UsageError(
             f"line {place} is no number: {wrong[:80]!r}; a metric is named for texts of one number a line alone"
         )
+    if not workload.beginnings(lines):
+        lines = without_prefixes(lines)
     return list(_runs(workload, lines, before.splitlines()))
 
 

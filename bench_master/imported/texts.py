@@ -16,6 +16,8 @@ LIMIT_BYTES: Final = 64 * 2**20
 """No benchmark prints more; a larger file is not an output, and a gzip bomb stops here."""
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_OTHERS: Final = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+"""How files begin that are packed in ways that are not undone here."""
 
 
 def read_bytes(name: str) -> tuple[str, bytes]:
@@ -34,10 +36,13 @@ def text_of(place: str, data: bytes) -> str:
 
     A text that a Windows shell redirected into a file is UTF-16, and begins with a mark that says so.
 
-    Raises `UsageError` for damaged gzip, and for what is longer than `LIMIT_BYTES`.
+    Raises `UsageError` for damaged gzip, for what is packed otherwise, and for what is longer than `LIMIT_BYTES`.
     """
     if data.startswith(_GZIP_MAGIC):
         data = _unpacked(place, data)
+    other = next((name for magic, name in _OTHERS.items() if data.startswith(magic)), None)
+    if other is not None:
+        raise UsageError(f"{place}: packed by {other}; unpack it first, or pack it by gzip")
     if len(data) > LIMIT_BYTES:
         raise UsageError(
             f"{place}: longer than {LIMIT_BYTES >> 20} MiB, which no benchmark prints; is it the right file?"

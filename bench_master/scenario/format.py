@@ -25,6 +25,7 @@ from bench_master.scenario.published import FILE_PATTERN as PUBLISHED_PATTERN
 from bench_master.scenario.services import FILE_PATTERN, FileText, ServicesOfWorkload, services_record
 from bench_master.scenario.shapes import DURATION, NUMBER, RATE, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
 from bench_master.scenario.storage import MountShape
+from bench_master.scenario.terminals import terminal_fields
 from workloads.registry import workload_classes
 
 ENGINES_GROUP: Final = "weighbridge.engines"
@@ -85,7 +86,10 @@ def scenario_format() -> ScenarioFormat:
     environment = Text(
         "an environment: a word of letters, digits and _ . + -", NAME_PATTERN, bare=("number", "boolean", "null")
     )
-    container = Record("container", _container_fields())
+    storage = tuple(
+        (word, "storage") for word in ("tmpfs", "volume", "volumes", "volumes_from", "volumes-from", "mounts")
+    )
+    container = Record("container", _container_fields(), misplaced=storage)
     classes = workload_classes()
     services = services_record(classes.values(), container)
     settings = _run_fields(container, services)
@@ -217,6 +221,7 @@ def _container_fields() -> tuple[Field, ...]:
         Field("init", Boolean(), "run an init as PID 1, which forwards signals and reaps children"),
         Field("files", MapOf("texts by absolute path", FILE_PATTERN, FileText()), "files that are put into it"),
         *confinement_fields(),
+        *terminal_fields(),
     )
 
 

@@ -28,7 +28,7 @@ from bench_common.units import (
     parse_rate,
     parse_size,
 )
-from bench_master.scenario.tree import Leaf, Node, quoted
+from bench_master.scenario.tree import Items, Leaf, Node, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,7 +200,8 @@ class Measured(Shape):
 
     def read(self, node: Node, findings: Findings) -> Any:
         if not isinstance(node, Leaf):
-            return self.refuse(node, findings)
+            several = isinstance(node, Items) and len(node.items) > 1
+            return self.refuse(node, findings, "; several values to try stand in 'matrix'" if several else "")
         number = _number(node)
         if number is not None:
             if (self.kind.whole and number != int(number)) or not self._within(number):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,7 @@ _ADVICE = (
     ("Permission denied", "run as root, or join the socket's group (`usermod -aG docker $USER`, then log in again)"),
     ("No such file or directory", f"install Docker (`apt-get install docker.io`) and {_START}"),
     ("Connection refused", _START),
+    ("no answer in", "wait until the machine has less to do, or look into the engine's own log"),
 )
 
 _NEEDED: Final = {
@@ -50,6 +52,8 @@ def failed_status(name: str, address: str, error: BaseException) -> EngineStatus
         reason, advice = str(error), "set DOCKER_HOST to a Docker Engine's socket, or unset it for the usual one"
     else:
         cause = root_cause(error)
+        if slow := re.search(r"Read timed out\. \(read timeout=(\d+(?:\.\d)?)", cause):
+            cause = f"no answer in {slow[1]} s, though something listens there"
         reason = f"no Docker Engine answers at {address}: {cause}"
         advice = next((text for sign, text in _ADVICE if sign in cause), _START)
     return EngineStatus(name, usable=False, endpoint=address, reason=reason, advice=advice)

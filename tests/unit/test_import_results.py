@@ -1,8 +1,10 @@
 """``import-results``: a stats file that every report reads, marked as imported, in which nothing is made up."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -221,6 +223,18 @@ def test_a_label_that_an_output_contradicts_is_refused(tmp_path, capsys):
     assert run_command_line(argv) == 2
     assert "--label threads=2: an output says itself that it is 4" in capsys.readouterr().err
     assert not stats.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"), [(lzma.compress(b"x"), "packed by xz"), (bz2.compress(b"x"), "packed by bzip2")]
+)
+def test_what_is_packed_otherwise_is_said_so(tmp_path, capsys, data, said):
+    """It is not taken for a text without a run."""
+    packed = tmp_path / "cpu.packed"
+    packed.write_bytes(data)
+    argv = [*IMPORT, "--environment", "e", "--engine", "docker", "-s", str(tmp_path / "o.gz"), str(packed)]
+    assert run_command_line(argv) == 2
+    assert f"{packed}: {said}; unpack it first, or pack it by gzip" in capsys.readouterr().err
 
 
 def test_what_holds_no_run_is_told_file_by_file(tmp_path, capsys):

@@ -194,3 +194,24 @@ def test_many_mbw_at_once_are_one_run():
     together = helping + "".join(f"process {number} of 6\n{one}" for number in range(1, 7))
     found = split_runs(workload("mbw"), f"$ bench\n{together}$ bench\n{together}")
     assert [(run.error, run.metrics["processes"]) for run in found] == [("", 6.0)] * 2
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "2024-05-01T12:00:00.123456789Z ",
+        "2024-05-01T12:00:00.123456789+02:00 stdout F ",
+        "[2024-05-01 12:00:00] ",
+        "bench-1  | ",
+        "bench-1  | 2024-05-01T12:00:00.123456789Z ",
+        "May  1 12:00:00 blade sysbench[1234]: ",
+    ],
+)
+@pytest.mark.parametrize(("name", "file"), LOGGED)
+def test_what_a_collector_of_logs_puts_in_front_is_taken_off(name, file, prefix):
+    """Of each line, also where it takes the blank at the end of one off that is empty."""
+    tool, output = workload(name), (DATA / file).read_text()
+    if output.startswith("^@"):
+        output = output.removeprefix("^@")
+    log = "".join(f"{(prefix + line).rstrip()}\n" for line in ["starting", *output.splitlines(), "stopped"])
+    assert [(run.error, run.metrics) for run in split_runs(tool, log)] == [("", tool.parse(output))]

@@ -1,5 +1,7 @@
 """Values are what their author meant, or are refused with what to write instead; and every error is at its place."""
 
+import re
+
 import pytest
 
 from bench_common.errors import ScenarioError
@@ -432,3 +434,25 @@ def test_an_open_load_that_makes_no_sense_is_refused(given, said):
     found = problems(f"{HEAD}{given}\n{SLEEP}")
     assert len(found) == 1
     assert said in found[0]
+
+
+def test_a_container_is_detached_and_has_no_terminal_whether_it_is_said_or_not():
+    """Who says so is understood; nothing else is possible, and that is told with the reason."""
+    said = load(
+        f"{HEAD}container: {{image: i, command: x, detached: true, tty: never}}\njob: {{operations: [run, remove]}}\n"
+    )
+    unsaid = load(f"{HEAD}container: {{image: i, command: x}}\njob: {{operations: [run, remove]}}\n")
+    assert said.treatments == unsaid.treatments
+    for words, reason in (
+        ("detached: false", "'false': every container runs detached, as a client"),
+        ("tty: always", "unknown use of a terminal 'always'; one of: never"),
+        ("tmpfs: 1m", "unknown key 'tmpfs' in the container: it belongs under 'storage:'"),
+    ):
+        with pytest.raises(ScenarioError, match=re.escape(reason)):
+            load(f"{HEAD}container: {{image: i, {words}}}\njob: {{operations: [run, remove]}}\n")
+
+
+def test_a_list_where_one_number_is_wanted_is_shown_the_matrix():
+    """Several values to try are what a matrix is for."""
+    with pytest.raises(ScenarioError, match="at most 65536; several values to try stand in 'matrix'"):
+        load(f"{HEAD}concurrency: [1, 2, 4]\njob: {{operations: [sleep: 1s], container: {{image: i}}}}\n")
