@@ -75,7 +75,7 @@ class LoadProcess:
         self._meter = LoopMeter()
         self._profiler: Profiler | None = None
         self._counter: gevent.Greenlet[[], None] | None = None
-        """Counts the jobs in an open system, where Little's law needs it; a hundred times a second costs something."""
+        """Counts the jobs in an open system, where Little's law needs it; a hundred times a second costs some."""
         self._counts = [0, 0, 0]
         """How often jobs were counted since the last report, and how many were running and waiting, summed."""
         self._link = Link(line, self._told, self._abandoned)
