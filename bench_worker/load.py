@@ -74,6 +74,8 @@ class LoadProcess:
         self._refused = 0
         self._meter = LoopMeter()
         self._profiler: Profiler | None = None
+        self._counter: gevent.Greenlet[[], None] | None = None
+        """Counts the jobs in an open system, where Little's law needs it; a hundred times a second costs some."""
         self._counts = [0, 0, 0]
         """How often jobs were counted since the last report, and how many were running and waiting, summed."""
         self._link = Link(line, self._told, self._abandoned)
@@ -87,11 +89,11 @@ class LoadProcess:
         # It stays, and to look through it for garbage takes 20 ms, in which no job begins and no stamp is taken.
         gc.collect()
         gc.freeze()
-        counter = gevent.spawn(self._keep_counting)
         self._link.send(ready=True)
         while not self._over.wait(STATUS_S):
             self._report()
-        counter.kill()
+        if self._counter is not None:
+            self._counter.kill()
         self._wind_up()
         return 0
 
@@ -203,7 +205,7 @@ class LoadProcess:
             if self._outbox is not None:
                 self._outbox.acknowledge([sequence for sequence in message["sequences"] if isinstance(sequence, int)])
         elif message.type == "define":
-            crew.define(Treatment.from_wire(message["treatment"]))
+            self._define(Treatment.from_wire(message["treatment"]), crew)
         elif message.type == "serve":
             crew.lender.serve(*(message[name] for name in ("treatment", "service", "ticket", "act")))
         elif message.type == "supplied":
@@ -211,6 +213,11 @@ class LoadProcess:
             crew.errands.came(*errand, supplied_from(message.fields))
         elif message.type == "cancel":
             crew.abort()
+
+    def _define(self, treatment: Treatment, crew: Crew) -> None:
+        crew.define(treatment)
+        if treatment.open_load is not None and self._counter is None:
+            self._counter = gevent.spawn(self._keep_counting)
 
     def _keep_counting(self) -> None:
         """Count at random instants: regular ones could keep step with the jobs, and see them in one phase alone.

@@ -28,6 +28,8 @@ class Weight:
     """What a run weighed, in bytes."""
 
     master: int
+    load: int
+    """The load process: where jobs, credits and results of a worker are. The heaviest one, of several workers."""
     workers: int
     stats: int
 
@@ -41,24 +43,38 @@ def high_water(pid: int) -> int:
     return 0
 
 
+def is_load_process(process: psutil.Process) -> bool:
+    """Say whether a process is the one of its worker that runs the jobs."""
+    with suppress(psutil.Error):
+        return "--load-process" in process.cmdline()
+    return False
+
+
 def weigh(jobs: int, options: argparse.Namespace) -> Weight:
-    """Run so many jobs and watch the processes; a worker's are added up."""
+    """Run so many jobs and watch the processes: each load process, and all of the workers' added up."""
     operations = ONE_OPERATION if options.operations == 1 else TWO_OPERATIONS
     words = ("--noop", "--workers", options.workers, "-u", options.concurrency, "-o", jobs, "-R")
     peaks: dict[int, int] = {}
+    load: set[int] = set()
+    workers = 0
     with tempfile.TemporaryDirectory() as directory:
         started = subprocess.Popen(master_command(directory, noop_scenario(operations), *map(str, words)))
         root = psutil.Process(started.pid)
         while started.poll() is None:
             with suppress(psutil.NoSuchProcess):
-                for process in [root, *root.children(recursive=True)]:
+                children = root.children(recursive=True)
+                for process in [root, *children]:
                     peaks[process.pid] = max(peaks.get(process.pid, 0), high_water(process.pid))
+                    # A process has its parent's command line until it has become another program.
+                    if process.pid not in load and is_load_process(process):
+                        load.add(process.pid)
+                # Those that run side by side: tools that are asked something come and go.
+                workers = max(workers, sum(peaks[process.pid] for process in children))
             time.sleep(POLL_S)
         if started.returncode:
             raise SystemExit(f"the run of {jobs:,} jobs ended with exit code {started.returncode}")
         stats = Path(directory, "run.stats.gz").stat().st_size
-    master = peaks.pop(started.pid)
-    return Weight(master, sum(peaks.values()), stats)
+    return Weight(peaks[started.pid], max(peaks[pid] for pid in load), workers, stats)
 
 
 def main() -> None:
@@ -72,11 +88,15 @@ def main() -> None:
     weights = []
     for jobs in options.jobs:
         weights.append(each := weigh(jobs, options))
-        told = f"master {each.master / MIB:6.1f} MiB   worker(s) {each.workers / MIB:6.1f} MiB"
+        told = (
+            f"master {each.master / MIB:6.1f} MiB   load process {each.load / MIB:6.1f} MiB   "
+            f"worker(s) in all {each.workers / MIB:6.1f} MiB"
+        )
         print(f"{jobs:>12,} jobs: {told}   stats file {each.stats / jobs:6.1f} bytes a job", flush=True)
     first, last = weights[0], weights[-1]
     compared = f"at {options.jobs[-1]:,} jobs to that at {options.jobs[0]:,}"
     print_ratio(f"of the master's peak {compared}", last.master, first.master)
+    print_ratio(f"of the load process's peak {compared}", last.load, first.load)
     print_ratio(f"of the workers' peak {compared}", last.workers, first.workers)
 
 
