@@ -14,7 +14,7 @@ import gevent
 
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
 from bench_common.security import is_loopback
-from bench_master.commands.fleet_options import Progress, errand_of, inventory_of, say_learned
+from bench_master.commands.fleet_options import Progress, errand_of, inventory_of, say_learned, say_twins
 from bench_master.fleet.fleet import Fleet, running
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.launchers.base import STARTED, Outcome
@@ -57,6 +57,7 @@ def crewed(arguments: argparse.Namespace, wanted: frozenset[str] = frozenset()) 
     _check_reach(arguments, inventory)
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
     _check_ports(bind_ip_for(arguments), ports)
+    say_twins(inventory, quiet=arguments.quiet)
     errand = replace(errand_of(arguments, inventory, ports), once=True)
     progress = Progress(inventory, quiet=arguments.quiet)
     with Fleet(inventory, errand, progress) as fleet:

@@ -19,6 +19,7 @@ from bench_master.commands.fleet_options import (
     errand_of,
     inventory_of,
     say_learned,
+    say_twins,
     show,
     status_of,
 )
@@ -68,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start them, print the table; with tunnels stay until Ctrl-C."""
     inventory = inventory_of(arguments)
+    say_twins(inventory, quiet=arguments.quiet)
     if arguments.dry_run:
         _show_plan(inventory)
         return int(ExitCode.OK)

@@ -135,6 +135,8 @@ class Connections:
             return f"{where} does not speak SSH ({error}); name the port of its SSH server with 'port:'"
         if isinstance(error, TimeoutError):
             return f"{where} did not answer within {CONNECT_S:g} s"
+        if isinstance(error, OSError) and error.filename:
+            return f"{error.filename} here: {error.strerror}"
         return f"{where}: {str(error) or type(error).__name__}"
 
 
