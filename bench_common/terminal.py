@@ -42,8 +42,9 @@ def steady_streams() -> None:
     """Make the standard streams such that writing to them does not fail for what is no fault of the command.
 
     A stream that was closed by the caller (``>&-``) leads nowhere: without this its number would go to the next file
-    or socket. A letter that the caller's encoding lacks is escaped as JSON does it: a report must not end in the
-    middle of a name, and JSON must stay JSON.
+    or socket. What stderr does not take, because its reader went away or its disk is full, is dropped: no run ends
+    for want of somebody who looks on. A letter that the caller's encoding lacks is escaped as JSON does it: a report
+    must not end in the middle of a name, and JSON must stay JSON.
     """
     for number in range(3):
         try:
@@ -56,8 +57,9 @@ def steady_streams() -> None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  open to the end
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPE)
+            kind = _naming if name == "stdout" else _sparing
             for method in ("write", "flush"):
-                setattr(stream, method, _naming(getattr(stream, method), name))
+                setattr(stream, method, kind(getattr(stream, method), name))
 
 
 def quiet_interrupts() -> None:
@@ -132,7 +134,13 @@ def _give_up_refused_output() -> None:
 
 def _drop_output() -> None:
     """Let what stdout still has to be told lead nowhere, at the interpreter's own exit too."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _lead_nowhere(sys.stdout.fileno())
+
+
+def _lead_nowhere(number: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 def _naming(method: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -147,6 +155,23 @@ def _naming(method: Callable[..., Any], name: str) -> Callable[..., Any]:
             raise
 
     return named
+
+
+def _sparing(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a stream's method such that what cannot be said is left unsaid."""
+
+    @functools.wraps(method)
+    def spared(*arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except BrokenPipeError:
+            # For good: nor need what is in its buffer, nor what is started from here, be told that again.
+            _lead_nowhere(getattr(sys, name).fileno())
+        except OSError:
+            pass  # a disk may have room again
+        return len(arguments[0]) if arguments else None
+
+    return spared
 
 
 def _told(error: BaseException, text: str, status: int, *, program: str, debug: bool) -> int:

@@ -91,6 +91,16 @@ def inventory_of(arguments: argparse.Namespace) -> Inventory:
     return inventory if config is None else config.applied_to(inventory)
 
 
+def say_twins(inventory: Inventory, *, quiet: bool) -> None:
+    """Tell which hosts are one machine by two names: a mistake, most often, and its figures look like two hosts'."""
+    if not quiet:
+        sys.stderr.writelines(
+            f"note: {second.place.file}:{second.place.line}: {first.name} and {second.name} are both reached at "
+            f"{second.login.address}:{second.login.port}; several workers of one machine are said by 'workers:'\n"
+            for first, second in inventory.twins()
+        )
+
+
 def errand_of(arguments: argparse.Namespace, inventory: Inventory, ports: Ports | None = None) -> Errand:
     """Return how workers are to be started, as the command line says."""
     patience_s = None

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-import gevent
-
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
 from bench_common.security import is_loopback
-from bench_master.commands.fleet_options import Progress, errand_of, inventory_of, say_learned
+from bench_master.commands.fleet_options import Progress, errand_of, inventory_of, say_learned, say_twins
+from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet, running
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.launchers.base import STARTED, Outcome
@@ -57,6 +55,7 @@ def crewed(arguments: argparse.Namespace, wanted: frozenset[str] = frozenset()) 
     _check_reach(arguments, inventory)
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
     _check_ports(bind_ip_for(arguments), ports)
+    say_twins(inventory, quiet=arguments.quiet)
     errand = replace(errand_of(arguments, inventory, ports), once=True)
     progress = Progress(inventory, quiet=arguments.quiet)
     with Fleet(inventory, errand, progress) as fleet:
@@ -64,7 +63,7 @@ def crewed(arguments: argparse.Namespace, wanted: frozenset[str] = frozenset()) 
         try:
             # Should this be broken off, whatever may have been started is ended.
             begun = [Outcome(host.name, name, STARTED) for host in inventory.hosts for name in host.worker_names]
-            with _interruptible():
+            with interruptible("what was begun on the hosts is waited for, then ended"):
                 outcomes = fleet.start()
             begun = [outcome for outcome in outcomes if outcome.state == STARTED]
             say_learned(errand.known_hosts, quiet=arguments.quiet)
@@ -105,19 +104,6 @@ def _end(inventory: Inventory, hosts: list[FleetHost], fleet: Fleet) -> None:
                 f"bench-master: worker {outcome.worker} may still run: {outcome.detail}; "
                 f"later: bench-master kill-workers -i {inventory.path} --only {outcome.host}\n"
             )
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let a signal break off what goes on, in this greenlet and no other, so that what was begun is ended."""
-    here = gevent.getcurrent()
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handlers = [gevent.signal_handler(sign, gevent.kill, here, KeyboardInterrupt) for sign in signals]
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.cancel()
 
 
 def _check_environments(inventory: Inventory, wanted: frozenset[str]) -> None:

@@ -1,8 +1,10 @@
-"""What signals mean to `run-scenario`: while its run is on, and once there is no run that they could be meant for."""
+"""What signals mean while workers are started, while a run is on, and once there is no run that they could be for."""
 
 from __future__ import annotations
 
 import signal
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import gevent
@@ -10,6 +12,8 @@ import gevent
 from bench_common.terminal import hangs_up
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench_master.run.session import Session
 
 
@@ -30,3 +34,28 @@ def give_signals_back() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hangs_up():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@contextmanager
+def interruptible(consequence: str) -> Iterator[None]:
+    """Let a signal break off what goes on, in this greenlet and no other; `consequence` is told at once.
+
+    Afterwards signals mean what they meant before.
+    """
+    here = gevent.getcurrent()
+
+    def break_off() -> None:
+        sys.stderr.write(f"interrupted: {consequence}\n")
+        gevent.kill(here, KeyboardInterrupt)
+
+    signals = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangs_up() else ()))
+    before = {sign: signal.getsignal(sign) for sign in signals}
+    handlers = [gevent.signal_handler(sign, break_off) for sign in signals]
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.cancel()
+        for sign, meaning in before.items():
+            # The event loop leaves the system's default behind, of which the interpreter does not know.
+            signal.signal(sign, meaning)

@@ -19,9 +19,11 @@ from bench_master.commands.fleet_options import (
     errand_of,
     inventory_of,
     say_learned,
+    say_twins,
     show,
     status_of,
 )
+from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import FleetHost, Inventory, Login
 from bench_master.run.endpoints import Ports
@@ -68,13 +70,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start them, print the table; with tunnels stay until Ctrl-C."""
     inventory = inventory_of(arguments)
+    say_twins(inventory, quiet=arguments.quiet)
     if arguments.dry_run:
         _show_plan(inventory)
         return int(ExitCode.OK)
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
     errand = errand_of(arguments, inventory, ports)
     with Fleet(inventory, errand, Progress(inventory, quiet=arguments.quiet)) as fleet:
-        outcomes = fleet.start()
+        with interruptible(
+            "what was begun on the hosts is waited for, and workers that it starts go on: "
+            f"bench-master kill-workers -i {inventory.path} ends them"
+        ):
+            outcomes = fleet.start()
         failed = any(outcome.failed for outcome in outcomes)
         if failed and arguments.require_all:
             outcomes = end_all(fleet, outcomes)

@@ -82,6 +82,14 @@ class Inventory:
         """The names of all workers."""
         return tuple(name for host in self.hosts for name in host.worker_names)
 
+    def twins(self) -> list[tuple[FleetHost, FleetHost]]:
+        """Return pairs of hosts that SSH reaches at one place: a machine that would be weighed against itself."""
+        first: dict[tuple[str, int, Login | None], FleetHost] = {}
+        reached = [
+            (host, first.setdefault(_whereabouts(host), host)) for host in self.hosts if host.launcher == "ssh"
+        ]
+        return [(other, host) for host, other in reached if other is not host]
+
     def only(self, names: Sequence[str]) -> Inventory:
         """Return the hosts that `names` (hosts, ranges of them, groups) stand for; all where there are none.
 
@@ -105,3 +113,7 @@ class Inventory:
             wanted.update(each)
         hosts = tuple(host for host in self.hosts if host.name in wanted or wanted.intersection(host.groups))
         return Inventory(self.path, hosts)
+
+
+def _whereabouts(host: FleetHost) -> tuple[str, int, Login | None]:
+    return host.login.address, host.login.port, host.login.jump

@@ -37,6 +37,8 @@ def explain(error: Exception, login: Login, user: str, *, took_s: float, limit_s
         return f"key {_keys(login)}: not found"
     if isinstance(error, socket.gaierror):
         return f"{login.address}: no such host; give an 'address:'"
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} here: {error.strerror}"
     told = _not_let_in(error, login, user, limit_s) or _not_begun(error, took_s >= NEARLY * limit_s, limit_s)
     return f"{login.address}:{login.port}{told or f': {str(error) or type(error).__name__}'}"
 

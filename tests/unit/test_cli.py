@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import io
 import json
@@ -269,6 +270,39 @@ def test_a_full_output_device_is_named():
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (3, "bench-master: stdout: No space left on device\n")
+
+
+def deaf(kind):
+    """Return a descriptor that takes nothing: of a device that is full, or of a pipe whose reader is gone."""
+    if kind == "full":
+        return os.open("/dev/full", os.O_WRONLY)
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize("kind", ["full", "pipe"])
+def test_an_exit_code_does_not_depend_on_who_reads_stderr(kind):
+    """Neither a full disk under its log nor a reader that went away makes another error of one."""
+    stderr = deaf(kind)
+    command = [sys.executable, "-m", "bench_master", "run-scenario", "-f", "no-such-scenario"]
+    try:
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=stderr, timeout=60, check=False)
+    finally:
+        os.close(stderr)
+    assert ended.returncode == 2
+
+
+@pytest.mark.parametrize("kind", ["full", "pipe"])
+def test_what_stderr_does_not_take_is_dropped(monkeypatch, kind):
+    """The command goes on, and what it said counts as said."""
+    stream = os.fdopen(deaf(kind), "w", 1)
+    monkeypatch.setattr(sys, "stderr", stream)
+    steady_streams()
+    assert sys.stderr.write("word\n") == 5
+    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        stream.close()
 
 
 @pytest.mark.parametrize(

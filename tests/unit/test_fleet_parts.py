@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import errno
 import hashlib
 import re
 import zipfile
@@ -260,6 +261,21 @@ def test_a_dry_run_shows_the_way_and_touches_nothing(tmp_path, capsys):
     ]
 
 
+def test_one_machine_by_two_names_is_told(tmp_path, capsys):
+    """Its figures would look like those of two hosts; behind a jump host an address is another."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text(
+        "hosts:\n  a: {address: 10.0.0.1}\n  b: {address: 10.0.0.1, environment: vm}\n"
+        "  c: {address: 10.0.0.1, port: 2222}\n  d: {address: 10.0.0.1, jump: c}\n"
+    )
+    command = ["start-workers", "-i", str(path), "--dry-run", "--ssh-config", "none"]
+    assert run_command_line(command) == 0
+    (note,) = capsys.readouterr().err.splitlines()
+    assert note.startswith(f"note: {path}:3: a and b are both reached at 10.0.0.1:22; several")
+    assert run_command_line(["-q", *command]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_dry_run_of_a_scenario_counts_the_fleet(tmp_path, capsys):
     """The plan is that of all workers of the inventory."""
     path = tmp_path / "hosts.yaml"
@@ -292,7 +308,7 @@ def test_a_dry_run_does_not_count_who_lends_a_service(tmp_path, capsys, flags, j
 
 def test_what_one_host_does_to_us_stops_no_other():
     """Each error is the outcome of its host's workers."""
-    hosts = hosts_of("hosts: {a: {workers: 2}, b: , c: , d: }")
+    hosts = hosts_of("hosts: {a: {workers: 2}, b: , c: , d: , e: }")
 
     def deed(host):
         if host.name == "a":
@@ -301,6 +317,8 @@ def test_what_one_host_does_to_us_stops_no_other():
             raise UsageError("no key")
         if host.name == "c":
             raise RuntimeError("oh")
+        if host.name == "e":
+            raise OSError(errno.EROFS, "Read-only file system", "/home/keys")
         return [Outcome("d", "d", STARTED)]
 
     found = outcomes_of(hosts, side_by_side(hosts, deed))
@@ -310,6 +328,7 @@ def test_what_one_host_does_to_us_stops_no_other():
         ("b", FAILED, "no key"),
         ("c", FAILED, "RuntimeError: oh"),
         ("d", STARTED, ""),
+        ("e", FAILED, "/home/keys here: Read-only file system"),
     ]
 
 

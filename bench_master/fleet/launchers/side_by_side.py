@@ -26,6 +26,10 @@ def side_by_side(hosts: Sequence[FleetHost], deed: Callable[[FleetHost], T]) -> 
             return error
         except WeighbridgeError as error:
             return InfrastructureError(str(error))
+        except OSError as error:
+            # Of a file of ours, most likely: a key that cannot be written, a wheel that cannot be read.
+            where = f"{error.filename} here: " if error.filename else ""
+            return InfrastructureError(f"{where}{error.strerror or error}")
         except Exception as error:  # noqa: BLE001  what one host does to us stops no other
             return InfrastructureError(f"{type(error).__name__}: {error}")
 

@@ -1,0 +1,53 @@
+"""Signals while workers are started: they break it off and say what follows; later they mean what they did before."""
+
+import signal
+import subprocess
+import sys
+
+PROGRAM = """
+from gevent import monkey
+monkey.patch_all()
+import os, signal, sys, time
+import gevent
+from bench_common.terminal import quiet_interrupts
+from bench_master.commands.run_signals import interruptible
+
+quiet_interrupts()
+sign = signal.Signals(int(sys.argv[1]))
+if sys.argv[2] == "nohup":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+def raised():
+    os.kill(os.getpid(), sign)
+    gevent.sleep(0.01)
+
+for place in (interruptible("it is ended"), gevent.Timeout(None)):
+    try:
+        with place:
+            raised()
+        print("went on", flush=True)
+    except KeyboardInterrupt:
+        print("broken off", flush=True)
+"""
+
+
+def run(sign, *, nohup=False):
+    """Send a signal to a program while it starts workers, and once more afterwards; return how it took them."""
+    command = [sys.executable, "-c", PROGRAM, str(int(sign)), "nohup" if nohup else ""]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout.split("\n")[:-1], done.stderr
+
+
+def test_an_interrupt_breaks_it_off_and_is_one_again_afterwards():
+    """What follows is told at once, since what was begun may take a while to end."""
+    assert run(signal.SIGINT) == (0, ["broken off", "broken off"], "interrupted: it is ended\n")
+
+
+def test_the_end_of_the_system_breaks_it_off_too():
+    """Afterwards it ends the process, as it would have before."""
+    assert run(signal.SIGTERM) == (-signal.SIGTERM, ["broken off"], "interrupted: it is ended\n")
+
+
+def test_what_was_begun_under_nohup_hears_no_hangup():
+    """Neither while workers are started nor after that."""
+    assert run(signal.SIGHUP, nohup=True) == (0, ["went on", "went on"], "")
