@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from weighing import Weighing, free_ports
+from weighing import Weighing, free_ports, until
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 
@@ -54,15 +54,16 @@ def test_one_worker_by_hand_serves_run_after_run(weighing, wire):
         assert {job["worker"] for job in run.jobs} == {"by-hand"}
         assert run.document["treatments"][0]["treatment"]["environment"] == "control"
         assert f"waiting for 1 worker: bench-worker --zmq-host 127.0.0.1 --zmq-control-port {wire.control}" in run.err
-    listed = weighing.master("list-workers", *wire.muster, "--wait", 1.5, "--format", "json")
-    (row,) = json.loads(listed.out)
+    listen = ("list-workers", *wire.muster, "--wait", 1.5, "--format", "json")
+    (row,) = until(lambda: json.loads(weighing.master(*listen).out), 60, "a word of the worker")
     assert (row["worker"], row["environment"], row["slots"]) == ("by-hand", "control", "3")
     assert "native" in row["engines"].split(",")
     assert worker.process.poll() is None
-    killed = weighing.master("kill-workers", *wire.muster, "--wait", 1.5)
-    assert killed.out.startswith("by-hand\t")
-    assert killed.out.endswith("\ttold to end\n")
-    assert worker.ended(10).status == 0
+    end = ("kill-workers", *wire.muster, "--wait", 1.5)
+    killed = until(lambda: weighing.master(*end).out, 60, "a word of the worker")
+    assert killed.startswith("by-hand\t")
+    assert killed.endswith("\ttold to end\n")
+    assert worker.ended(30).status == 0
     nobody = weighing.master("list-workers", *wire.muster, "--wait", 0.5)
     assert (nobody.status, nobody.err) == (0, "no worker called within 0.5 s\n")
 
