@@ -54,8 +54,12 @@ def test_one_worker_by_hand_serves_run_after_run(weighing, wire):
         assert {job["worker"] for job in run.jobs} == {"by-hand"}
         assert run.document["treatments"][0]["treatment"]["environment"] == "control"
         assert f"waiting for 1 worker: bench-worker --zmq-host 127.0.0.1 --zmq-control-port {wire.control}" in run.err
-    listen = ("list-workers", *wire.muster, "--wait", 1.5, "--format", "json")
-    (row,) = until(lambda: json.loads(weighing.master(*listen).out), 60, "a word of the worker")
+
+    def listed():
+        # Its next load process has to be ready first.
+        return json.loads(weighing.master("list-workers", *wire.muster, "--wait", 1.5, "--format", "json").out)
+
+    (row,) = until(listed, 60, "the worker waits for another run")
     assert (row["worker"], row["environment"], row["slots"]) == ("by-hand", "control", "3")
     assert "native" in row["engines"].split(",")
     assert worker.process.poll() is None
