@@ -147,9 +147,11 @@ class Arena:
         """Wait for the master's end; return its exit code. A run that takes longer hangs, and fails the test."""
         deadline = time.monotonic() + seconds
         while self.program.process.poll() is None:
+            asked = time.monotonic()
             self.look()
-            assert time.monotonic() < deadline, f"the run hangs; it said: {self.said[-2000:]}"
-            time.sleep(0.05)
+            answered = time.monotonic()
+            assert answered < deadline, f"the run hangs; it said: {self.said[-2000:]}"
+            time.sleep(max(0.05, 3 * (answered - asked)))
         assert "Traceback" not in self.said
         return self.program.process.returncode
 

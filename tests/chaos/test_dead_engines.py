@@ -108,7 +108,7 @@ def test_a_daemon_that_is_restarted_costs_the_jobs_of_that_time_alone(weighing, 
         client = docker.APIClient(base_url=daemon.address, timeout=30)
         try:
             # A removal that the engine has begun it ends by itself, soon after.
-            until(lambda: containers_of(client, run.run_id) == [], 10, "the removal of every container")
+            until(lambda: containers_of(client, run.run_id) == [], 60, "the removal of every container")
         finally:
             client.close()
 

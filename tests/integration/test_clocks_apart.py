@@ -14,12 +14,18 @@ LIGHT = Path(__file__).parent.parent.parent / "benchmarks"
 STOPPED = f"""
 import sys, time
 sys.path.insert(0, {str(LIGHT)!r})
-real, began = time.monotonic_ns, time.monotonic_ns()
-# Ten seconds ahead; after four seconds it stands still for two.
-time.monotonic_ns = lambda: real() + 10**10 - max(0, min(2 * 10**9, real() - began - 4 * 10**9))
+real, stops = time.monotonic_ns, []
+# Ten seconds ahead; within the second trial it stands still for two.
+time.monotonic_ns = lambda: real() + 10**10 - sum(max(0, min(2 * 10**9, real() - stop)) for stop in stops)
 import bench_common.clock
 bench_common.clock.clock_id = lambda: "of a virtual machine"
 import light_workers
+take = light_workers.Crew.take
+def taken(crew, treatment, trial, *orders, **sizes):
+    if trial == 1 and not stops:
+        stops.append(real() + 5 * 10**8)
+    return take(crew, treatment, trial, *orders, **sizes)
+light_workers.Crew.take = taken
 sys.exit(light_workers.main())
 """
 """A worker of a machine that was stopped for a moment, and does not know."""

@@ -73,7 +73,7 @@ def test_a_server_elsewhere_that_does_not_start_is_a_failed_job(weighing, client
 def test_a_place_where_no_worker_is_ends_the_run_before_it_begins(weighing, client):
     """With the name that was probably meant."""
     scenario = weighing.scenario(engines=["docker"], job={**AB, "services": {"webbench": {"at": "local-9"}}})
-    program, stats = weighing.start_run(scenario, "--worker-timeout", 3, workers=2)
+    program, stats = weighing.start_run(scenario, "--worker-timeout", 6, workers=2)
     ended = program.ended()
     assert ended.status == 3
     assert "no worker 'local-9', by id or environment, for the service webbench" in ended.err

@@ -63,10 +63,11 @@ def test_one_worker_by_hand_serves_run_after_run(weighing, wire):
     assert (row["worker"], row["environment"], row["slots"]) == ("by-hand", "control", "3")
     assert "native" in row["engines"].split(",")
     assert worker.process.poll() is None
-    killed = weighing.master("kill-workers", *wire.muster, "--wait", 1.5)
-    assert killed.out.startswith("by-hand\t")
-    assert killed.out.endswith("\ttold to end\n")
-    assert worker.ended(10).status == 0
+    end = ("kill-workers", *wire.muster, "--wait", 1.5)
+    killed = until(lambda: weighing.master(*end).out, 60, "a word of the worker")
+    assert killed.startswith("by-hand\t")
+    assert killed.endswith("\ttold to end\n")
+    assert worker.ended(30).status == 0
     nobody = weighing.master("list-workers", *wire.muster, "--wait", 0.5)
     assert (nobody.status, nobody.err) == (0, "no worker called within 0.5 s\n")
 
