@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tiny_image import import_image, remove_image
-from weighing import Weighing, free_ports, require_images
+from weighing import Weighing, free_ports, require_images, until
 
 from bench_worker.engines.docker_transport import endpoint
 
@@ -40,8 +40,8 @@ def test_engines_are_looked_at_again_before_each_run(weighing, image):
     )
 
     def listed():
-        said = weighing.master("list-workers", *muster, "--wait", 3, "--format", "json")
-        (row,) = json.loads(said.out)
+        asked = ("list-workers", *muster, "--wait", 3, "--format", "json")
+        (row,) = until(lambda: json.loads(weighing.master(*asked).out), 60, "no worker was heard of")
         return row["engine_versions"]
 
     def refused():

@@ -13,6 +13,8 @@ from bench_master.fleet.hosts import Login
 from bench_master.fleet.known_hosts import KnownHosts
 from bench_master.fleet.ssh import Connections, HostFailed
 
+pytestmark = pytest.mark.alone
+
 LIMIT_S = 1.0
 VERSION = b"SSH-2.0-slow\r\n"
 

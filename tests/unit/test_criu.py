@@ -81,7 +81,8 @@ def test_crun_is_told_where_its_cover_of_folders_is(tmp_path, monkeypatch):
     monkeypatch.setattr(oci_homes, "STATE_ROOT", tmp_path)
     configuration = tmp_path / "criu.conf"
     configuration.write_text("inherit-fd fd[1]:x\n")
-    life = Container("life", 1, ContainerSettings(), handle=Bundle(tmp_path, "/c"))
+    life = Container("life", 1, ContainerSettings())
+    life.handle = Bundle(tmp_path, "/c")
     engine = CrunEngine(EngineOptions("r", "w", 1))
     engine.clear(life, None)
     assert configuration.read_text() == "inherit-fd fd[1]:x\n"
