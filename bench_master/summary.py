@@ -26,7 +26,7 @@ from bench_master.open_system import open_warnings
 from bench_master.overhead import EngineCosts, compare
 from bench_master.published import beside
 from bench_master.table import counted
-from bench_master.timing import timing_error, timing_warnings
+from bench_master.timing import doubt, timing_error, timing_warnings, worker_loops
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 1
@@ -69,7 +69,9 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
         _treatment(ledger, index, exact, percentiles, pctile) for index in range(len(ledger.treatments))
     ]
     overhead = header.get("overhead")
+    loops = worker_loops(report["hosts"])
     for index, entry in enumerate(report["treatments"]):
+        entry.update(loops, timing_warning=doubt(entry))
         entry["overhead"] = costs.document(index)
         entry["packing"] = ledger.packings.document(index, ledger.hosts)
     compare(report["treatments"], overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {})

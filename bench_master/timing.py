@@ -12,6 +12,9 @@ MOST: Final = 0.1
 """A timing error beyond this share of the shortest operation's median is warned of."""
 TOLD_SHARE: Final = 10
 """Beyond so many times the median the times alone are told."""
+ADVICE: Final = (
+    "the workers have too much to do at once; keep fewer jobs in flight on each (concurrency), or use more workers"
+)
 UNAVOIDABLE_S: Final = 500e-6
 """The interpreter's switch interval in a load process: so much there may be in a calm run, whatever is in flight."""
 
@@ -36,12 +39,34 @@ def shortest_median_s(operations: Mapping[str, Mapping[str, Any]]) -> float | No
     return min(medians, default=None)
 
 
+def worker_loops(hosts: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return how busy the workers' loops were in the whole run, their mean, and the worst one's lag in seconds."""
+    loops = [host["loop"] for host in hosts if host["loop"] and host["loop"]["busy_mean"] is not None]
+    readings = sum(loop["n"] for loop in loops)
+    lags = [loop["lag_p99_s"] for loop in loops if loop["lag_p99_s"] is not None]
+    return {
+        "worker_busy_share": sum(loop["busy_mean"] * loop["n"] for loop in loops) / readings if readings else None,
+        "worker_lag_p99_s": max(lags, default=None),
+    }
+
+
+def doubt(entry: Mapping[str, Any]) -> str | None:
+    """Return why a treatment's shortest operation must not be believed, and what to do; None where it may be."""
+    error_s, shortest_s = entry["timing_error_p99_s"], shortest_median_s(entry["operations"])
+    if error_s is None or shortest_s is None or error_s <= max(MOST * shortest_s, UNAVOIDABLE_S):
+        return None
+    return (
+        f"the timing error (p99), {error_s * 1e3:.3g} ms, is more than {MOST:.0%} of the shortest operation's "
+        f"median, {shortest_s * 1e3:.3g} ms: {ADVICE}"
+    )
+
+
 def timing_warnings(treatments: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a warning with advice where stamps are too uncertain for a treatment's shortest operation."""
     doubtful = []
     for entry in treatments:
         error_s, shortest_s = entry["timing_error_p99_s"], shortest_median_s(entry["operations"])
-        if error_s is not None and shortest_s is not None and error_s > max(MOST * shortest_s, UNAVOIDABLE_S):
+        if doubt(entry) is not None and error_s is not None and shortest_s is not None:
             doubtful.append((error_s / shortest_s, error_s, shortest_s, str(entry["title"])))
     if not doubtful:
         return []
@@ -51,7 +76,6 @@ def timing_warnings(treatments: Iterable[Mapping[str, Any]]) -> list[str]:
     where = counted(len(doubtful), "treatment")
     text = (
         f"the timing error (p99) is more than {MOST:.0%} of the shortest operation's median in {where}, at worst "
-        f"{error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms{share} in {title}: the workers have too much to "
-        "do at once; keep fewer jobs in flight on each (concurrency), or use more workers"
+        f"{error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms{share} in {title}: {ADVICE}"
     )
     return [text]

@@ -6,7 +6,7 @@ kill (or stop) it, wait until it is dead, remove it. Most of the time is the eng
 ratio says whether a harness with stamps and records gets less done. The CPU time of each client is printed per
 container; of Weighbridge it is that of master and worker together, less that of a run of one job.
 
-    python benchmarks/docker_lifecycle.py [--jobs N] [--in-flight 1,4] [--end kill|stop] [--image NAME] [--repeats N]
+    python benchmarks/docker_lifecycle.py [--jobs N] [--in-flight 1,2,4] [--end kill|stop] [--image NAME]
 
 Needs a Docker Engine that answers (``script/docker-engine start --yes``) and the image (``bench-master
 build-images``); exit code 3 without.
@@ -211,7 +211,7 @@ def main() -> None:
     """Measure all three in turn, at each number in flight."""
     parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=100, help="life cycles in each measurement")
-    parser.add_argument("--in-flight", type=numbers, default="1,4")
+    parser.add_argument("--in-flight", type=numbers, default="1,2,4")
     parser.add_argument("--end", choices=("kill", "stop"), default="kill")
     parser.add_argument("--image", default="weighbridge/base")
     parser.add_argument("--mark", default=secrets.token_hex(6), help="what the loops' containers are labelled with")

@@ -11,8 +11,15 @@ from bench_master.reports import ReportSource
 from bench_master.summary import percentile_name
 
 _JOBS: Final = ("done", "failed", "lost", "aborted", "not_started", "warmup")
-_TIMING: Final = ("timing_error_p99_s", "timing_error_max_s")
+_TIMING: Final = (
+    "timing_error_p99_s",
+    "timing_error_max_s",
+    "worker_busy_share",
+    "worker_lag_p99_s",
+    "timing_warning",
+)
 _OPEN: Final = ("rate_per_s", "offered", "offered_per_s", "achieved_per_s", "dropped")
+_LITTLE: Final = ("in_system", "expected")
 
 
 class CsvReport:
@@ -33,7 +40,7 @@ class CsvReport:
         own = [
             "scenario", "run_id", "kind", "name", "unit", "direction", "n", "errors", "mean", "stddev", "min",
             *percentiles, "max", "worst_job", *(f"jobs_{name}" for name in _JOBS), "jobs_per_s",
-            *_TIMING, *(f"open_{name}" for name in _OPEN), "imported", "left_out", "note",
+            *_TIMING, *(f"open_{name}" for name in (*_OPEN, *_LITTLE)), "imported", "left_out", "note",
         ]  # fmt: skip
         titles = {label: f"label_{label}" if label in own else label for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
@@ -63,7 +70,9 @@ def _common(document: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, 
 
 def _open(entry: Mapping[str, Any]) -> dict[str, Any]:
     load = entry["open_load"]
-    return {} if load is None else {name: load[name] for name in _OPEN}
+    if load is None:
+        return {}
+    return {name: load[name] for name in _OPEN} | {name: (load["little"] or {}).get(name) for name in _LITTLE}
 
 
 def _rows(entry: dict[str, Any], percentiles: list[str]) -> Iterator[dict[str, Any]]:

@@ -60,10 +60,9 @@ def timing(entry: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> list
     if p99 is None:
         return []
     text = f"timing error <= {seconds(p99, _DIGITS)} p99, {seconds(most, _DIGITS)} max"
-    loops = [host["loop"] for host in hosts if host["loop"] and host["loop"]["busy_mean"] is not None]
-    if loops:
-        mean = sum(loop["busy_mean"] * loop["n"] for loop in loops) / sum(loop["n"] for loop in loops)
-        text += f"; worker loop{'s' if len(loops) > 1 else ''} busy {share(mean)} of the run"
+    busy = entry["worker_busy_share"]
+    if busy is not None:
+        text += f"; worker loop{'s' if len(hosts) > 1 else ''} busy {share(busy)} of the run"
     return paragraph(text, indent=2, hanging=4)
 
 

@@ -1,11 +1,15 @@
 """What a report says of an open system: offered, achieved, dropped, response, Little's law."""
 
+import csv
+import io
+
 import numpy as np
 import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.records import ARRIVAL, DROPPED, ErrorRecord, Outcome
 from bench_common.statsfile import StatsFile
+from bench_master.reports import write_report
 from bench_master.summary import summarise
 
 BEGAN = 1000 * S
@@ -70,6 +74,18 @@ def test_littles_law_is_checked_with_what_the_workers_counted(tmp_path):
     entry, report = run(tmp_path / "b", service_ms=50, counted=1.6)
     assert entry["open_load"]["little"]["apart"] == pytest.approx(0.5, abs=0.02)
     assert any("Little's law does not hold" in text for text in report["warnings"])
+
+
+def test_the_csv_report_has_both_sides_of_littles_law(tmp_path):
+    """In each row of the treatment; empty where there was no check."""
+    run(tmp_path / "a", service_ms=50, counted=0.8)
+    run(tmp_path / "b", service_ms=50, unfinished=1)
+    for name, told in (("a", ("0.8", "0.8")), ("b", ("", ""))):
+        out = io.StringIO()
+        write_report(tmp_path / name, out, format="csv")
+        rows = list(csv.DictReader(io.StringIO(out.getvalue())))
+        assert [(row["open_in_system"][:3], row["open_expected"][:3]) for row in rows] == [told] * len(rows)
+        assert rows[0]["open_offered"] == "100"
 
 
 def test_littles_law_is_not_checked_where_jobs_are_missing(tmp_path):

@@ -16,6 +16,7 @@ from bench_common.stats_columns import Columns
 from bench_common.statsfile import StatsFile
 from bench_master.latency import Percentiles, Series, grouped_rows, groups
 from bench_master.summary import percentile_name, summarise
+from bench_master.timing import worker_loops
 
 
 @pytest.fixture
@@ -133,12 +134,25 @@ def test_without_jobs_there_is_no_timing_error(path):
 )
 def test_a_timing_error_that_matters_is_warned_of(path, bounds_us, operation_us, warned):
     """Beyond a tenth of the shortest operation's median the report says so, and what to do."""
-    warnings = bounded(path, bounds_us, operation_us)["warnings"]
+    report = bounded(path, bounds_us, operation_us)
+    warnings, own = report["warnings"], report["treatments"][0]["timing_warning"]
     assert len(warnings) == warned
+    assert (own is not None) == warned
     if warned:
         assert "0.601 ms of 6 ms (10%) in engine=native" in warnings[0]
         assert "fewer jobs in flight" in warnings[0]
         assert "more workers" in warnings[0]
+        assert "0.601 ms, is more than 10% of the shortest operation's median, 6 ms: " in own
+        assert "fewer jobs in flight" in own
+
+
+def test_the_loops_of_the_workers_are_one_mean_and_the_worst_lag(path):
+    """A worker that was read more often weighs more; one that was not read at all is left out."""
+    loops = [(0.2, 30, 0.001), (0.8, 10, 0.25), (None, 0, None)]
+    hosts = [{"loop": {"busy_mean": busy, "n": n, "lag_p99_s": lag}} for busy, n, lag in loops]
+    found = worker_loops([*hosts, {"loop": None}])
+    assert found == {"worker_busy_share": pytest.approx(0.35), "worker_lag_p99_s": 0.25}
+    assert set(worker_loops([]).values()) == {None}
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
