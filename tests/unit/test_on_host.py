@@ -122,6 +122,7 @@ def test_a_pid_that_went_to_somebody_else_is_not_the_worker():
 def test_a_worker_of_a_run_before_is_not_taken_for_the_next(there, monkeypatch, first, second, kept):
     """It ends with its own run; one that waits for any is used, and that of a run which may go on is left alone."""
     monkeypatch.setattr(on_host, "EARLY_DEATH_S", 0.0)
+    monkeypatch.setattr(on_host, "CHILDREN", [])
     program = there / "python"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o700)
@@ -137,6 +138,8 @@ def test_a_worker_of_a_run_before_is_not_taken_for_the_next(there, monkeypatch, 
         assert (after["state"], after["pid"] == before["pid"]) == ("running" if kept else "started", kept)
     finally:
         ask("stop", names=["w"])
+        for child in on_host.CHILDREN:
+            child.wait(10)
 
 
 def test_stop_spares_what_is_not_the_worker(there):
