@@ -38,7 +38,7 @@ MESSAGE_LIMIT: Final = 2000
 """How much of an engine's or tool's own words an error keeps, in characters."""
 
 ENDED_BY_SIGNAL: Final = (130, 137, 143, -2, -9, -15)
-"""Exit codes of a command that was told to end: no failure where the script itself stopped or killed it."""
+"""Exit codes of a container's command that was told to end: no failure once the script has stopped or killed it."""
 
 NOT_FOUND: Final = 127
 """The exit code of a shell, and of what starts processes, for a command that does not exist (POSIX 2.8.2)."""
@@ -90,7 +90,9 @@ class Performer:
         kinds = [operation.kind for operation in self.script.operations]
         self.waits = [kind in WAITING and not free for kind in kinds]
         """For each position: whether it only waits, so that it can be interrupted and leaves nothing half made."""
-        self._told_to_end = {"stop", "kill"} & set(kinds)
+        self._told_to_end = [
+            kind == "wait" and not {"stop", "kill"}.isdisjoint(kinds[:at]) for at, kind in enumerate(kinds)
+        ]
         every_s = workload.reports_every_s(self._params) if workload is not None and tell is not None else None
         self._follower = None
         if workload is not None and tell is not None and every_s is not None and not free:
@@ -128,7 +130,7 @@ class Performer:
             return self._judge_guest(container, operation, done, report)
         if operation.kind == "commit":
             return self._weigh_image(container, done, report)
-        told_to_end = self._told_to_end and done.exit_code in ENDED_BY_SIGNAL
+        told_to_end = self._told_to_end[position] and done.exit_code in ENDED_BY_SIGNAL
         if done.oom_killed or (done.exit_code and not told_to_end):
             kind, text = _exit_problem(operation, done, done)
             return Trouble(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")

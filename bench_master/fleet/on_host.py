@@ -191,16 +191,21 @@ def tidy(directory: Path, identity: str, wheels: set[str]) -> None:
 
 
 def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
-    """Start a worker that outlives this session, unless it runs already just so; return its state and pid."""
+    """Start a worker that outlives this session, unless it runs already just so; return its state and pid.
+
+    One that was started for a run is of no use to the next: its master was killed, or it could not be started again
+    for the same one, and it ends with that run.
+    """
     directory = place(request)
     name = request["name"]
     python = request.get("python") or directory / "venvs" / request["identity"] / "bin" / "python"
     key = directory / "keys" / f"{name}.key"
     lifetime = request.pop("lifetime")
     mark = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+    once = "--once" in lifetime
     before = states(directory).get(name)
     if before is not None and alive(before):
-        if before["mark"] == mark:
+        if before["mark"] == mark and not (once and before.get("once")):
             return {"state": "running", "pid": before["pid"]}
         end_worker(directory, name, before, time.monotonic() + END_S)
     for folder in ("keys", "logs", "workers", "work"):
@@ -222,7 +227,13 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
             start_new_session=True,
         )
     CHILDREN.append(process)
-    state = {"pid": process.pid, "born": born(process.pid), "mark": mark, "identity": request["identity"]}
+    state = {
+        "pid": process.pid,
+        "born": born(process.pid),
+        "mark": mark,
+        "identity": request["identity"],
+        "once": once,
+    }
     write_private(directory / "workers" / f"{name}.json", json.dumps(state))
     deadline = time.monotonic() + EARLY_DEATH_S
     while time.monotonic() < deadline:

@@ -159,6 +159,17 @@ def test_a_command_that_was_told_to_end_has_not_failed():
     assert scene.outcomes() == {0: Outcome.DONE}
 
 
+@pytest.mark.parametrize("kinds", [("create", "exec", "kill", "remove"), ("create", "wait", "stop", "remove")])
+def test_a_command_that_ended_by_a_signal_of_somebody_else_has_failed(kinds):
+    """What the script stops or kills later was not told to end by it: its short time is no measurement."""
+    what = kinds[1]
+    scene = Scene(*kinds, behave={what: lambda _: Done(1, 2, exit_code=137)})
+    scene.order(1)
+    scene.settle()
+    assert scene.outcomes() == {0: Outcome.FAILED}
+    assert scene.errors()[0][:2] == (what, "exit-code")
+
+
 def test_death_for_want_of_memory_is_a_failure_even_then():
     """A container that the kernel killed is no success, whatever the script was going to do to it."""
     behave = {"wait": lambda _: Done(1, 2, exit_code=137, oom_killed=True)}

@@ -118,6 +118,30 @@ def test_a_pid_that_went_to_somebody_else_is_not_the_worker():
     assert not on_host.alive({"pid": os.getpid(), "born": None})
 
 
+@pytest.mark.parametrize(("first", "second", "kept"), [(True, True, False), (False, True, True), (True, False, True)])
+def test_a_worker_of_a_run_before_is_not_taken_for_the_next(there, monkeypatch, first, second, kept):
+    """It ends with its own run; one that waits for any is used, and that of a run which may go on is left alone."""
+    monkeypatch.setattr(on_host, "EARLY_DEATH_S", 0.0)
+    monkeypatch.setattr(on_host, "CHILDREN", [])
+    program = there / "python"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o700)
+    words = {"name": "w", "identity": "i", "key": "k", "argv": [], "env": {}, "python": str(program)}
+
+    def start(*, once):
+        return ask("start", lifetime=["--once"] if once else [], **words)
+
+    before = start(once=first)
+    try:
+        after = start(once=second)
+        assert before["state"] == "started"
+        assert (after["state"], after["pid"] == before["pid"]) == ("running" if kept else "started", kept)
+    finally:
+        ask("stop", names=["w"])
+        for child in on_host.CHILDREN:
+            child.wait(10)
+
+
 def test_stop_spares_what_is_not_the_worker(there):
     """A state whose pid is another process's ends nobody; key and state are removed."""
     for folder in ("keys", "workers"):

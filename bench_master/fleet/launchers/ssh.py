@@ -96,6 +96,7 @@ class SshLauncher(Launcher):
                 told(host.name, f"starting {name}")
                 answer = station.do(
                     "start",
+                    timeout_s=STOP_S,
                     identity=identity,
                     name=name,
                     key=keys[name],
