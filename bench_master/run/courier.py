@@ -16,6 +16,7 @@ from bench_master.run.service_desk import Send
 from bench_master.run.switchboard import Switchboard
 
 HEARTBEAT_S: Final = 0.5
+"""How often a worker gives a sign of life, and gets one."""
 ACK_SEQUENCES: Final = 4096
 """How many batches one message acknowledges, so that it never grows too large to be sent."""
 MAX_REASON: Final = 1000

@@ -10,7 +10,7 @@ import errno
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import gevent
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bench_worker.engines.mount_space import MountSpace
     from bench_worker.engines.oci_cgroups import Cgroups
     from bench_worker.engines.oci_images import Unpacked
+    from bench_worker.engines.oci_spec import User
     from bench_worker.processes import Process
 
 
@@ -152,7 +153,7 @@ class Bundles:
             copy = CommandLine("cp").errand(_COPY_S)
             copy.do("-a", "--reflink=auto", f"{lower}/.", f"{bundle.rootfs}/")
 
-    def _user(self, image: Unpacked) -> Any:
+    def _user(self, image: Unpacked) -> User:
         etc = image.rootfs / "etc"
         texts = [
             path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
