@@ -169,11 +169,14 @@ class Reception:
             noop=self._noop,
             worker_id=worker_id,
         )
+        reasons = (*fitness.reasons, *lacking)
+        if reasons and self._recorder.journal is not None:
+            self._refuse(peer, worker_id, reasons, unusable=False)
+            return
         # An engine may have been started, stopped or set up otherwise since the worker looked.
         if not self._inquiry.admits(peer, identity, message, received_ns, doubtful=bool(fitness.reasons)):
             return
-        if fitness.reasons or lacking:
-            reasons = (*fitness.reasons, *lacking)
+        if reasons:
             self._refuse(peer, worker_id, reasons, unusable=fitness.unusable or unusable)
             return
         self._recorder.remarks |= dict.fromkeys(fitness.remarks)

@@ -1,5 +1,6 @@
 """Somebody on the network does all that they can to a keyed run, on every port: it goes on to its right end."""
 
+import contextlib
 import json
 import os
 import re
@@ -50,7 +51,9 @@ def listening(run):
     found = []
     for number in (1, 2):
         for process in run.worker(number):
-            found += [one.laddr for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+            # A job's own process may be over by now.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [one.laddr for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
     return found
 
 
