@@ -90,6 +90,8 @@ class Ledger:
         self._ends = np.full(count, np.iinfo(np.int64).min)
         self._brackets: dict[int, list[int | None]] = {}
         """When the master began and ended each trial, on its own clock."""
+        self._takers: dict[int, frozenset[int]] = {}
+        """Who ran each trial, by roster number."""
         self.outcomes: dict[int, Counter[str]] = {index: Counter() for index in range(len(self.treatments))}
         self.all_outcomes: Counter[str] = Counter()
         """With warm-up jobs, as the footer counts them."""
@@ -279,6 +281,8 @@ class Ledger:
             bracket = self._brackets.setdefault(trial, [None, None])
             if kind == "trial-begin":
                 bracket[:] = [None, None]
+                takers = event.get("workers")
+                self._takers[trial] = frozenset(takers if isinstance(takers, list) else ())
             bracket[kind == "trial-end"] = at_ns
             if not self.is_warmup(trial):
                 self.open.bracket(trial, self._trials[trial][0], at_ns, ended=kind == "trial-end")
@@ -296,7 +300,7 @@ class Ledger:
     def spans(self) -> list[Span]:
         """Return the measured trials of which both ends are known."""
         return [
-            Span(int(self._trials[trial][0]), begin, end)
+            Span(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()))
             for trial, (begin, end) in self._brackets.items()
             if begin is not None and end is not None and not self.is_warmup(trial)
         ]

@@ -25,11 +25,12 @@ MEMORY: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "proce
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A measured trial: its treatment and when it began and ended (ns, the master's clock)."""
+    """A measured trial: its treatment, when it began and ended (ns, the master's clock), and which workers ran it."""
 
     treatment: int
     begin_ns: int
     end_ns: int
+    workers: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -61,19 +62,21 @@ class EngineCosts:
             return
         engine = samples.source.removeprefix(SOURCE)
         columns = samples.columns
-        self._add_instants(engine, columns)
+        self._add_instants(engine, samples.worker, columns)
         if {"cpu_ns", "interval_ns"} <= columns.keys():
             rows = zip(*(columns[name].tolist() for name in ("time_ns", "interval_ns", "cpu_ns")), strict=True)
             for time_ns, interval_ns, cpu_ns in rows:
                 if interval_ns > 0 and np.isfinite(cpu_ns):
-                    self._add_interval(engine, int(time_ns - interval_ns), int(time_ns), float(cpu_ns))
+                    self._add_interval(
+                        engine, samples.worker, int(time_ns - interval_ns), int(time_ns), float(cpu_ns)
+                    )
 
-    def _add_instants(self, engine: str, columns: Mapping[str, Any]) -> None:
+    def _add_instants(self, engine: str, worker: int, columns: Mapping[str, Any]) -> None:
         times = columns["time_ns"]
         places = np.searchsorted(self._begins, times, side="right") - 1
         inside = (places >= 0) & (times <= self._ends[places])
         for place in np.unique(places[inside]).tolist():
-            account = self._account(engine, place)
+            account = self._account(engine, worker, place)
             if account is None:
                 continue
             here = inside & (places == place)
@@ -81,11 +84,11 @@ class EngineCosts:
                 if name in columns:
                     account.columns.setdefault(name, Extent(unit)).add(np.asarray(columns[name])[here])
 
-    def _add_interval(self, engine: str, begin_ns: int, end_ns: int, cpu_ns: float) -> None:
+    def _add_interval(self, engine: str, worker: int, begin_ns: int, end_ns: int, cpu_ns: float) -> None:
         first = int(np.searchsorted(self._ends, begin_ns, side="right"))
         last = int(np.searchsorted(self._begins, end_ns, side="left"))
         for place in range(first, last):
-            account = self._account(engine, place)
+            account = self._account(engine, worker, place)
             if account is None:
                 continue
             span = self._spans[place]
@@ -95,11 +98,12 @@ class EngineCosts:
             if overlap == end_ns - begin_ns:
                 account.cpu_percent.add(np.array([100.0 * cpu_ns / overlap]))
 
-    def _account(self, engine: str, place: int) -> _Account | None:
-        treatment = self._spans[place].treatment
-        if self._engines[treatment] != engine:
+    def _account(self, engine: str, worker: int, place: int) -> _Account | None:
+        """Return where what an engine did on a worker's host belongs; None where it ran nothing of the trial."""
+        span = self._spans[place]
+        if self._engines[span.treatment] != engine or worker not in span.workers:
             return None
-        return self._accounts.setdefault(treatment, _Account())
+        return self._accounts.setdefault(span.treatment, _Account())
 
     def document(self, treatment: int) -> Document | None:
         """Return what a treatment's engine cost; None where nothing was sampled while it ran.

@@ -145,6 +145,7 @@ def test_one_scenario_in_three_environments(estate):
     assert {row["host"] for row in run.document["hosts"]} == set(KINDS)
     beside = {row["treatment"]["environment"]: row for row in run.document["treatments"]}
     assert set(beside) == set(KINDS.values())
+    assert beside["bare-metal"]["overhead"] is None
     assert any(f"no control group {ENGINE_GROUP}" in warning for warning in run.document["warnings"])
     for kind in ("hypervisor", "control"):
         overhead = beside[kind]["overhead"]

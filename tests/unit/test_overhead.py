@@ -19,18 +19,19 @@ from bench_master.scenario.source import Source
 
 JOB = "job: {operations: [run, remove], container: {image: i, command: [x]}}\n"
 MIB = 1 << 20
+ALL = frozenset({0})
 
 
 def overhead_of(text):
     return scenario_from(Source("s.yaml", f"name: a\nengines: [docker, native]\n{JOB}{text}\n")).overhead
 
 
-def block(rows, source="engine:docker"):
+def block(rows, source="engine:docker", worker=0):
     """Build samples of (time in s, interval in s, RSS in MiB, CPU in s)."""
     columns = np.array(rows, float).T
     scale = (S, S, MIB, S)
     names = ("time_ns", "interval_ns", "rss_bytes", "cpu_ns")
-    return Samples(0, source, {n: c * k for n, c, k in zip(names, columns, scale, strict=True)}, {})
+    return Samples(worker, source, {n: c * k for n, c, k in zip(names, columns, scale, strict=True)}, {})
 
 
 # -- the key ------------------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ def test_workers_are_told_the_engines_and_their_groups():
 
 def test_memory_belongs_to_the_trial_of_its_moment():
     """Readings between trials, and those of another engine's trial, enter nothing."""
-    costs = EngineCosts([Span(0, 10 * S, 20 * S), Span(1, 30 * S, 40 * S)], ["docker", "native"])
+    costs = EngineCosts([Span(0, 10 * S, 20 * S, ALL), Span(1, 30 * S, 40 * S, ALL)], ["docker", "native"])
     costs.add(block([(5, 1, 900, 0), (12, 1, 100, 0), (18, 1, 200, 0), (25, 1, 900, 0), (35, 1, 900, 0)]))
     figures = costs.document(0)["rss_bytes"]
     assert figures == {"unit": "B", "n": 2, "mean": 150 * MIB, "min": 100 * MIB, "max": 200 * MIB}
@@ -84,7 +85,7 @@ def test_memory_belongs_to_the_trial_of_its_moment():
 
 def test_cpu_time_is_shared_out_by_overlap():
     """An interval across two trials gives each its part; the mean is all time used by all time covered."""
-    costs = EngineCosts([Span(0, 10 * S, 11 * S), Span(1, 11 * S, 14 * S)], ["docker", "docker"])
+    costs = EngineCosts([Span(0, 10 * S, 11 * S, ALL), Span(1, 11 * S, 14 * S, ALL)], ["docker", "docker"])
     costs.add(block([(12, 2, 1, 1.0), (13, 1, 1, 0.25)]))
     first, second = (costs.document(index) for index in (0, 1))
     assert first["cpu_s"] == pytest.approx(0.5)
@@ -94,9 +95,20 @@ def test_cpu_time_is_shared_out_by_overlap():
     assert (second["cpu_percent"]["n"], second["cpu_percent"]["max"]) == (1, pytest.approx(25.0))
 
 
+def test_an_engine_of_a_host_that_runs_nothing_of_a_trial_costs_it_nothing():
+    """Where each environment has its trials in turn, the readings of the others meanwhile are none of its own."""
+    spans = [Span(0, 0, 10 * S, frozenset({0})), Span(1, 10 * S, 20 * S, frozenset({1, 2}))]
+    costs = EngineCosts(spans, ["docker", "docker"])
+    for worker, mib in ((0, 100), (1, 200), (2, 300)):
+        costs.add(block([(5, 1, mib, 0.5), (15, 1, mib, 0.25)], worker=worker))
+    first, second = (costs.document(index) for index in (0, 1))
+    assert (first["rss_bytes"]["n"], first["rss_bytes"]["mean"], first["cpu_s"]) == (1, 100 * MIB, 0.5)
+    assert (second["rss_bytes"]["n"], second["rss_bytes"]["mean"], second["cpu_s"]) == (2, 250 * MIB, 0.5)
+
+
 def test_what_could_not_be_read_is_left_out():
     """NaN enters neither a mean nor the CPU time, and sources of the host are not an engine's."""
-    costs = EngineCosts([Span(0, 0, 100 * S)], ["docker"])
+    costs = EngineCosts([Span(0, 0, 100 * S, ALL)], ["docker"])
     costs.add(block([(1, 1, math.nan, math.nan), (2, 1, 8, 0.5)]))
     costs.add(block([(3, 1, 1000, 1000)], source="host"))
     document = costs.document(0)
@@ -156,7 +168,7 @@ def stats(tmp_path):
     builder.add("host", host(0))
     for trial in range(3):
         begin = (1000 + 10 * trial) * S
-        builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial})
+        builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial, "workers": [0]})
         row = {"ticket": trial, "treatment": trials[trial][0], "trial": trial}
         builder.add_jobs(row | {"start_ns": begin, "end_ns": begin + S})
         builder.add_operations(row | {"start_ns": begin, "duration_ns": S})
