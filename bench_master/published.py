@@ -20,7 +20,7 @@ def beside(header: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -
     """Return the section of the report document: for each treatment and metric our figures and the published ones.
 
     None where the run's scenario names none. `treatments` are those of the document. A metric that we did not measure
-    has None in the place of our figures.
+    has None in the place of our figures. What the hosts' CPUs did is found under its name like a metric.
     """
     published = header.get("published")
     if not published:
@@ -39,7 +39,7 @@ def beside(header: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -
 def _tables(rows: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     ours = [row for row in rows if belongs(row, entry["treatment"])]
     for name in dict.fromkeys(row["metric"] for row in ours):
-        metric = entry["metrics"].get(name)
+        metric = entry["metrics"].get(name) or (entry["host_cpu"] or {}).get(name)
         theirs = [row for row in ours if row["metric"] == name]
         measured = bool(metric and metric["n"])
         yield {

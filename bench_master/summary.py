@@ -19,6 +19,7 @@ from bench_common.histogram import nearest_rank
 from bench_common.records import OPERATION_DONE
 from bench_common.statsfile import StatsFile
 from bench_common.thresholds import evaluate, percentiles_of
+from bench_master.host_cpu import HostCpu
 from bench_master.latency import Key, Percentiles, Series
 from bench_master.ledger import JOB, KINDS, RESPONSE, Ledger, TrialMetric
 from bench_master.load import Load
@@ -63,7 +64,9 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *percentiles_of(header.get("thresholds", ()))})
     exact = Percentiles(ledger.series, percentiles)
     costs = EngineCosts(ledger.spans(), [str(treatment.get("engine")) for treatment in ledger.treatments])
-    _second_pass(stats, ledger, exact, costs)
+    environments = [treatment.get("environment") for treatment in ledger.treatments]
+    host_cpu = HostCpu(ledger.spans(), environments, ledger.hosts)
+    _second_pass(stats, ledger, exact, costs, host_cpu)
     report = _document(stats, ledger, damage, pctile)
     report["treatments"] = [
         _treatment(ledger, index, exact, percentiles, pctile) for index in range(len(ledger.treatments))
@@ -73,6 +76,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     for index, entry in enumerate(report["treatments"]):
         entry.update(loops, timing_warning=doubt(entry))
         entry["overhead"] = costs.document(index)
+        entry["host_cpu"] = host_cpu.document(index)
         entry["packing"] = ledger.packings.document(index, ledger.hosts)
     compare(report["treatments"], overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {})
     report["warnings"] += [*timing_warnings(report["treatments"]), *open_warnings(report["treatments"])]
@@ -91,15 +95,16 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     return report
 
 
-def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles, costs: EngineCosts) -> None:
+def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles, costs: EngineCosts, host_cpu: HostCpu) -> None:
     kinds = {"metrics", "jobs", "operations"} if exact.needed else {"metrics"}
-    if stats.header.get("overhead") or ledger.packings:
+    if ledger.packings or ledger.spans():
         kinds.add("samples")
     for block in stats.blocks(kinds, by_column=True):
         if block.kind == "metrics":
             ledger.add_metrics(block.body)
         elif block.kind == "samples":
             costs.add(block.body)
+            host_cpu.add(block.body)
             ledger.packings.add(block.body)
         elif block.kind == "jobs":
             for key, rows in ledger.measured_jobs(block.body):

@@ -96,6 +96,13 @@ def _rows(entry: dict[str, Any], percentiles: list[str]) -> Iterator[dict[str, A
             "p50": metric["median"],
             **{percentile: metric[percentile] for percentile in percentiles if percentile in metric},
         }
+    for name, figures in (entry["host_cpu"] or {}).items():
+        yield {
+            "kind": "host",
+            "name": name,
+            "p50": figures["median"],
+            **{key: figures[key] for key in ("unit", "direction", "n", "mean", "stddev", "min", "max")},
+        }
     yield from _overhead(entry["overhead"])
     yield from _packing(entry["packing"])
 

@@ -12,7 +12,7 @@ from bench_master.reports.layout import field, heading, paragraph, seconds, sign
 from bench_master.reports.text_machines import harness_table, load_table, timing
 from bench_master.reports.text_overhead import overhead_notes, overhead_table
 from bench_master.reports.text_packing import packing_notes, packing_table
-from bench_master.reports.text_published import published_lines
+from bench_master.reports.text_published import published_lines, published_notes
 from bench_master.reports.text_scaling import scaling_tables
 from bench_master.reports.text_tables import overview, treatment_tables
 from bench_master.table import counted
@@ -287,7 +287,8 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _note("Some percentiles are of a histogram and within 0.2 % of the true value.")
     if any(metric["n"] for metric in metrics):
         yield from _note("A metric's n counts trials. + means higher is better, - lower is better.")
-    for note in (*overhead_notes(document), *packing_notes(document)):
+    notes = (*published_notes(document["published"]), *overhead_notes(document), *packing_notes(document))
+    for note in notes:
         yield from _note(note)
     for remark in document["remarks"]:
         yield from _note(f"{one_line(remark)}.")

@@ -40,7 +40,8 @@ def read_published(
 ) -> Published | None:
     """Return the figures in `file`, beside the file `scenario`, that belong to one of the treatments.
 
-    What is wrong with it is noted at `place`, with the line of the table; None is returned then.
+    What is wrong with it is told at `place`, with the line of the table; None is returned then. That no figure
+    belongs to a treatment is no error, since a user may have asked for other treatments: it is noted.
     """
     path = Path(scenario).parent / file
     try:
@@ -55,8 +56,7 @@ def read_published(
         return None
     ours = [row for row in table["rows"] if any(belongs(row, treatment.labels) for treatment in treatments)]
     if treatments and not ours:
-        findings.add(place, f"published figures {path}: no row belongs to a treatment of this scenario", deep=True)
-        return None
+        findings.note(f"{place.file}:{place.line}: no row of {path} belongs to a treatment of this scenario")
     return {**table, "file": file, "rows": ours}
 
 

@@ -69,11 +69,19 @@ def test_packing(weighing, client):
     """The steady state has readings of host and engine, and the memory that a container took."""
     run, (entry,) = run_small(weighing, client, "packing")
     (packed,) = entry["packing"]["trials"]
-    assert (packed["containers"], packed["full"], packed["reason"]) == (3, False, "as many as asked for")
+    assert (packed["containers"], packed["full"], packed["reason"]) == (15, False, "as many as asked for")
     assert packed["steady"]["memory_used_bytes"]["n"] >= 2
     assert packed["steady"]["engine_rss_bytes"]["n"] >= 2
     assert packed["memory_per_container_bytes"] is not None
     assert "no more, because: as many as asked for" in run.out
+    # As many as in the study, so that what it published of its hosts' CPUs stands beside what was sampled of ours.
+    tables = {table["metric"]: table for table in run.document["published"]["tables"]}
+    assert list(tables) == ["host_cpu_user", "host_cpu_system", "host_cpu_iowait"]
+    for name, table in tables.items():
+        assert table["ours"]["n"] == entry["host_cpu"][name]["n"] >= 4
+        assert [row["where"] for row in table["published"]] == ["bare-metal", "hypervisor", "control"]
+    assert tables["host_cpu_user"]["ours"]["max"] > 0
+    assert "This run was at scale small" in " ".join(run.out.split())
 
 
 @pytest.mark.slow

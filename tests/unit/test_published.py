@@ -10,8 +10,12 @@ from builders import MS, header, job_rows, treatment_wire
 
 from bench_common.errors import ScenarioError
 from bench_common.records import MetricRecord, ticket_of
+from bench_common.spec import Guest
 from bench_common.statsfile import StatsWriter
+from bench_master.host_cpu import COLUMNS, UNIT
+from bench_master.published import beside
 from bench_master.reports import write_report
+from bench_master.reports.text_published import published_lines
 from bench_master.scenario.load import load_scenario, scenario_from
 from bench_master.scenario.published import belongs
 from bench_master.scenario.source import Source, shipped_scenarios
@@ -70,7 +74,6 @@ def test_rows_belong_to_the_treatments_with_their_labels(tmp_path):
         (TABLE.replace("100.5", "1e999"), "line 4: '1e999' is no number for 'mean'"),
         (TABLE.replace("100.5", "nan"), "line 4: 'nan' is no number for 'mean'"),
         (TABLE.replace("bare-metal", ""), "line 4: 'where', 'metric' and 'mean' cannot be empty"),
-        (TABLE.replace("cpu,", "gpu,"), "no row belongs to a treatment of this scenario"),
     ],
 )
 def test_a_table_that_cannot_be_trusted_is_refused(tmp_path, table, message):
@@ -78,6 +81,18 @@ def test_a_table_that_cannot_be_trusted_is_refused(tmp_path, table, message):
     found = problem(tmp_path, table)
     assert found.startswith(f"{tmp_path}/s.yaml:2:12: published figures {tmp_path}/p.csv: ")
     assert message in found
+
+
+def test_treatments_without_a_published_figure_are_noted_and_run(tmp_path):
+    """Whoever asks for other sizes than a study's gets a run, is told so, and reads it in the report."""
+    scenario = load(tmp_path, TABLE.replace("cpu,", "gpu,"))
+    assert scenario.published["rows"] == []
+    assert (
+        f"{tmp_path}/s.yaml:2: no row of {tmp_path}/p.csv belongs to a treatment of this scenario" in scenario.notes
+    )
+    section = beside({"published": scenario.published}, [])
+    assert section["tables"] == []
+    assert "  None of the figures published there is of a treatment of this run." in published_lines(section)
 
 
 def test_a_missing_table_is_told(tmp_path):
@@ -167,7 +182,8 @@ def test_every_study_has_a_small_profile_and_published_figures_in_its_units(name
     assert "small" in scenario.profiles
     for row in scenario.published["rows"] if scenario.published else ():
         job = next(one.job for one in scenario.treatments if belongs(row, one.labels))
-        units = {metric.name: metric.unit for metric in workload(job.workload).metrics}
+        metrics = workload(job.workload).metrics if isinstance(job, Guest) else ()
+        units = dict.fromkeys(COLUMNS, UNIT) | {metric.name: metric.unit for metric in metrics}
         assert units[row["metric"]] == row["unit"]
 
 

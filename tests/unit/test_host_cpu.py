@@ -1,0 +1,179 @@
+"""What the hosts' CPUs did in each treatment: whole readings of measured trials, by figures worked out by hand."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from builders import S, StatsBuilder, footer, header, host, treatment_wire
+
+from bench_common.stats_rows import Samples
+from bench_master.host_cpu import HostCpu, Rates
+from bench_master.overhead import Span
+from bench_master.reports import write_report
+
+PAPER = {
+    "title": "A study",
+    "source": "its table 3",
+    "file": "p.csv",
+    "rows": [
+        {
+            "labels": {"concurrency": "4"},
+            "where": "control",
+            "metric": "host_cpu_iowait",
+            "unit": "USER_HZ/s",
+            "n": 1294,
+            "mean": 3.1,
+            "stddev": 19.2,
+            "min": -1.0,
+            "median": 0.0,
+            "max": 142.0,
+            "source": "c.csv",
+            "note": "samples=1295",
+        }
+    ],
+}
+
+
+def block(rows, worker=0, source="host"):
+    """Build samples of (time in s, interval in s, user, system and iowait in ticks)."""
+    columns = np.array(rows, float).T
+    names = ("time_ns", "interval_ns", "cpu_user_ticks", "cpu_system_ticks", "cpu_iowait_ticks")
+    return Samples(
+        worker,
+        source,
+        {n: (c * (S if n.endswith("_ns") else 1)).astype(np.int64) for n, c in zip(names, columns, strict=True)},
+        {},
+    )
+
+
+FIRST = block([(1010.5, 1, 500, 500, 500), (1011.5, 1, 10, 4, 0), (1012.5, 1, 20, 4, -1)])
+"""A reading that began before the trial, and two within it: of the second the kernel took iowait back."""
+SECOND = block([(1014.5, 2, 60, 4, 9), (1020.5, 1, 500, 500, 500), (1022, 1, 7, 8, 9), (1032, 1, 500, 500, 500)])
+"""A late reading of two seconds, one that ended in the next trial, one of that, one of a trial of nobody."""
+
+SPANS = [Span(1, 1020 * S, 1030 * S), Span(0, 1010 * S, 1020 * S)]
+
+
+def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
+    """Two seconds count by their length, iowait that ran backwards stays, and what two trials share is out."""
+    cpu = HostCpu([*SPANS, Span(7, 1030 * S, 1040 * S)], [None, None], {0: host()})
+    for samples in (FIRST, SECOND, block([(1011, 1, 900, 900, 900)], source="engine:docker")):
+        cpu.add(samples)
+    found = cpu.document(0)
+    # Rates of the three readings: user 10, 20, 30; system 4, 4, 2; iowait 0, -1, 4.5.
+    assert list(found) == ["host_cpu_user", "host_cpu_system", "host_cpu_iowait"]
+    user, system, iowait = found.values()
+    assert (user["unit"], user["direction"], user["n"]) == ("USER_HZ/s", "lower", 3)
+    assert (user["min"], user["max"]) == (10.0, 30.0)
+    assert (user["mean"], user["stddev"]) == (pytest.approx(20), pytest.approx(10))
+    assert user["median"] == pytest.approx(20, rel=0.002)
+    assert (system["mean"], system["stddev"]) == (pytest.approx(10 / 3), pytest.approx(2 / 3**0.5))
+    assert (system["min"], system["median"], system["max"]) == (2.0, pytest.approx(4, rel=0.002), 4.0)
+    assert (iowait["mean"], iowait["min"], iowait["median"], iowait["max"]) == (pytest.approx(3.5 / 3), -1, 0, 4.5)
+    other = cpu.document(1)["host_cpu_user"]
+    assert (other["n"], other["mean"], other["median"], other["stddev"]) == (1, 7.0, 7.0, None)
+
+
+def test_only_hosts_of_the_treatment_s_environment_count():
+    """A host that idles while another environment is measured would dilute its figures."""
+    cpu = HostCpu(SPANS, ["bare-metal", "control"], {0: host(), 1: host(1, environment="control")})
+    for worker in range(3):
+        cpu.add(block([(1012, 1, 10 + worker, 0, 0), (1022, 1, 20 + worker, 0, 0)], worker))
+    assert [cpu.document(index)["host_cpu_user"]["mean"] for index in range(2)] == [10.0, 21.0]
+    assert cpu.document(0)["host_cpu_user"]["n"] == 1
+
+
+@pytest.mark.parametrize("lacking", ["time_ns", "interval_ns"])
+def test_readings_that_nobody_timed_are_of_no_treatment(lacking):
+    """Logs of monitors have no times; nothing is made up for them."""
+    cpu = HostCpu(SPANS, [None, None], {})
+    columns = {name: values for name, values in FIRST.columns.items() if name != lacking}
+    cpu.add(Samples(0, "host", columns, {}))
+    assert cpu.document(0) is None
+
+
+def test_a_host_without_these_counters_has_no_figures():
+    """Where /proc/stat cannot be read there is nothing to tell."""
+    cpu = HostCpu(SPANS, [None, None], {})
+    columns = {name: FIRST.columns[name] for name in ("time_ns", "interval_ns")}
+    cpu.add(Samples(0, "host", columns, {}))
+    assert cpu.document(0) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "median"),
+    [([-3.0, -1.0, -1.0, 2.0], -1.0), ([-3.0, 1.0], -1.0), ([0.0, 0.0, 0.0, 95.0], 0.0), ([-2.0, 0.0, 5.0], 0.0)],
+)
+def test_the_median_goes_through_zero(values, median):
+    """Readings below zero are ranked before the others, and two middle ones are averaged."""
+    rates = Rates()
+    rates.add(np.array(values))
+    assert rates.median == pytest.approx(median, rel=0.004)
+
+
+def test_many_readings_cost_no_more_memory_and_keep_their_spread():
+    """Blocks taken one by one give what all of them give together; what is no number is left out."""
+    values = np.random.default_rng(5).normal(3, 4, 4096)
+    rates = Rates()
+    for part in np.split(values, 64):
+        rates.add(np.append(part, np.nan))
+    assert rates.n == 4096
+    assert rates.mean == pytest.approx(values.mean())
+    assert rates.stddev == pytest.approx(values.std(ddof=1))
+    assert rates.median == pytest.approx(np.median(values), rel=0.003)
+    assert (rates.low, rates.high) == (values.min(), values.max())
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Write a run of a warm-up trial and a measured one, with a study's figure of it."""
+    treatment = treatment_wire(0, {"environment": "bare-metal", "concurrency": 4}, ["run"])
+    builder = StatsBuilder(
+        tmp_path / "a.stats.gz", header([treatment], [(0, 0, True), (0, 1, False)], published=PAPER)
+    )
+    builder.add("host", host())
+    for trial in range(2):
+        begin = (1000 + 10 * trial) * S
+        builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial})
+        builder.add_jobs({"ticket": trial, "trial": trial, "start_ns": begin, "end_ns": begin + 9 * S})
+        builder.add("event", {"at_ns": begin + 10 * S, "kind": "trial-end", "trial": trial})
+    for samples in (block([(1005, 1, 500, 500, 500)]), FIRST, SECOND):
+        builder.writer.samples(0, "host", samples.columns, {})
+    return builder.close(footer(counts={"planned": 2, "done": 2, "failed": 0}))
+
+
+def report(path, name):
+    """Return a report as text."""
+    out = io.StringIO()
+    write_report(path, out, name)
+    return out.getvalue()
+
+
+def test_ours_stand_beside_the_published_ones_in_every_report(run):
+    """Text, CSV and JSON have the host's iowait and the study's; warm-up is in none of them."""
+    document = json.loads(report(run, "json"))
+    (table,) = document["published"]["tables"]
+    assert document["treatments"][0]["host_cpu"]["host_cpu_iowait"]["n"] == 3
+    assert (table["metric"], table["direction"]) == ("host_cpu_iowait", "lower")
+    assert (table["ours"]["n"], table["ours"]["min"]) == (3, -1.0)
+    table_rows = csv.DictReader(io.StringIO(report(run, "csv")))
+    rows = {(row["kind"], row["name"]): row for row in table_rows if row["kind"] in ("host", "published")}
+    assert [name for kind, name in rows if kind == "host"] == ["host_cpu_user", "host_cpu_system", "host_cpu_iowait"]
+    ours, theirs = rows["host", "host_cpu_iowait"], rows["published", "host_cpu_iowait"]
+    assert [ours[name] for name in ("unit", "n", "min", "p50", "max")] == ["USER_HZ/s", "3", "-1.0", "0.0", "4.5"]
+    assert [theirs[name] for name in ("environment", "n", "min", "note")] == [
+        "control",
+        "1294",
+        "-1.0",
+        "samples=1295",
+    ]
+    text = report(run, "text")
+    flat = " ".join(text.split())
+    assert "host_cpu_iowait (USER_HZ/s, lower is better)" in flat
+    (line,) = [line.split() for line in text.splitlines() if line.strip().startswith("this run")]
+    # 0, -1 and 4.5 are 17.1667 from their mean, squared and summed: the root of half of that is 2.930.
+    assert line == ["this", "run", "3", "1.167", "2.93", "-1", "0", "4.5"]
+    assert "Measured by others, on other machines" in flat
+    assert "nice is in user, interrupts are in system" in flat
