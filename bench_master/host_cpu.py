@@ -2,14 +2,14 @@
 
 Figures are in USER_HZ a second (ticks of a hundredth of a second nearly everywhere), of all CPUs of a host together,
 so that they can stand beside those of studies that polled the kernel's counters. A reading counts where all of its
-interval lies within one measured trial, on a host in the treatment's environment: none is shared with another trial,
+interval lies within one measured trial, on a host that ran jobs of it: none is shared with another trial,
 with warm-up or with the time between trials. The kernel's iowait can run backwards; such readings are kept.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
@@ -101,22 +101,13 @@ class Rates:
 class HostCpu:
     """Takes the hosts' samples of one run, and gives each treatment the readings that fall into its measured trials.
 
-    `spans` are those trials, which do not overlap; `environments` are where each treatment runs (None: anywhere),
-    `hosts` what is known of each worker. A trial of a treatment that is not among them is left alone.
+    `spans` are those trials, which do not overlap.
     """
 
-    def __init__(
-        self,
-        spans: Iterable[Span],
-        environments: Sequence[str | None],
-        hosts: Mapping[int, Mapping[str, Any]],
-    ) -> None:
-        known = [span for span in spans if 0 <= span.treatment < len(environments)]
-        self._spans = sorted(known, key=lambda span: span.begin_ns)
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(spans, key=lambda span: span.begin_ns)
         self._begins = np.array([span.begin_ns for span in self._spans], np.int64)
         self._ends = np.array([span.end_ns for span in self._spans], np.int64)
-        self._environments = environments
-        self._places = {worker: host.get("environment") for worker, host in hosts.items()}
         self._rates: dict[tuple[int, str], Rates] = {}
 
     def add(self, samples: Samples) -> None:
@@ -129,14 +120,14 @@ class HostCpu:
         places = np.searchsorted(self._begins, begins, side="right") - 1
         whole = (places >= 0) & (ends <= self._ends[places]) & (lengths > 0)
         for place in np.unique(places[whole]).tolist():
-            treatment = self._spans[place].treatment
-            if self._environments[treatment] not in (None, self._places.get(samples.worker)):
+            span = self._spans[place]
+            if samples.worker not in span.workers:
                 continue
             here = whole & (places == place)
             for name, column in COLUMNS.items():
                 if column in columns:
                     rates = columns[column][here] / (lengths[here] / 1e9)
-                    self._rates.setdefault((treatment, name), Rates()).add(rates)
+                    self._rates.setdefault((span.treatment, name), Rates()).add(rates)
 
     def document(self, treatment: int) -> dict[str, Any] | None:
         """Return a treatment's figures by name; None where no reading is of it."""

@@ -64,8 +64,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *percentiles_of(header.get("thresholds", ()))})
     exact = Percentiles(ledger.series, percentiles)
     costs = EngineCosts(ledger.spans(), [str(treatment.get("engine")) for treatment in ledger.treatments])
-    environments = [treatment.get("environment") for treatment in ledger.treatments]
-    host_cpu = HostCpu(ledger.spans(), environments, ledger.hosts)
+    host_cpu = HostCpu(ledger.spans())
     _second_pass(stats, ledger, exact, costs, host_cpu)
     report = _document(stats, ledger, damage, pctile)
     report["treatments"] = [

@@ -53,12 +53,13 @@ FIRST = block([(1010.5, 1, 500, 500, 500), (1011.5, 1, 10, 4, 0), (1012.5, 1, 20
 SECOND = block([(1014.5, 2, 60, 4, 9), (1020.5, 1, 500, 500, 500), (1022, 1, 7, 8, 9), (1032, 1, 500, 500, 500)])
 """A late reading of two seconds, one that ended in the next trial, one of that, one of a trial of nobody."""
 
-SPANS = [Span(1, 1020 * S, 1030 * S), Span(0, 1010 * S, 1020 * S)]
+ALL = frozenset({0})
+SPANS = [Span(1, 1020 * S, 1030 * S, ALL), Span(0, 1010 * S, 1020 * S, ALL)]
 
 
 def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
     """Two seconds count by their length, iowait that ran backwards stays, and what two trials share is out."""
-    cpu = HostCpu([*SPANS, Span(7, 1030 * S, 1040 * S)], [None, None], {0: host()})
+    cpu = HostCpu([*SPANS, Span(7, 1030 * S, 1040 * S, ALL)])
     for samples in (FIRST, SECOND, block([(1011, 1, 900, 900, 900)], source="engine:docker")):
         cpu.add(samples)
     found = cpu.document(0)
@@ -76,9 +77,9 @@ def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
     assert (other["n"], other["mean"], other["median"], other["stddev"]) == (1, 7.0, 7.0, None)
 
 
-def test_only_hosts_of_the_treatment_s_environment_count():
+def test_only_hosts_that_ran_jobs_of_a_trial_count():
     """A host that idles while another environment is measured would dilute its figures."""
-    cpu = HostCpu(SPANS, ["bare-metal", "control"], {0: host(), 1: host(1, environment="control")})
+    cpu = HostCpu([Span(0, 1010 * S, 1020 * S, frozenset({0})), Span(1, 1020 * S, 1030 * S, frozenset({1}))])
     for worker in range(3):
         cpu.add(block([(1012, 1, 10 + worker, 0, 0), (1022, 1, 20 + worker, 0, 0)], worker))
     assert [cpu.document(index)["host_cpu_user"]["mean"] for index in range(2)] == [10.0, 21.0]
@@ -88,7 +89,7 @@ def test_only_hosts_of_the_treatment_s_environment_count():
 @pytest.mark.parametrize("lacking", ["time_ns", "interval_ns"])
 def test_readings_that_nobody_timed_are_of_no_treatment(lacking):
     """Logs of monitors have no times; nothing is made up for them."""
-    cpu = HostCpu(SPANS, [None, None], {})
+    cpu = HostCpu(SPANS)
     columns = {name: values for name, values in FIRST.columns.items() if name != lacking}
     cpu.add(Samples(0, "host", columns, {}))
     assert cpu.document(0) is None
@@ -96,7 +97,7 @@ def test_readings_that_nobody_timed_are_of_no_treatment(lacking):
 
 def test_a_host_without_these_counters_has_no_figures():
     """Where /proc/stat cannot be read there is nothing to tell."""
-    cpu = HostCpu(SPANS, [None, None], {})
+    cpu = HostCpu(SPANS)
     columns = {name: FIRST.columns[name] for name in ("time_ns", "interval_ns")}
     cpu.add(Samples(0, "host", columns, {}))
     assert cpu.document(0) is None
@@ -136,7 +137,7 @@ def run(tmp_path):
     builder.add("host", host())
     for trial in range(2):
         begin = (1000 + 10 * trial) * S
-        builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial})
+        builder.add("event", {"at_ns": begin, "kind": "trial-begin", "trial": trial, "workers": [0]})
         builder.add_jobs({"ticket": trial, "trial": trial, "start_ns": begin, "end_ns": begin + 9 * S})
         builder.add("event", {"at_ns": begin + 10 * S, "kind": "trial-end", "trial": trial})
     for samples in (block([(1005, 1, 500, 500, 500)]), FIRST, SECOND):
