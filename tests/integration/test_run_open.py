@@ -42,7 +42,8 @@ def test_what_no_slot_takes_in_time_is_dropped_and_told(weighing):
     assert outcomes["done"] + outcomes["failed"] == 100
     entry = run.document["treatments"][0]
     assert entry["open_load"]["dropped"] == outcomes["failed"]
-    assert 0.3 <= entry["operations"]["response"]["max_s"] - entry["operations"]["job"]["min_s"] <= 0.5
+    # A job takes a tenth of a second: the longest wait of one that was taken may be that much less than the patience.
+    assert 0.19 <= entry["operations"]["response"]["max_s"] - entry["operations"]["job"]["min_s"] <= 0.5
     assert "arrival: dropped" in run.out
     assert "jobs were dropped: it cannot keep up" in " ".join(run.out.split())
 
