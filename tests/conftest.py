@@ -2,8 +2,8 @@
 
 A generated example may take as long as a busy machine takes for it. And of the programs that tests start, Python
 keeps what it compiled of our sources beside the cache: tests start hundreds of them, and where the environment says
-that it shall keep nothing, each would spend half a second of processor time on compiling the same sources again. A shell that runs
-the tests in its background has SIGINT ignored, and programs inherit that: Ctrl-C would do nothing.
+that it shall keep nothing, each would spend half a second of processor time on compiling the same sources again. A
+shell that runs the tests in its background has SIGINT ignored, and programs inherit that: Ctrl-C would do nothing.
 """
 
 import os
