@@ -10,7 +10,7 @@ import sys
 import uuid
 
 import pytest
-from tiny_image import DockerBench, at_once, import_image, remove_image
+from tiny_image import DockerBench, at_once
 
 from bench_common.spec import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container, EngineOptions
@@ -41,13 +41,6 @@ class Ours:
 
     def leftovers(self, run_id=None, worker_id=None):
         return [item for item in self._engine.leftovers(run_id, worker_id) if item.run_id.startswith(self._prefix)]
-
-
-@pytest.fixture(scope="module")
-def image():
-    name = import_image()
-    yield name
-    remove_image(name)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tiny_image import missing
-from weighing import PROGRAMS, Weighing, free_ports
+from weighing import PROGRAMS, free_ports
 
 pytestmark = pytest.mark.alone
 
@@ -31,12 +31,6 @@ sys.exit(light_workers.main())
 """A worker of a machine that was stopped for a moment, and does not know."""
 AHEAD_S = 5000
 SHIFTED = ("unshare", "--time", "--monotonic", str(AHEAD_S), "--fork", "--kill-child")
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 def test_a_clock_that_is_ahead_is_brought_back(weighing, monkeypatch):

@@ -4,12 +4,11 @@ import pytest
 from runtime_bench import FOREVER, RuntimeBench
 from test_engine_oci import ENGINES as RUNTIMES
 from test_engine_oci import require
-from tiny_image import DockerBench, import_image, remove_image
+from tiny_image import DockerBench
 from weighing import Weighing
 
 from bench_common.capability import CAPABILITIES_WITHHELD
 from bench_common.spec import GRANTABLE_CAPABILITIES
-from bench_worker.engines import oci_images
 from bench_worker.engines.docker import DockerEngine
 from bench_worker.engines.docker_cli import DockerCliEngine
 from bench_worker.engines.podman import PodmanEngine
@@ -21,14 +20,6 @@ ROOT = ("busybox", "chroot", "/", "/bin/true")
 """Takes SYS_CHROOT, which every engine gives, too."""
 HURRY = ("busybox", "renice", "-n", "-5", "-p", "1")
 """Takes SYS_NICE, which none gives unasked."""
-
-
-@pytest.fixture(scope="module")
-def image():
-    name = import_image()
-    yield name
-    remove_image(name)
-    oci_images.prune()
 
 
 @pytest.fixture(params=sorted(ENGINES))

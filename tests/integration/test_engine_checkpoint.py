@@ -13,7 +13,7 @@ import pytest
 from private_engine import private_engine
 from runtime_bench import FOREVER, RuntimeBench, kind_of, until
 from test_engine_oci import require
-from tiny_image import DockerBench, import_image, remove_image
+from tiny_image import DockerBench
 from weighing import Weighing
 
 from bench_common.capability import refusals
@@ -31,13 +31,6 @@ ABLE_CRUN = Path("/usr/local/lib/weighbridge-criu/bin/crun")
 SWEPT_S = 3
 """By when containerd has deleted what nobody refers to any more."""
 COUNTING = ("sh", "-c", "trap 'exit 7' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done")
-
-
-@pytest.fixture(scope="module")
-def image():
-    name = import_image()
-    yield name
-    remove_image(name)
 
 
 @pytest.fixture(params=sorted(ENGINES))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tiny_image import import_image, remove_image
-from weighing import Weighing, free_ports, require_images, until
+from weighing import free_ports, require_images, until
 
 from bench_worker.engines.docker_transport import endpoint
 
@@ -18,12 +18,6 @@ def image():
     name = import_image()
     yield name
     remove_image(name)
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 def test_engines_are_looked_at_again_before_each_run(weighing, image):

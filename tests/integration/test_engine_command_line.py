@@ -5,7 +5,6 @@ from pathlib import Path
 
 import gevent
 import pytest
-from gevent import monkey
 from tiny_image import run_patched
 
 from bench_worker.engines.base import OperationFailed
@@ -136,7 +135,7 @@ def test_no_descriptor_is_left_open():
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+@pytest.mark.unpatched
 def test_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""
     done = run_patched(__file__, tmp_path)

@@ -5,7 +5,7 @@ import json
 import pytest
 from runtime_bench import FOREVER, RuntimeBench, kind_of, printed_by, until
 from test_engine_oci import require
-from tiny_image import DockerBench, import_image, remove_image
+from tiny_image import DockerBench
 from weighing import Weighing
 
 from bench_worker.engines import containerd_commit
@@ -13,13 +13,6 @@ from bench_worker.engines.containerd import ContainerdEngine
 
 KIB = 1024
 WRITING = ("sh", "-c", "dd if=/dev/zero of=/written bs=1024 count=300; echo ready; exec sleep 1000")
-
-
-@pytest.fixture(scope="module")
-def image():
-    name = import_image()
-    yield name
-    remove_image(name)
 
 
 @pytest.fixture

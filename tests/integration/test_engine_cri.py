@@ -11,11 +11,10 @@ from pathlib import Path
 
 import docker
 import pytest
-from gevent import monkey
 from private_registry import private_registry
 from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
 from test_engine_capabilities import assert_empowered
-from tiny_image import import_image, layer, missing, remove_image, run_patched
+from tiny_image import layer, missing, remove_image, run_patched
 from weighing import Weighing, require_images
 
 from bench_common.spec import Mount
@@ -39,13 +38,6 @@ state = "{home}/state"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{home}/opt"
 """
-
-
-@pytest.fixture(scope="module")
-def image():
-    name = import_image()
-    yield name
-    remove_image(name)
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +264,7 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     assert not (oci_homes.containers("cri") / name).exists()
 
 
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="the master is a process of its own, and not patched")
+@pytest.mark.unpatched
 def test_a_run(endpoint, image, tmp_path):
     """A whole run: every job done, four at a time, and nothing is left."""
     with Weighing(tmp_path) as weighing:
@@ -283,7 +275,7 @@ def test_a_run(endpoint, image, tmp_path):
         assert run.outcomes() == {"done": 8}
 
 
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="the master is a process of its own, and not patched")
+@pytest.mark.unpatched
 def test_a_server_in_the_hosts_network_is_reached(endpoint, tmp_path):
     """Its files are there before it starts, and nothing of it is left; one in another network is refused."""
     require_images("weighbridge/sysbench", "weighbridge/mariadb").close()
@@ -303,7 +295,7 @@ def test_a_server_in_the_hosts_network_is_reached(endpoint, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+@pytest.mark.unpatched
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""
     done = run_patched(__file__, tmp_path)

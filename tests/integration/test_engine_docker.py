@@ -5,9 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
-from gevent import monkey
 from runtime_bench import GREEDY_AND_OTHERS
-from tiny_image import DockerBench, at_once, import_image, remove_image, require_podman, run_patched
+from tiny_image import DockerBench, at_once, require_podman, run_patched
 
 from bench_common.spec import Mount
 from bench_worker.engines import docker_oom, native_labels
@@ -32,14 +31,14 @@ RATES = ("blkio.throttle.write_bps_device", "blkio.throttle.read_iops_device", "
 DEAF = ("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done")
 
 
-@pytest.fixture(scope="module")
-def image():
-    name = import_image()
-    yield name
-    remove_image(name)
+KINDS = (DockerEngine, DockerCliEngine, PodmanEngine)
+OWNERS = pytest.mark.parametrize(
+    "bench", [kind for kind in KINDS if "files" in kind.settings], indirect=True, ids=lambda kind: kind.name
+)
+"""Under the engines whose containers can own files and data containers."""
 
 
-@pytest.fixture(scope="module", params=[DockerEngine, DockerCliEngine, PodmanEngine], ids=lambda kind: kind.name)
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)
 def bench(image, request):
     if request.param is PodmanEngine:
         require_podman()
@@ -197,10 +196,9 @@ def test_what_the_engine_may_not_raise_is_refused(bench, engine):
     engine.remove(container, timeout_s=20)
 
 
+@OWNERS
 def test_what_a_container_owns_is_made_and_removed_with_it(bench, engine, tmp_path, monkeypatch):
     """Files, a host directory and a data container: all there, and all gone, also where the making failed."""
-    if "files" not in engine.settings:
-        pytest.skip(f"{engine.name} has neither files nor data containers")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     storage = (Mount("host", "/mine"), Mount("data_container", "/data"))
     owner = bench.running(*FOREVER, storage=storage, files={"/etc/a/x.cnf": "one\n"})
@@ -225,10 +223,9 @@ def test_what_a_container_owns_is_made_and_removed_with_it(bench, engine, tmp_pa
     assert not there & set(volumes)
 
 
+@OWNERS
 def test_what_a_container_owned_is_found_when_its_worker_is_no_more(bench, engine, tmp_path, monkeypatch):
     """By label: the container, its data container with the volume, and, by the native engine, the directory."""
-    if "files" not in engine.settings:
-        pytest.skip(f"{engine.name} has neither files nor data containers")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     owner = bench.running(*FOREVER, storage=(Mount("host", "/mine"), Mount("data_container", "/data")))
     data = bench.client.inspect_container(f"{owner.name}-data")
@@ -434,7 +431,7 @@ def test_twenty_containers_at_once_agree_with_the_engines_own_events(image, kind
             assert done.start_ns - 50e6 <= event["timeNano"] - offset_ns <= done.end_ns + 50e6, event["Action"]
 
 
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+@pytest.mark.unpatched
 def test_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""
     done = run_patched(__file__, tmp_path, "whole_life or twenty or timeouts or missing_or_taken")

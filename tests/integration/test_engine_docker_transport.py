@@ -7,7 +7,6 @@ import threading
 import time
 
 import pytest
-from gevent import monkey
 from tiny_image import run_patched
 
 from bench_common.errors import EngineUnavailable
@@ -203,7 +202,7 @@ def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
         thread.join(5)
 
 
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+@pytest.mark.unpatched
 def test_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""
     done = run_patched(__file__, tmp_path, "not patched")

@@ -7,7 +7,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-from gevent import monkey
 from tiny_image import at_once, run_patched
 
 from bench_common.errors import EngineUnavailable
@@ -290,7 +289,7 @@ def test_the_probe_says_what_it_can_do():
     assert "setting.memory_bytes" in status.details
 
 
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+@pytest.mark.unpatched
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""
     done = run_patched(__file__, tmp_path)

@@ -8,12 +8,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from gevent import monkey
 from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
-from tiny_image import import_image, layer, missing, remove_image, run_patched
+from tiny_image import layer, missing, run_patched
 
 from bench_common.spec import Mount
-from bench_worker.engines import oci_homes, oci_images
+from bench_worker.engines import oci_homes
 from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd import ContainerdEngine
@@ -23,15 +22,7 @@ from bench_worker.engines.runsc import RunscEngine
 from bench_worker.engines.youki import YoukiEngine
 
 ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine, YoukiEngine, ContainerdEngine)}
-OPTIONAL = ("runsc", "youki")
-
-
-@pytest.fixture(scope="module")
-def image():
-    name = import_image()
-    yield name
-    remove_image(name)
-    oci_images.prune()
+OPTIONAL = ("youki",)
 
 
 def require(engine):
@@ -345,7 +336,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+@pytest.mark.unpatched
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""
     done = run_patched(__file__, tmp_path, "runc or containerd")

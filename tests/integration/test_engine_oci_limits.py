@@ -8,21 +8,12 @@ from pathlib import Path
 import pytest
 from runtime_bench import FOREVER, RuntimeBench, failure
 from test_engine_oci import ENGINES, require
-from tiny_image import import_image, remove_image
 
 from bench_common.spec import Mount
-from bench_worker.engines import oci_homes, oci_images
+from bench_worker.engines import oci_homes
 from bench_worker.engines.base import OperationFailed
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def image():
-    name = import_image()
-    yield name
-    remove_image(name)
-    oci_images.prune()
 
 
 @pytest.fixture(params=sorted(ENGINES))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tiny_image import DockerBench, import_image, remove_image, require_podman
+from tiny_image import DockerBench, missing, require_podman
 from weighing import Weighing, until
 
 from bench_common.errors import EngineUnavailable
@@ -31,13 +31,6 @@ sys.stdin.read()
 @pytest.fixture(scope="module")
 def usable():
     return require_podman()
-
-
-@pytest.fixture(scope="module")
-def image():
-    name = import_image()
-    yield name
-    remove_image(name)
 
 
 @pytest.fixture
@@ -151,9 +144,10 @@ def test_containers_outlive_the_service_that_made_them(image):
         bench.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="containers of root are looked at")
 def test_a_whole_run(engine, image, tmp_path):
     """A run under Podman and Docker: the image is copied before it begins, all jobs are done, nothing is left."""
+    if os.geteuid() != 0:
+        missing("containers of root are looked at")
     with Weighing(tmp_path) as weighing:
         scenario = weighing.scenario(
             engines=["docker", "podman"],

@@ -177,7 +177,7 @@ def test_this_machine_has_what_it_takes():
     assert posix_spawn.missing_feature() is None
 
 
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+@pytest.mark.unpatched
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The programs patch the standard library: the same tests pass there."""
     done = run_patched(__file__, tmp_path)

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from gevent import monkey
 from tiny_image import run_patched
 
 from bench_worker import orphans
@@ -70,7 +69,7 @@ def test_an_orphan_that_nobody_adopts_is_no_zombie():
     until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-@pytest.mark.skipif(monkey.is_module_patched("subprocess"), reason="gevent reaps what subprocess starts there")
+@pytest.mark.unpatched
 def test_children_that_others_started_are_left_to_them():
     """One that its owner has not looked at yet does not hold up the reaping of orphans either."""
     late = subprocess.Popen(["sh", "-c", "exit 9"])
@@ -93,7 +92,7 @@ def test_the_heir_is_nobody_else_when_it_lets_go():
         orphans.take_in_orphans()
 
 
-@pytest.mark.skipif(monkey.is_module_patched("socket"), reason="this is the patched process")
+@pytest.mark.unpatched
 def test_all_of_this_holds_in_a_patched_process(tmp_path):
     """The worker patches the standard library: the same tests pass there."""
     done = run_patched(__file__, tmp_path)

@@ -8,17 +8,11 @@ import os
 from pathlib import Path
 
 import pytest
-from weighing import Weighing, containers_of, require_images
+from weighing import containers_of, require_images
 
 DATA = Path(__file__).parents[1] / "data" / "blogbench"
 LOAD = {"writers": 2, "rewriters": 1, "commenters": 1, "readers": 2, "time": "1s", "total_size": "16MiB"}
 BENCH = {"iterations": 5, "sleep": "1s"}
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tiny_image import missing
-from weighing import Weighing, containers_of, require_images
+from weighing import containers_of, require_images
 
 from bench_master.scenario.format import engine_names
 
@@ -14,12 +14,6 @@ pytestmark = pytest.mark.docker
 DATA = Path(__file__).parent.parent / "data" / "bucketbench"
 GENTLE = ("--set", "container.init=true", "--set", "container.network=none")
 """With an init, `sleep` heeds SIGTERM, and no stop takes its whole grace period; a network is no matter here."""
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -5,19 +5,13 @@ import subprocess
 from collections import Counter
 
 import pytest
-from weighing import Weighing, containers_of, require_images, until
+from weighing import containers_of, require_images, until
 
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL
 
 pytestmark = pytest.mark.docker
 
 SLEEPER = {"image": "weighbridge/base", "command": ["sleep", "600"], "network": "none"}
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,9 @@ import socket
 import time
 
 import pytest
-from weighing import NAP, Weighing, free_ports, require_images
+from weighing import NAP, free_ports, require_images
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 def run_words(weighing, scenario, *flags):
@@ -125,6 +119,8 @@ def test_a_footer_that_cannot_be_written_is_no_success(weighing):
     # Without samples on the way a slow machine's file is as long as a quick one's.
     scenario = weighing.scenario(job=TRUE, iterations=1, sampling_interval="60s")
     whole = weighing.run(scenario, "--noop", "--seed", 1)
+    # Python keeps what it compiled cut off where a file may not be as long, and every later program would fail by it.
+    weighing.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stats.stat().st_size - 50, hard))
     try:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from test_run_services import left_behind, require_tools
 from tiny_image import missing
-from weighing import Weighing, containers_of, require_images, until
+from weighing import containers_of, require_images, until
 
 from bench_common.errors import StatsFileError
 from bench_common.statsfile import StatsFile
@@ -23,12 +23,6 @@ pytestmark = pytest.mark.docker
 
 engines = pytest.mark.parametrize("engine", ["docker", "native"])
 GARBAGE = "#!/bin/sh\necho 'sysbench 1.0.20 (using bundled LuaJIT 2.1.0-beta2)'\necho 'all is well, 42 events'\n"
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,12 @@ import socket
 import subprocess
 
 import pytest
-from test_fleet import INSTALL_S, FleetMaster, testbed  # noqa: F401  a fixture
+from test_fleet import INSTALL_S, testbed  # noqa: F401  a fixture
+from test_fleet_services import master  # noqa: F401  a fixture
 from test_run_services import left_behind, open_folder, outputs_of, require_tools  # noqa: F401
 from test_run_tcp import Wire
 from tiny_image import missing
-from weighing import Weighing, require_images, until
+from weighing import require_images, until
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 AB = {"workload": "ab", "params": {"requests": 300, "concurrency": 2}}
@@ -23,12 +24,6 @@ def ipv6():
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
         missing(f"this machine has no IPv6 ({error})")
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture
@@ -129,15 +124,6 @@ class SixthTestbed:
             name = f"blade_{number}"
             hosts[name] = {"address": self.address(number), **hosts.get(name, {})}
         return self._testbed.inventory(path, **hosts)
-
-
-@pytest.fixture
-def master(testbed, tmp_path):  # noqa: F811
-    require_tools("ab", "apache2", "php")
-    with FleetMaster(tmp_path, testbed) as made:
-        yield made
-        made.fleet("kill-workers", "-q")
-    assert testbed.processes() == []
 
 
 @pytest.mark.slow

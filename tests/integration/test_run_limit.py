@@ -1,15 +1,6 @@
 """The machine's own limit in a real run."""
 
-import pytest
-from weighing import Weighing
-
 from bench_master.limit import is_limit
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 def test_the_limit_runs_first_and_is_reported_like_a_treatment(weighing):

@@ -3,17 +3,11 @@
 from itertools import pairwise
 
 import pytest
-from weighing import NAP, Weighing, until
+from weighing import NAP, until
 
 from bench_common.statsfile import StatsFile
 
 pytestmark = pytest.mark.alone
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 def test_jobs_arrive_at_the_rate_whatever_became_of_those_before(weighing):

@@ -2,16 +2,9 @@
 
 import json
 
-import pytest
-from weighing import Weighing, free_ports
+from weighing import free_ports
 
 MANY = {"operation_count": 20_000, "concurrency": 16}
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 def functions(path):

@@ -12,12 +12,6 @@ TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true
 FALSE = {"operations": ["run", "wait", "remove"], "container": {"command": ["false"]}}
 
 
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
-
-
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     """A run with characters for its progress: eight jobs are done, eight fail, and four more only warm up."""

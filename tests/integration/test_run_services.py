@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tiny_image import missing
-from weighing import PROGRAMS, Weighing, containers_of, require_images, until
+from weighing import PROGRAMS, containers_of, require_images, until
 
 from bench_common.errors import StatsFileError
 from bench_common.statsfile import StatsFile
@@ -37,12 +37,6 @@ def require_tools(*tools):
     for tool in tools:
         if shutil.which(tool, path="/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin") is None:
             missing(f"{tool} is missing; script/test installs it")
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

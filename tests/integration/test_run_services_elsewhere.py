@@ -3,19 +3,13 @@
 import psutil
 import pytest
 from test_run_services import left_behind, open_folder, outputs_of, require_tools, server_of_running  # noqa: F401
-from weighing import Weighing, containers_of, require_images, until
+from weighing import containers_of, require_images, until
 
 pytestmark = pytest.mark.docker
 
 AB = {"workload": "ab", "params": {"requests": 300, "concurrency": 2}}
 THERE = {"webbench": {"at": "local-1"}}
 SLOW_S = 150
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,7 @@
 import json
 
 import pytest
-from weighing import NAP, Weighing
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
+from weighing import NAP
 
 
 def spans(jobs):

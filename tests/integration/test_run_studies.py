@@ -1,19 +1,13 @@
 """The studies' small profiles, end to end: what somebody runs with one command, in less than a minute each."""
 
 import pytest
-from weighing import Weighing, require_images
+from weighing import require_images
 
 from bench_master.scenario import shipped_scenarios
 
 pytestmark = pytest.mark.docker
 
 STUDIES = [name for name in shipped_scenarios() if name.startswith(("esxi-vs-hyperv/", "vm-docker-bench/"))]
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module", autouse=True)

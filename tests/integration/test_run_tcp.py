@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from weighing import Weighing, free_ports, until
+from weighing import free_ports, until
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 
@@ -16,12 +16,6 @@ class Wire:
         self.muster = ("--zmq-control-port", self.control, "--zmq-results-port", results)
         self.run = (*self.muster, "--zmq-work-port", work)
         self.worker = ("--zmq-host", "127.0.0.1", "--zmq-control-port", self.control)
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

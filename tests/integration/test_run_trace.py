@@ -4,17 +4,8 @@ import json
 from collections import defaultdict
 from itertools import pairwise
 
-import pytest
-from weighing import Weighing
-
 ROUNDING_US = 0.001
 """Sums of decimal fractions may differ in their last digit; a trace is in nanoseconds."""
-
-
-@pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
-        yield made
 
 
 def test_a_run_saves_its_trace_beside_the_stats_file(weighing):

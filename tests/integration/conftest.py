@@ -1,0 +1,21 @@
+"""Fixtures that many modules have in common: a folder to weigh in, and an image of next to nothing."""
+
+import pytest
+from tiny_image import import_image, remove_image
+from weighing import Weighing
+
+from bench_worker.engines import oci_images
+
+
+@pytest.fixture
+def weighing(tmp_path):
+    with Weighing(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def image():
+    name = import_image()
+    yield name
+    remove_image(name)
+    oci_images.prune()
