@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench_common.placement import lent_by, names
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,14 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A worker that there will be; None: nobody has said which environment it is in, or how it is called."""
+    """A worker that there will be; empty: nobody has said which environment it is in, or how it is called."""
 
-    worker_id: str | None = None
-    environment: str | None = None
-
-    def is_at(self, place: str) -> bool:
-        """Say whether a place is known to name this worker."""
-        return place in (self.worker_id, self.environment)
+    worker_id: str = ""
+    environment: str = ""
 
 
 def environments_of(treatments: Sequence[Treatment]) -> frozenset[str]:
@@ -42,11 +40,12 @@ def takers_of(treatments: Sequence[Treatment], workers: Sequence[Prospect]) -> t
 
 
 def _takers(treatment: Treatment, workers: Sequence[Prospect], environments: frozenset[str]) -> int:
-    places = set(treatment.places.values())
+    lenders = [one for one in workers if lent_by(treatment, one.worker_id, one.environment)]
     near = [one for one in workers if one.environment and treatment.environment in (None, one.environment)]
-    free = [one for one in near if not any(map(one.is_at, places))]
-    untold = sum(not one.environment and not any(map(one.is_at, places)) for one in workers)
+    free = [one for one in near if one not in lenders]
+    untold = sum(not one.environment and one not in lenders for one in workers)
     # A place that names nobody we know of is one of those of whom we know nothing.
-    strangers = {place for place in places - environments if not any(one.is_at(place) for one in workers)}
-    share = max(0, untold - len(strangers)) // (len(environments) if treatment.environment else 1)
+    far = set(treatment.places.values()) - environments
+    strangers = sum(not any(names(place, one.worker_id, one.environment) for one in workers) for place in far)
+    share = max(0, untold - strangers) // (len(environments) if treatment.environment else 1)
     return max(1, len(free) + share or len(near))

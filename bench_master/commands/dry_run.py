@@ -33,12 +33,12 @@ def show_plan(scenario: Scenario, plan: Plan, arguments: argparse.Namespace) -> 
 def _prospects(plan: Plan, arguments: argparse.Namespace) -> Iterator[Prospect]:
     named = environments_of(plan.treatments)
     # Workers of this machine are of one environment, which a plan that names several does not tell.
-    here = arguments.environment or (None if len(named) > 1 else next(iter(named), "local"))
+    here = arguments.environment or ("" if len(named) > 1 else next(iter(named), "local"))
     for place in range(arguments.workers):
         yield Prospect(local_id(place), here)
     if arguments.inventory is not None:
         for host in inventory_of(arguments).hosts:
             for name in host.worker_names:
-                yield Prospect(name, host.environment)
+                yield Prospect(name, host.environment or "")
     for _ in range(arguments.expect or 0):
         yield Prospect()
