@@ -9,7 +9,6 @@ with warm-up or with the time between trials. The kernel's iowait can run backwa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from bench_common.histogram import CEILING_NS, Histogram
 from bench_common.stats_rows import Samples
-from bench_master.overhead import Span
+from bench_master.spans import Spans
 
 UNIT: Final = "USER_HZ/s"
 COLUMNS: Final = {
@@ -101,29 +100,21 @@ class Rates:
 class HostCpu:
     """Takes the hosts' samples of one run, and gives each treatment the readings that fall into its measured trials.
 
-    `spans` are those trials, which do not overlap.
+    `spans` are those trials.
     """
 
-    def __init__(self, spans: Iterable[Span]) -> None:
-        self._spans = sorted(spans, key=lambda span: span.begin_ns)
-        self._begins = np.array([span.begin_ns for span in self._spans], np.int64)
-        self._ends = np.array([span.end_ns for span in self._spans], np.int64)
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
         self._rates: dict[tuple[int, str], Rates] = {}
 
     def add(self, samples: Samples) -> None:
         """Take in one block; one that is of no host, or whose readings have no times, is left alone."""
         columns = samples.columns
-        if samples.source != "host" or not self._spans or not columns.keys() >= _NEEDED:
+        if samples.source != "host" or not columns.keys() >= _NEEDED:
             return
         ends, lengths = columns["time_ns"], columns["interval_ns"]
-        begins = ends - lengths
-        places = np.searchsorted(self._begins, begins, side="right") - 1
-        whole = (places >= 0) & (ends <= self._ends[places]) & (lengths > 0)
-        for place in np.unique(places[whole]).tolist():
-            span = self._spans[place]
-            if samples.worker not in span.workers:
-                continue
-            here = whole & (places == place)
+        for span, inside in self._spans.holding(samples.worker, ends - lengths, ends):
+            here = inside & (lengths > 0)
             for name, column in COLUMNS.items():
                 if column in columns:
                     rates = columns[column][here] / (lengths[here] / 1e9)

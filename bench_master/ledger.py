@@ -32,8 +32,8 @@ from bench_master.course import Course
 from bench_master.latency import Key, Series, grouped_rows, groups, selected
 from bench_master.load import Load
 from bench_master.open_system import OpenSystems
-from bench_master.overhead import Span
 from bench_master.packing import Packings
+from bench_master.spans import Span, Spans
 
 JOB: Final = "job"
 """What the whole job is called among the operations."""
@@ -297,13 +297,13 @@ class Ledger:
             counts["not_started"] += missing
             counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> Spans:
         """Return the measured trials of which both ends are known."""
-        return [
+        return Spans(
             Span(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()))
             for trial, (begin, end) in self._brackets.items()
             if begin is not None and end is not None and not self.is_warmup(trial)
-        ]
+        )
 
     def trials_of(self, treatment: int) -> tuple[int, int]:
         """Return how many measured trials of a treatment were planned, and how many of them left a trace."""

@@ -6,7 +6,7 @@ interval; it is spread over that interval evenly, and each trial gets the part t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,21 +16,12 @@ from bench_common.overhead import SOURCE
 from bench_common.stats_rows import Samples
 from bench_common.thresholds import label_equals
 from bench_master.extent import Extent
+from bench_master.spans import Span, Spans
 
 Document = dict[str, Any]
 
 MEMORY: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
 """Columns that are of an instant, with their units; a source has some of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A measured trial: its treatment, when it began and ended (ns, the master's clock), and which workers ran it."""
-
-    treatment: int
-    begin_ns: int
-    end_ns: int
-    workers: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -46,19 +37,17 @@ class _Account:
 class EngineCosts:
     """Takes the engines' samples of one run, and gives each treatment its part.
 
-    `spans` are the measured trials, `engines` the engine of each treatment; trials do not overlap.
+    `spans` are the measured trials, `engines` the engine of each treatment.
     """
 
-    def __init__(self, spans: Iterable[Span], engines: Sequence[str]) -> None:
-        self._spans = sorted(spans, key=lambda span: span.begin_ns)
-        self._begins = np.array([span.begin_ns for span in self._spans], np.int64)
-        self._ends = np.array([span.end_ns for span in self._spans], np.int64)
+    def __init__(self, spans: Spans, engines: Sequence[str]) -> None:
+        self._spans = spans
         self._engines = engines
         self._accounts: dict[int, _Account] = {}
 
     def add(self, samples: Samples) -> None:
         """Take in one block; one that is of no engine is left alone."""
-        if not samples.source.startswith(SOURCE) or not self._spans:
+        if not samples.source.startswith(SOURCE):
             return
         engine = samples.source.removeprefix(SOURCE)
         columns = samples.columns
@@ -73,35 +62,28 @@ class EngineCosts:
 
     def _add_instants(self, engine: str, worker: int, columns: Mapping[str, Any]) -> None:
         times = columns["time_ns"]
-        places = np.searchsorted(self._begins, times, side="right") - 1
-        inside = (places >= 0) & (times <= self._ends[places])
-        for place in np.unique(places[inside]).tolist():
-            account = self._account(engine, worker, place)
+        for span, here in self._spans.holding(worker, times, times):
+            account = self._account(engine, span)
             if account is None:
                 continue
-            here = inside & (places == place)
             for name, unit in MEMORY.items():
                 if name in columns:
                     account.columns.setdefault(name, Extent(unit)).add(np.asarray(columns[name])[here])
 
     def _add_interval(self, engine: str, worker: int, begin_ns: int, end_ns: int, cpu_ns: float) -> None:
-        first = int(np.searchsorted(self._ends, begin_ns, side="right"))
-        last = int(np.searchsorted(self._begins, end_ns, side="left"))
-        for place in range(first, last):
-            account = self._account(engine, worker, place)
+        for span in self._spans.touching(worker, begin_ns, end_ns):
+            account = self._account(engine, span)
             if account is None:
                 continue
-            span = self._spans[place]
             overlap = min(end_ns, span.end_ns) - max(begin_ns, span.begin_ns)
             account.covered_ns += overlap
             account.cpu_ns += cpu_ns * overlap / (end_ns - begin_ns)
             if overlap == end_ns - begin_ns:
                 account.cpu_percent.add(np.array([100.0 * cpu_ns / overlap]))
 
-    def _account(self, engine: str, worker: int, place: int) -> _Account | None:
-        """Return where what an engine did on a worker's host belongs; None where it ran nothing of the trial."""
-        span = self._spans[place]
-        if self._engines[span.treatment] != engine or worker not in span.workers:
+    def _account(self, engine: str, span: Span) -> _Account | None:
+        """Return where what an engine did in a trial belongs; None where the trial is another engine's."""
+        if self._engines[span.treatment] != engine:
             return None
         return self._accounts.setdefault(span.treatment, _Account())
 

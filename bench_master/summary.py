@@ -63,8 +63,9 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     damage = stats.damage
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *percentiles_of(header.get("thresholds", ()))})
     exact = Percentiles(ledger.series, percentiles)
-    costs = EngineCosts(ledger.spans(), [str(treatment.get("engine")) for treatment in ledger.treatments])
-    host_cpu = HostCpu(ledger.spans())
+    spans = ledger.spans()
+    costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
+    host_cpu = HostCpu(spans)
     _second_pass(stats, ledger, exact, costs, host_cpu)
     report = _document(stats, ledger, damage, pctile)
     report["treatments"] = [
@@ -96,7 +97,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
 
 def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles, costs: EngineCosts, host_cpu: HostCpu) -> None:
     kinds = {"metrics", "jobs", "operations"} if exact.needed else {"metrics"}
-    if ledger.packings or ledger.spans():
+    if ledger.packings or len(ledger.spans()):
         kinds.add("samples")
     for block in stats.blocks(kinds, by_column=True):
         if block.kind == "metrics":

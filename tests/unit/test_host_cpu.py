@@ -10,8 +10,8 @@ from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.stats_rows import Samples
 from bench_master.host_cpu import HostCpu, Rates
-from bench_master.overhead import Span
 from bench_master.reports import write_report
+from bench_master.spans import Span, Spans
 
 PAPER = {
     "title": "A study",
@@ -59,7 +59,7 @@ SPANS = [Span(1, 1020 * S, 1030 * S, ALL), Span(0, 1010 * S, 1020 * S, ALL)]
 
 def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
     """Two seconds count by their length, iowait that ran backwards stays, and what two trials share is out."""
-    cpu = HostCpu([*SPANS, Span(7, 1030 * S, 1040 * S, ALL)])
+    cpu = HostCpu(Spans([*SPANS, Span(7, 1030 * S, 1040 * S, ALL)]))
     for samples in (FIRST, SECOND, block([(1011, 1, 900, 900, 900)], source="engine:docker")):
         cpu.add(samples)
     found = cpu.document(0)
@@ -79,7 +79,7 @@ def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
 
 def test_only_hosts_that_ran_jobs_of_a_trial_count():
     """A host that idles while another environment is measured would dilute its figures."""
-    cpu = HostCpu([Span(0, 1010 * S, 1020 * S, frozenset({0})), Span(1, 1020 * S, 1030 * S, frozenset({1}))])
+    cpu = HostCpu(Spans([Span(0, 1010 * S, 1020 * S, frozenset({0})), Span(1, 1020 * S, 1030 * S, frozenset({1}))]))
     for worker in range(3):
         cpu.add(block([(1012, 1, 10 + worker, 0, 0), (1022, 1, 20 + worker, 0, 0)], worker))
     assert [cpu.document(index)["host_cpu_user"]["mean"] for index in range(2)] == [10.0, 21.0]
@@ -89,7 +89,7 @@ def test_only_hosts_that_ran_jobs_of_a_trial_count():
 @pytest.mark.parametrize("lacking", ["time_ns", "interval_ns"])
 def test_readings_that_nobody_timed_are_of_no_treatment(lacking):
     """Logs of monitors have no times; nothing is made up for them."""
-    cpu = HostCpu(SPANS)
+    cpu = HostCpu(Spans(SPANS))
     columns = {name: values for name, values in FIRST.columns.items() if name != lacking}
     cpu.add(Samples(0, "host", columns, {}))
     assert cpu.document(0) is None
@@ -97,7 +97,7 @@ def test_readings_that_nobody_timed_are_of_no_treatment(lacking):
 
 def test_a_host_without_these_counters_has_no_figures():
     """Where /proc/stat cannot be read there is nothing to tell."""
-    cpu = HostCpu(SPANS)
+    cpu = HostCpu(Spans(SPANS))
     columns = {name: FIRST.columns[name] for name in ("time_ns", "interval_ns")}
     cpu.add(Samples(0, "host", columns, {}))
     assert cpu.document(0) is None

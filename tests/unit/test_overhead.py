@@ -12,10 +12,11 @@ from builders import S, StatsBuilder, footer, header, host, treatment_wire
 from bench_common.errors import ScenarioError
 from bench_common.overhead import Overhead
 from bench_common.stats_rows import Samples
-from bench_master.overhead import EngineCosts, Span, compare
+from bench_master.overhead import EngineCosts, compare
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
+from bench_master.spans import Span, Spans
 
 JOB = "job: {operations: [run, remove], container: {image: i, command: [x]}}\n"
 MIB = 1 << 20
@@ -76,7 +77,7 @@ def test_workers_are_told_the_engines_and_their_groups():
 
 def test_memory_belongs_to_the_trial_of_its_moment():
     """Readings between trials, and those of another engine's trial, enter nothing."""
-    costs = EngineCosts([Span(0, 10 * S, 20 * S, ALL), Span(1, 30 * S, 40 * S, ALL)], ["docker", "native"])
+    costs = EngineCosts(Spans([Span(0, 10 * S, 20 * S, ALL), Span(1, 30 * S, 40 * S, ALL)]), ["docker", "native"])
     costs.add(block([(5, 1, 900, 0), (12, 1, 100, 0), (18, 1, 200, 0), (25, 1, 900, 0), (35, 1, 900, 0)]))
     figures = costs.document(0)["rss_bytes"]
     assert figures == {"unit": "B", "n": 2, "mean": 150 * MIB, "min": 100 * MIB, "max": 200 * MIB}
@@ -85,7 +86,7 @@ def test_memory_belongs_to_the_trial_of_its_moment():
 
 def test_cpu_time_is_shared_out_by_overlap():
     """An interval across two trials gives each its part; the mean is all time used by all time covered."""
-    costs = EngineCosts([Span(0, 10 * S, 11 * S, ALL), Span(1, 11 * S, 14 * S, ALL)], ["docker", "docker"])
+    costs = EngineCosts(Spans([Span(0, 10 * S, 11 * S, ALL), Span(1, 11 * S, 14 * S, ALL)]), ["docker", "docker"])
     costs.add(block([(12, 2, 1, 1.0), (13, 1, 1, 0.25)]))
     first, second = (costs.document(index) for index in (0, 1))
     assert first["cpu_s"] == pytest.approx(0.5)
@@ -98,7 +99,7 @@ def test_cpu_time_is_shared_out_by_overlap():
 def test_an_engine_of_a_host_that_runs_nothing_of_a_trial_costs_it_nothing():
     """Where each environment has its trials in turn, the readings of the others meanwhile are none of its own."""
     spans = [Span(0, 0, 10 * S, frozenset({0})), Span(1, 10 * S, 20 * S, frozenset({1, 2}))]
-    costs = EngineCosts(spans, ["docker", "docker"])
+    costs = EngineCosts(Spans(spans), ["docker", "docker"])
     for worker, mib in ((0, 100), (1, 200), (2, 300)):
         costs.add(block([(5, 1, mib, 0.5), (15, 1, mib, 0.25)], worker=worker))
     first, second = (costs.document(index) for index in (0, 1))
@@ -108,7 +109,7 @@ def test_an_engine_of_a_host_that_runs_nothing_of_a_trial_costs_it_nothing():
 
 def test_what_could_not_be_read_is_left_out():
     """NaN enters neither a mean nor the CPU time, and sources of the host are not an engine's."""
-    costs = EngineCosts([Span(0, 0, 100 * S, ALL)], ["docker"])
+    costs = EngineCosts(Spans([Span(0, 0, 100 * S, ALL)]), ["docker"])
     costs.add(block([(1, 1, math.nan, math.nan), (2, 1, 8, 0.5)]))
     costs.add(block([(3, 1, 1000, 1000)], source="host"))
     document = costs.document(0)
