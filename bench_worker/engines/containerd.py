@@ -161,7 +161,11 @@ class ContainerdEngine(ContainerdGround):
                 errand.do(*containerd_commit.DIFF, container.name, stdout_path=str(layer))
             with disk_errors(errand.start_ns):
                 work = (layer, archive, base, container)
-                task.committed_bytes = gevent.get_hub().threadpool.apply(containerd_commit.pack, work)
+                packing = gevent.get_hub().threadpool.spawn(containerd_commit.pack, *work)
+                try:
+                    task.committed_bytes = packing.get(timeout=errand.left_s())
+                except gevent.Timeout:
+                    raise errand.failure("timeout", "the image was not packed in its time") from None
             errand.do("images", "import", "--index-name", name, str(archive))
             container.images.append(name)
             errand.do("images", "label", name, *(f"{key}={value}" for key, value in container.labels.items()))
