@@ -84,6 +84,8 @@ class Container:
     """The engine's own."""
     pulled: str | None = None
     """What `pull` has fetched for it, as its engine names it, where that is not the name in its settings."""
+    killed: bool = False
+    """Whether it was told to end: that it was killed is then no news."""
     checkpoints: int = 0
     """How many times it was saved, where the engine has to tell one from the next."""
     printing: Capture | None = None

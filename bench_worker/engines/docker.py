@@ -213,6 +213,7 @@ class DockerEngine(Engine):
                 text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
                 raise failed("refused", text, made)
             self._wire.post("containers", container_id(container, made), "stop", t=int(grace_s))
+            container.killed = True
         return made.done()
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
@@ -224,6 +225,7 @@ class DockerEngine(Engine):
                 raise failed("refused", str(error), made) from error
             identity = container_id(container, made)
             self._wire.post("containers", identity, "kill", signal=number.name)
+            container.killed |= number.name == "SIGKILL"
             done = made.done()
             if number.name == "SIGKILL" and self._state(container)["Running"]:
                 self._wire.post("containers", identity, "wait")
@@ -385,7 +387,8 @@ class DockerEngine(Engine):
         """Return its state after its end, when the news of a kill for want of memory has had the time to come."""
         state = self._state(container)
         until = time.monotonic() + NEWS_S
-        limited = container.settings.memory_bytes is not None
+        # One that was killed by us waits for no news; another one's limit may be told of later than its end.
+        limited = container.settings.memory_bytes is not None and not container.killed
         while done.exit_code == KILLED_CODE and limited and not state["OOMKilled"] and time.monotonic() < until:
             gevent.sleep(_POLL_S)
             state = self._state(container)

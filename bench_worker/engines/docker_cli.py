@@ -164,7 +164,9 @@ class DockerCliEngine(DockerEngine):
         if grace_s != int(grace_s):
             text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
             raise self._cli.errand(timeout_s).failure("refused", text)
-        return self._simply(container, ("stop", "-t", str(int(grace_s))), timeout_s)
+        done = self._simply(container, ("stop", "-t", str(int(grace_s))), timeout_s)
+        container.killed = True
+        return done
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
         """Run ``docker kill``; after SIGKILL also ``docker wait`` where it is not dead yet."""
@@ -176,6 +178,7 @@ class DockerCliEngine(DockerEngine):
         identity = _id(container, errand)
         errand.do("kill", f"--signal={number.name}", "--", identity)
         if number.name == "SIGKILL":
+            container.killed = True
             with self._operation(errand.left_s()):
                 dead = not self._state(container)["Running"]
             if not dead:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from bench_worker.engines.base import Container, Done
 
 KILLED_CODE: Final = 137
-NEWS_S: Final = 0.3
-"""How long the news of an out-of-memory kill may come after that of the exit (containerd sends them apart)."""
+NEWS_S: Final = 1.5
+"""How long the news of an out-of-memory kill may come after that of the exit: containerd sends them apart."""
 POLL_S: Final = 0.02
 
 

@@ -47,7 +47,9 @@ class OciEngine(OciGround):
         """``exec``, attached. At the timeout the command is killed, too."""
         if not argv:
             fail("refused", "there is no command to start", time.monotonic_ns())
-        self._bundle(container)
+        if self._bundle(container).paused:
+            # A runtime that looks before the kernel has frozen all of it would start a command that never runs.
+            fail("conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns())
         with disk_errors(time.monotonic_ns()):
             words = self.exec_words(container, argv)
         kills = MemoryKills(self._memory_directory(container))

@@ -160,6 +160,7 @@ class OciGround(Ground):
             raise errand.failed(answer)
         try:
             bundle.main = adopt(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=errand.start_ns)
+            bundle.paused = False  # also where it was when it was saved
         except (OSError, ValueError) as error:
             raise errand.failure("engine", f"{self.name} left no process behind: {error}") from error
         return errand.done()
