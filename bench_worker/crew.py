@@ -23,7 +23,7 @@ from bench_common.units import format_duration
 from bench_common.until import parse_until
 from bench_worker import job
 from bench_worker.borrowing import Errands
-from bench_worker.engines.base import Container, Done, Engine, EngineOptions
+from bench_worker.engines.base import Container, Done, Engine, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.gate import Gate
 from bench_worker.job import Trouble
@@ -31,7 +31,7 @@ from bench_worker.job_services import ServicePool
 from bench_worker.lending import Lender
 from bench_worker.outbox import Outbox
 from bench_worker.packing import NotNeeded, Packed, Packing
-from bench_worker.performer import Performer
+from bench_worker.performer import MESSAGE_LIMIT, Performer, Step, Unusable
 from bench_worker.slots import JobAborted, Slots
 from bench_worker.swap import SwapSwitch, SwapTrouble, has_swap
 from workloads.registry import workload
@@ -247,9 +247,15 @@ class Crew:
     def _name(self, ticket: int) -> str:
         return f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
 
-    def _run_plain(self, performer: Performer, ticket: int) -> JobReport:
-        name = f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"  # written out: a call costs as much again
-        return self._perform(performer, ticket, name, self._aborts, performer.perform, performer.waits)
+    def _plain(self, performer: Performer) -> Callable[[int], JobReport]:
+        """Return what runs a job of a treatment whose containers need nobody else."""
+        prefix, settings, steps, perform = self._prefix, performer.settings, performer.steps, self._perform
+
+        def run(ticket: int) -> JobReport:
+            name = f"{prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"  # written out: a call costs as much again
+            return perform(performer, Container(name, ticket, settings), self._aborts, steps)
+
+        return run
 
     def _run_attended(self, pool: ServicePool, ticket: int) -> JobReport:
         """Run a job with the services that it needs."""
@@ -261,83 +267,83 @@ class Crew:
             return self._await(call)
 
         def attended(one: Performer, named: str, check: Callable[[], None]) -> JobReport:
-            def perform(container: Container, position: int, report: JobReport) -> Done | Trouble:
+            def checked(call: Callable[[Container], Done], container: Container) -> Done:
                 check()
-                return one.perform(container, position, report)
+                return call(container)
 
-            return self._perform(one, ticket, named, aborts, perform, one.waits)
+            steps = [step._replace(call=partial(checked, step.call)) for step in one.steps]
+            container = Container(named, ticket, one.settings)
+            container.shares = one.shares
+            return self._perform(one, container, aborts, steps)
 
         return pool.attend(ticket, name, attended, wait)
 
     def _run_packed(self, performer: Performer, ticket: int) -> JobReport:
         """Run a job whose container is there together with others; raise `NotNeeded` where no more fit."""
-        packing, name = self._packing, self._name(ticket)
+        packing = self._packing
         assert packing is not None
-        perform = partial(self._perform_in_turn, packing, performer)
+        container = Container(self._name(ticket), ticket, performer.settings)
+        # To wait for a turn can be interrupted, and so can an operation that only waits: not both of them as one.
+        steps = [
+            step._replace(call=partial(self._in_turn, packing, position, step), waits=False)
+            for position, step in enumerate(performer.steps)
+        ]
         failure: str | None = None
         try:
-            report = self._perform(performer, ticket, name, self._aborts, perform, packing.waits)
+            report = self._perform(performer, container, self._aborts, steps)
             failure = report.error[2] if report.error is not None else None
         finally:
             packing.leave(ticket, failure)
         return report
 
-    def _perform(
-        self,
-        performer: Performer,
-        ticket: int,
-        name: str,
-        aborts: int,
-        perform: Callable[..., Done | Trouble],
-        waits_at: Sequence[bool],
-    ) -> JobReport:
+    def _perform(self, performer: Performer, container: Container, aborts: int, steps: Sequence[Step]) -> JobReport:
         """Do the operations of a job from the first to the last, and see to it that its container is gone."""
         report = JobReport()
-        container = Container(name, ticket, performer.settings, shares=performer.shares)
         script, stamps = performer.script, report.stamps
         try:
-            for position, waits in enumerate(waits_at):
+            for call, waits, judged in steps:
                 if self._aborts != aborts:
                     raise JobAborted
-                result = (
-                    self._await(partial(perform, container, position, report))
-                    if waits
-                    else perform(container, position, report)
-                )
-                if isinstance(result, Trouble):
-                    job.failed(report, script, result)
-                    break
-                if result.end_bound_ns:
-                    job.bounded(report, result.end_bound_ns)
-                stamps += (result.start_ns, result.end_ns - result.start_ns)
-            else:
-                if performer.watches:
-                    job.spoiled(report, "stats", performer.unwatch(container, report))
-                if not job.done(report, script):
-                    return report
+                done = self._await(partial(call, container)) if waits else call(container)
+                if done.exit_code or done.oom_killed or judged:
+                    performer.judge(container, len(stamps) // 2, done, report)
+                if done.end_bound_ns:
+                    job.bounded(report, done.end_bound_ns)
+                start_ns = done.start_ns
+                stamps += (start_ns, done.end_ns - start_ns)
+            job.done(report, script)
         except JobAborted:
             job.aborted(report, monotonic_ns())
-        except Exception as error:  # an engine's own fault is a failed operation, not a dead slot
-            position = len(stamps) // 2
-            log.exception("operation %d of job %d broke its engine", position, job_id_of(ticket))
-            now = monotonic_ns()
-            job.failed(report, script, Trouble("internal", f"{type(error).__name__}: {error}", now, now))
+        except Exception as error:  # noqa: BLE001  an engine's own fault is a failed operation, not a dead slot
+            job.failed(report, script, self._trouble(error, container, report))
         if performer.watches:
-            performer.unwatch(container, report)
-        job.tidied(report, self._tidy(performer, container))
+            job.spoiled(report, "stats", performer.unwatch(container, report))
+        if report.outcome or script.leaves_container:
+            job.tidied(report, self._tidy(performer, container))
         return report
 
-    def _perform_in_turn(
-        self, packing: Packing, performer: Performer, container: Container, position: int, report: JobReport
-    ) -> Done | Trouble:
+    def _trouble(self, error: Exception, container: Container, report: JobReport) -> Trouble:
+        """Return what an operation that raised is to its job."""
+        if isinstance(error, Unusable):
+            return error.trouble
+        if isinstance(error, OperationFailed):
+            return Trouble(error.kind, str(error)[:MESSAGE_LIMIT], error.start_ns, error.end_ns)
+        log.error(
+            "operation %d of job %d broke its engine",
+            len(report.stamps) // 2,
+            job_id_of(container.ticket),
+            exc_info=error,
+        )
+        now = monotonic_ns()
+        return Trouble("internal", f"{type(error).__name__}: {error}", now, now)
+
+    def _in_turn(self, packing: Packing, position: int, step: Step, container: Container) -> Done:
         """Do an operation of a job that is packed: when it is its turn, and `hold` together with all others."""
         self._await(partial(packing.before, container.ticket, position))
         if position == packing.position:
             return self._await(partial(packing.hold, container.ticket))
         try:
-            if performer.waits[position]:
-                return self._await(partial(performer.perform, container, position, report))
-            return performer.perform(container, position, report)
+            return self._await(partial(step.call, container)) if step.waits else step.call(container)
         finally:
             packing.after(container.ticket, position)
 
@@ -376,7 +382,7 @@ class Crew:
         performer = Performer(engine, treatment, guest, free=noop, tell=self._tell)
         if not treatment.pulls:
             engine.prepare(performer.settings)
-        run = partial(self._run_packed if treatment.packs and not noop else self._run_plain, performer)
+        run = partial(self._run_packed, performer) if treatment.packs and not noop else self._plain(performer)
         if guest is not None and guest.services and not noop:
             pool = ServicePool(
                 engine, treatment, guest, keep=self._assignment.keep, errands=self.errands, tell=self._tell

@@ -71,14 +71,13 @@ def bounded(report: JobReport, end_bound_ns: int) -> None:
         report.bound_ns = min(end_bound_ns | BOUND_GRAIN_NS, MAX_BOUND_NS)
 
 
-def done(report: JobReport, script: Script) -> bool:
-    """Take in that every operation was done; return whether a container is left to tidy away."""
+def done(report: JobReport, script: Script) -> None:
+    """Take in that every operation was done."""
     stamps = report.stamps
     if stamps:
         report.start_ns = stamps[2 * script.first]
         last = 2 * script.last
         report.end_ns = stamps[last] + stamps[last + 1]
-    return script.leaves_container
 
 
 def failed(report: JobReport, script: Script, trouble: Trouble) -> None:

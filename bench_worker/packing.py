@@ -109,8 +109,6 @@ class Packing:
     ) -> None:
         self.position = next(place for place, one in enumerate(operations) if one.kind == "hold")
         self._hold_s = operations[self.position].seconds or 0.0
-        self.waits = (False,) * len(operations)
-        """No operation is interrupted by whoever runs the job: waiting for a turn is, see `Crew`."""
         self._sleeps = [one.kind == "sleep" for one in operations]
         self.trial = trial
         self._until = until

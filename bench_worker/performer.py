@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic_ns
-from typing import Final
+from typing import Final, NamedTuple
 
 from gevent import sleep as gevent_sleep
 
-from bench_common.errors import ParseError
+from bench_common.errors import ParseError, WeighbridgeError
 from bench_common.records import JobReport
 from bench_common.spec import ContainerSettings, Guest, Operation, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
@@ -52,8 +52,29 @@ WATCH_GRACE_S: Final = 1.0
 NO_OUTPUT: Final = Done(0, 0)
 
 
+class Step(NamedTuple):
+    """One operation of a script: what does it to a container, and what whoever does it has to know."""
+
+    call: Callable[[Container], Done]
+    waits: bool
+    """Whether it only waits, so that it can be interrupted and leaves nothing half made."""
+    judged: bool
+    """Whether what it gave is to be judged also where its engine is content with it."""
+
+
+class Unusable(WeighbridgeError):
+    """An operation was done, and is no success: `trouble` says why."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.message)
+        self.trouble = trouble
+
+
 class Performer:
-    """Performs the operations of one treatment's jobs. `workload` is None for life-cycle jobs.
+    """How the operations of one treatment's jobs are done. `workload` is None for life-cycle jobs.
+
+    `steps` are done in turn by whoever runs a job. What one gave is for `judge` where its step says so, and where it
+    tells of an exit code or of a kill.
 
     With `free` (a no-op run) nothing is slept or parsed. `operations` are done in place of the jobs' own script where
     they are given. `words` are where the services are found now, by what stands for it in commands, `shares` the
@@ -88,8 +109,6 @@ class Performer:
         steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
         self._parsed = frozenset(step.name for step in steps if step.parse)
         kinds = [operation.kind for operation in self.script.operations]
-        self.waits = [kind in WAITING and not free for kind in kinds]
-        """For each position: whether it only waits, so that it can be interrupted and leaves nothing half made."""
         self._told_to_end = [
             kind == "wait" and not {"stop", "kill"}.isdisjoint(kinds[:at]) for at, kind in enumerate(kinds)
         ]
@@ -98,33 +117,32 @@ class Performer:
         if workload is not None and tell is not None and every_s is not None and not free:
             self._follower = Follower(engine, workload, every_s, tell)
         limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
-        self._calls = [self._call(*pair) for pair in zip(self.script.operations, limits, strict=True)]
         self._guest_step = [
             bool(operation.argv) and workload is not None and not free for operation in self.script.operations
         ]
-        self._looked_at = [
-            guest or (kind == "commit" and not free) for guest, kind in zip(self._guest_step, kinds, strict=True)
+        self.steps = [
+            Step(
+                self._call(operation, limit_s),
+                waits=operation.kind in WAITING and not free,
+                judged=guest or (operation.kind == "commit" and not free),
+            )
+            for operation, limit_s, guest in zip(self.script.operations, limits, self._guest_step, strict=True)
         ]
         self.watches = not free and any(
             one.kind == "stats" and one.seconds is not None for one in self.script.operations
         )
         """Whether its jobs may leave a stream of statistics to be ended by `unwatch`."""
 
-    def perform(self, container: Container, position: int, report: JobReport) -> Done | Trouble:
-        """Do the operation at `position` of the script; never raises for what an engine or a tool does.
+    def judge(self, container: Container, position: int, done: Done, report: JobReport) -> None:
+        """Raise `Unusable` where what the operation at `position` gave is no success.
 
         Metrics and raw output of a guest's step that succeeded go into `report`.
         """
-        try:
-            done = self._calls[position](container)
-        except OperationFailed as failure:
-            return Trouble(failure.kind, str(failure)[:MESSAGE_LIMIT], failure.start_ns, failure.end_ns)
-        if done.exit_code or done.oom_killed or self._looked_at[position]:
-            return self._judge(container, position, done, report)
-        return done
+        trouble = self._judged(container, position, done, report)
+        if trouble is not None:
+            raise Unusable(trouble)
 
-    def _judge(self, container: Container, position: int, done: Done, report: JobReport) -> Done | Trouble:
-        """Decide whether what an operation gave is a success."""
+    def _judged(self, container: Container, position: int, done: Done, report: JobReport) -> Trouble | None:
         operation = self.script.operations[position]
         if self._guest_step[position]:
             return self._judge_guest(container, operation, done, report)
@@ -134,7 +152,7 @@ class Performer:
         if done.oom_killed or (done.exit_code and not told_to_end):
             kind, text = _exit_problem(operation, done, done)
             return Trouble(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")
-        return done
+        return None
 
     def unwatch(self, container: Container, report: JobReport) -> str | None:
         """End the streams of the container's statistics; return why one broke off early, if one did."""
@@ -148,7 +166,7 @@ class Performer:
         container.watches.clear()
         return problem
 
-    def _weigh_image(self, container: Container, done: Done, report: JobReport) -> Done | Trouble:
+    def _weigh_image(self, container: Container, done: Done, report: JobReport) -> Trouble | None:
         """Ask how large the image is that was saved, outside of the stamps of saving it."""
         try:
             size = self.engine.committed_bytes(container, timeout_s=self.treatment.timeout_s)
@@ -157,7 +175,7 @@ class Performer:
             return Trouble(failure.kind, text, done.start_ns, done.end_ns, operation_ok=True)
         if size is not None:
             report.metrics = {**(report.metrics or {}), COMMIT_BYTES: float(size)}
-        return done
+        return None
 
     def tidy(self, container: Container) -> str | None:
         """Remove the container, if there is one; return what went wrong."""
@@ -211,7 +229,7 @@ class Performer:
             case "logs":
                 return partial(engine.logs, limit_bytes=OUTPUT_LIMIT, timeout_s=limit_s)
             case "sleep" | "hold":
-                return partial(self._sleep, 0.0 if self._free else operation.seconds or 0.0)
+                return _no_sleep if self._free else partial(_sleep, operation.seconds or 0.0)
         options = {"anew": operation.anew} if kind == "pull" else {}
         return partial(getattr(engine, kind), timeout_s=limit_s, **options)
 
@@ -234,15 +252,9 @@ class Performer:
 
         return act
 
-    def _sleep(self, seconds: float, _container: Container) -> Done:
-        start = monotonic_ns()
-        if not self._free:
-            gevent_sleep(seconds)
-        return Done(start, monotonic_ns())
-
     def _judge_guest(
         self, container: Container, operation: Operation, done: Done, report: JobReport
-    ) -> Done | Trouble:
+    ) -> Trouble | None:
         """Fetch what the step printed, and decide whether it is a result."""
         stamps = (done.start_ns, done.end_ns)
         printed = done
@@ -262,7 +274,7 @@ class Performer:
             return Trouble(kind, text, *stamps, outputs=(output,))
         if operation.name not in self._parsed or self._workload is None:
             report.outputs = [*(report.outputs or ()), output]
-            return done
+            return None
         if printed.truncated:
             text = f"its output is larger than {OUTPUT_LIMIT} bytes, and was cut"
             return Trouble("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
@@ -277,7 +289,18 @@ class Performer:
             return Trouble("parse-error", text[:MESSAGE_LIMIT], *stamps, operation_ok=True, outputs=(output,))
         report.outputs = [*(report.outputs or ()), output]
         report.metrics = {**(report.metrics or {}), **metrics}
-        return done
+        return None
+
+
+def _sleep(seconds: float, _container: Container) -> Done:
+    start = monotonic_ns()
+    gevent_sleep(seconds)
+    return Done(start, monotonic_ns())
+
+
+def _no_sleep(_container: Container) -> Done:
+    start = monotonic_ns()
+    return Done(start, monotonic_ns())
 
 
 def has_no_images(engine: Engine) -> bool:

@@ -188,7 +188,9 @@ class ServiceSet:
             env={**given.env, **where},
         )
         published = None if self._outside is None or shares_host else (self._outside, service.port)
-        return Container(name, ticket, settings, publish=published)
+        container = Container(name, ticket, settings)
+        container.publish = published
+        return container
 
     def _with_room_for_socket(self, given: ContainerSettings, folder: str) -> ContainerSettings:
         """Give a container a volume that those share which reach it by a socket."""

@@ -93,22 +93,15 @@ class Container:
     memory_directory: Path | None = None
     """The directory of the cgroup that limits its memory, once it was asked for and is on this host."""
 
-    def __init__(
-        self,
-        name: str,
-        ticket: int,
-        settings: ContainerSettings,
-        *,
-        publish: tuple[str, int] | None = None,
-        shares: tuple[str, ...] = (),
-    ) -> None:
+    publish: tuple[str, int] | None = None
+    """An address of the host, and the port of its own that is reached there, at a port that the engine picks."""
+    shares: tuple[str, ...] = ()
+    """The names of containers whose volumes it has, too, at the same paths."""
+
+    def __init__(self, name: str, ticket: int, settings: ContainerSettings) -> None:
         self.name = name
         self.ticket = ticket
         self.settings = settings
-        self.publish = publish
-        """An address of the host, and the port of its own that is reached there, at a port that the engine picks."""
-        self.shares = shares
-        """The names of containers whose volumes it has, too, at the same paths."""
 
     @cached_property
     def labels(self) -> dict[str, str]:

@@ -203,7 +203,8 @@ def test_files_become_an_archive_of_the_root():
 
 def test_a_port_is_published_at_one_address_and_one_that_docker_picks(client):
     """A service for jobs of other hosts listens at the address that its worker says, not at every one."""
-    container = Container("c1", 7, ContainerSettings(image="i"), publish=("10.0.0.5", 80))
+    container = Container("c1", 7, ContainerSettings(image="i"))
+    container.publish = ("10.0.0.5", 80)
     got = create_arguments(client, container, allow_host_mounts=False, own_socket=None)
     assert got["ports"] == [80]
     assert got["host_config"]["PortBindings"] == {"80/tcp": [{"HostIp": "10.0.0.5", "HostPort": ""}]}
@@ -214,9 +215,11 @@ def test_a_port_is_published_at_one_address_and_one_that_docker_picks(client):
 def test_volumes_are_shared_with_other_containers(client):
     """Those of a service, where its socket is, and those of a data container beside them."""
     storage = (Mount("data_container", "/data"),)
-    container = Container("c1", 7, ContainerSettings(image="i", storage=storage), shares=("c1-mariadb",))
+    container = Container("c1", 7, ContainerSettings(image="i", storage=storage))
+    container.shares = ("c1-mariadb",)
     got = create_arguments(client, container, allow_host_mounts=False, own_socket=None)
     assert got["host_config"]["VolumesFrom"] == ["c1-data", "c1-mariadb"]
-    plain = Container("c1", 7, ContainerSettings(image="i"), shares=("c1-mariadb",))
+    plain = Container("c1", 7, ContainerSettings(image="i"))
+    plain.shares = ("c1-mariadb",)
     assert "--volumes-from=c1-mariadb" in create_words(plain, allow_host_mounts=False, own_socket=None)
     assert "VolumesFrom" not in arguments(client)["host_config"]
