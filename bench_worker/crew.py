@@ -87,7 +87,7 @@ class Crew:
         self._open_engine = open_engine
         self._packed = packed
         self._packing: Packing | None = None
-        self._slots: Slots[Order] = Slots(assignment.slots, self._execute)
+        self._slots: Slots[Order] = Slots(assignment.slots, self._execute, self._outbox.flush)
         self._gate = Gate(self._slots.put)
         self._patience_ns = 0
         self._treatments: dict[int, Treatment] = {}
@@ -96,7 +96,6 @@ class Crew:
         self._opening = RLock()
         self._waiting: set[greenlet] = set()
         self._loop = gevent.get_hub().loop
-        self._flush_scheduled = False
         self._treatment, self._operations = -1, 0
         self._packs = False
         self._runs: dict[int, Callable[[int], JobReport]] = {}
@@ -227,9 +226,8 @@ class Crew:
         # Results leave when there are enough of them, else once per pass of the loop.
         if self._outbox.add(ticket, report) >= self._batch:
             self._outbox.flush()
-        elif not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.run_callback(self._flush)
+        elif not self._slots.due:
+            self._slots.soon()
         if report.error is not None and report.error[1] == UNREACHABLE:
             gevent.sleep(PAUSE_S)
 
@@ -252,7 +250,8 @@ class Crew:
         prefix, settings, steps, perform = self._prefix, performer.settings, performer.steps, self._perform
 
         def run(ticket: int) -> JobReport:
-            name = f"{prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"  # written out: a call costs as much again
+            # The name of every first attempt is written out here: nearly all are one, and a call costs as much again.
+            name = f"{prefix}{ticket}-0" if ticket <= JOB_ID else self._name(ticket)
             return perform(performer, Container(name, ticket, settings), self._aborts, steps)
 
         return run
@@ -408,10 +407,6 @@ class Crew:
             )
             self._engines[name] = NoopEngine(options) if self._assignment.noop else self._open_engine(name, options)
         return self._engines[name]
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        self._outbox.flush()
 
 
 def _nobody(message: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ class Outbox:
         self._send = send
         self._sequence = 0
         self._trial = (-1, -1)
-        self._operations = 0
+        self._stamps = 0
         self._pack: Callable[..., bytes] = struct.Struct("").pack
         self._rows: list[bytes] = []
         self._metrics: list[list[Any]] = []
@@ -52,22 +52,22 @@ class Outbox:
         if (treatment, trial) != self._trial:
             self.flush()
             self._trial = (treatment, trial)
-            self._operations = operations
+            self._stamps = 2 * operations
             self._pack = struct.Struct(f"<{result_words(operations)}q").pack
 
     def add(self, ticket: int, report: JobReport) -> int:
         """Take in the report of a job of the present trial that is over; return how many wait to be sent."""
         stamps = report.stamps
-        missing = self._operations - len(stamps) // 2
-        if missing:
-            stamps = [*stamps, *NOT_TRIED * missing]
+        if len(stamps) != self._stamps:
+            stamps = [*stamps, *NOT_TRIED * ((self._stamps - len(stamps)) // 2)]
         if report.outputs or report.metrics or report.error:
             self._add_rest(ticket, report)
         rows = self._rows
-        row = self._pack(
-            ticket, report.outcome, report.failed_at, report.bound_ns, report.start_ns, report.end_ns, *stamps
+        rows.append(
+            self._pack(
+                ticket, report.outcome, report.failed_at, report.bound_ns, report.start_ns, report.end_ns, *stamps
+            )
         )
-        rows.append(row)
         return len(rows)
 
     def _add_rest(self, ticket: int, report: JobReport) -> None:

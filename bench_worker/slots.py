@@ -24,18 +24,25 @@ class JobAborted(gevent.GreenletExit):
 
 
 class Slots(Generic[Order]):
-    """Runs `execute(order)` for each order put in, in order of arrival, at most `limit` (of `most`) at once."""
+    """Runs `execute(order)` for each order put in, in order of arrival, at most `limit` (of `most`) at once.
 
-    def __init__(self, most: int, execute: Callable[[Order], None]) -> None:
+    `passed` is called in the pass of the loop after one in which orders came or `soon` was called: what a slot did
+    until then, and those after it that never waited, is done.
+    """
+
+    def __init__(
+        self, most: int, execute: Callable[[Order], None], passed: Callable[[], None] = lambda: None
+    ) -> None:
         self.limit = most
         self._most = most
         self._execute = execute
+        self._passed = passed
         self._orders: deque[Order] = deque()
         self._idle: list[greenlet] = []
         self._greenlets: list[greenlet] = []
         self._loop = gevent.get_hub().loop
-        self._waking = False
-        """Whether a slot is on its way to look for orders, which has not got there yet."""
+        self.due = False
+        """Whether the loop will come by, to see whether one more slot has something to do."""
         self.running = 0
 
     @property
@@ -51,8 +58,7 @@ class Slots(Generic[Order]):
     def put(self, orders: Sequence[Order]) -> None:
         """Queue orders and see to it that a slot takes them."""
         self._orders.extend(orders)
-        if not self._waking:
-            self._wake()
+        self.soon()
 
     def withdraw(self) -> list[Order]:
         """Take back all orders that no slot has taken yet."""
@@ -60,28 +66,38 @@ class Slots(Generic[Order]):
         self._orders.clear()
         return orders
 
+    def soon(self) -> None:
+        """Have `passed` called once whoever runs now waits or is done."""
+        if not self.due:
+            self.due = True
+            self._loop.run_callback(self._pass)
+
+    def _pass(self) -> None:
+        """Let one more slot look for orders, where there are some; it sees to the next where there are more."""
+        self.due = False
+        try:
+            self._passed()
+        finally:
+            if self._orders and self.running < self.limit:
+                self._wake()
+
     def _wake(self) -> None:
-        """See to it that one more slot looks for orders; it wakes the next one where there are more."""
         if self._idle:
-            self._waking = True
-            self._loop.run_callback(self._idle.pop().switch)
+            self._idle.pop().switch()
         elif len(self._greenlets) < self._most:
-            self._waking = True
             self._greenlets.append(gevent.spawn(self._serve))
 
     def _serve(self) -> None:
         orders, hub, me = self._orders, gevent.get_hub(), gevent.getcurrent()
-        self._waking = False
         while True:
             while not orders or self.running >= self.limit:
                 self._idle.append(me)
                 hub.switch()
-                self._waking = False
             order = orders.popleft()
             self.running += 1
-            # In vain where this job never waits, so never again before that one has come.
-            if orders and not self._waking and self.running < self.limit:
-                self._wake()
+            # In vain where no job waits: then they are gone when the loop comes by.
+            if orders and not self.due and self.running < self.limit:
+                self.soon()
             try:
                 self._execute(order)
             except JobAborted:
