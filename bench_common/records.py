@@ -8,11 +8,13 @@ clock; a field's unit is in its name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
+
+Value = TypeVar("Value")
 
 
 class Outcome(IntEnum):
@@ -181,21 +183,64 @@ NOT_TRIED: Final = (0, -1)
 """The stamps of an operation that was not reached."""
 
 
-@dataclass(slots=True)
-class JobReport:
-    """Everything one job gave; what a slot hands to the outbox."""
+class _Rare(Generic[Value]):
+    """An attribute that few reports have: it costs only those, and of all others it is `default`."""
 
-    outcome: int = Outcome.DONE
-    start_ns: int = 0
-    end_ns: int = 0
-    stamps: list[int] = field(default_factory=list)
-    """Start and duration (ns) of each operation that was tried, in turn."""
-    failed_at: int = -1
+    def __init__(self, default: Value) -> None:
+        self._default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, report: JobReport, owner: type) -> Value:
+        rest = report.rest
+        value: Value = self._default if rest is None else rest.get(self._name, self._default)
+        return value
+
+    def __set__(self, report: JobReport, value: Value) -> None:
+        if report.rest is None:
+            report.rest = {}
+        report.rest[self._name] = value
+
+
+class JobReport:
+    """Everything one job gave; what a slot hands to the outbox. Of a job that just went well that is its stamps."""
+
+    __slots__ = ("bound_ns", "rest", "stamps")
+
+    outcome: _Rare[int] = _Rare(Outcome.DONE)
+    span: _Rare[tuple[int, int] | None] = _Rare(None)
+    """When the job began and ended (ns); None where its script's stamps tell, see `job.Script`."""
+    failed_at: _Rare[int] = _Rare(-1)
     """The position of the operation that failed; -1 where none did, even if its job has."""
-    error: tuple[str, str, str] | None = None
+    error: _Rare[tuple[str, str, str] | None] = _Rare(None)
     """(operation, kind, message) of the failure."""
-    metrics: dict[str, float] | None = None
-    outputs: list[tuple[str, bytes, bytes, int, bool]] | None = None
+    metrics: _Rare[dict[str, float] | None] = _Rare(None)
+    outputs: _Rare[list[tuple[str, bytes, bytes, int, bool]] | None] = _Rare(None)
     """(step, stdout, stderr, exit code, truncated)."""
-    bound_ns: int = 0
-    """The largest of its operations' `Done.end_bound_ns`, `MAX_BOUND_NS` at most."""
+
+    def __init__(self) -> None:
+        self.stamps: list[int] = []
+        """Start and duration (ns) of each operation that was tried, in turn."""
+        self.bound_ns = 0
+        """The largest of its operations' `Done.end_bound_ns`, `MAX_BOUND_NS` at most."""
+        self.rest: dict[str, Any] | None = None
+        """What else there is, by name; None where there is nothing."""
+
+    @classmethod
+    def ended(
+        cls,
+        outcome: Outcome,
+        span: tuple[int, int],
+        *,
+        stamps: Sequence[int] = (),
+        failed_at: int = -1,
+        error: tuple[str, str, str] | None = None,
+        outputs: Sequence[tuple[str, bytes, bytes, int, bool]] = (),
+    ) -> JobReport:
+        """Return the report of a job that ended thus."""
+        report = cls()
+        report.stamps += stamps
+        report.outcome, report.span, report.failed_at, report.error = outcome, span, failed_at, error
+        report.outputs = [*outputs] or None
+        return report

@@ -26,7 +26,7 @@ from bench_worker.borrowing import Errands
 from bench_worker.engines.base import Container, Done, Engine, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.gate import Gate
-from bench_worker.job import Trouble
+from bench_worker.job import Script, Trouble
 from bench_worker.job_services import ServicePool
 from bench_worker.lending import Lender
 from bench_worker.outbox import Outbox
@@ -96,7 +96,7 @@ class Crew:
         self._opening = RLock()
         self._waiting: set[greenlet] = set()
         self._loop = gevent.get_hub().loop
-        self._treatment, self._operations = -1, 0
+        self._treatment, self._script = -1, Script(())
         self._packs = False
         self._runs: dict[int, Callable[[int], JobReport]] = {}
         self._run: Callable[[int], JobReport] | None = None
@@ -146,7 +146,7 @@ class Crew:
             self._pack(self._treatments[treatment], trial, [ticket for ticket, _, _ in orders])
         else:
             self._packing = None
-        self._outbox.turn_to(treatment, trial, self._operations)
+        self._outbox.turn_to(treatment, trial, self._script)
         self._slots.limit, self._batch = width, batch
         if self._patience_ns:
             self._gate.put(orders)
@@ -154,7 +154,7 @@ class Crew:
             self._slots.put(orders)
 
     def _turn_to(self, treatment: Treatment) -> None:
-        self._treatment, self._operations = treatment.index, len(script_of(treatment))
+        self._treatment, self._script = treatment.index, Script(script_of(treatment))
         self._packs = treatment.packs and not self._assignment.noop
         self._run = self._runs.get(treatment.index)
         load = treatment.open_load
@@ -179,7 +179,7 @@ class Crew:
         self._aborts += 1
         now = monotonic_ns()
         for ticket, _, _ in (*self._slots.withdraw(), *self._gate.withdraw()):
-            self._outbox.add(ticket, JobReport(Outcome.ABORTED, now, now))
+            self._outbox.add(ticket, JobReport.ended(Outcome.ABORTED, (now, now)))
         self._outbox.flush()
         for slot in list(self._waiting):
             self._loop.run_callback(self._interrupt, slot)
@@ -228,13 +228,13 @@ class Crew:
             self._outbox.flush()
         elif not self._slots.due:
             self._slots.soon()
-        if report.error is not None and report.error[1] == UNREACHABLE:
+        if report.rest is not None and report.error is not None and report.error[1] == UNREACHABLE:
             gevent.sleep(PAUSE_S)
 
     def _dropped(self) -> JobReport:
         now = monotonic_ns()
         text = f"no slot was free for it within {format_duration(self._patience_ns / 1e9)} of its arrival"
-        return JobReport(Outcome.FAILED, now, now, error=(ARRIVAL, DROPPED, text))
+        return JobReport.ended(Outcome.FAILED, (now, now), error=(ARRIVAL, DROPPED, text))
 
     def _run_without_swap(self, run: Callable[[int], JobReport], ticket: int) -> JobReport:
         if not self._assignment.allow_swapoff and has_swap():
@@ -310,14 +310,13 @@ class Crew:
                     job.bounded(report, done.end_bound_ns)
                 start_ns = done.start_ns
                 stamps += (start_ns, done.end_ns - start_ns)
-            job.done(report, script)
         except JobAborted:
             job.aborted(report, monotonic_ns())
         except Exception as error:  # noqa: BLE001  an engine's own fault is a failed operation, not a dead slot
             job.failed(report, script, self._trouble(error, container, report))
         if performer.watches:
             job.spoiled(report, "stats", performer.unwatch(container, report))
-        if report.outcome or script.leaves_container:
+        if script.leaves_container or (report.rest is not None and report.outcome != Outcome.DONE):
             job.tidied(report, self._tidy(performer, container))
         return report
 
@@ -416,4 +415,4 @@ def _nobody(message: dict[str, Any]) -> None:
 
 def _never_begun(kind: str, message: str) -> JobReport:
     now = monotonic_ns()
-    return JobReport(Outcome.FAILED, now, now, error=("worker", kind, message))
+    return JobReport.ended(Outcome.FAILED, (now, now), error=("worker", kind, message))

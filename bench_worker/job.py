@@ -64,20 +64,15 @@ class Script:
             elif operation.kind == "remove":
                 self.leaves_container = False
 
+    def span(self, stamps: Sequence[int]) -> tuple[int, int]:
+        """Return when a job that has these stamps begins and ends (ns)."""
+        return stamps[2 * self.first], stamps[2 * self.last] + stamps[2 * self.last + 1]
+
 
 def bounded(report: JobReport, end_bound_ns: int) -> None:
     """Take in by how much an operation's end may be stamped too late; the largest counts for the job."""
     if end_bound_ns > report.bound_ns:
         report.bound_ns = min(end_bound_ns | BOUND_GRAIN_NS, MAX_BOUND_NS)
-
-
-def done(report: JobReport, script: Script) -> None:
-    """Take in that every operation was done."""
-    stamps = report.stamps
-    if stamps:
-        report.start_ns = stamps[2 * script.first]
-        last = 2 * script.last
-        report.end_ns = stamps[last] + stamps[last + 1]
 
 
 def failed(report: JobReport, script: Script, trouble: Trouble) -> None:
@@ -123,8 +118,4 @@ def tidied(report: JobReport, problem: str | None) -> None:
 def _span(report: JobReport, end_ns: int) -> None:
     """Let the job begin with its first operation, and end with its last one but not before `end_ns`."""
     stamps = report.stamps
-    if stamps:
-        report.start_ns = stamps[0]
-    else:
-        report.start_ns = end_ns
-    report.end_ns = max(end_ns, stamps[-2] + stamps[-1] if stamps else 0)
+    report.span = (stamps[0], max(end_ns, stamps[-2] + stamps[-1])) if stamps else (end_ns, end_ns)

@@ -177,4 +177,4 @@ class _JobServices:
 
 def _never_begun(operation: str, kind: str, message: str, outputs: tuple[Output, ...]) -> JobReport:
     now = monotonic_ns()
-    return JobReport(Outcome.FAILED, now, now, error=(operation, kind, message), outputs=[*outputs] or None)
+    return JobReport.ended(Outcome.FAILED, (now, now), error=(operation, kind, message), outputs=outputs)

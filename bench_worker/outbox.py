@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from bench_common.messages import MAX_FRAME, encode
-from bench_common.records import NOT_TRIED, JobReport, result_words
+from bench_common.records import NOT_TRIED, JobReport, Outcome, result_words
+from bench_worker.job import Script
 
 Output: TypeAlias = tuple[str, bytes, bytes, int, bool]
 """Step, stdout, stderr, exit code, and whether there was more."""
 
+DONE: Final = int(Outcome.DONE)
 BATCH_BYTES: Final = 4 << 20
 """A batch is sent as soon as it holds about this much."""
 SPOOL_BYTES: Final = 64 << 20
@@ -31,6 +33,9 @@ class Outbox:
         self._sequence = 0
         self._trial = (-1, -1)
         self._stamps = 0
+        self._script = Script(())
+        self._first, self._last = 0, -2
+        """Where among the stamps of a job that is done those of its first and of its last operation are."""
         self._pack: Callable[..., bytes] = struct.Struct("").pack
         self._rows: list[bytes] = []
         self._metrics: list[list[Any]] = []
@@ -47,28 +52,33 @@ class Outbox:
         """How many batches the master has not acknowledged."""
         return len(self._spool)
 
-    def turn_to(self, treatment: int, trial: int, operations: int) -> None:
-        """Take reports of jobs of another trial from here on, whose treatment has so many operations."""
+    def turn_to(self, treatment: int, trial: int, script: Script) -> None:
+        """Take reports of jobs of another trial from here on, whose treatment has this script."""
         if (treatment, trial) != self._trial:
             self.flush()
             self._trial = (treatment, trial)
-            self._stamps = 2 * operations
-            self._pack = struct.Struct(f"<{result_words(operations)}q").pack
+            self._stamps = 2 * script.length
+            self._script, self._first, self._last = script, 2 * script.first, 2 * script.last
+            self._pack = struct.Struct(f"<{result_words(script.length)}q").pack
 
     def add(self, ticket: int, report: JobReport) -> int:
         """Take in the report of a job of the present trial that is over; return how many wait to be sent."""
         stamps = report.stamps
-        if len(stamps) != self._stamps:
-            stamps = [*stamps, *NOT_TRIED * ((self._stamps - len(stamps)) // 2)]
-        if report.outputs or report.metrics or report.error:
+        if report.rest is None and stamps:
+            # As in `_row` and in the script's `span`, without a call: of a no-op run this is all that comes by.
+            end_ns = stamps[self._last] + stamps[self._last + 1]
+            self._rows.append(self._pack(ticket, DONE, -1, report.bound_ns, stamps[self._first], end_ns, *stamps))
+        else:
             self._add_rest(ticket, report)
-        rows = self._rows
-        rows.append(
-            self._pack(
-                ticket, report.outcome, report.failed_at, report.bound_ns, report.start_ns, report.end_ns, *stamps
-            )
-        )
-        return len(rows)
+            self._rows.append(self._row(ticket, report))
+        return len(self._rows)
+
+    def _row(self, ticket: int, report: JobReport) -> bytes:
+        stamps = report.stamps
+        span = report.span or (self._script.span(stamps) if stamps else (0, 0))
+        missing = (self._stamps - len(stamps)) // 2
+        head = (ticket, report.outcome, report.failed_at, report.bound_ns)
+        return self._pack(*head, *span, *stamps, *NOT_TRIED * missing)
 
     def _add_rest(self, ticket: int, report: JobReport) -> None:
         treatment, trial = self._trial

@@ -15,6 +15,13 @@ def script(*kinds):
     return Script([Operation(kind, kind) for kind in kinds])
 
 
+def stamped(*stamps):
+    """The report of a job that has come so far."""
+    report = JobReport()
+    report.stamps += stamps
+    return report
+
+
 @pytest.mark.parametrize(
     ("kinds", "leaves"),
     [
@@ -27,17 +34,21 @@ def script(*kinds):
 )
 def test_a_script_knows_whether_it_leaves_a_container(kinds, leaves):
     """A container that the script leaves is tidied away; one that it removes is not looked for again."""
-    report = JobReport()
-    job.done(report, script(*kinds))
     assert script(*kinds).leaves_container is leaves
-    assert report.outcome == Outcome.DONE
+
+
+def test_a_job_of_which_nothing_else_is_said_is_done():
+    """What few reports have costs no other, and of all others it says that there is none."""
+    report = stamped(10, 10)
+    assert (report.outcome, report.failed_at, report.span, report.error) == (Outcome.DONE, -1, None, None)
+    assert report.rest is None
+    report.metrics = {"speed": 2.5}
+    assert (report.outcome, report.metrics, report.outputs) == (Outcome.DONE, {"speed": 2.5}, None)
 
 
 def test_a_job_lasts_from_its_first_operation_to_its_last():
     """What lies between operations is part of the job."""
-    report = JobReport(stamps=[10, 10, 20, 5, 30, 11])
-    job.done(report, script("create", "start", "remove"))
-    assert (report.start_ns, report.end_ns, report.failed_at) == (10, 41, -1)
+    assert script("create", "start", "remove").span([10, 10, 20, 5, 30, 11]) == (10, 41)
 
 
 def test_what_prepares_and_tidies_up_is_none_of_a_jobs_time():
@@ -48,9 +59,8 @@ def test_what_prepares_and_tidies_up_is_none_of_a_jobs_time():
         *(Operation("exec", name, argv=("x",), timed=timed) for name, timed in commands),
         Operation("remove", "remove"),
     ]
-    report = JobReport(stamps=[10, 1, 20, 1000, 2000, 500, 3000, 70, 3100, 80, 4000, 900, 5000, 1])
-    job.done(report, Script(operations))
-    assert (report.start_ns, report.end_ns) == (3000, 3180)
+    stamps = [10, 1, 20, 1000, 2000, 500, 3000, 70, 3100, 80, 4000, 900, 5000, 1]
+    assert Script(operations).span(stamps) == (3000, 3180)
 
 
 def test_a_jobs_bound_is_the_largest_of_its_operations():
@@ -63,10 +73,10 @@ def test_a_jobs_bound_is_the_largest_of_its_operations():
 
 def test_a_failed_operation_keeps_its_time_apart():
     """It is marked, and the job has failed for its reason."""
-    report = JobReport(stamps=[10, 10])
+    report = stamped(10, 10)
     job.failed(report, script("create", "start", "remove"), Trouble("engine", "no such thing", 20, 30))
     assert (report.outcome, report.stamps, report.failed_at) == (Outcome.FAILED, [10, 10, 20, 10], 1)
-    assert (report.start_ns, report.end_ns) == (10, 30)
+    assert report.span == (10, 30)
     assert report.error == ("start", "engine", "no such thing")
 
 
@@ -81,17 +91,16 @@ def test_an_operation_can_be_done_and_its_job_failed():
 
 def test_a_job_that_is_called_off_ends_then():
     """With its operations so far; and where there are none, it lasts no time."""
-    report, early = JobReport(stamps=[10, 10]), JobReport()
+    report, early = stamped(10, 10), JobReport()
     job.aborted(report, 50)
     job.aborted(early, 50)
-    assert (report.outcome, report.start_ns, report.end_ns) == (Outcome.ABORTED, 10, 50)
-    assert (early.outcome, early.start_ns, early.end_ns) == (Outcome.ABORTED, 50, 50)
+    assert (report.outcome, report.span) == (Outcome.ABORTED, (10, 50))
+    assert (early.outcome, early.span) == (Outcome.ABORTED, (50, 50))
 
 
 def test_a_container_that_cannot_be_removed_fails_its_job():
     """A job that leaves something behind is no clean measurement."""
-    report = JobReport(stamps=[10, 10])
-    job.done(report, script("run"))
+    report = stamped(10, 10)
     job.tidied(report, "device busy")
     assert (report.outcome, report.error) == (Outcome.FAILED, ("clean-up", "engine", "device busy"))
 
@@ -107,23 +116,23 @@ def test_the_first_failure_is_the_one_that_is_told():
 def test_no_operation_fails_that_the_script_does_not_have():
     """A shell that gets the order wrong is told so."""
     with pytest.raises(ProtocolError, match="failure of operation 1 of 1"):
-        job.failed(JobReport(stamps=[1, 2]), script("run"), Trouble("engine", "x", 1, 2))
+        job.failed(stamped(1, 2), script("run"), Trouble("engine", "x", 1, 2))
 
 
 @given(st.integers(0, 5), st.sampled_from(["done", "failed", "aborted"]), st.booleans())
 def test_every_history_has_one_outcome_and_a_span_that_holds_its_operations(position, ending, leftover):
     """However far a job came and however it ended, its stamps lie within it."""
     plan = script("create", *["exec"] * 6)
-    report = JobReport(stamps=[word for step in range(position) for word in (100 + 10 * step, 7)])
-    if ending == "done":
-        job.done(report, plan)
-    elif ending == "failed":
+    report = stamped(*(word for step in range(position) for word in (100 + 10 * step, 7)))
+    if ending == "failed":
         job.failed(report, plan, Trouble("engine", "x", 100 + 10 * position, 109 + 10 * position))
-    else:
+    elif ending == "aborted":
         job.aborted(report, 100 + 10 * position)
     job.tidied(report, "left" if leftover else None)
     assert report.outcome in (Outcome.DONE, Outcome.FAILED, Outcome.ABORTED)
     assert (report.outcome == Outcome.DONE) == (ending == "done" and not leftover)
     ends = [start + duration for start, duration in zip(report.stamps[::2], report.stamps[1::2], strict=True)]
-    assert all(report.start_ns <= start for start in report.stamps[::2])
-    assert all(end <= report.end_ns for end in ends)
+    if report.stamps:
+        begins_ns, ends_ns = report.span or plan.span(report.stamps)
+        assert all(begins_ns <= start for start in report.stamps[::2])
+        assert all(end <= ends_ns for end in ends)

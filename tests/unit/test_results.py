@@ -5,22 +5,32 @@ import pytest
 from bench_common.errors import ProtocolError
 from bench_common.messages import decode
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, OPERATION_SPOILED, JobReport, Outcome
+from bench_common.spec import Operation
 from bench_master.run.results import settle, unpack
+from bench_worker.job import Script
 from bench_worker.outbox import JOB_BYTES, Outbox
 
 COUNTS = [2, 1]
 TRIALS = [0, 1]
 
 
-def report(start_ns, **fields):
-    return JobReport(Outcome.DONE, start_ns, start_ns + 100, stamps=[start_ns, 40, start_ns + 40, 60], **fields)
+SCRIPT = Script([Operation("run", "run"), Operation("remove", "remove")])
+
+
+def report(start_ns, **rest):
+    """What a job gave that is done."""
+    made = JobReport()
+    made.stamps += [start_ns, 40, start_ns + 40, 60]
+    for name, value in rest.items():
+        setattr(made, name, value)
+    return made
 
 
 def sent(*jobs, treatment=0, trial=0):
     """What an outbox sends for (ticket, report) pairs of one trial."""
     frames = []
     outbox = Outbox(7, lambda frame: frames.append(frame) or True)
-    outbox.turn_to(treatment, trial, 2)
+    outbox.turn_to(treatment, trial, SCRIPT)
     for job in jobs:
         outbox.add(*job)
     outbox.flush()
@@ -34,7 +44,7 @@ def settled(batch, number=0, offset_ns=0):
 
 def test_what_the_worker_packs_is_what_the_master_reads():
     """Rows, metrics, errors and outputs arrive as they were; what was not tried leaves no operation."""
-    failed = JobReport(Outcome.FAILED, 5, 9, [5, 4], 0, error=("start", "engine", "no"))
+    failed = JobReport.ended(Outcome.FAILED, (5, 9), stamps=[5, 4], failed_at=0, error=("start", "engine", "no"))
     failed.bound_ns = 77
     failed.outputs = [("run", b"a", b"b", 3, False)]
     messages, _ = sent((1, report(1000, metrics={"speed": 2.5})), (2, failed))
@@ -111,7 +121,7 @@ def test_batches_are_kept_until_acknowledged():
     """The spool forgets what the master has, and repeats the rest."""
     frames = []
     outbox = Outbox(7, lambda frame: frames.append(frame) or True)
-    outbox.turn_to(0, 0, 2)
+    outbox.turn_to(0, 0, SCRIPT)
     for ticket in range(3):
         outbox.add(ticket, report(ticket))
         outbox.flush()
@@ -137,7 +147,8 @@ def test_large_outputs_go_in_frames_of_their_own():
 
 def test_operations_of_a_job_that_failed_are_spoiled():
     """What was done for a job that was not enters no latency, and is told from what failed."""
-    failed = JobReport(Outcome.FAILED, 1, 16, [1, 10, 11, 5], 1, error=("start", "engine", "no"))
+    error = ("start", "engine", "no")
+    failed = JobReport.ended(Outcome.FAILED, (1, 16), stamps=[1, 10, 11, 5], failed_at=1, error=error)
     messages, _ = sent((1, failed), (2, report(100)))
     _, operations = settled(unpack(messages[0], COUNTS, TRIALS))
     assert operations["ok"].tolist() == [OPERATION_SPOILED, OPERATION_FAILED, OPERATION_DONE, OPERATION_DONE]
@@ -146,7 +157,7 @@ def test_operations_of_a_job_that_failed_are_spoiled():
 @pytest.mark.parametrize("outcome", [Outcome.LOST, 9, -1])
 def test_an_outcome_that_no_worker_can_know_is_refused(outcome):
     """Only the master knows that a job was lost; other numbers are no outcome at all."""
-    messages, _ = sent((1, JobReport(outcome, 1, 2)))
+    messages, _ = sent((1, JobReport.ended(outcome, (1, 2))))
     with pytest.raises(ProtocolError, match="no worker can know"):
         unpack(messages[0], COUNTS, TRIALS)
 
@@ -161,15 +172,15 @@ def test_records_of_other_jobs_are_refused():
 
 def test_aborted_jobs_are_counted():
     """The coordinator learns how many jobs of a batch were called off."""
-    messages, _ = sent((1, report(1)), (2, JobReport(Outcome.ABORTED, 1, 2)))
+    messages, _ = sent((1, report(1)), (2, JobReport.ended(Outcome.ABORTED, (1, 2))))
     assert unpack(messages[0], COUNTS, TRIALS).aborted == 1
 
 
 def test_what_many_steps_print_is_cut_and_never_too_large_to_be_sent():
     """Over all steps of a job: the beginning is kept, it is marked where there was more, and its row is with it."""
     steps = [(f"step{number}", bytes(1 << 20), bytes(1 << 20), 0, False) for number in range(20)]
-    small = JobReport(Outcome.DONE, 1, 2, [1, 1], outputs=[("run", b"out", b"err", 3, False)])
-    messages, _ = sent((1, small), (2, JobReport(Outcome.DONE, 1, 2, [1, 1], outputs=steps)), (3, small))
+    small = report(1, outputs=[("run", b"out", b"err", 3, False)])
+    messages, _ = sent((1, small), (2, report(1, outputs=steps)), (3, small))
     batches = [unpack(message, COUNTS, TRIALS) for message in messages]
     assert [batch.tickets for batch in batches] == [[1], [2], [3]]
     outputs = batches[1].outputs
@@ -181,7 +192,7 @@ def test_what_many_steps_print_is_cut_and_never_too_large_to_be_sent():
 def test_errors_make_a_batch_full_as_outputs_do():
     """However many jobs fail, and whatever their engine says: no message becomes too large to be sent."""
     failed = [
-        (ticket, JobReport(Outcome.FAILED, 1, 2, error=("run", "engine", "\U0001f4a9" * 4000)))
+        (ticket, JobReport.ended(Outcome.FAILED, (1, 2), error=("run", "engine", "\U0001f4a9" * 4000)))
         for ticket in range(2000)
     ]
     messages, _ = sent(*failed)
