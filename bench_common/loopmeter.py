@@ -43,7 +43,10 @@ class Poll:
 
 
 class LoopMeter:
-    """Measures the hub's loop from `start` on; `read` gives the interval since the last reading."""
+    """Measures the hub's loop from `start` on; `read` gives the interval since the last reading.
+
+    `lap` does so on its own account: the intervals of either do not end those of the other.
+    """
 
     UNITS = {"time_ns": "ns", "busy_share": "1", "lag_max_ns": "ns"}  # noqa: RUF012  constant
 
@@ -62,6 +65,9 @@ class LoopMeter:
         self._asleep_ns = 0
         self._idle_ns = 0
         self._lag_ns = 0
+        self._lap_began_ns = now
+        self._lap_idle_ns = 0
+        self._lap_lag_ns = 0
 
     def start(self) -> None:
         """Begin to measure."""
@@ -88,6 +94,16 @@ class LoopMeter:
         self._lag_ns = 0
         return reading
 
+    def lap(self) -> tuple[int, int, int]:
+        """Return, of the time since the last call: its length, how much the loop was busy, its lag (all in ns)."""
+        now = time.monotonic_ns()
+        span = now - self._lap_began_ns
+        lag = max(self._lap_lag_ns, now - self._awake_ns)
+        busy = max(0, span - self._lap_idle_ns)
+        self._lap_began_ns = now
+        self._lap_idle_ns = self._lap_lag_ns = 0
+        return span, busy, lag
+
     def held_ns(self, at_ns: int) -> int:
         """Return how long a native thread that stamped `at_ns` just now may have waited for the interpreter.
 
@@ -106,12 +122,15 @@ class LoopMeter:
         now = time.monotonic_ns()
         self._asleep_ns = now
         self.busy_since_ns = 0
-        self._lag_ns = max(self._lag_ns, now - self._awake_ns)
+        stretch = now - self._awake_ns
+        self._lag_ns = max(self._lag_ns, stretch)
+        self._lap_lag_ns = max(self._lap_lag_ns, stretch)
 
     def _after_poll(self) -> None:
         now = time.monotonic_ns()
         idle_ns = now - self._asleep_ns
         self._idle_ns += idle_ns
+        self._lap_idle_ns += idle_ns
         self._before_ns = self._awake_ns
         self._awake_ns = self.busy_since_ns = now
         if idle_ns > INSTANT_NS:

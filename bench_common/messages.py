@@ -196,7 +196,8 @@ _ALL = (
     MessageType("supplied", "master", "work", {**_ERRAND, **_SUPPLIED}, 256 * KIB),
     MessageType("ack", "master", "work", {"sequences": _list}),
     MessageType("cancel", "master", "work", {}),
-    # Results are rows of `records.RESULT`, of one trial; what is rare is lists in its record's order.
+    # Results are rows of `records.RESULT`, of one trial; `loop` is how the load process's event loop was since the
+    # batch before, the words of `records.LOOP`; what is rare is lists in its record's order.
     MessageType(
         "results",
         "worker",
@@ -206,6 +207,7 @@ _ALL = (
             "treatment": _whole(),
             "trial": _whole(),
             "rows": _raw,
+            "loop": _raw,
             "metrics": _list,
             "errors": _list,
             "outputs": _list,

@@ -67,6 +67,16 @@ All are signed 64-bit words, little end first. `failed_at` is the position of th
 did; `bound_ns` how much too late a stamp may be. An operation that was not tried has a duration of -1.
 """
 
+LOOP: Final = ("span_ns", "busy_ns", "lag_max_ns")
+"""How the event loop was from which a batch of results comes: words as those of a row.
+
+Since the batch before it (or since the trial's first order) `span_ns` have passed; for `busy_ns` of them the loop ran
+code, for `lag_max_ns` at most without looking at its sockets.
+"""
+
+BATCHES: Final = "batches"
+"""The source of the samples that are made of these, one for the batches of a trial that are written together."""
+
 WORD: Final = 8
 """Bytes of a word of such rows."""
 

@@ -16,7 +16,9 @@ import numpy as np
 from bench_common.histogram import Histogram
 from bench_common.records import (
     ARRIVAL,
+    BATCHES,
     DROPPED,
+    LOOP,
     OPERATION_DONE,
     OPERATION_FAILED,
     ErrorRecord,
@@ -26,6 +28,7 @@ from bench_common.records import (
 )
 from bench_common.set_aside import RESUMED
 from bench_common.stats_columns import Columns
+from bench_common.stats_rows import Samples
 from bench_common.statsfile import Block
 from bench_master.clocks import Clocks
 from bench_master.course import Course
@@ -34,6 +37,7 @@ from bench_master.load import Load
 from bench_master.open_system import OpenSystems
 from bench_master.packing import Packings
 from bench_master.spans import Span, Spans
+from bench_master.timing import Loops
 
 JOB: Final = "job"
 """What the whole job is called among the operations."""
@@ -102,6 +106,7 @@ class Ledger:
         self.open = OpenSystems(self.treatments)
         for index in self.open.systems:
             self.series[index, RESPONSE] = Series()
+        self.loops = [Loops() for _ in self.treatments]
         self.bounds: dict[int, Histogram] = {index: Histogram() for index in range(len(self.treatments))}
         """By how many ns an end of each treatment's measured jobs may be stamped too late, of those that are done."""
         self._metrics: dict[tuple[int, str], dict[int, TrialMetric]] = {}
@@ -142,14 +147,23 @@ class Ledger:
                 for record in block.body:
                     self._add_error(record)
             case "samples":
-                self.loads.setdefault(block.body.worker, Load()).add(block.body)
-                self.open.watch(block.body)
+                self._add_samples(block.body)
             case "host":
                 self.hosts[int(block.body.get("worker", len(self.hosts)))] = block.body
             case "event":
                 self._add_event(block.body)
             case "footer":
                 self.footer = block.body
+
+    def _add_samples(self, samples: Samples) -> None:
+        if samples.source != BATCHES:
+            self.loads.setdefault(samples.worker, Load()).add(samples)
+            self.open.watch(samples)
+            return
+        columns = [samples.columns[name].tolist() for name in ("treatment", "trial", *LOOP)]
+        for treatment, trial, *loop in zip(*columns, strict=True):
+            if treatment < len(self.loops) and not self.is_warmup(trial):
+                self.loops[treatment].add(*loop)
 
     def is_warmup(self, trial: int) -> bool:
         """Say whether a trial is warm-up; one that the header does not know is not."""

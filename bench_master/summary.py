@@ -27,7 +27,7 @@ from bench_master.open_system import open_warnings
 from bench_master.overhead import EngineCosts, compare
 from bench_master.published import beside
 from bench_master.table import counted
-from bench_master.timing import doubt, timing_error, timing_warnings, worker_loops
+from bench_master.timing import doubt, timing_error, timing_warnings
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 1
@@ -72,9 +72,8 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
         _treatment(ledger, index, exact, percentiles, pctile) for index in range(len(ledger.treatments))
     ]
     overhead = header.get("overhead")
-    loops = worker_loops(report["hosts"])
     for index, entry in enumerate(report["treatments"]):
-        entry.update(loops, timing_warning=doubt(entry))
+        entry.update(ledger.loops[index].document(), timing_warning=doubt(entry))
         entry["overhead"] = costs.document(index)
         entry["host_cpu"] = host_cpu.document(index)
         entry["packing"] = ledger.packings.document(index, ledger.hosts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
@@ -39,15 +40,27 @@ def shortest_median_s(operations: Mapping[str, Mapping[str, Any]]) -> float | No
     return min(medians, default=None)
 
 
-def worker_loops(hosts: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return how busy the workers' loops were in the whole run, their mean, and the worst one's lag in seconds."""
-    loops = [host["loop"] for host in hosts if host["loop"] and host["loop"]["busy_mean"] is not None]
-    readings = sum(loop["n"] for loop in loops)
-    lags = [loop["lag_p99_s"] for loop in loops if loop["lag_p99_s"] is not None]
-    return {
-        "worker_busy_share": sum(loop["busy_mean"] * loop["n"] for loop in loops) / readings if readings else None,
-        "worker_lag_p99_s": max(lags, default=None),
-    }
+@dataclass(slots=True)
+class Loops:
+    """How the workers' event loops were while a treatment's jobs ran, as the batches of results say (ns)."""
+
+    span_ns: int = 0
+    busy_ns: int = 0
+    lag_max_ns: int = 0
+
+    def add(self, span_ns: int, busy_ns: int, lag_max_ns: int) -> None:
+        """Take in a reading of a worker."""
+        self.span_ns += span_ns
+        self.busy_ns += busy_ns
+        self.lag_max_ns = max(self.lag_max_ns, lag_max_ns)
+
+    def document(self) -> dict[str, float | None]:
+        """Return the busy share over all workers and the longest lag of any, in seconds; None where nobody told."""
+        told = self.span_ns > 0
+        return {
+            "worker_busy_share": self.busy_ns / self.span_ns if told else None,
+            "worker_lag_max_s": self.lag_max_ns / 1e9 if told else None,
+        }
 
 
 def doubt(entry: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from bench_common.messages import MAX_FRAME, encode
-from bench_common.records import NOT_TRIED, JobReport, Outcome, result_words
+from bench_common.records import LOOP, NOT_TRIED, JobReport, Outcome, result_words
 from bench_worker.job import Script
 
 Output: TypeAlias = tuple[str, bytes, bytes, int, bool]
@@ -24,12 +24,24 @@ JOB_BYTES: Final = 8 << 20
 """How much of what one job's tools printed is kept, over all of its steps: no batch is too large to be sent."""
 
 
-class Outbox:
-    """Collects the reports of finished jobs; `send` gets each frame, and again when it has to be repeated."""
+_LOOP: Final = struct.Struct(f"<{len(LOOP)}q").pack
 
-    def __init__(self, epoch: int, send: Callable[[bytes], bool]) -> None:
+
+class Outbox:
+    """Collects the reports of finished jobs; `send` gets each frame, and again when it has to be repeated.
+
+    `lap` returns the words of `records.LOOP` since it was called before: each batch says how the loop was.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        send: Callable[[bytes], bool],
+        lap: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0),
+    ) -> None:
         self._epoch = epoch
         self._send = send
+        self._lap = lap
         self._sequence = 0
         self._trial = (-1, -1)
         self._stamps = 0
@@ -56,6 +68,7 @@ class Outbox:
         """Take reports of jobs of another trial from here on, whose treatment has this script."""
         if (treatment, trial) != self._trial:
             self.flush()
+            self._lap()  # what lay between two trials belongs to none of them
             self._trial = (treatment, trial)
             self._stamps = 2 * script.length
             self._script, self._first, self._last = script, 2 * script.first, 2 * script.last
@@ -105,6 +118,7 @@ class Outbox:
             treatment=treatment,
             trial=trial,
             rows=b"".join(self._rows),
+            loop=_LOOP(*self._lap()),
             metrics=self._metrics,
             errors=self._errors,
             outputs=self._outputs,

@@ -70,7 +70,9 @@ def frames(batch: int, operations: int) -> tuple[bytes, bytes]:
     trial = {"treatment": 0, "trial": 0}
     order = encode("jobs", 1, **trial, width=1, batch=1, rows=bytes(WORD * len(ORDER) * batch))
     rows = bytes(WORD * result_words(operations) * batch)
-    return order, encode("results", 1, **trial, sequence=1, rows=rows, metrics=[], errors=[], outputs=[])
+    return order, encode(
+        "results", 1, **trial, sequence=1, rows=rows, loop=bytes(24), metrics=[], errors=[], outputs=[]
+    )
 
 
 def echo(directory: str, lane: int, result: bytes) -> None:

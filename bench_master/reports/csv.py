@@ -15,7 +15,7 @@ _TIMING: Final = (
     "timing_error_p99_s",
     "timing_error_max_s",
     "worker_busy_share",
-    "worker_lag_p99_s",
+    "worker_lag_max_s",
     "timing_warning",
 )
 _OPEN: Final = ("rate_per_s", "offered", "offered_per_s", "achieved_per_s", "dropped")

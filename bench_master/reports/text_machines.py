@@ -55,14 +55,15 @@ def harness_table(document: Mapping[str, Any]) -> list[str]:
 
 
 def timing(entry: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return how far a treatment's stamps may be off, and how busy the workers' loops were in the whole run."""
+    """Return how far a treatment's stamps may be off, and how busy and how late the workers' loops were meanwhile."""
     p99, most = entry["timing_error_p99_s"], entry["timing_error_max_s"]
     if p99 is None:
         return []
     text = f"timing error <= {seconds(p99, _DIGITS)} p99, {seconds(most, _DIGITS)} max"
     busy = entry["worker_busy_share"]
     if busy is not None:
-        text += f"; worker loop{'s' if len(hosts) > 1 else ''} busy {share(busy)} of the run"
+        text += f"; worker loop{'s' if len(hosts) > 1 else ''} busy {share(busy)}"
+        text += f", lag <= {seconds(entry['worker_lag_max_s'], _DIGITS)}"
     return paragraph(text, indent=2, hanging=4)
 
 

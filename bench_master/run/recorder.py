@@ -8,15 +8,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, Outcome
+from bench_common.records import BATCHES, JOB_ROW, LOOP, OPERATION_ROW, ErrorRecord, Outcome
 from bench_master.coordinator import actions as act
 from bench_master.progress.view import View
 from bench_master.run.hosts import Hosts
 from bench_master.run.journal import Journal
-from bench_master.run.results import Batch, settle
+from bench_master.run.results import Batch, loop_of, settle
 from bench_master.table import counted
 from bench_master.tally import Tally
 
+LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP), "ns")
+LOOPS_NS: Final = 1_000_000_000
+"""How often it is written how the workers' loops were, while a trial lasts."""
 SETTLE_ROWS: Final = 8_192
 """How many jobs may be gathered before they are worked out."""
 
@@ -51,6 +54,8 @@ class Recorder:
         self._early: list[tuple[str, int, Mapping[str, Any]]] = []
         self._gathered: dict[tuple[int, int, int, int], list[Batch]] = {}
         self._waiting = 0
+        self._loops: dict[tuple[int, int, int], list[bytes]] = {}
+        self._loops_written_ns = 0
         self._promised: list[tuple[int, int, int]] = []
 
     def begin(self, journal: Journal, tally: Tally, engines: frozenset[str]) -> None:
@@ -66,6 +71,7 @@ class Recorder:
     def end(self, engines: frozenset[str]) -> None:
         """Write what is better known at the end: how far the clocks were apart."""
         self.settle()
+        self._write_loops()
         if self.journal is not None:
             for number, host in self._hosts:
                 if not host.same_clock:
@@ -107,15 +113,27 @@ class Recorder:
         if self.journal is None:
             return
         gathered, self._gathered, self._waiting = self._gathered, {}, 0
-        for (number, *_, offset_ns), batches in gathered.items():
+        for (number, treatment, trial, offset_ns), batches in gathered.items():
+            loops = b"".join([batch.loop for batch in batches])
+            self._loops.setdefault((number, treatment, trial), []).append(loops)
             jobs, operations = settle(batches, number, offset_ns)
             self.journal.rows(jobs, operations)
             self.tally.jobs(jobs)
             self.tally.operations(operations)
             self.view.jobs(jobs)
+        if monotonic_ns() - self._loops_written_ns > LOOPS_NS:
+            self._write_loops()
         for promise in self._promised:
             self.journal.promise(*promise)
         self._promised.clear()
+
+    def _write_loops(self) -> None:
+        """Write how the workers' loops were since the last time, by trial."""
+        self._loops_written_ns = now = monotonic_ns()
+        loops, self._loops = self._loops, {}
+        if self.journal is not None:
+            for (number, treatment, trial), parts in loops.items():
+                self.journal.samples(number, BATCHES, loop_of(parts, treatment, trial, now), LOOP_UNITS)
 
     def conclude(self, action: act.Conclude) -> None:
         """Write the end of jobs that no worker will report."""
@@ -138,6 +156,7 @@ class Recorder:
     def note(self, note: act.Note) -> None:
         """Write an event, and tell whoever watches what must be seen."""
         self.settle()  # an event in the file vouches for what came before it
+        self._write_loops()
         now, fields = monotonic_ns(), note.fields
         match note.kind:
             case "worker-joined" | "worker-back":

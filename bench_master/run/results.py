@@ -12,6 +12,7 @@ from bench_common.errors import ProtocolError
 from bench_common.messages import Message
 from bench_common.records import (
     JOB_ROW,
+    LOOP,
     MAX_BOUND_NS,
     OPERATION_DONE,
     OPERATION_FAILED,
@@ -30,6 +31,9 @@ Rows: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 TICKET: Final = RESULT.index("ticket")
 OUTCOME: Final = RESULT.index("outcome")
+LOOP_BYTES: Final = len(LOOP) * WORD
+LONGEST_NS: Final = 1 << 50
+"""No interval of a loop is longer than these thirteen days: a sum of many such is still a number of 64 bits."""
 WORKERS_OUTCOMES: Final = frozenset({Outcome.DONE, Outcome.FAILED, Outcome.ABORTED})
 TEXT_LIMIT = 4000
 
@@ -43,6 +47,8 @@ class Batch:
     words: int
     """How many words a row has."""
     rows: bytes
+    loop: bytes
+    """How the worker's event loop was since the batch before: the words of `records.LOOP`."""
     tickets: list[int]
     metrics: list[MetricRecord]
     errors: list[ErrorRecord]
@@ -80,11 +86,14 @@ def unpack(message: Message, operation_counts: Sequence[int], trials: Sequence[i
     words = result_words(operation_counts[treatment])
     if not rows or len(rows) % (words * WORD):
         raise ProtocolError(f"{len(rows)} bytes are no whole number of rows")
+    loop = message["loop"]
+    if len(loop) != LOOP_BYTES:
+        raise ProtocolError(f"{len(loop)} bytes do not tell of a loop")
     table = memoryview(rows).cast("q")
     outcomes = table[OUTCOME::words].tolist()
     aborted = _aborted(outcomes) if any(outcomes) else 0
     tickets = table[TICKET::words].tolist()
-    batch = Batch(treatment, trial, words, rows, tickets, [], [], [], aborted)
+    batch = Batch(treatment, trial, words, rows, loop, tickets, [], [], [], aborted)
     if message["metrics"] or message["errors"] or message["outputs"]:
         _unpack_records(batch, message)
     return batch
@@ -140,6 +149,21 @@ def settle(batches: Sequence[Batch], number: int, offset_ns: int) -> tuple[Rows,
         operations["ok"][head["failed_at"][:, None] == positions] = OPERATION_FAILED
         return jobs, operations[durations >= 0]
     return jobs, operations.reshape(-1)
+
+
+def loop_of(loops: Sequence[bytes], treatment: int, trial: int, at_ns: int) -> dict[str, list[int]]:
+    """Return, as columns of samples, how a worker's loop was during batches of a trial: one reading, at `at_ns`."""
+    table = np.frombuffer(b"".join(loops), "<i8").reshape(-1, len(LOOP))
+    span, busy, lag = table.clip(0, LONGEST_NS).T
+    return {
+        "time_ns": [at_ns],
+        "treatment": [treatment],
+        "trial": [trial],
+        "batches": [len(table)],
+        "span_ns": [int(span.sum())],
+        "busy_ns": [int(np.minimum(busy, span).sum())],
+        "lag_max_ns": [int(lag.max())],
+    }
 
 
 def _place(ticket: Any, treatment: Any, trial: Any) -> tuple[int, int, int]:

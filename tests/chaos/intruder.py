@@ -41,8 +41,8 @@ def forged(epoch):
             encode("samples", epoch, source="host", columns={"time_ns": [1]}, units={}),
         ],
         "results": [
-            encode("results", epoch, sequence=sequence, treatment=0, trial=0, rows=bytes(96), metrics=[], errors=[],
-                   outputs=[])
+            encode("results", epoch, sequence=sequence, treatment=0, trial=0, rows=bytes(96), loop=bytes(24),
+                   metrics=[], errors=[], outputs=[])
             for sequence in (0, 10_000)
         ],
     }  # fmt: skip

@@ -24,13 +24,14 @@ GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + bytes(16) +
 MEMORY_BYTES = 200 << 20
 SCENARIO = {**NATIVE, "iterations": 14}
 """112 jobs in about nine seconds."""
+NO_RECORDS = {"metrics": [], "errors": [], "outputs": []}
 REAL = [
     encode("hello", 0, worker_id="x", environment="local", slots=4, sent_ns=1, info={"host": "h", "engines": {}}),
     encode("beat", 3, sent_ns=1, running=1, offset_ns=0, bound_ns=-1),
     encode("gone", 3, worker_id="solo", reason="so it says"),
     encode("samples", 3, source="host", columns={"time_ns": [1], "x": [2.0]}, units={"x": "1"}),
     encode("swept", 3, removed=0, failed=[]),
-    encode("results", 3, sequence=0, treatment=0, trial=0, rows=bytes(64), metrics=[], errors=[], outputs=[]),
+    encode("results", 3, sequence=0, treatment=0, trial=0, rows=bytes(64), loop=bytes(24), **NO_RECORDS),
 ]
 
 

@@ -65,6 +65,24 @@ said(reading.busy_share * span >= 190_000_000, f"busy {reading.busy_share} of {s
 """)
 
 
+def test_laps_are_measured_apart_from_readings():
+    """Each has the work of its own time, and the stretch that it is called from counts as lag."""
+    in_a_fresh_process("""
+meter.lap()
+work(0.05)
+meter.read()
+gevent.sleep(0.05)
+meter.read()
+span, busy, lag = meter.lap()
+said(span >= 100_000_000, f"span {span}")
+said(50_000_000 <= busy <= span - 40_000_000 or span > 300_000_000, f"busy {busy} of {span}")
+said(lag >= 50_000_000, f"lag {lag}")
+work(0.02)
+span, busy, lag = meter.lap()
+said(20_000_000 <= busy <= span and lag >= 20_000_000, f"then busy {busy}, lag {lag} of {span}")
+""")
+
+
 def test_sleep_is_idle():
     """A loop with nothing to do has slept at least so long as it was told to, however slow the machine."""
     in_a_fresh_process("""

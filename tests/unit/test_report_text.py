@@ -162,13 +162,15 @@ def extreme_run(path):
 
 
 def test_the_timing_error_is_told_with_the_load_of_the_workers(path):
-    """Beside each treatment, where the workers' loops were measured: how busy they were in the whole run."""
+    """Beside each treatment: how busy the workers' loops were while its jobs ran, and how late at most."""
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
     builder.add("host", host(0)).add("host", host(1)).add_jobs({"bound_ns": 400_000})
-    for worker, busy in ((0, 0.1), (1, 0.32)):
-        builder.writer.samples(worker, "loop", {"time_ns": [S], "busy_share": [busy]}, {"busy_share": "share"})
+    for worker, busy_ns in ((0, 100_000_000), (1, 320_000_000)):
+        place = {"time_ns": [S], "treatment": [0], "trial": [0], "batches": [1]}
+        loop = {"span_ns": [S], "busy_ns": [busy_ns], "lag_max_ns": [busy_ns // 100]}
+        builder.writer.samples(worker, "batches", {**place, **loop}, {})
     text = text_of(builder.close())
-    assert "  timing error <= 400us p99, 400us max; worker loops busy 21.0% of the run\n" in text
+    assert "  timing error <= 400us p99, 400us max; worker loops busy 21.0%, lag <= 3.20ms\n" in text
 
 
 def test_no_line_is_longer_than_the_page(path):

@@ -1,12 +1,14 @@
 """Batches of results: checked, settled on the master's clock, and thinned of what is refused."""
 
+import struct
+
 import pytest
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import decode
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, OPERATION_SPOILED, JobReport, Outcome
 from bench_common.spec import Operation
-from bench_master.run.results import settle, unpack
+from bench_master.run.results import loop_of, settle, unpack
 from bench_worker.job import Script
 from bench_worker.outbox import JOB_BYTES, Outbox
 
@@ -115,6 +117,55 @@ def test_malformed_records_are_refused():
         with pytest.raises(ProtocolError, match="malformed"):
             unpack(messages[0], COUNTS, TRIALS)
         messages[0].fields[name] = []
+
+
+def test_each_batch_says_how_the_loop_was_since_the_one_before():
+    """Of its own time alone: what lay between two trials is left out. Several batches are one reading."""
+    laps = iter([(9, 9, 9), (100, 40, 30), (50, 60, 20), (7, 7, 7), (1, 0, 0)])
+    frames = []
+    outbox = Outbox(7, lambda frame: frames.append(frame) or True, lambda: next(laps))
+    for trial, tickets in enumerate([(1, 2), (3,)]):
+        outbox.turn_to(trial, trial, SCRIPT)
+        for ticket in tickets:
+            outbox.add(ticket, report(ticket))
+            outbox.flush()
+    batches = [unpack(decode(frame, sender="worker", lane="results"), [2, 2], TRIALS) for frame in frames]
+    reading = loop_of([batch.loop for batch in batches[:2]], 0, 0, 12)
+    place = {"time_ns": [12], "treatment": [0], "trial": [0], "batches": [2]}
+    assert reading == {**place, "span_ns": [150], "busy_ns": [90], "lag_max_ns": [30]}
+    assert loop_of([batches[2].loop], 1, 1, 12)["span_ns"] == [1]
+
+
+@pytest.mark.parametrize("loop", [b"", bytes(23), bytes(48)])
+def test_what_does_not_tell_of_a_loop_is_refused(loop):
+    """It is of one length."""
+    messages, _ = sent((1, report(1)))
+    messages[0].fields["loop"] = loop
+    with pytest.raises(ProtocolError, match="do not tell of a loop"):
+        unpack(messages[0], COUNTS, TRIALS)
+
+
+def test_impossible_times_of_a_loop_are_bounded():
+    """Whatever a worker says: it was not busy for longer than there was time, and nothing overflows."""
+    loop = struct.pack("<3q", 1 << 62, -5, 1 << 62)
+    reading = loop_of([loop] * 9, 0, 0, 1)
+    assert (reading["span_ns"], reading["busy_ns"], reading["lag_max_ns"]) == ([9 << 50], [0], [1 << 50])
+
+
+def test_a_row_begins_and_ends_with_what_is_timed():
+    """Where operations are not timed, as where the report of its job says more than its stamps."""
+    steps = [("prepare", False), ("run", True), ("again", True), ("cleanup", False)]
+    script = Script([Operation("exec", name, argv=("x",), timed=timed) for name, timed in steps])
+    frames = []
+    outbox = Outbox(7, lambda frame: frames.append(frame) or True)
+    outbox.turn_to(0, 0, script)
+    for ticket, rest in ((1, {}), (2, {"metrics": {"speed": 1.0}})):
+        made = report(0, **rest)
+        made.stamps[:] = [10, 1, 20, 5, 30, 5, 40, 1]
+        outbox.add(ticket, made)
+    outbox.flush()
+    jobs, _ = settled(unpack(decode(frames[0], sender="worker", lane="results"), [4], [0]))
+    assert (jobs["start_ns"].tolist(), jobs["end_ns"].tolist()) == ([20, 20], [35, 35])
 
 
 def test_batches_are_kept_until_acknowledged():

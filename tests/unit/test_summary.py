@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from bench_common.errors import StatsFileError, UsageError
 from bench_common.histogram import RELATIVE_ERROR, nearest_rank
-from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
+from bench_common.records import BATCHES, LOOP, ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats_columns import Columns
 from bench_common.statsfile import StatsFile
 from bench_master.latency import Percentiles, Series, grouped_rows, groups
 from bench_master.summary import percentile_name, summarise
-from bench_master.timing import worker_loops
 
 
 @pytest.fixture
@@ -146,13 +145,24 @@ def test_a_timing_error_that_matters_is_warned_of(path, bounds_us, operation_us,
         assert "fewer jobs in flight" in own
 
 
-def test_the_loops_of_the_workers_are_one_mean_and_the_worst_lag(path):
-    """A worker that was read more often weighs more; one that was not read at all is left out."""
-    loops = [(0.2, 30, 0.001), (0.8, 10, 0.25), (None, 0, None)]
-    hosts = [{"loop": {"busy_mean": busy, "n": n, "lag_p99_s": lag}} for busy, n, lag in loops]
-    found = worker_loops([*hosts, {"loop": None}])
-    assert found == {"worker_busy_share": pytest.approx(0.35), "worker_lag_p99_s": 0.25}
-    assert set(worker_loops([]).values()) == {None}
+def test_how_the_workers_loops_were_is_told_of_each_treatment(path):
+    """Batches weigh as much as they lasted, over all workers; the worst lag counts, and no warm-up does."""
+    treatments = [treatment_wire(index, {"engine": name}, ("start",)) for index, name in enumerate("abc")]
+    builder = StatsBuilder(path, header(treatments, [(0, 0, True), (0, 1, False), (1, 1, False), (2, 1, False)]))
+    for worker, treatment, trial, *loop in (
+        (0, 0, 0, 9 * S, 9 * S, 9 * S),
+        (0, 0, 1, 3 * S, S, 2 * MS),
+        (1, 0, 1, S, S, 30 * MS),
+        (1, 1, 2, 2 * S, 0, 0),
+        (1, 7, 2, S, S, S),
+    ):
+        place = {"time_ns": [S], "treatment": [treatment], "trial": [trial], "batches": [5]}
+        reading = dict(zip(LOOP, ([value] for value in loop), strict=True))
+        builder.writer.samples(worker, BATCHES, {**place, **reading}, {})
+    found = [
+        (entry["worker_busy_share"], entry["worker_lag_max_s"]) for entry in report_of(builder.close())["treatments"]
+    ]
+    assert found == [(0.5, 0.03), (0.0, 0.0), (None, None)]
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,7 +11,9 @@ from bench_common.messages import encode
 from bench_master.run.switchboard import Switchboard
 
 BEAT = encode("beat", 3, sent_ns=1, running=0, offset_ns=0, bound_ns=-1)
-RESULTS = encode("results", 3, sequence=0, treatment=0, trial=0, rows=b"", metrics=[], errors=[], outputs=[])
+RESULTS = encode(
+    "results", 3, sequence=0, treatment=0, trial=0, rows=b"", loop=bytes(24), metrics=[], errors=[], outputs=[]
+)
 
 
 class Proven(zmq.Frame):
