@@ -5,8 +5,9 @@ job's time from the start of its process to the end of it cannot be less; what i
 itself, and whatever Weighbridge adds.
 
 Then calls of Docker's API, some at once, against a stub that takes a known time and says with each answer how long
-it really took: calls as most operations make them, and as `exec` does, through docker-py's session. The baseline is
-the plainest client there is: threads with a blocking socket each.
+it really took: single calls, as most operations are, and pairs of them, as `exec` makes a command and runs it, the
+latter on a connection of its own whose answer is read while it comes in. The baseline is the plainest client there
+is: threads with a blocking socket each.
 
     python benchmarks/timing_truth.py [--jobs N] [--concurrency N] [--calls N] [--nap-ms N] [--stub c|python]
 """
@@ -119,11 +120,16 @@ def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[t
     os.environ["DOCKER_HOST"] = f"unix://{path}"
     client = docker_transport.connect(at_once, 10.0)
     wire = Wire(client, docker_transport.endpoint())
-    calls_by: dict[str, Callable[[], int]] = {
-        "wire": lambda: wire.post("containers", "x", "start"),
-        "session": lambda: client.post(docker_transport.url(client, "containers", "x", "start")).json(),
-    }
-    call, pairs = calls_by[way], []
+
+    def started() -> int:
+        return int(wire.post("containers", "x", "start"))
+
+    def executed() -> int:
+        made_ns = int(wire.post("containers", "x", "exec", body={"Cmd": ["true"]}))
+        with wire.stream("exec", "x", "start", body={"Detach": False}) as answer:
+            return made_ns + int(answer.read())
+
+    call, pairs = {"start": started, "exec": executed}[way], []
 
     def call_on() -> None:
         first = True
@@ -166,11 +172,10 @@ def calls_of_threads(path: str, calls: int, at_once: int) -> list[tuple[int, int
 
 
 CLIENTS: dict[str, Callable[[str, int, int], list[tuple[int, int]]]] = {
-    "weighbridge": partial(calls_of_the_engine, way="wire"),
-    "weighbridge as exec": partial(calls_of_the_engine, way="session"),
+    "weighbridge": partial(calls_of_the_engine, way="start"),
+    "weighbridge as exec": partial(calls_of_the_engine, way="exec"),
     "threads": calls_of_threads,
 }
-"""Most operations are calls on a connection of their own; `exec` and streams go through docker-py's session."""
 
 
 def stub_engine(directory: str, language: str) -> tuple[str, list[str]]:

@@ -154,20 +154,19 @@ class DockerEngine(Engine):
         with self._operation(timeout_s):
             kills = kills_in(self._client, container)
         with self._operation(timeout_s) as made:
-            execution = self._client.exec_create(container_id(container, made), list(argv))["Id"]
-            address = docker_transport.url(self._client, "exec", execution, "start")
-            # Not asked for an upgrade, as is usual: after one, docker-py loses what came in together with the head.
-            with self._client.post(address, json={"Detach": False, "Tty": False}, stream=True) as response:
-                check(response)
+            wanted = {"Cmd": list(argv), "AttachStdout": True, "AttachStderr": True}
+            execution = self._wire.post("containers", container_id(container, made), "exec", body=wanted)["Id"]
+            # Not asked for an upgrade, as is usual: so its output is an ordinary answer.
+            with self._wire.stream("exec", execution, "start", body={"Detach": False, "Tty": False}) as answer:
                 container.printing = Capture(EXEC_OUTPUT_LIMIT_BYTES)
-                streams = capture(response.raw, EXEC_OUTPUT_LIMIT_BYTES, drain=True, stdout=container.printing)
+                streams = capture(answer, EXEC_OUTPUT_LIMIT_BYTES, drain=True, stdout=container.printing)
                 (stdout, stderr), container.printing = streams, None
             done = made.done()
-            state = self._client.exec_inspect(execution)
+            state = self._wire.get("exec", execution, "json")
             while state["Running"]:
                 ran_ns = made.asked_ns
                 gevent.sleep(_POLL_S)
-                state = self._client.exec_inspect(execution)
+                state = self._wire.get("exec", execution, "json")
                 if not self.output_ends_last:
                     # It closed its output before its end, which was after the question that found it running.
                     done.end_ns, done.end_bound_ns = made.end_ns, made.end_ns - ran_ns

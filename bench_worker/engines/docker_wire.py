@@ -2,7 +2,7 @@
 
 docker-py prepares a request, a session and a response object for each call, at about half a millisecond of CPU; that
 is CPU which the engine on the same host then lacks. Here a call is a request of `http.client` on a connection that is
-used again, stamped and bounded like all others (`docker_transport`). Set-up, images, logs and streams stay with
+used again, stamped and bounded like all others (`docker_transport`). Set-up, images, logs and statistics stay with
 docker-py.
 """
 
@@ -14,6 +14,7 @@ import os
 import select
 import ssl
 from collections import deque
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -29,7 +30,7 @@ from bench_worker.engines.docker_transport import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import docker
 
@@ -80,15 +81,39 @@ class Wire:
         while self._idle:
             self._idle.pop().close()
 
-    def _call(self, method: str, path: tuple[str, ...], query: Mapping[str, Any], body: Any) -> Any:
+    @contextmanager
+    def stream(self, *path: str, body: Mapping[str, Any]) -> Iterator[http.client.HTTPResponse]:
+        """POST to an API path, and give the answer to be read while it comes in; its connection is not used again."""
+        connection = self._connection()
+        try:
+            with self._asked(connection, "POST", path, {}, body) as answer:
+                if answer.status >= _OK:
+                    raise EngineRefusal(answer.status, _message(answer.read(), answer.status))
+                yield answer
+        finally:
+            connection.close()
+
+    def _asked(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: tuple[str, ...],
+        query: Mapping[str, Any],
+        body: Mapping[str, Any] | None,
+    ) -> http.client.HTTPResponse:
         address = "/".join((self._version, *(quote(part, safe="") for part in path)))
         if query:
             address += f"?{urlencode(query)}"
         content = None if body is None else json.dumps(body).encode()
+        connection.request(method, address, content, _HEADERS if content is None else _JSON)
+        return connection.getresponse()
+
+    def _call(
+        self, method: str, path: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None
+    ) -> Any:
         connection = self._connection()
         try:
-            connection.request(method, address, content, _HEADERS if content is None else _JSON)
-            answer = connection.getresponse()
+            answer = self._asked(connection, method, path, query, body)
             told = answer.read()
         except BaseException:
             connection.close()

@@ -13,6 +13,7 @@ from bench_common.errors import EngineUnavailable
 from bench_worker.engines import docker_transport
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.docker_errors import operation
+from bench_worker.engines.docker_wire import Wire
 
 LATENCY_S = 0.05
 
@@ -42,8 +43,11 @@ class Server:
     def _serve(self, connection):
         with connection, connection.makefile("rb") as lines:
             while request := lines.readline():
-                while lines.readline().strip():
-                    pass
+                length = 0
+                while line := lines.readline().strip():
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                lines.read(length)
                 self.heard_ns.append(time.monotonic_ns())
                 answer = self.answers[request.split()[1].decode().removeprefix("/v1.41")]
                 try:
@@ -111,6 +115,50 @@ def test_connections_are_used_again(server, client):
         with operation(5.0):
             client.get(docker_transport.url(client, path))
     assert server.connections - before == 1
+
+
+def piece_by_piece(connection):
+    """An answer of no length that was told, as that of a command's output is: its end is the connection's."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\none ")
+    time.sleep(LATENCY_S)
+    connection.sendall(b"two")
+
+
+def refusal(connection):
+    connection.sendall(b'HTTP/1.1 409 Conflict\r\nContent-Length: 25\r\n\r\n{"message": "is paused"} ')
+
+
+def test_a_stream_is_read_while_it_comes_in(server, client):
+    """It is the operation's to its last byte, bounded where that is read late; its connection serves no other."""
+    server.answers["/exec/x/start"], server.answers["/exec/x/json"] = piece_by_piece, b"7"
+    wire = Wire(client, docker_transport.endpoint())
+    with operation(5.0) as made:
+        with wire.stream("exec", "x", "start", body={"Detach": False}) as answer:
+            assert answer.read(4) == b"one "
+            time.sleep(2 * LATENCY_S)
+            assert answer.read(4) == b"two"
+        from_ns, heard_ns = made.end_ns - made.end_bound_ns, made.end_ns
+        connections = server.connections
+        assert wire.get("exec", "x", "json") == 7
+    assert server.connections == connections + 1
+    assert from_ns - made.start_ns < 1.5 * LATENCY_S * 1e9 < 2 * LATENCY_S * 1e9 <= heard_ns - made.start_ns
+    wire.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"), [(refusal, "conflict"), (lambda connection: connection.recv(1), "timeout")]
+)
+def test_a_stream_that_does_not_come_says_why(server, client, answer, kind):
+    """The engine's own words, or that there were none in time."""
+    server.answers["/exec/x/start"] = answer
+    wire = Wire(client, docker_transport.endpoint())
+    with (
+        pytest.raises(OperationFailed) as caught,
+        operation(0.3),
+        wire.stream("exec", "x", "start", body={}),
+    ):
+        pytest.fail("there is no such stream")
+    assert caught.value.kind == kind
 
 
 def silent(connection):
