@@ -135,6 +135,7 @@ class LoadProcess:
             self._profiler.start()
         results = self._connect(zmq.PUSH, welcome["results"], welcome)
         self._results = Channel(results)
+        self._acknowledged_at = monotonic()
         self._outbox = Outbox(self._epoch, self._send_results, self._meter.lap)
         assignment = Assignment(
             run_id=welcome["run_id"],

@@ -121,11 +121,12 @@ def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[t
     client = docker_transport.connect(at_once, 10.0)
     wire = Wire(client, docker_transport.endpoint())
 
-    def started() -> int:
+    def started(_made: docker_transport.Exchange) -> int:
         return int(wire.post("containers", "x", "start"))
 
-    def executed() -> int:
+    def executed(made: docker_transport.Exchange) -> int:
         made_ns = int(wire.post("containers", "x", "exec", body={"Cmd": ["true"]}))
+        made.pause()
         with wire.stream("exec", "x", "start", body={"Detach": False}) as answer:
             return made_ns + int(answer.read())
 
@@ -135,7 +136,7 @@ def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[t
         first = True
         while len(pairs) < calls:
             with operation(10.0) as made:
-                took_ns = call()
+                took_ns = call(made)
             if not first:  # the stub had to accept the connection
                 pairs.append((made.end_ns - made.start_ns, took_ns))
             first = False

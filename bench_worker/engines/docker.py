@@ -156,6 +156,7 @@ class DockerEngine(Engine):
         with self._operation(timeout_s) as made:
             wanted = {"Cmd": list(argv), "AttachStdout": True, "AttachStderr": True}
             execution = self._wire.post("containers", container_id(container, made), "exec", body=wanted)["Id"]
+            made.pause()
             # Not asked for an upgrade, as is usual: so its output is an ordinary answer.
             with self._wire.stream("exec", execution, "start", body={"Detach": False, "Tty": False}) as answer:
                 container.printing = Capture(EXEC_OUTPUT_LIMIT_BYTES)

@@ -56,10 +56,14 @@ class Exchange:
         self.heard_ns = 0
         self.asked_ns = 0
         self.heard_from_ns = 0
+        self._paused_ns = 0
 
     @property
     def start_ns(self) -> int:
-        """When the operation began: the first byte sent, or the attempt itself when nothing could be sent."""
+        """When the operation began: the first byte sent, or the attempt itself when nothing could be sent.
+
+        It is later by what was left out, see `pause`.
+        """
         return self.sent_ns or self.begun_ns
 
     @property
@@ -75,7 +79,18 @@ class Exchange:
     def send(self) -> None:
         """Note that bytes are about to go out."""
         self.asked_ns = time.monotonic_ns()
-        self.sent_ns = self.sent_ns or self.asked_ns
+        if not self.sent_ns:
+            self.sent_ns = self.asked_ns
+        elif self._paused_ns:
+            self.sent_ns += self.asked_ns - self._paused_ns
+            self._paused_ns = 0
+
+    def pause(self) -> None:
+        """Leave out what passes from the last answer until the next request goes out: it is our own time.
+
+        Where the loop is busy that may be more than what the engine takes. The deadline does not wait.
+        """
+        self._paused_ns = self.heard_ns
 
     def hear(self, arrival: Arrival) -> None:
         """Note that what came in at `arrival` has been read just now."""

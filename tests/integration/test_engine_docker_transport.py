@@ -107,6 +107,18 @@ def test_several_requests_are_one_operation(server, client):
     assert made.end_ns - made.start_ns >= 2 * LATENCY_S * 1e9
 
 
+def test_our_own_time_between_two_requests_can_be_left_out(server, client):
+    """Of an operation that pauses there is left what its requests took; its end stays where it was."""
+    server.answers["/a"] = server.answers["/b"] = b"{}"
+    with operation(5.0) as made:
+        client.get(docker_transport.url(client, "a"))
+        made.pause()
+        time.sleep(4 * LATENCY_S)
+        client.get(docker_transport.url(client, "b"))
+    assert made.end_ns >= server.said_ns[-1]
+    assert 2 * LATENCY_S * 1e9 <= made.end_ns - made.start_ns < 4 * LATENCY_S * 1e9
+
+
 def test_connections_are_used_again(server, client):
     """Whatever the path, an operation does not pay for a connection of its own."""
     server.answers["/a"] = server.answers["/b"] = b"{}"

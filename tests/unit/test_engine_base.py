@@ -1,0 +1,26 @@
+"""What every engine has that does not do it otherwise."""
+
+from bench_common.spec import ContainerSettings
+from bench_worker.engines.base import Container, Done, Engine, EngineOptions
+from bench_worker.engines.noop import NoopEngine
+
+
+class TwoCalls(NoopEngine):
+    """An engine whose `run` is the common one; between its two calls the worker was busy with something else."""
+
+    run = Engine.run
+
+    def create(self, container, *, timeout_s):
+        return Done(100, 130)
+
+    def start(self, container, *, timeout_s):
+        self.left_s = timeout_s
+        return Done(1000, 1040, end_bound_ns=3)
+
+
+def test_a_run_of_two_calls_lasts_as_long_as_they_do():
+    """It ends with the second; what lies between them is the worker's own and left out."""
+    engine = TwoCalls(EngineOptions("r", "w", 1))
+    done = engine.run(Container("c", 1, ContainerSettings(image="i")), timeout_s=5.0)
+    assert (done.start_ns, done.end_ns, done.end_bound_ns) == (970, 1040, 3)
+    assert 4.9 < engine.left_s < 5.0
