@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic_ns
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -18,7 +18,7 @@ from greenlet import greenlet
 
 from bench_common.errors import WeighbridgeError
 from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
-from bench_common.spec import Guest, Treatment
+from bench_common.spec import ContainerSettings, Guest, Treatment
 from bench_common.units import format_duration
 from bench_common.until import parse_until
 from bench_worker import job
@@ -243,16 +243,14 @@ class Crew:
             return run(ticket)
 
     def _name(self, ticket: int) -> str:
-        return f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
+        return _name_of(self._prefix, ticket)
 
     def _plain(self, performer: Performer) -> Callable[[int], JobReport]:
         """Return what runs a job of a treatment whose containers need nobody else."""
         prefix, settings, steps, perform = self._prefix, performer.settings, performer.steps, self._perform
 
         def run(ticket: int) -> JobReport:
-            # The name of every first attempt is written out here: nearly all are one, and a call costs as much again.
-            name = f"{prefix}{ticket}-0" if ticket <= JOB_ID else self._name(ticket)
-            return perform(performer, Container(name, ticket, settings), self._aborts, steps)
+            return perform(performer, _Plain(prefix, ticket, settings), self._aborts, steps)
 
         return run
 
@@ -406,6 +404,23 @@ class Crew:
             )
             self._engines[name] = NoopEngine(options) if self._assignment.noop else self._open_engine(name, options)
         return self._engines[name]
+
+
+class _Plain(Container):
+    """A job's own container, whose name is made when an engine asks for it."""
+
+    def __init__(self, prefix: str, ticket: int, settings: ContainerSettings) -> None:
+        self._prefix = prefix
+        self.ticket = ticket
+        self.settings = settings
+
+    @cached_property
+    def name(self) -> str:  # type: ignore[override]
+        return _name_of(self._prefix, self.ticket)
+
+
+def _name_of(prefix: str, ticket: int) -> str:
+    return f"{prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
 
 
 def _nobody(message: dict[str, Any]) -> None:
