@@ -73,7 +73,8 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     ]
     overhead = header.get("overhead")
     for index, entry in enumerate(report["treatments"]):
-        entry.update(ledger.loops[index].document(), timing_warning=doubt(entry))
+        entry.update(ledger.loops[index].document())
+        entry["timing_warning"] = doubt(entry)
         entry["overhead"] = costs.document(index)
         entry["host_cpu"] = host_cpu.document(index)
         entry["packing"] = ledger.packings.document(index, ledger.hosts)

@@ -16,6 +16,8 @@ TOLD_SHARE: Final = 10
 ADVICE: Final = (
     "the workers have too much to do at once; keep fewer jobs in flight on each (concurrency), or use more workers"
 )
+CALM: Final = 0.5
+"""A loop that is busy for less than this share of the time does not have too much to do."""
 UNAVOIDABLE_S: Final = 500e-6
 """The interpreter's switch interval in a load process: so much there may be in a calm run, whatever is in flight."""
 
@@ -70,7 +72,18 @@ def doubt(entry: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"the timing error (p99), {error_s * 1e3:.3g} ms, is more than {MOST:.0%} of the shortest operation's "
-        f"median, {shortest_s * 1e3:.3g} ms: {ADVICE}"
+        f"median, {shortest_s * 1e3:.3g} ms: {_advice(entry)}"
+    )
+
+
+def _advice(entry: Mapping[str, Any]) -> str:
+    """Return what to do about stamps of a treatment that are uncertain."""
+    busy = entry["worker_busy_share"]
+    if busy is None or busy >= CALM:
+        return ADVICE
+    return (
+        f"the workers' loops were busy for {busy:.0%} of the time only, so something else kept them from a CPU; "
+        "see what else runs on their hosts, the engine itself included"
     )
 
 
@@ -80,15 +93,15 @@ def timing_warnings(treatments: Iterable[Mapping[str, Any]]) -> list[str]:
     for entry in treatments:
         error_s, shortest_s = entry["timing_error_p99_s"], shortest_median_s(entry["operations"])
         if doubt(entry) is not None and error_s is not None and shortest_s is not None:
-            doubtful.append((error_s / shortest_s, error_s, shortest_s, str(entry["title"])))
+            doubtful.append((error_s / shortest_s, error_s, shortest_s, str(entry["title"]), _advice(entry)))
     if not doubtful:
         return []
-    worst, error_s, shortest_s, title = max(doubtful)
+    worst, error_s, shortest_s, title, advice = max(doubtful)
     # Of an operation that found nothing to do it is a number of six digits, which says no more than the times.
     share = f" ({worst:.0%})" if worst <= TOLD_SHARE else ""
     where = counted(len(doubtful), "treatment")
     text = (
         f"the timing error (p99) is more than {MOST:.0%} of the shortest operation's median in {where}, at worst "
-        f"{error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms{share} in {title}: {ADVICE}"
+        f"{error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms{share} in {title}: {advice}"
     )
     return [text]

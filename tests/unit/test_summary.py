@@ -145,6 +145,18 @@ def test_a_timing_error_that_matters_is_warned_of(path, bounds_us, operation_us,
         assert "fewer jobs in flight" in own
 
 
+@pytest.mark.parametrize(("busy_ns", "calm"), [(0.49 * S, True), (0.5 * S, False)])
+def test_the_advice_about_a_timing_error_is_for_those_who_can_follow_it(path, busy_ns, calm):
+    """Workers that had nothing to do most of the time do not have too much to do at once."""
+    builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
+    builder.add_jobs({"bound_ns": 2 * MS}).add_operations({"duration_ns": MS})
+    place = {"time_ns": [S], "treatment": [0], "trial": [0], "batches": [5]}
+    builder.writer.samples(0, BATCHES, {**place, "span_ns": [S], "busy_ns": [int(busy_ns)], "lag_max_ns": [MS]}, {})
+    report = report_of(builder.close())
+    for text in (report["treatments"][0]["timing_warning"], *report["warnings"]):
+        assert ("busy for 49% of the time only" in text, "fewer jobs in flight" in text) == (calm, not calm)
+
+
 def test_how_the_workers_loops_were_is_told_of_each_treatment(path):
     """Batches weigh as much as they lasted, over all workers; the worst lag counts, and no warm-up does."""
     treatments = [treatment_wire(index, {"engine": name}, ("start",)) for index, name in enumerate("abc")]
