@@ -85,7 +85,7 @@ class Container:
     pulled: str | None = None
     """What `pull` has fetched for it, as its engine names it, where that is not the name in its settings."""
     killed: bool = False
-    """Whether it was told to end: that it was killed is then no news."""
+    """Whether it was told to end since it was started: that it was killed is then no news."""
     checkpoints: int = 0
     """How many times it was saved, where the engine has to tell one from the next."""
     printing: Capture | None = None

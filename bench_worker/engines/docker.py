@@ -145,6 +145,7 @@ class DockerEngine(Engine):
 
     def start(self, container: Container, *, timeout_s: float) -> Done:
         """Start it; Docker answers when its process runs."""
+        container.killed = False
         with self._operation(timeout_s) as made:
             self._wire.post("containers", container_id(container, made), "start")
         return made.done()

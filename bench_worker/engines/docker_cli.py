@@ -118,6 +118,7 @@ class DockerCliEngine(DockerEngine):
 
     def start(self, container: Container, *, timeout_s: float) -> Done:
         """Run ``docker start``."""
+        container.killed = False
         return self._simply(container, ("start",), timeout_s)
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
