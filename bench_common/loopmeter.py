@@ -64,6 +64,8 @@ class LoopMeter:
         self._restless_ns = now
         self._asleep_ns = 0
         self._idle_ns = 0
+        """How long the loop has waited in all: a reading, and a lap, takes from it what it was when it began."""
+        self._read_idle_ns = 0
         self._lag_ns = 0
         self._lap_began_ns = now
         self._lap_idle_ns = 0
@@ -88,9 +90,10 @@ class LoopMeter:
         now = time.monotonic_ns()
         span = max(1, now - self._began_ns)
         lag = max(self._lag_ns, now - self._awake_ns)
-        reading = LoopReading(now, min(1.0, max(0.0, 1.0 - self._idle_ns / span)), lag)
+        idle = self._idle_ns - self._read_idle_ns
+        reading = LoopReading(now, min(1.0, max(0.0, 1.0 - idle / span)), lag)
         self._began_ns = now
-        self._idle_ns = 0
+        self._read_idle_ns = self._idle_ns
         self._lag_ns = 0
         return reading
 
@@ -99,9 +102,10 @@ class LoopMeter:
         now = time.monotonic_ns()
         span = now - self._lap_began_ns
         lag = max(self._lap_lag_ns, now - self._awake_ns)
-        busy = max(0, span - self._lap_idle_ns)
+        busy = max(0, span - (self._idle_ns - self._lap_idle_ns))
         self._lap_began_ns = now
-        self._lap_idle_ns = self._lap_lag_ns = 0
+        self._lap_idle_ns = self._idle_ns
+        self._lap_lag_ns = 0
         return span, busy, lag
 
     def held_ns(self, at_ns: int) -> int:
@@ -130,7 +134,6 @@ class LoopMeter:
         now = time.monotonic_ns()
         idle_ns = now - self._asleep_ns
         self._idle_ns += idle_ns
-        self._lap_idle_ns += idle_ns
         self._before_ns = self._awake_ns
         self._awake_ns = self.busy_since_ns = now
         if idle_ns > INSTANT_NS:

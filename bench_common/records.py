@@ -243,14 +243,11 @@ class JobReport:
         outcome: Outcome,
         span: tuple[int, int],
         *,
-        stamps: Sequence[int] = (),
-        failed_at: int = -1,
         error: tuple[str, str, str] | None = None,
         outputs: Sequence[tuple[str, bytes, bytes, int, bool]] = (),
     ) -> JobReport:
         """Return the report of a job that ended thus."""
         report = cls()
-        report.stamps += stamps
-        report.outcome, report.span, report.failed_at, report.error = outcome, span, failed_at, error
+        report.outcome, report.span, report.error = outcome, span, error
         report.outputs = [*outputs] or None
         return report

@@ -44,6 +44,7 @@ JOB: Final = "job"
 RESPONSE: Final = "response"
 """The whole job from its arrival on, in an open system."""
 
+_OF_BATCHES: Final = frozenset({"treatment", "trial", *LOOP})
 KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "event", "footer"})
 """The blocks that `Ledger.add` knows; metrics follow later, and what tools printed is in no account."""
 
@@ -156,13 +157,13 @@ class Ledger:
                 self.footer = block.body
 
     def _add_samples(self, samples: Samples) -> None:
-        if samples.source != BATCHES:
+        if samples.source != BATCHES or not samples.columns.keys() >= _OF_BATCHES:
             self.loads.setdefault(samples.worker, Load()).add(samples)
             self.open.watch(samples)
             return
         columns = [samples.columns[name].tolist() for name in ("treatment", "trial", *LOOP)]
         for treatment, trial, *loop in zip(*columns, strict=True):
-            if treatment < len(self.loops) and not self.is_warmup(trial):
+            if 0 <= treatment < len(self.loops) and not self.is_warmup(trial):
                 self.loops[treatment].add(*loop)
 
     def is_warmup(self, trial: int) -> bool:

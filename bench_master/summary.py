@@ -26,6 +26,7 @@ from bench_master.load import Load
 from bench_master.open_system import open_warnings
 from bench_master.overhead import EngineCosts, compare
 from bench_master.published import beside
+from bench_master.spans import Spans
 from bench_master.table import counted
 from bench_master.timing import doubt, timing_error, timing_warnings
 
@@ -66,7 +67,7 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     spans = ledger.spans()
     costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
     host_cpu = HostCpu(spans)
-    _second_pass(stats, ledger, exact, costs, host_cpu)
+    _second_pass(stats, ledger, spans, exact, costs, host_cpu)
     report = _document(stats, ledger, damage, pctile)
     report["treatments"] = [
         _treatment(ledger, index, exact, percentiles, pctile) for index in range(len(ledger.treatments))
@@ -95,9 +96,11 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     return report
 
 
-def _second_pass(stats: StatsFile, ledger: Ledger, exact: Percentiles, costs: EngineCosts, host_cpu: HostCpu) -> None:
+def _second_pass(
+    stats: StatsFile, ledger: Ledger, spans: Spans, exact: Percentiles, costs: EngineCosts, host_cpu: HostCpu
+) -> None:
     kinds = {"metrics", "jobs", "operations"} if exact.needed else {"metrics"}
-    if ledger.packings or len(ledger.spans()):
+    if ledger.packings or len(spans):
         kinds.add("samples")
     for block in stats.blocks(kinds, by_column=True):
         if block.kind == "metrics":

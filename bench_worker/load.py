@@ -27,7 +27,7 @@ from bench_common.channel import Channel, Frames, in_parts, tune
 from bench_common.errors import ProtocolError
 from bench_common.keys import KeyPair
 from bench_common.loopmeter import LoopMeter
-from bench_common.messages import PART, Message, decode
+from bench_common.messages import Message, decode
 from bench_common.profiling import MAX_PACKED, Profiler
 from bench_common.records import ORDER
 from bench_common.security import secure_client
@@ -161,7 +161,7 @@ class LoadProcess:
 
     def _send_results(self, message: bytes) -> bool:
         assert self._results is not None
-        return self._results.send(message) if len(message) <= PART else self._results.send(*in_parts(message))
+        return self._results.send(*in_parts(message))
 
     def _tell_packed(self, packed: Packed) -> None:
         self._link.send(packed=asdict(packed))

@@ -44,7 +44,6 @@ class Outbox:
         self._lap = lap
         self._sequence = 0
         self._trial = (-1, -1)
-        self._stamps = 0
         self._script = Script(())
         self._first, self._last = 0, -2
         """Where among the stamps of a job that is done those of its first and of its last operation are."""
@@ -70,7 +69,6 @@ class Outbox:
             self.flush()
             self._lap()  # what lay between two trials belongs to none of them
             self._trial = (treatment, trial)
-            self._stamps = 2 * script.length
             self._script, self._first, self._last = script, 2 * script.first, 2 * script.last
             self._pack = struct.Struct(f"<{result_words(script.length)}q").pack
 
@@ -89,7 +87,7 @@ class Outbox:
     def _row(self, ticket: int, report: JobReport) -> bytes:
         stamps = report.stamps
         span = report.span or (self._script.span(stamps) if stamps else (0, 0))
-        missing = (self._stamps - len(stamps)) // 2
+        missing = self._script.length - len(stamps) // 2
         head = (ticket, report.outcome, report.failed_at, report.bound_ns)
         return self._pack(*head, *span, *stamps, *NOT_TRIED * missing)
 

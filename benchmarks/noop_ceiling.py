@@ -29,7 +29,7 @@ from common import (
 )
 
 from bench_common.messages import encode
-from bench_common.records import ORDER, WORD, result_words
+from bench_common.records import LOOP, ORDER, WORD, result_words
 
 MIXED = [
     {"create": ["sleep", "600"]},
@@ -70,9 +70,8 @@ def frames(batch: int, operations: int) -> tuple[bytes, bytes]:
     trial = {"treatment": 0, "trial": 0}
     order = encode("jobs", 1, **trial, width=1, batch=1, rows=bytes(WORD * len(ORDER) * batch))
     rows = bytes(WORD * result_words(operations) * batch)
-    return order, encode(
-        "results", 1, **trial, sequence=1, rows=rows, loop=bytes(24), metrics=[], errors=[], outputs=[]
-    )
+    rest = {"loop": bytes(WORD * len(LOOP)), "metrics": [], "errors": [], "outputs": []}
+    return order, encode("results", 1, **trial, sequence=1, rows=rows, **rest)
 
 
 def echo(directory: str, lane: int, result: bytes) -> None:

@@ -7,8 +7,6 @@ import pytest
 from tiny_image import missing
 from weighing import containers_of, require_images
 
-from bench_master.scenario.format import engine_names
-
 pytestmark = pytest.mark.docker
 
 DATA = Path(__file__).parent.parent / "data" / "bucketbench"
@@ -112,7 +110,6 @@ def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(weighing,
     assert f"note: {DATA / 'docker.yaml'}: left out, since --drivers does not name them: Docker\n" in run.err
 
 
-@pytest.mark.skipif("runc" not in engine_names(), reason="this Weighbridge has no engine runc")
 def test_a_runtime_runs_beside_the_engine_above_it(weighing, client):
     """Each with its own threads and iterations, stopped in the same way, from the same image."""
     if shutil.which("runc") is None:

@@ -34,7 +34,7 @@ def area(tmp_path):
     if os.geteuid():
         missing("switching swap needs root")
     if areas():
-        pytest.skip("this machine swaps, and its swap is not ours to switch off")
+        missing("this machine swaps, and its swap is not ours to switch off")
     path = tmp_path / "swap"
     path.touch(0o600)
     path.write_bytes(bytes(8 << 20))
@@ -45,7 +45,7 @@ def area(tmp_path):
     try:
         switch_on(str(path), PRIORITY)
     except OSError as error:
-        pytest.skip(f"the kernel takes no swap on this file system: {error}")
+        missing(f"the kernel takes no swap on this file system: {error}")
     yield str(path)
     if any(name == str(path) for name, _ in areas()):
         switch_off(str(path))

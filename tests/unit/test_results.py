@@ -46,7 +46,9 @@ def settled(batch, number=0, offset_ns=0):
 
 def test_what_the_worker_packs_is_what_the_master_reads():
     """Rows, metrics, errors and outputs arrive as they were; what was not tried leaves no operation."""
-    failed = JobReport.ended(Outcome.FAILED, (5, 9), stamps=[5, 4], failed_at=0, error=("start", "engine", "no"))
+    failed = JobReport.ended(Outcome.FAILED, (5, 9), error=("start", "engine", "no"))
+    failed.stamps += [5, 4]
+    failed.failed_at = 0
     failed.bound_ns = 77
     failed.outputs = [("run", b"a", b"b", 3, False)]
     messages, _ = sent((1, report(1000, metrics={"speed": 2.5})), (2, failed))
@@ -199,7 +201,9 @@ def test_large_outputs_go_in_frames_of_their_own():
 def test_operations_of_a_job_that_failed_are_spoiled():
     """What was done for a job that was not enters no latency, and is told from what failed."""
     error = ("start", "engine", "no")
-    failed = JobReport.ended(Outcome.FAILED, (1, 16), stamps=[1, 10, 11, 5], failed_at=1, error=error)
+    failed = JobReport.ended(Outcome.FAILED, (1, 16), error=error)
+    failed.stamps += [1, 10, 11, 5]
+    failed.failed_at = 1
     messages, _ = sent((1, failed), (2, report(100)))
     _, operations = settled(unpack(messages[0], COUNTS, TRIALS))
     assert operations["ok"].tolist() == [OPERATION_SPOILED, OPERATION_FAILED, OPERATION_DONE, OPERATION_DONE]
