@@ -38,7 +38,7 @@ from bench_worker.engines.base import (
 )
 from bench_worker.engines.daemon_sides import docker_side
 from bench_worker.engines.docker_errors import check, exec_failure, failed, operation
-from bench_worker.engines.docker_oom import KILLED_CODE, NEWS_S, kills_in, lacked_memory
+from bench_worker.engines.docker_oom import KILLED_CODE, NEWS_S, kernel_tells, kills_in, lacked_memory
 from bench_worker.engines.docker_settings import MountRefused, archive_of, create_arguments
 from bench_worker.engines.docker_streams import capture
 from bench_worker.engines.docker_wire import Wire
@@ -390,7 +390,10 @@ class DockerEngine(Engine):
         until = time.monotonic() + NEWS_S
         # One that was killed by us waits for no news; another one's limit may be told of later than its end.
         limited = container.settings.memory_bytes is not None and not container.killed
-        while done.exit_code == KILLED_CODE and limited and not state["OOMKilled"] and time.monotonic() < until:
+        doubtful = done.exit_code == KILLED_CODE and limited and not state["OOMKilled"]
+        if doubtful and kernel_tells(str(container.handle)):
+            return {**state, "OOMKilled": True}
+        while doubtful and not state["OOMKilled"] and time.monotonic() < until:
             gevent.sleep(_POLL_S)
             state = self._state(container)
         return state

@@ -7,7 +7,10 @@ tells in its events alone.
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import gevent
@@ -25,6 +28,9 @@ KILLED_CODE: Final = 137
 NEWS_S: Final = 1.5
 """How long the news of an out-of-memory kill may come after that of the exit: containerd sends them apart."""
 POLL_S: Final = 0.02
+KERNEL_LOG: Final = "/dev/kmsg"
+RECORD_BYTES: Final = 8192
+"""No record of it is larger."""
 
 
 def kills_in(client: docker.APIClient, container: Container) -> MemoryKills:
@@ -50,6 +56,29 @@ def lacked_memory(client: docker.APIClient, container: Container, done: Done, ki
             return False
         gevent.sleep(POLL_S)
     return True
+
+
+def kernel_tells(identity: str) -> bool:
+    """Say whether the kernel's log has a kill by the memory limit of a container with this id.
+
+    Docker itself never hears of one where the cgroup is gone before it looks. The log is that of this host, read
+    without waiting (Documentation/ABI/testing/dev-kmsg); where it cannot be read nothing is known.
+    """
+    wanted = re.compile(rb"oom_memcg=[^,]*" + re.escape(identity.encode()))
+    try:
+        kernel_log = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        while True:
+            with suppress(BrokenPipeError):  # records were lost meanwhile: it goes on with the oldest there is
+                record = os.read(kernel_log, RECORD_BYTES)
+                if not record or wanted.search(record):
+                    return bool(record)
+    except OSError:  # nothing more in it, as a rule
+        return False
+    finally:
+        os.close(kernel_log)
 
 
 def _told(client: docker.APIClient, identity: str) -> bool:
