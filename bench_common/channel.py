@@ -18,6 +18,7 @@ import zmq
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import KIB, MAX_FRAME, PART
+from bench_common.vigil import Vigil
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ class Channel:
         self._settled = True
         """Whether the socket has said that there is nothing more to read, and was left alone since."""
         self._again: Any = None
+        self._vigil = None if receiver is None else Vigil()
         loop = gevent.get_hub().loop
         self._callback = loop.run_callback
         self._watcher = loop.io(cast("int", socket.getsockopt(zmq.FD)), READ)
@@ -132,6 +134,8 @@ class Channel:
         if self._closed:
             return
         self._closed = True
+        if self._vigil is not None:
+            self._vigil.close()
         self._watcher.stop()
         self._watcher.close()
         for frames in self._queue:
@@ -205,6 +209,8 @@ class Channel:
                 receiver(messages)
             except Exception:  # this is the boundary that must survive whatever came in
                 log.exception("a batch of %d messages could not be handled", len(messages))
+            if self._vigil is not None and not self._is_closed():
+                self._vigil.came()
 
     def _is_closed(self) -> bool:
         """Whether a receiver closed it (asked as a call, since a drain cannot see its own attribute change)."""

@@ -122,6 +122,13 @@ class LoopMeter:
         """Return the wait that brought what the loop is at now."""
         return Poll(self._asleep_ns, self._awake_ns, self._before_ns)
 
+    def waited(self) -> int:
+        """Count the time since the last poll as waited, in which nothing was found to do; return the time."""
+        now = time.monotonic_ns()
+        self._idle_ns += now - self._awake_ns
+        self._awake_ns = self.busy_since_ns = now
+        return now
+
     def _before_poll(self) -> None:
         now = time.monotonic_ns()
         self._asleep_ns = now
@@ -147,6 +154,11 @@ _started: Final[list[LoopMeter]] = []
 def held_ns(at_ns: int) -> int:
     """Return `LoopMeter.held_ns` of this process's meter; where there is none, the interpreter's switch interval."""
     return _started[-1].held_ns(at_ns) if _started else switch_interval_ns()
+
+
+def waited() -> int:
+    """Do `LoopMeter.waited` with this process's meter, if there is one; return what time it is (monotonic ns)."""
+    return _started[-1].waited() if _started else time.monotonic_ns()
 
 
 def last_poll() -> Poll | None:

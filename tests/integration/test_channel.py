@@ -1,9 +1,12 @@
 """Channels on real sockets: nothing lies in a queue for want of an edge, and nothing that comes in ends one."""
 
+import time
+
 import gevent
 import pytest
 import zmq
 
+from bench_common import vigil
 from bench_common.channel import Channel, in_parts, put_together, tune
 from bench_common.errors import ProtocolError
 from bench_common.messages import MAX_FRAME, PART
@@ -48,8 +51,12 @@ def test_what_is_sent_before_the_peer_is_there_arrives(context, tmp_path, attemp
     lane.close()
 
 
-def test_ten_thousand_round_trips_lose_nothing(context, tmp_path):
-    """A ping-pong over two lanes never waits for an edge that has passed."""
+@pytest.mark.parametrize("quick_ns", [0, 1 << 40], ids=["asleep", "awake"])
+def test_ten_thousand_round_trips_lose_nothing(context, tmp_path, monkeypatch, quick_ns):
+    """A ping-pong over two lanes never waits for an edge that has passed, nor does one that is waited for awake."""
+    monkeypatch.setattr(vigil, "QUICK_NS", quick_ns)
+    monkeypatch.setattr(vigil, "AWAY_NS", 1 << 40)
+    monkeypatch.setattr(vigil, "CPUS", 2)
     there, back = f"ipc://{tmp_path}/there", f"ipc://{tmp_path}/back"
     pushes = [socket(context, zmq.PUSH) for _ in range(2)]
     pulls = [socket(context, zmq.PULL) for _ in range(2)]
@@ -72,8 +79,13 @@ def test_ten_thousand_round_trips_lose_nothing(context, tmp_path):
     senders[0].send(b"ping")
     senders[0].send(b"ping")
     wait_until(lambda: len(seen) >= 10_000, 60.0)
+    assert [channel._vigil and channel._vigil.awake for channel in channels] == [bool(quick_ns)] * 2 + [None] * 2
     for channel in channels:
         channel.close()
+    # A loop that nobody keeps awake any more is idle, and so is whoever waits for it.
+    began = time.thread_time()
+    gevent.sleep(0.2)
+    assert time.thread_time() - began < 0.1
 
 
 def test_a_receiver_that_raises_does_not_end_its_channel(context, tmp_path, caplog):

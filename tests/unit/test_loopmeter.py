@@ -180,3 +180,21 @@ def test_a_loop_that_does_not_rest_holds_a_thread_for_a_switch_interval(meter):
     """Polls that return at once need not let a thread in: it waits for more than the last stretch."""
     measured = meter(polls=2 * MS, wakes=8 * MS, polls_2=9 * MS, wakes_2=9 * MS + 1000)
     assert measured.held_ns(9 * MS + 2000) == MS // 2
+
+
+def test_a_pass_in_which_nothing_was_found_to_do_is_waited():
+    """A loop that stays awake for the next message is not busy with anything, and nothing was noticed late."""
+    in_a_fresh_process("""
+meter.read()
+gevent.sleep(0.001)
+work(0.1)
+begun = time.monotonic_ns()
+said(begun <= loopmeter.waited() <= time.monotonic_ns(), "another time than now")
+span, busy, lag = meter.lap()
+said(span - busy >= 100_000_000, f"busy {busy} of {span}")
+reading = meter.read()
+said(reading.busy_share < 1, f"busy {reading.busy_share}")
+said(meter.held_ns(time.monotonic_ns()) < 100_000_000, "a native thread was kept waiting")
+meter.stop()
+said(begun <= loopmeter.waited() <= time.monotonic_ns(), "without a meter")
+""")
