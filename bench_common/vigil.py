@@ -23,8 +23,10 @@ SLOW_NS: Final = 1_000_000
 """An interval counts as no more than this: one pause does not outweigh all that came quickly."""
 SMOOTHING: Final = 4
 """Each interval changes the average by so many bits less: by a sixteenth."""
-AWAY_NS: Final = 50_000
+AWAY_NS: Final = 500_000
 """A CPU that is back only so long after it was offered was wanted by more than libzmq's own thread."""
+REST_NS: Final = 50_000_000
+"""How long the loop sleeps as ever after that."""
 CPUS: Final = len(os.sched_getaffinity(0))
 
 
@@ -36,6 +38,7 @@ class Vigil:
         self._idle = loop.idle(ref=False)
         self._came_ns = monotonic_ns()
         self._interval_ns = SLOW_NS
+        self._rest_until_ns = 0
         self.awake = False
         """Whether the loop is kept from sleeping."""
 
@@ -45,7 +48,7 @@ class Vigil:
         self._interval_ns += (min(now - self._came_ns, SLOW_NS) - self._interval_ns) >> SMOOTHING
         self._came_ns = now
         # With a single CPU, whoever sends the next message would be kept from it.
-        if not self.awake and self._interval_ns < QUICK_NS and CPUS > 1:
+        if not self.awake and self._interval_ns < QUICK_NS and now > self._rest_until_ns and CPUS > 1:
             self.awake = True
             self._idle.start(self._wait)
 
@@ -60,7 +63,7 @@ class Vigil:
         os.sched_yield()
         now = loopmeter.waited()
         if now - offered > AWAY_NS:
-            self._interval_ns = SLOW_NS
+            self._rest_until_ns = now + REST_NS
             self._sleep()
         elif now - self._came_ns > QUICK_NS:
             self._sleep()
