@@ -9,8 +9,11 @@ How long that and the wait for a CPU may have been goes with the stamp (see `ben
 
 from __future__ import annotations
 
+import sys
+import termios
 import time
 from contextlib import contextmanager, suppress
+from fcntl import ioctl
 from typing import TYPE_CHECKING
 
 from gevent.monkey import get_original
@@ -29,20 +32,24 @@ _native_poll = get_original("select", "poll")
 _IN = 0x001
 _EDGE = 1 << 31
 
+_NO_COUNT = bytes(4)
+
 _readings = Readings()
 
 
 class Arrival:
     """When bytes last came in, in nanoseconds of CLOCK_MONOTONIC; 0 until some are noticed.
 
-    `earliest_ns` is the earliest instant at which those that were noticed can have come in. At `expected_ns` there
-    were none yet (0: there were some already), and from `watched_ns` on their coming is noticed.
+    `earliest_ns` is the earliest instant at which those that were noticed can have come in, `noticed_bytes` how many
+    lay there then. At `expected_ns` there were none yet (0: there were some already), and from `watched_ns` on their
+    coming is noticed.
     """
 
-    __slots__ = ("earliest_ns", "expected_ns", "noticed_ns", "watched_ns")
+    __slots__ = ("earliest_ns", "expected_ns", "noticed_bytes", "noticed_ns", "watched_ns")
 
     def __init__(self, expected_ns: int) -> None:
         self.expected_ns = expected_ns
+        self.noticed_bytes = 0
         self.noticed_ns = 0
         self.earliest_ns = 0
         self.watched_ns = 0
@@ -57,8 +64,13 @@ class Arrival:
         # The greenlet was quicker, or the thread's word is not of these bytes: the loop's last wait brought them.
         return max(self.expected_ns, by_loop_ns) if self.expected_ns else 0
 
-    def by(self, read_ns: int) -> int:
-        """Return when the last of the bytes that were read by `read_ns` had come in, as far as anybody knows."""
+    def by(self, read_ns: int, count: int) -> int:
+        """Return when the last of the `count` bytes that were read by `read_ns` had come in, as far as anybody knows.
+
+        Where more was read than had been noticed, the rest came so late that nobody knows more than that it is here.
+        """
+        if count > self.noticed_bytes:
+            return read_ns
         return min(self.noticed_ns or read_ns, read_ns)
 
 
@@ -106,7 +118,12 @@ class ArrivalClock:
                 arrival = self._expected.get(fd)
                 # An event may be a relic of an earlier expectation on the same number: then there is nothing to read,
                 # or what there is has come since and brings an event of its own.
-                if arrival is not None and arrival.expected_ns < stamped_ns and _readable(fd):
+                if arrival is None or arrival.expected_ns >= stamped_ns:
+                    continue
+                # Counted first of all: each system call may keep this thread waiting for the interpreter afterwards.
+                waiting_bytes = _waiting_bytes(fd)
+                if waiting_bytes or _readable(fd):
+                    arrival.noticed_bytes = waiting_bytes
                     arrival.earliest_ns = earliest_ns
                     arrival.noticed_ns = stamped_ns
 
@@ -115,6 +132,13 @@ def _readable(fd: int) -> bool:
     poll = _native_poll()
     poll.register(fd, _IN)
     return bool(poll.poll(0))
+
+
+def _waiting_bytes(fd: int) -> int:
+    """Return how many bytes can be read; 0 also where the other side has ended, or where the file is gone."""
+    with suppress(OSError):
+        return int.from_bytes(ioctl(fd, termios.FIONREAD, _NO_COUNT), sys.byteorder)
+    return 0
 
 
 ARRIVALS = ArrivalClock()

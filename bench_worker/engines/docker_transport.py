@@ -92,10 +92,10 @@ class Exchange:
         """
         self._paused_ns = self.heard_ns
 
-    def hear(self, arrival: Arrival) -> None:
-        """Note that what came in at `arrival` has been read just now."""
+    def hear(self, arrival: Arrival, count: int) -> None:
+        """Note that `count` bytes, of which `arrival` tells, have been read just now."""
         read_ns = time.monotonic_ns()
-        self.heard_ns = arrival.by(read_ns)
+        self.heard_ns = arrival.by(read_ns, count)
         # No answer comes before its question, and no byte before the one in front of it.
         self.heard_from_ns = max(self.heard_from_ns, arrival.since(read_ns), self.asked_ns)
 
@@ -168,7 +168,7 @@ class _TimedReader(io.RawIOBase):
         self._connection.settimeout(current.remaining_s())
         with ARRIVALS.expecting(self._connection.fileno()) as arrival:
             count = self._file.readinto(buffer)
-            current.hear(arrival)
+            current.hear(arrival, count or 0)
         return count
 
     def close(self) -> None:

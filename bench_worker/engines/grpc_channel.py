@@ -102,7 +102,7 @@ class _Connection:
         with ARRIVALS.expecting(self.socket.fileno()) as arrival:
             data = self.socket.recv(_CHUNK_BYTES)
             read_ns = time.monotonic_ns()
-            stamp = arrival.by(read_ns), arrival.since(read_ns)
+            stamp = arrival.by(read_ns, len(data)), arrival.since(read_ns)
         if not data:
             call.broken = "the service has closed the connection"
             return stamp

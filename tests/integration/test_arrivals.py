@@ -7,7 +7,7 @@ import time
 import pytest
 from gevent.monkey import get_original
 
-from bench_worker.arrivals import ArrivalClock
+from bench_worker.arrivals import Arrival, ArrivalClock
 
 pytestmark = pytest.mark.alone
 
@@ -37,7 +37,7 @@ def test_a_late_reader_knows_when_the_answer_came(pair):
         native_sleep(0.5)
         assert ours.recv(1) == b"x"
         read_ns = time.monotonic_ns()
-    assert written[0] <= arrival.by(read_ns) <= written[0] + 0.3e9
+    assert written[0] <= arrival.by(read_ns, 1) <= written[0] + 0.3e9
     assert read_ns >= written[0] + 0.4e9
 
 
@@ -57,7 +57,26 @@ def test_the_stamp_is_that_of_the_last_bytes(pair):
         native_sleep(0.5)
         assert ours.recv(100) == b"headbody"
         read_ns = time.monotonic_ns()
-    assert written[1] <= arrival.by(read_ns) <= written[1] + 0.2e9
+    assert written[1] <= arrival.by(read_ns, 8) <= written[1] + 0.2e9
+
+
+def test_bytes_that_nobody_noticed_have_no_earlier_stamp():
+    """The thread that watches has told of the first part only when both are read: the second came since."""
+    arrival = Arrival(1)
+    arrival.noticed_bytes, arrival.noticed_ns = 4, 5
+    assert arrival.by(9, 4) == 5
+    assert arrival.by(9, 8) == 9
+
+
+def test_the_end_of_a_stream_is_stamped_when_it_comes(pair):
+    """It is read as no bytes at all."""
+    ours, theirs = pair
+    with ArrivalClock().expecting(ours.fileno()) as arrival:
+        native_thread(lambda: (native_sleep(0.05), theirs.close()), ())
+        native_sleep(0.5)
+        assert ours.recv(1) == b""
+        read_ns = time.monotonic_ns()
+    assert arrival.by(read_ns, 0) <= read_ns - 0.2e9
 
 
 def test_what_is_there_already_is_stamped_when_it_is_read(pair):
@@ -67,7 +86,7 @@ def test_what_is_there_already_is_stamped_when_it_is_read(pair):
     with ArrivalClock().expecting(ours.fileno()) as arrival:
         assert ours.recv(1) == b"x"
         read_ns = time.monotonic_ns()
-    assert arrival.by(read_ns) == read_ns
+    assert arrival.by(read_ns, 1) == read_ns
 
 
 def test_an_expectation_never_takes_an_earlier_ones_arrival(pair):
@@ -80,7 +99,7 @@ def test_an_expectation_never_takes_an_earlier_ones_arrival(pair):
             theirs.send(b"x")
             assert ours.recv(1) == b"x"
             read_ns = time.monotonic_ns()
-        assert written_ns <= arrival.by(read_ns) <= read_ns
+        assert written_ns <= arrival.by(read_ns, 1) <= read_ns
 
 
 def test_the_writing_lies_within_the_bound(pair):
@@ -109,8 +128,8 @@ def test_the_writing_lies_within_the_bound(pair):
             native_sleep(0.001)
         before_ns, after_ns = written[round_]
         assert arrival.since(read_ns) <= after_ns
-        assert before_ns <= arrival.by(read_ns) <= read_ns
-        widths.append((arrival.by(read_ns) - arrival.since(read_ns)) / 1e6)
+        assert before_ns <= arrival.by(read_ns, 1) <= read_ns
+        widths.append((arrival.by(read_ns, 1) - arrival.since(read_ns)) / 1e6)
     sys.stdout.write(f"widths of the bound in ms: {sorted(widths)}\n")
 
 
