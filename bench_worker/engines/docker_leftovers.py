@@ -12,6 +12,7 @@ import requests
 from bench_common.errors import InfrastructureError
 from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL, Leftover
 from bench_worker.engines.docker_errors import root_cause
+from bench_worker.engines.docker_listing import listed
 from bench_worker.engines.docker_transport import exchange, url
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def find(
         with exchange(timeout_s):
             found = [
                 *_containers(engine, client.containers(all=True, filters=wanted)),
-                *_images(engine, client.images(filters=wanted)),
+                *_images(engine, listed(client, filters=wanted)),
                 *_networks(engine, client.networks(filters=wanted)),
                 *_volumes(engine, client.volumes(filters=wanted).get("Volumes") or ()),
             ]

@@ -13,6 +13,7 @@ import docker
 import docker.errors
 
 from bench_worker.engines.docker_errors import failed, failure_kind
+from bench_worker.engines.docker_listing import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,7 +74,7 @@ def take_away(client: docker.APIClient, image: str, made: Exchange) -> None:
         facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
     except docker.errors.NotFound:
         return
-    reason = objection(facts, client.images(all=True))
+    reason = objection(facts, listed(client, all=True))
     if reason:
         raise failed("refused", f"image {image} is not taken away to be pulled anew: {reason}", made)
     pull(client, image, made)
