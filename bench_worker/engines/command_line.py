@@ -32,11 +32,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import gevent
-
 from bench_worker.engines.base import Done, OperationFailed
 from bench_worker.engines.native_stock import spawn_kind
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, Tap
 from bench_worker.processes import STATUS_LOST, CommandNotFound, Process, SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
@@ -45,11 +43,6 @@ if TYPE_CHECKING:
 
     from bench_worker.processes import Exit
 
-_READ: Final = 1
-"""libev's and libuv's flag for "readable"."""
-_CHUNK_BYTES: Final = 64 * 1024
-_LAST_CHUNKS: Final = 64
-"""How much is read of a pipe after the end of its program: more than a pipe holds, and not for ever."""
 _DEATH_S: Final = 5.0
 _SIGNALLED: Final = 128
 
@@ -211,7 +204,7 @@ def run(
     took too long is killed; it is killed, too, when this greenlet is thrown out of its wait.
     """
     env = os.environ if cli.env is None else cli.env
-    taps: list[_Tap] = []
+    taps: list[Tap] = []
     process: Process | None = None
 
     def full() -> None:
@@ -222,7 +215,7 @@ def run(
         paths = []
         for path in (stdout_path, stderr_path):
             if path is None:
-                taps.append(_Tap(limit_bytes, full))
+                taps.append(Tap.of_pipe(limit_bytes, full))
             paths.append(path or taps[-1].path)
         how = {"append": True} if append else {}
         process = cli.spawner(
@@ -258,7 +251,7 @@ def _answer(words: tuple[str, ...], process: Process, exit_: Exit, stdout: Captu
     )
 
 
-def _by_stream(taps: Sequence[_Tap], *paths: str | None) -> list[Capture]:
+def _by_stream(taps: Sequence[Tap], *paths: str | None) -> list[Capture]:
     waiting = iter(taps)
     return [Capture(0) if path is not None else next(waiting).capture for path in paths]
 
@@ -268,57 +261,3 @@ def _end(process: Process) -> None:
     process.signal_group(signal.SIGKILL)
     with suppress(WaitTimeout):
         process.wait(_DEATH_S)
-
-
-class _Tap:
-    """Reads one stream of a program from a pipe, in the loop, so that the program never waits for a greenlet."""
-
-    def __init__(self, limit_bytes: int, full: Callable[[], None]) -> None:
-        self.capture = Capture(limit_bytes)
-        self._full = full
-        self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._watcher: Any = None
-
-    @property
-    def path(self) -> str:
-        """What the program's end of the pipe is opened by: anew, so that it blocks there and not here."""
-        return f"/proc/self/fd/{self._write_fd}"
-
-    def open(self) -> None:
-        """Begin to read; the program has its end of the pipe by now."""
-        os.close(self._write_fd)
-        self._write_fd = -1
-        self._watcher = gevent.get_hub().loop.io(self._read_fd, _READ)
-        self._watcher.start(self._read)
-
-    def drain(self) -> None:
-        """Read what the pipe still holds; whoever else has inherited it is not waited for."""
-        for _ in range(_LAST_CHUNKS):
-            if not self._read():
-                return
-
-    def close(self) -> None:
-        """Let go of the pipe."""
-        if self._watcher is not None:
-            self._watcher.stop()
-            self._watcher.close()
-            self._watcher = None
-        for fd in (self._read_fd, self._write_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._read_fd = self._write_fd = -1
-
-    def _read(self) -> bool:
-        """Take in what is there; return whether there may be more."""
-        try:
-            chunk = os.read(self._read_fd, _CHUNK_BYTES)
-        except BlockingIOError:
-            return False
-        if not chunk:
-            if self._watcher is not None:
-                self._watcher.stop()
-            return False
-        self.capture.add(chunk)
-        if self.capture.truncated:
-            self._full()
-        return True

@@ -16,10 +16,11 @@ import gevent
 
 from bench_worker.engines import containerd_commit, containerd_probe, containerd_spec, oci_cgroups, oci_homes
 from bench_worker.engines.arguments import parse_signal
-from bench_worker.engines.base import Container, Done, OperationFailed
+from bench_worker.engines.base import Container, Done
 from bench_worker.engines.command_line import Errand
+from bench_worker.engines.containerd_exec import Execution
 from bench_worker.engines.containerd_ground import ContainerdGround
-from bench_worker.engines.containerd_tasks import FAILED_EXEC, delete, held_still, steer, until_ended
+from bench_worker.engines.containerd_tasks import delete, held_still, steer, until_ended
 from bench_worker.engines.memory_kills import MemoryKills
 from bench_worker.engines.native_stock import disk_errors, ended_at, fail
 from bench_worker.engines.oci_settings import refusals
@@ -28,7 +29,6 @@ from bench_worker.processes import WaitTimeout
 
 _TOLD_S: Final = 10.0
 """How long after the end of a process containerd may take to tell its exit code."""
-_END_EXEC_S: Final = 5.0
 
 
 class ContainerdEngine(ContainerdGround):
@@ -65,26 +65,17 @@ class ContainerdEngine(ContainerdGround):
         return self._launch(container, self._cli.errand(timeout_s), *words)
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
-        """``tasks exec``, attached. At the timeout the command is killed, too."""
+        """``Exec``, ``Start`` and ``Wait`` of its API, attached. At the timeout the command is killed, too."""
         task = self._task(container)
         if not argv:
             fail("refused", "there is no command to start", time.monotonic_ns())
         task.execs += 1
         exec_id = f"exec-{task.execs}"
+        deadline = time.monotonic() + timeout_s
+        process = self._specifications.process(container.name, argv, timeout_s=timeout_s)
         kills = MemoryKills(self._memory_directory(container))
-        errand = self._cli.errand(timeout_s)
-        try:
-            answer = errand.call("tasks", "exec", "--exec-id", exec_id, container.name, *argv)
-        except OperationFailed:
-            with suppress(OperationFailed):
-                late = self._cli.errand(_END_EXEC_S)
-                late.do("tasks", "kill", "--exec-id", exec_id, "--signal", "SIGKILL", container.name)
-            raise
-        if answer.exit_code == 1 and FAILED_EXEC.search(answer.complaint):
-            raise errand.failed(answer)
-        done = errand.done(
-            exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
-        )
+        execution = Execution(self._api, container.name, exec_id, task.directory)
+        done = execution.run(process, timeout_s=deadline - time.monotonic())
         done.oom_killed = kills.explain(done)
         return done
 

@@ -21,6 +21,7 @@ from bench_worker.engines.base import (
     OperationFailed,
 )
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.containerd_api import ContainerdApi
 from bench_worker.engines.containerd_exits import Exits
 from bench_worker.engines.containerd_images import ContainerdImages
 from bench_worker.engines.containerd_options import create_options
@@ -99,12 +100,13 @@ class ContainerdGround(Ground):
         self._images = ContainerdImages(self._cli, self._home)
         self._exits = Exits(program, containerd_probe.NAMESPACE)
         self._exits.open()
-        self._specifications = containerd_spec.Specifications(socket, containerd_probe.NAMESPACE)
+        self._api = ContainerdApi(socket, containerd_probe.NAMESPACE)
+        self._specifications = containerd_spec.Specifications(self._api)
 
     def close(self) -> None:
         """Hear no more, and close the connections."""
         self._exits.close()
-        self._specifications.close()
+        self._api.close()
 
     def _get_ready(self, settings: ContainerSettings) -> None:
         self._images.get(settings.image)

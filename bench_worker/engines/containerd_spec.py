@@ -10,24 +10,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.grpc_channel import CallFailed, Channel
 from bench_worker.engines.oci_confinement import SETTINGS as CONFINEMENT
 from bench_worker.engines.oci_confinement import confine
 from bench_worker.engines.oci_settings import SettingRefused
 from bench_worker.engines.protobuf import blob, pack, text, unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bench_common.spec import ContainerSettings
+    from bench_worker.engines.containerd_api import ContainerdApi
+    from bench_worker.engines.protobuf import Value
 
 SETTINGS: Final = CONFINEMENT | {"cpuset"}
 """What is entered, ``read_only`` beside ``ctr``'s own option for it."""
 
 _BY_OPTION: Final = frozenset({"read_only"})
-_METHODS: Final = "/containerd.services.containers.v1.Containers/"
-_NAMESPACE: Final = "containerd-namespace"
-"""The header that says whose containers are meant."""
-_UNREACHABLE: Final = 14
+_METHODS: Final = "containers.v1.Containers/"
 
 
 def is_needed(settings: ContainerSettings) -> bool:
@@ -51,26 +50,28 @@ def enter(settings: ContainerSettings, document: dict[str, Any]) -> None:
 
 
 class Specifications:
-    """The specifications of the containers of one namespace, by containerd's API at the socket `path`."""
+    """The specifications of containers, by containerd's API."""
 
-    def __init__(self, path: str, namespace: str) -> None:
-        self._channel = Channel(path, {_NAMESPACE: namespace})
+    def __init__(self, api: ContainerdApi) -> None:
+        self._api = api
 
     def confine(self, name: str, settings: ContainerSettings, *, timeout_s: float) -> None:
         """Enter what is given into that of the container `name`, before its start; raise `OperationFailed`."""
-        try:
-            reply = self._channel.call(f"{_METHODS}Get", pack({1: name}), timeout_s=timeout_s)
-            # Container.spec is its fifth field, an Any of a type's name and a JSON text.
-            present = unpack(blob(unpack(blob(unpack(reply.message), 1)), 5))
-            document: dict[str, Any] = json.loads(blob(present, 2))
-            enter(settings, document)
-            changed = pack({1: text(present, 1), 2: json.dumps(document).encode()})
-            message = pack({1: pack({1: name, 5: changed}), 2: pack({1: ["spec"]})})
-            self._channel.call(f"{_METHODS}Update", message, timeout_s=timeout_s)
-        except CallFailed as error:
-            kind = "unreachable" if error.code == _UNREACHABLE else "engine"
-            raise OperationFailed(kind, str(error), start_ns=error.start_ns, end_ns=error.end_ns) from error
+        kind, document = self._read(name, timeout_s)
+        enter(settings, document)
+        changed = pack({1: kind, 2: json.dumps(document).encode()})
+        fields: dict[int, Value] = {1: pack({1: name, 5: changed}), 2: pack({1: ["spec"]})}
+        self._api.call(f"{_METHODS}Update", fields, timeout_s=timeout_s)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._channel.close()
+    def process(self, name: str, argv: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
+        """Return an OCI process that executes `argv` as the container's own is executed; raise `OperationFailed`."""
+        _, document = self._read(name, timeout_s)
+        return {**document["process"], "terminal": False, "args": list(argv)}
+
+    def _read(self, name: str, timeout_s: float) -> tuple[str, dict[str, Any]]:
+        """Return the name of a specification's type, and the specification."""
+        reply = self._api.call(f"{_METHODS}Get", {1: name}, timeout_s=timeout_s)
+        # Container.spec is its fifth field, an Any of a type's name and a JSON text.
+        present = unpack(blob(unpack(blob(unpack(reply.message), 1)), 5))
+        document: dict[str, Any] = json.loads(blob(present, 2))
+        return text(present, 1), document

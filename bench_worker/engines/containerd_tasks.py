@@ -31,8 +31,6 @@ KINDS: Final = tuple(
         ("not-found", r"not found"),
     )
 )
-FAILED_EXEC: Final = re.compile(r"^ctr: ", re.MULTILINE)
-"""How ``ctr`` begins what it complains of itself."""
 _ENDING_S: Final = 0.2
 _RESUME_S: Final = 5.0
 

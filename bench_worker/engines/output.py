@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import gevent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 EXEC_OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """How much of each stream of an `exec` is kept; `Done.truncated` says when there was more."""
+
+_READ: Final = 1
+"""libev's and libuv's flag for "readable"."""
+_CHUNK_BYTES: Final = 64 * 1024
+_LAST_CHUNKS: Final = 64
+"""How much is read of a pipe after the end of its program: more than a pipe holds, and not for ever."""
 
 
 class Capture:
@@ -31,6 +41,79 @@ class Capture:
     def data(self) -> bytes:
         """What was kept."""
         return b"".join(self._chunks)
+
+
+class Tap:
+    """Reads one stream of a program from a pipe, in the loop, so that the program never waits for a greenlet.
+
+    The program opens `path` for writing, and blocks there when the pipe is full, not here. `full` is called when
+    there is more than is kept.
+    """
+
+    def __init__(
+        self, read_fd: int, write_fd: int, path: str, limit_bytes: int, full: Callable[[], None] | None = None
+    ) -> None:
+        self.path = path
+        self.capture = Capture(limit_bytes)
+        self._full = full
+        self._read_fd, self._write_fd = read_fd, write_fd
+        self._watcher: Any = None
+
+    @classmethod
+    def of_pipe(cls, limit_bytes: int, full: Callable[[], None] | None = None) -> Tap:
+        """Return a new one, for a child of this process."""
+        read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        return cls(read_fd, write_fd, f"/proc/self/fd/{write_fd}", limit_bytes, full)
+
+    @classmethod
+    def of_fifo(cls, path: Path, limit_bytes: int) -> Tap:
+        """Return one for a FIFO that is there, for whoever opens it by its name. It stays when the tap is closed."""
+        read_fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            write_fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            os.close(read_fd)
+            raise
+        return cls(read_fd, write_fd, str(path), limit_bytes)
+
+    def open(self) -> None:
+        """Begin to read; the program has its end of the pipe by now."""
+        os.close(self._write_fd)
+        self._write_fd = -1
+        self._watcher = gevent.get_hub().loop.io(self._read_fd, _READ)
+        self._watcher.start(self._read)
+
+    def drain(self) -> None:
+        """Read what the pipe still holds; whoever else has inherited it is not waited for."""
+        for _ in range(_LAST_CHUNKS):
+            if not self._read():
+                return
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        if self._watcher is not None:
+            self._watcher.stop()
+            self._watcher.close()
+            self._watcher = None
+        for fd in (self._read_fd, self._write_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._read_fd = self._write_fd = -1
+
+    def _read(self) -> bool:
+        """Take in what is there; return whether there may be more."""
+        try:
+            chunk = os.read(self._read_fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            if self._watcher is not None:
+                self._watcher.stop()
+            return False
+        self.capture.add(chunk)
+        if self.capture.truncated and self._full is not None:
+            self._full()
+        return True
 
 
 def read_beginning(path: Path, limit_bytes: int) -> tuple[bytes, bool]:

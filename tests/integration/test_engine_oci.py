@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
-from tiny_image import layer, missing, run_patched
+from tiny_image import at_once, layer, missing, run_patched
 
 from bench_common.spec import Mount
 from bench_worker.engines import oci_homes
@@ -94,6 +94,25 @@ def test_exit_codes_are_the_commands_own(bench):
     made = bench.running(*FOREVER)
     for code in (0, 1, 126, 127, 128, 255):
         assert bench.engine.exec(made, ("sh", "-c", f"exit {code}"), timeout_s=10).exit_code == code
+
+
+def test_what_short_commands_print_is_complete(bench):
+    """Many of them at once, on both streams."""
+    made = bench.running(*FOREVER)
+
+    def said(index):
+        done = bench.engine.exec(made, ("sh", "-c", f"echo {index}; echo e{index} >&2"), timeout_s=60)
+        return done.stdout, done.stderr
+
+    assert at_once(said, 40) == [(b"%d\n" % index, b"e%d\n" % index) for index in range(40)]
+
+
+def test_a_command_that_takes_too_long_is_killed(bench):
+    """It does not run on in the container, and others can be executed there afterwards."""
+    made = bench.running(*FOREVER)
+    assert kind_of(bench.engine.exec, made, ("sleep", "4321"), timeout_s=2) == "timeout"
+    look = ("sh", "-c", "cat /proc/[0-9]*/cmdline")
+    until(lambda: b"4321" not in bench.engine.exec(made, look, timeout_s=10).stdout)
 
 
 def test_what_cannot_be_started_is_told_apart(bench):

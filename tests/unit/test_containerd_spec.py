@@ -8,6 +8,7 @@ from bench_common.spec import CONTAINER_SETTINGS, ContainerSettings
 from bench_worker.engines import containerd_spec
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.containerd import ContainerdEngine
+from bench_worker.engines.containerd_api import ContainerdApi
 from bench_worker.engines.grpc_channel import CallFailed, Reply
 from bench_worker.engines.oci_settings import SettingRefused
 from bench_worker.engines.protobuf import blob, pack, text, unpack
@@ -34,9 +35,9 @@ class Service:
 
 def specifications(service):
     """Return the specifications of a service that needs no socket."""
-    made = containerd_spec.Specifications("/nowhere", "ours")
-    made._channel = service
-    return made
+    api = ContainerdApi("/nowhere", "ours")
+    api._channel = service
+    return containerd_spec.Specifications(api)
 
 
 def test_the_rest_of_a_specification_stays_as_it_is():
@@ -58,7 +59,15 @@ def test_the_rest_of_a_specification_stays_as_it_is():
     }
 
 
-@pytest.mark.parametrize(("code", "kind"), [(14, "unreachable"), (5, "engine")])
+def test_a_command_is_executed_as_the_containers_own():
+    """As the same user, in the same place, with the same rights; without a terminal."""
+    own = {"args": ["sleep"], "cwd": "/data", "user": {"uid": 7}, "terminal": True}
+    service = Service({"process": own})
+    process = specifications(service).process("life", ("echo", "x"), timeout_s=5)
+    assert process == {**own, "args": ["echo", "x"], "terminal": False}
+
+
+@pytest.mark.parametrize(("code", "kind"), [(14, "unreachable"), (4, "timeout"), (2, "engine")])
 def test_a_service_that_fails_is_told_of(code, kind):
     """In its own words, with the stamps of the call."""
     with pytest.raises(OperationFailed, match="so it is") as caught:

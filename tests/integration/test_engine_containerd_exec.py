@@ -1,0 +1,50 @@
+"""What a command prints in a container of containerd is read while it runs: by the loop, as in a worker."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from test_engine_oci import require
+
+from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.containerd import ContainerdEngine
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
+
+PATCHED = """
+from gevent import monkey
+monkey.patch_all()
+import json, sys
+from runtime_bench import FOREVER, RuntimeBench
+from bench_worker.engines.containerd import ContainerdEngine
+
+image, *scripts = sys.argv[1:]
+bench = RuntimeBench(ContainerdEngine, image)
+try:
+    made = bench.running(*FOREVER)
+    for script in scripts:
+        done = bench.engine.exec(made, ("sh", "-c", script), timeout_s=20)
+        seconds = (done.end_ns - done.start_ns) / 1e9
+        print(json.dumps([len(done.stdout), done.stderr.decode(), done.truncated, done.exit_code, seconds]))
+finally:
+    bench.close()
+"""
+
+
+def test_however_much_it_is_nobody_waits_for_a_reader(image):
+    """More than a pipe holds, more than is kept, and from a process that goes on when the command has ended."""
+    require(ContainerdEngine)
+    scripts = (
+        "dd if=/dev/zero bs=1k count=1000 2>/dev/null; echo done >&2; exit 3",
+        f"dd if=/dev/zero bs={EXEC_OUTPUT_LIMIT_BYTES + 1} count=1 2>/dev/null; echo done >&2",
+        "sleep 15 & echo started",
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    run = CommandLine(sys.executable, env=env).errand(100).ask("-c", PATCHED, image, *scripts)
+    answers = [json.loads(line) for line in run.text.splitlines()]
+    assert [answer[:4] for answer in answers] == [
+        [1_024_000, "done\n", False, 3],
+        [EXEC_OUTPUT_LIMIT_BYTES, "done\n", True, 0],
+        [len("started\n"), "", False, 0],
+    ]
+    assert max(answer[4] for answer in answers) < 10
