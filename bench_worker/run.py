@@ -49,6 +49,10 @@ class Run:
         """Note a sign of life of its master."""
         self._heard_at = monotonic()
 
+    def absent(self, seconds: float) -> None:
+        """Note that this process did not run for so long: its master cannot have been heard."""
+        self._heard_at = min(monotonic(), self._heard_at + seconds)
+
     @property
     def abandoned(self) -> bool:
         """Whether its master has been silent for longer than its lease."""

@@ -93,8 +93,15 @@ class Interrupt:
 
 
 @dataclass(frozen=True, slots=True)
+class Absent:
+    """The master did not run for so long, and heard nobody, whoever spoke."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed; deadlines are looked at."""
 
 
-Event: TypeAlias = Hello | Heard | Gone | Finished | Packed | Swept | Refused | Interrupt | Tick
+Event: TypeAlias = Hello | Heard | Gone | Finished | Packed | Swept | Refused | Interrupt | Absent | Tick

@@ -89,6 +89,8 @@ class Coordinator:
                 return self._end("refused")
             case ev.Interrupt():
                 return self._interrupt(now)
+            case ev.Absent():
+                return self._absent(event.seconds, now)
 
     def validate(self) -> None:
         """Assert what must hold between any two events."""
@@ -295,6 +297,19 @@ class Coordinator:
         return []
 
     # -- time ---------------------------------------------------------------------------------------------------
+
+    def _absent(self, seconds: float, now: float) -> list[act.Action]:
+        """Put off whatever others have to do in time: nobody can have been heard to do it."""
+        for member in self.roster:
+            member.heard_at = min(now, member.heard_at + seconds)
+            member.missed_since = min(now, member.missed_since + seconds)
+        for share in self.course.shares.values():
+            share.progressed_at += seconds
+        self._gather_by += seconds
+        self._sweep_by += seconds
+        if self._abort_by is not None:
+            self._abort_by += seconds
+        return [act.Note("master-absent", {"seconds": seconds})]
 
     def _tick(self, now: float) -> list[act.Action]:
         actions: list[act.Action] = []

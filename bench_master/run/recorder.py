@@ -180,6 +180,11 @@ class Recorder:
                 worker = self._hosts[fields["worker"]].worker_id
                 held = counted(fields["containers"], "container")
                 self.view.say(f"worker {worker} holds {held}: {fields['reason']}")
+            case "master-absent":
+                self.warn(
+                    f"the master did not run for {fields['seconds']:.1f} s: its machine stood still or had no "
+                    "processor for it, and times measured then are too long"
+                )
             case "worker-given-up":
                 worker = self._hosts[fields["worker"]].worker_id
                 self.view.say(f"worker {worker} did not come back; its jobs are lost")

@@ -18,6 +18,7 @@ from typing import Any, Final
 import gevent
 from gevent.event import Event
 
+from bench_common.absence import Rounds
 from bench_common.errors import InfrastructureError, StatsFileError, WeighbridgeError
 from bench_common.loopmeter import LoopMeter
 from bench_common.overhead import Overhead
@@ -123,6 +124,7 @@ class Session:
         self._recorder.remarks |= dict.fromkeys([*standing.remarks, *options.notes, *caveats(plan.treatments)])
         self._services = ServiceDesk(plan.treatments, roster, self._recorder.remarks.setdefault)
         self._over = Event()
+        self._rounds = Rounds()
         self._broken = False
         self._result = Result("incomplete")
         self.reception = Reception(
@@ -193,6 +195,9 @@ class Session:
             self.interrupt()
 
     def _tick(self) -> None:
+        absent_s = self._rounds.come(TICK_S)
+        if absent_s:
+            self._handle(ev.Absent(absent_s))
         if self.courier.locals is not None:
             for death in self.courier.locals.deaths():
                 words = f"; it last said: {death.last_words}" if death.last_words else ""

@@ -49,6 +49,22 @@ def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tm
         arena.nothing_left()
 
 
+def test_a_machine_that_stands_still_for_longer_than_silence_is_borne_loses_nothing(tmp_path):
+    """Nobody is taken for dead who could not be heard; that the times of then are too long is said in the report."""
+    with Arena(tmp_path / "arena", {**NATIVE, "repeats": 1}, "--silence", "4s") as arena:
+        arena.under_way()
+        frozen = [arena.master, *arena.agents(), *arena.loads()]
+        arena.signal(frozen, signal.SIGSTOP)
+        time.sleep(7)
+        arena.signal(frozen, signal.SIGCONT)
+        assert arena.end() == 0
+        assert arena.run.outcomes() == {"done": 24}
+        assert not any(job["attempt"] for job in arena.run.jobs)
+        assert "was lost" not in arena.said
+        assert "the master did not run for" in " ".join(arena.out.split())
+        arena.nothing_left()
+
+
 @pytest.mark.slow
 def test_a_master_that_is_held_up_for_a_moment_loses_nothing(tmp_path):
     """A stop of three seconds costs neither a worker nor a job."""

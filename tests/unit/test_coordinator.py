@@ -653,3 +653,33 @@ def test_what_an_old_epoch_sends_again_is_refused_once():
     for sequence in (0, 0, 1, 0):
         run.finish(sequence, epoch=old, sequence=sequence)
     assert [fields["jobs"] for fields in run.notes("stale-results")] == [1, 1]
+
+
+def test_nobody_is_missed_for_the_time_in_which_the_master_did_not_run():
+    """Whoever spoke was not heard. What was silent before goes on counting, and so does what follows."""
+    run = Run(treatment(iterations=3), silence_s=5.0)
+    run.join()
+    run.now += 4.0
+    run.now += 60.0
+    run.feed(ev.Absent(60.0))
+    run.feed(ev.Tick())
+    assert run.notes("worker-lost") == []
+    assert run.notes("master-absent")[0]["seconds"] == 60.0
+    run.feed(ev.Tick(), after=1.1)
+    assert run.notes("worker-lost")[0]["reason"].startswith("silent for 5.1 s")
+    run.now += 60.0
+    run.feed(ev.Absent(60.0))
+    run.feed(ev.Tick(), after=9.0)
+    assert run.notes("worker-given-up") == []
+    run.feed(ev.Tick(), after=1.1)
+    assert len(run.notes("worker-given-up")) == 1
+
+
+def test_a_result_that_was_heard_after_an_absence_counts_from_then():
+    """It may be taken in before the absence is noticed."""
+    run = Run(treatment(iterations=3), silence_s=5.0)
+    run.join()
+    run.now += 60.0
+    run.beat()
+    run.feed(ev.Absent(60.0))
+    assert run.member().heard_at == run.now

@@ -196,6 +196,12 @@ class Histories(RuleBasedStateMachine):
         self.now += seconds
         self.feed(ev.Tick())
 
+    @rule(seconds=st.sampled_from([2.5, 7.0, 100.0]))
+    def the_machine_stands_still(self, seconds):
+        """Time passes, in which the master did not run."""
+        self.now += seconds
+        self.feed(ev.Absent(seconds))
+
     @rule(choice=st.integers(0, 9))
     def interrupt(self, choice):
         """Ctrl-C, now and then."""
