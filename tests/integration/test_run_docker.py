@@ -116,15 +116,18 @@ def test_docker_and_native_side_by_side(weighing, client):
             "n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p95_s", "p99_s", "max_s",
         }  # fmt: skip
         assert (cell["n"], cell["errors"]) == (2, 0)
-        assert 1 <= cell["min_s"] <= cell["p50_s"] <= cell["p95_s"] <= cell["max_s"] < 10
+        # The tool may have begun before its start was over.
+        begun_s = row["operations"]["start"]["max_s"]
+        assert cell["min_s"] + begun_s >= 1
+        assert cell["min_s"] <= cell["p50_s"] <= cell["p95_s"] <= cell["max_s"] < 10
         metric = row["metrics"]["events_per_second"]
         assert set(metric) >= {"unit", "direction", "n", "median", "mean", "stddev", "min", "max"}
         assert (metric["unit"], metric["direction"], metric["n"]) == ("1/s", "higher", 2)
         assert 0 < metric["min"] <= metric["median"] <= metric["max"]
         total = row["metrics"]["total_time_s"]
-        assert 1 <= total["median"] < 1.5
-        # The tool cannot have worked for longer than the step that ran it took.
-        assert total["max"] <= cell["max_s"]
+        assert 1 <= total["median"] < 5
+        # The tool cannot have worked for longer than the steps that ran it took.
+        assert total["max"] <= begun_s + cell["max_s"]
         rates.append(metric["median"])
     assert max(rates) < 10 * min(rates)
     outputs = [record for block in run.blocks("outputs") for record in block]
