@@ -13,14 +13,10 @@ ABSENT_S: Final = 2.0
 """A loop that comes by so much later than it was to was absent; one that is merely busy does not."""
 
 
-class Rounds:
-    """The rounds of a loop that comes by every so often."""
+def absent_s(since: float, due_s: float) -> float:
+    """Return for how long this process was absent, in seconds: at `since` (monotonic) it was to come by in `due_s`.
 
-    def __init__(self) -> None:
-        self._came = monotonic()
-
-    def come(self, due_s: float) -> float:
-        """Note that it comes by, as it was to do in `due_s`; return for how long it was absent, in seconds."""
-        left, self._came = self._came, monotonic()
-        late_s = self._came - left - due_s
-        return late_s if late_s > ABSENT_S else 0.0
+    0 where it is no later than one that is merely busy.
+    """
+    late_s = monotonic() - since - due_s
+    return late_s if late_s > ABSENT_S else 0.0

@@ -16,7 +16,7 @@ from typing import Any, Final
 import gevent
 from gevent.event import Event
 
-from bench_common.absence import Rounds
+from bench_common.absence import absent_s
 from bench_common.errors import ExitCode, ProtocolError
 from bench_common.loopmeter import LoopMeter
 from bench_common.messages import Message
@@ -108,13 +108,14 @@ class Agent:
             self.stop(ExitCode.INFRASTRUCTURE)
 
     def _rest(self, most_s: float) -> None:
-        rounds = Rounds()
+        # The wait alone: with what comes before it others may go on, and the master is heard.
+        since = monotonic()
         self._stirred.wait(most_s)
         self._stirred.clear()
-        absent_s = rounds.come(most_s)
-        if absent_s and self._run is not None:
-            log.warning("this process did not run for %.1f s: the machine stood still, or had no processor", absent_s)
-            self._run.absent(absent_s)
+        absent = absent_s(since, most_s)
+        if absent and self._run is not None:
+            log.warning("this process did not run for %.1f s: the machine stood still, or had no processor", absent)
+            self._run.absent(absent)
 
     def _wind_up(self) -> None:
         self._line.stop_obeying()

@@ -18,7 +18,7 @@ from typing import Any, Final
 import gevent
 from gevent.event import Event
 
-from bench_common.absence import Rounds
+from bench_common.absence import absent_s
 from bench_common.errors import InfrastructureError, StatsFileError, WeighbridgeError
 from bench_common.loopmeter import LoopMeter
 from bench_common.overhead import Overhead
@@ -124,7 +124,6 @@ class Session:
         self._recorder.remarks |= dict.fromkeys([*standing.remarks, *options.notes, *caveats(plan.treatments)])
         self._services = ServiceDesk(plan.treatments, roster, self._recorder.remarks.setdefault)
         self._over = Event()
-        self._rounds = Rounds()
         self._broken = False
         self._result = Result("incomplete")
         self.reception = Reception(
@@ -165,7 +164,12 @@ class Session:
             self._view.begin(self._snapshot())
             refresher = gevent.spawn(self._keep_refreshing)
             try:
+                came = monotonic()
                 while not self._over.wait(TICK_S):
+                    absent = absent_s(came, TICK_S)
+                    came = monotonic()
+                    if absent:
+                        self._handle(ev.Absent(absent))
                     self._tick()
             finally:
                 refresher.kill()
@@ -195,9 +199,6 @@ class Session:
             self.interrupt()
 
     def _tick(self) -> None:
-        absent_s = self._rounds.come(TICK_S)
-        if absent_s:
-            self._handle(ev.Absent(absent_s))
         if self.courier.locals is not None:
             for death in self.courier.locals.deaths():
                 words = f"; it last said: {death.last_words}" if death.last_words else ""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.containerd_tasks import KINDS
-from bench_worker.engines.grpc_channel import CallFailed, Channel, Reply
+from bench_worker.engines.cri_ground import failures
+from bench_worker.engines.grpc_channel import Channel, Reply
 from bench_worker.engines.protobuf import pack
 
 if TYPE_CHECKING:
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 _NAMESPACE: Final = "containerd-namespace"
 """The header that says whose containers are meant."""
-_BY_CODE: Final = {4: "timeout", 14: "unreachable"}
-"""What gRPC's codes DEADLINE_EXCEEDED and UNAVAILABLE mean; of all others the words tell more."""
 _WORDS: Final = (("timeout", re.compile(r"deadline exceeded", re.IGNORECASE)), *KINDS)
+"""What containerd's words mean, which tell more than its codes: of most failures that is UNKNOWN."""
 
 
 class ContainerdApi:
@@ -33,13 +32,8 @@ class ContainerdApi:
 
     def call(self, method: str, fields: Mapping[int, Value], *, timeout_s: float) -> Reply:
         """Call a method such as ``containers.v1.Containers/Get``; raise `OperationFailed`."""
-        try:
+        with failures(_WORDS):
             return self._channel.call(f"/containerd.services.{method}", pack(fields), timeout_s=timeout_s)
-        except CallFailed as error:
-            words = str(error)
-            by_words = next((kind for kind, pattern in _WORDS if pattern.search(words)), "engine")
-            kind = _BY_CODE.get(error.code, by_words)
-            raise OperationFailed(kind, words, start_ns=error.start_ns, end_ns=error.end_ns) from error
 
     def close(self) -> None:
         """Close the connections."""

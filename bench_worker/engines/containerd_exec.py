@@ -70,9 +70,7 @@ class Execution:
                 with suppress(OperationFailed):
                     self._end()
                 raise
-            # It has copied all that was written by the time it answers this.
-            with suppress(OperationFailed):
-                self._call("DeleteProcess", self._of, time.monotonic() + _END_S)
+            whole = self._forgotten()
             for tap in taps:
                 tap.drain()
         return Done(
@@ -82,7 +80,7 @@ class Execution:
             exit_code=number(unpack(ended.message), 1),
             stdout=stdout.capture.data,
             stderr=stderr.capture.data,
-            truncated=stdout.capture.truncated or stderr.capture.truncated,
+            truncated=stdout.capture.truncated or stderr.capture.truncated or not whole,
         )
 
     @contextmanager
@@ -97,6 +95,14 @@ class Execution:
                 tap.close()
         finally:
             path.unlink(missing_ok=True)
+
+    def _forgotten(self) -> bool:
+        """Have a command that has ended forgotten; return whether all that it wrote is copied, as it is by then."""
+        try:
+            self._call("DeleteProcess", self._of, time.monotonic() + _END_S)
+        except OperationFailed:
+            return False
+        return True
 
     def _end(self) -> None:
         """Kill the command if it runs, and have it forgotten."""

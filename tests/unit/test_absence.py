@@ -15,14 +15,12 @@ def clock(monkeypatch):
 
 def test_who_is_late_by_much_was_absent(clock):
     """By what is beyond the time that its round was to take."""
-    rounds = absence.Rounds()
     clock[0] = 110.0
-    assert rounds.come(0.5) == pytest.approx(9.5)
+    assert absence.absent_s(100.0, 0.5) == pytest.approx(9.5)
 
 
 def test_who_is_merely_busy_was_not(clock):
-    """Each round is measured from the one before."""
-    rounds = absence.Rounds()
-    for _ in range(100):
-        clock[0] += 2.4
-        assert rounds.come(0.5) == 0.0
+    """Nor was one that comes before its time."""
+    for later_s in (0.1, 0.5, 2.4):
+        clock[0] = 100.0 + later_s
+        assert absence.absent_s(100.0, 0.5) == 0.0
