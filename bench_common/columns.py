@@ -44,12 +44,12 @@ def encode_column(values: npt.NDArray[np.generic], mode: int) -> bytes:
     if values.ndim != 1 or len(values) > MAX_ROWS:
         raise ValueError(f"a column is one-dimensional and has at most {MAX_ROWS} rows, not {values.shape}")
     if mode == FLOAT:
-        return _packed(FLOAT, 0, values.astype("<f8").view(np.uint64), _WORD)
+        return _packed_planes(FLOAT, 0, values.astype("<f8").view(np.uint64), _WORD)
     if values.dtype.kind not in "iub":
         raise ValueError(f"integers expected, not {values.dtype}")
     words = values.astype(np.int64)
     if not len(words):
-        return _packed(mode, 0, words.view(np.uint64), 0)
+        return _packed_planes(mode, 0, words.view(np.uint64), 0)
     if mode == DELTA:
         base = int(words[0])
         steps = np.diff(words, prepend=words[:1])
@@ -58,10 +58,10 @@ def encode_column(values: npt.NDArray[np.generic], mode: int) -> bytes:
         base = int(words.min())
         codes = words.view(np.uint64) - words.min().view(np.uint64)
     planes = -(-int(codes.max()).bit_length() // _WORD)
-    return _packed(mode, base, codes, planes)
+    return _packed_planes(mode, base, codes, planes)
 
 
-def _packed(mode: int, base: int, codes: npt.NDArray[np.uint64], planes: int) -> bytes:
+def _packed_planes(mode: int, base: int, codes: npt.NDArray[np.uint64], planes: int) -> bytes:
     shuffled = codes.astype("<u8").view(np.uint8).reshape(len(codes), _WORD).T[:planes]
     return _HEAD.pack(mode, planes, base) + shuffled.tobytes()
 

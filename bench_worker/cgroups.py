@@ -14,11 +14,10 @@ from bench_worker.host_files import HostFiles, LiveFiles
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Row: TypeAlias = dict[str, int | float]
 
 ROOT: Final = "/sys/fs/cgroup"
 
-UNITS: Final[Mapping[str, str]] = {"time_ns": "ns", "interval_ns": "ns", "cgroup_bytes": "B", "cpu_ns": "ns"}
+CGROUP_UNITS: Final[Mapping[str, str]] = {"time_ns": "ns", "interval_ns": "ns", "cgroup_bytes": "B", "cpu_ns": "ns"}
 """Unit of every column. `cgroup_bytes` is what is charged to the group less file pages that it has not used
 lately, which is what container engines show; `cpu_ns` is CPU time within `interval_ns`. A controller that is
 not there gives NaN.
@@ -36,7 +35,7 @@ class CgroupSampler:
     `path` is the group's, as /proc/PID/cgroup has it, or with ``/sys/fs/cgroup`` and a controller in front of it.
     """
 
-    units = UNITS
+    units = CGROUP_UNITS
 
     def __init__(
         self, path: str, files: HostFiles | None = None, *, clock: Callable[[], int] = time.monotonic_ns

@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 SEND_S: Final = 2.0
 """How often, at most, what was gathered is sent."""
 
-Row: TypeAlias = dict[str, int | float]
 Send: TypeAlias = Callable[[str, dict[str, list[int | float]], dict[str, str]], None]
 
 

@@ -18,7 +18,7 @@ from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.mbw_beginnings import beginnings
 from workloads.mbw_output import Labels, Table, read_output
-from workloads.mbw_processes import SCRIPT as PROCESSES_SCRIPT
+from workloads.mbw_processes import PROCESSES_SCRIPT as PROCESSES_SCRIPT
 from workloads.mbw_processes import read_processes
 from workloads.stated import stated_in
 

@@ -14,7 +14,7 @@ from bench_common.errors import ParseError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SCRIPT: Final = (
+PROCESSES_SCRIPT: Final = (
     "mbw -h; n=$1; shift; "
     '[ "$n" -gt 0 ] || n=$(nproc) || exit; '
     "d=$(mktemp -d) || exit; trap 'rm -r \"$d\"' EXIT; "

@@ -28,7 +28,6 @@ Exit codes: 0 fit to measure, warnings or not; 3 a problem was found, or the mac
 """
 
 LEVELS: Final = ("problem", "warning", "note", "ok")
-WIDTH: Final = 80
 LEVEL_WIDTH: Final = 8
 CHECK_WIDTH: Final = 13
 

@@ -40,7 +40,7 @@ def examine_fleet(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write(json.dumps(_document(looks, failed, found), indent=2) + "\n")
     else:
-        sys.stdout.write(render(looks, failed, found))
+        sys.stdout.write(render_fleet(looks, failed, found))
     unfit = any(finding["level"] == "problem" for look in looks for finding in look.findings)
     return int(ExitCode.INFRASTRUCTURE if unfit or failed else ExitCode.OK)
 
@@ -60,11 +60,11 @@ def look_of(host: FleetHost, told: Sequence[Sequence[Mapping[str, Any]]]) -> Loo
     )
 
 
-def render(looks: Sequence[Look], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
+def render_fleet(looks: Sequence[Look], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
     """Return hosts, what is grave about them, and what differs, in 80 columns."""
     lines: list[str] = []
     for name, reason in failed.items():
-        lines += _wrapped(f"{name}: cannot be looked at: {reason}", "")
+        lines += _wrapped_fleet(f"{name}: cannot be looked at: {reason}", "")
     for look in looks:
         counts = Counter(finding["level"] for finding in look.findings)
         grave = ", ".join(counted(counts[level], level) for level in GRAVE if counts[level]) or "fit"
@@ -72,19 +72,19 @@ def render(looks: Sequence[Look], failed: Mapping[str, str], found: Sequence[Dif
         for level in GRAVE:
             for finding in look.findings:
                 if finding["level"] == level:
-                    lines += _wrapped(f"{level} {finding['check']}: {finding['finding']}", "  ")
+                    lines += _wrapped_fleet(f"{level} {finding['check']}: {finding['finding']}", "  ")
     lines.append("")
     if len(looks) > 1:
         lines.append("What differs between hosts" if found else "No property that was looked at differs.")
     for difference in found:
-        lines += _wrapped(f"{difference.level} {difference.name}: {difference.meaning}", "  ")
+        lines += _wrapped_fleet(f"{difference.level} {difference.name}: {difference.meaning}", "  ")
         for value, hosts in difference.values.items():
             shown = value if len(value) <= LONGEST else value[: LONGEST - 3] + "..."
-            lines += _wrapped(f"{', '.join(hosts)}: {shown}", "      ")
+            lines += _wrapped_fleet(f"{', '.join(hosts)}: {shown}", "      ")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def _wrapped_fleet(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
 
 

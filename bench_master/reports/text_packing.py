@@ -50,9 +50,5 @@ def _mean(figures: Mapping[str, Any] | None) -> str:
     return _size(None if figures is None else figures["mean"])
 
 
-def _size(value: float | None) -> str:
-    return size(value).replace(" ", "")
-
-
 def _percent(figures: Mapping[str, Any] | None) -> str:
     return "-" if figures is None else f"{significant(figures['mean'])}%"

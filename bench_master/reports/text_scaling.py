@@ -13,7 +13,6 @@ from bench_master.summary import percentile_name
 CONCURRENCY: Final = "concurrency"
 """The label that a matrix gives to what it varies here."""
 
-_DIGITS: Final = 3
 _COLUMNS: Final = 7
 """How many numbers of jobs in flight stand side by side; further ones have a table of their own."""
 

@@ -20,7 +20,7 @@ from bench_master.scenario.operations import OperationsShape
 from bench_master.scenario.overhead import OverheadShape
 from bench_master.scenario.packing import UntilShape
 from bench_master.scenario.profiles import FULL, PROFILES, SCALE, OverridesShape
-from bench_master.scenario.profiles import NAME_PATTERN as PROFILE_PATTERN
+from bench_master.scenario.profiles import PROFILE_PATTERN as PROFILE_PATTERN
 from bench_master.scenario.published import FILE_PATTERN as PUBLISHED_PATTERN
 from bench_master.scenario.services import FILE_PATTERN, FileText, ServicesOfWorkload, services_record
 from bench_master.scenario.shapes import DURATION, NUMBER, RATE, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text

@@ -39,7 +39,3 @@ def open_load(settings: Settings, findings: Findings) -> OpenLoad | None:
         return None
     arrivals, patience = (_value(settings, key) for key in _WITH_A_RATE)
     return OpenLoad(rate.value, arrivals, patience)
-
-
-def _value(settings: Settings, key: str) -> Any:
-    return settings[key].value if key in settings else default_of(key)

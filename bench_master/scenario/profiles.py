@@ -19,7 +19,7 @@ SCALE: Final = "scale"
 PROFILES: Final = "profiles"
 FULL: Final = "full"
 """The scale of a scenario as it is written."""
-NAME_PATTERN: Final = "^[A-Za-z][A-Za-z0-9_+-]*$"
+PROFILE_PATTERN: Final = "^[A-Za-z][A-Za-z0-9_+-]*$"
 
 
 class OverridesShape(Shape):

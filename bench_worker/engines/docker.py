@@ -274,7 +274,7 @@ class DockerEngine(Engine):
             while container.images:
                 self._client.remove_image(container.images[-1], force=True)
                 container.images.pop()
-        docker_belongings.remove(self._client, container, timeout_s=timeout_s, address=self._address())
+        docker_belongings.remove_attached(self._client, container, timeout_s=timeout_s, address=self._address())
         return made.done()
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:

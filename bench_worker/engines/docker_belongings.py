@@ -45,7 +45,7 @@ def make(client: docker.APIClient, container: Container, *, timeout_s: float, ad
     container.belongings.append(answer["Id"])
 
 
-def remove(client: docker.APIClient, container: Container, *, timeout_s: float, address: str) -> None:
+def remove_attached(client: docker.APIClient, container: Container, *, timeout_s: float, address: str) -> None:
     """Remove it all, with what is in it; what is gone already is no error. Raises `OperationFailed`."""
     while container.belongings:
         one = container.belongings[-1]

@@ -71,7 +71,7 @@ def _max_frequency(files: HostFiles) -> int | None:
     return khz * 1000 if khz else None
 
 
-FACTS: Final = (
+CPU_FACTS: Final = (
     Fact("cpu_model", "the CPU's name", _model),
     Fact("cpu_sockets", "CPU packages", lambda files: _distinct(files, "physical_package_id")),
     Fact("cpu_cores", "physical cores", lambda files: _distinct(files, "physical_package_id", "core_id")),

@@ -34,7 +34,7 @@ def _nodes(files: HostFiles) -> int | None:
     return sum(name.startswith("node") and name[4:].isdigit() for name in names) or None
 
 
-FACTS: Final = (
+MEMORY_FACTS: Final = (
     Fact("memory", "memory in all", _total, "B"),
     Fact("swap", "swap space in all", _swap, "B"),
     number_fact("swappiness", "/proc/sys/vm/swappiness", "how readily the kernel swaps"),

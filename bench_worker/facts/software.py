@@ -39,7 +39,7 @@ def _library(name: str) -> Fact:
     return Fact(f"package_{name}", f"release of the Python package {name}", read)
 
 
-FACTS: Final = (
+SOFTWARE_FACTS: Final = (
     Fact("weighbridge_version", "release of Weighbridge", lambda _: __version__),
     Fact("python_version", "release of Python", lambda _: platform.python_version()),
     Fact("python_implementation", "which Python", lambda _: sys.implementation.name),

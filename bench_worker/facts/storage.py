@@ -79,7 +79,7 @@ def _filesystem(files: HostFiles) -> str | None:
     return mount.kind if mount else None
 
 
-def _options(files: HostFiles) -> str | None:
+def _mount_options(files: HostFiles) -> str | None:
     mount = _working_mount(files)
     return mount.options if mount else None
 
@@ -88,9 +88,9 @@ def _rotational(files: HostFiles) -> str | None:
     return {"0": "no", "1": "yes"}.get(_queue(files, "rotational") or "")
 
 
-FACTS: Final = (
+STORAGE_FACTS: Final = (
     Fact("filesystem", "file system of the working directory", _filesystem),
-    Fact("filesystem_options", "how it is mounted", _options),
+    Fact("filesystem_options", "how it is mounted", _mount_options),
     Fact("disk", "the disk below it", _disk),
     Fact("disk_scheduler", "that disk's scheduler", lambda files: _queue(files, "scheduler")),
     Fact("disk_rotational", "whether that disk says it rotates", _rotational),

@@ -47,7 +47,7 @@ def _os(files: HostFiles) -> str | None:
     return None
 
 
-def _options(files: HostFiles) -> str | None:
+def _boot_options(files: HostFiles) -> str | None:
     text = files.text("/proc/cmdline")
     if text is None:
         return None
@@ -74,7 +74,7 @@ def affinity(files: HostFiles) -> str | None:
     return None
 
 
-FACTS: Final = (
+SYSTEM_FACTS: Final = (
     Fact("hostname", "the host's name", lambda files: files.text("/proc/sys/kernel/hostname"), identity=True),
     Fact(
         "boot_id",
@@ -84,7 +84,7 @@ FACTS: Final = (
     ),
     file_fact("kernel", "/proc/sys/kernel/osrelease", "the kernel's release"),
     file_fact("kernel_build", "/proc/sys/kernel/version", "the kernel's build, with its preemption model"),
-    Fact("kernel_options", "boot options that change measurements", _options),
+    Fact("kernel_options", "boot options that change measurements", _boot_options),
     Fact("os", "the distribution", _os),
     file_fact("architecture", "/proc/sys/kernel/arch", "the machine's architecture (since Linux 6.1)"),
     Fact("hypervisor", "what virtualises this host, or none", hypervisor),

@@ -1,6 +1,6 @@
 """Hosts side by side: what differs, how grave that is, and what is as good as the same."""
 
-from bench_master.commands.fleet_doctor import look_of, render
+from bench_master.commands.fleet_doctor import look_of, render_fleet
 from bench_master.fleet.comparison import Look, differences
 from bench_master.fleet.inventory import inventory_from
 
@@ -82,7 +82,7 @@ def test_the_text_has_hosts_what_is_grave_and_what_differs():
     ]
     looks = [look_of(host, told), look("b", "control", kernel="6.8", engines={"native": "1"})]
     assert looks[0].unusable == {"docker": "no socket"}
-    text = render(looks, {"c": "nothing listens there for SSH " * 5}, differences(looks))
+    text = render_fleet(looks, {"c": "nothing listens there for SSH " * 5}, differences(looks))
     assert max(map(len, text.splitlines())) <= 80
     assert "c: cannot be looked at: nothing listens" in text
     assert "a (control): 1 warning\n  warning load: load average 9\nb (control): fit\n" in text

@@ -34,7 +34,7 @@ def container():
     "attempt",
     [
         pytest.param(lambda one: docker_belongings.make(Gone(), one, timeout_s=5, address=ADDRESS), id="make"),
-        pytest.param(lambda one: docker_belongings.remove(Gone(), one, timeout_s=5, address=ADDRESS), id="remove"),
+        pytest.param(lambda one: docker_belongings.remove_attached(Gone(), one, timeout_s=5, address=ADDRESS), id="remove"),
         pytest.param(lambda _: docker_stats.one_reading(Gone(), "c", 5, ADDRESS), id="stats"),
         pytest.param(lambda _: next(docker_stats.readings(Gone(), "c", 5, ADDRESS)), id="watch"),
     ],
