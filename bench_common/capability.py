@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench_common.spec import Lifecycle
+from bench_common.treatment import Lifecycle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import ContainerSettings, Mount, Treatment
+    from bench_common.treatment import ContainerSettings, Mount, Treatment
 
 GRACE_STEP = "stop.grace_step_s"
 """The detail that says in which steps an engine counts the grace period of `stop`, in seconds."""

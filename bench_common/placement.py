@@ -14,7 +14,7 @@ from bench_common.errors import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bench_common.spec import ContainerSettings, Treatment
+    from bench_common.treatment import ContainerSettings, Treatment
 
 START: Final = "start"
 LOOK: Final = "look"

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from bench_common.columns import MAX_ROWS
 from bench_common.records import ErrorRecord, MetricRecord, OutputRecord, join_rows
-from bench_common.stats_frame import pack_payload
-from bench_common.stats_rows import Rows, Samples, belong, pack_jobs, pack_operations, pack_records, pack_samples
+from bench_common.stats.frame import pack_payload
+from bench_common.stats.rows import Rows, Samples, belong, pack_jobs, pack_operations, pack_records, pack_samples
 
 MAX_RECORDS: Final = 4096
 _BULK_BYTES: Final = 4 << 20

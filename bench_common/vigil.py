@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import gevent
 
-from bench_common import loopmeter
+from bench_common import eventloop
 
 QUICK_NS: Final = 250_000
 """Messages that come at shorter intervals, on average, are waited for awake; and never for longer."""
@@ -61,7 +61,7 @@ class Vigil:
         # The loop calls this in a pass in which there was nothing else to do.
         offered = monotonic_ns()
         os.sched_yield()
-        now = loopmeter.waited()
+        now = eventloop.waited()
         if now - offered > AWAY_NS:
             self._rest_until_ns = now + REST_NS
             self._sleep()

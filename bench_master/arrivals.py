@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_common.spec import OpenLoad
+from bench_common.treatment import OpenLoad
 
 Instants = npt.NDArray[np.int64]
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_common.histogram import CEILING_NS, Histogram
-from bench_common.stats_rows import Samples
+from bench_common.stats.rows import Samples
 from bench_master.spans import Spans
 
 UNIT: Final = "USER_HZ/s"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from bench_common.spec import ContainerSettings, Lifecycle, Operation, Scalar, Treatment
+from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Scalar, Treatment
 
 ENGINE: Final = "native"
 JOB: Final = "(limit)"

@@ -10,8 +10,8 @@ import numpy as np
 
 from bench_common.columns import Column
 from bench_common.histogram import Histogram
-from bench_common.stats_rows import Samples
-from bench_master.extent import Extent
+from bench_common.stats.rows import Samples
+from bench_master.analysis.host_samples import Extent
 
 _NOT_SUMMED: Final = frozenset({"time_ns", "interval_ns"})
 _RATED: Final = ("disk_", "net_")

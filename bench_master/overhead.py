@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from bench_common.overhead import SOURCE
-from bench_common.stats_rows import Samples
+from bench_common.stats.rows import Samples
 from bench_common.thresholds import label_equals
-from bench_master.extent import Extent
+from bench_master.analysis.host_samples import Extent
 from bench_master.spans import Span, Spans
 
 Document = dict[str, Any]

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench_common.spec import Guest, Operation, Treatment
+from bench_common.treatment import Guest, Operation, Treatment
 from bench_common.units import format_duration
 from bench_master.limit import limits_of
 from workloads.script import preparation_of, script_of, step_seconds

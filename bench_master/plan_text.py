@@ -15,7 +15,7 @@ from bench_master.table import WIDTH, counted, table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench_common.spec import Treatment
+    from bench_common.treatment import Treatment
     from bench_master.plan import Plan
     from bench_master.prospects import Prospect
     from bench_master.scenario.model import Scenario

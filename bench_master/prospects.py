@@ -14,7 +14,7 @@ from bench_common.placement import lent_by, names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench_common.spec import Treatment
+    from bench_common.treatment import Treatment
 
 
 @dataclass(frozen=True, slots=True)

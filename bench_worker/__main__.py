@@ -13,7 +13,7 @@ import sys  # noqa: E402  the patch must come before any other import
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    from bench_common.terminal import quiet_interrupts, steady_streams
+    from bench_common.cli import quiet_interrupts, steady_streams
     from bench_worker.cli import run_command_line
 
     steady_streams()

@@ -18,20 +18,20 @@ from gevent.event import Event
 
 from bench_common.absence import absent_s
 from bench_common.errors import ExitCode, ProtocolError
-from bench_common.loopmeter import LoopMeter
+from bench_common.eventloop import LoopMeter
 from bench_common.messages import Message
-from bench_common.needs import Need
+from bench_common.requirements import Need
 from bench_worker.agent_options import AgentOptions
-from bench_worker.child import LoadChild
-from bench_worker.control_line import ControlLine
+from bench_worker.cleanup import discard_of_dead_runs
+from bench_worker.control_channel import ControlLine
 from bench_worker.engine_samplers import engine_samplers
 from bench_worker.engines.registry import daemon_side, open_engine
 from bench_worker.introductions import hello_of, orders_of
 from bench_worker.load_keeper import LoadKeeper
 from bench_worker.master_clock import MasterClock
-from bench_worker.reaper import discard_of_dead_runs
+from bench_worker.preflight import Offer, Stock
 from bench_worker.run import Run
-from bench_worker.stock import Offer, Stock
+from bench_worker.supervisor import LoadChild
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The command line of `bench-worker`: serve a master, or answer a question about this machine and end.
 
 Questions (``--list-engines`` and its kin) are how `bench-master` learns about its own host without importing the
-worker: each is one module of `bench_worker.questions` and prints JSON objects, one a line. What it takes to answer is
+worker: each is one module of `bench_worker.queries` and prints JSON objects, one a line. What it takes to answer is
 imported by the answer: a worker that serves loads each of these modules, and asks none.
 """
 
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from bench_common import __version__
 from bench_common.addresses import host_address, host_name
 from bench_common.arguments import MAX_SLOTS, name, port, seconds, whole_number
+from bench_common.cli import add_debug_flag, guarded
 from bench_common.command_parser import CommandParser
 from bench_common.ports import CONTROL_PORT
-from bench_common.terminal import add_debug_flag, guarded
-from bench_worker import questions
+from bench_worker import queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ PROGRAM = "bench-worker"
 
 
 class Question(Protocol):
-    """What a module of `bench_worker.questions` offers."""
+    """What a module of `bench_worker.queries` offers."""
 
     FLAG: str
     HELP: str
@@ -46,8 +46,7 @@ class Question(Protocol):
 def all_questions() -> list[Question]:
     """Import and return every question, by flag."""
     modules = [
-        importlib.import_module(f"{questions.__name__}.{info.name}")
-        for info in pkgutil.iter_modules(questions.__path__)
+        importlib.import_module(f"{queries.__name__}.{info.name}") for info in pkgutil.iter_modules(queries.__path__)
     ]
     return sorted((cast("Question", module) for module in modules if hasattr(module, "FLAG")), key=lambda q: q.FLAG)
 
@@ -143,7 +142,7 @@ def run_command_line(argv: Sequence[str]) -> int:
 
     def command() -> int:
         if arguments.load_process is not None:
-            from bench_worker.load import run_load_process
+            from bench_worker.load_process import run_load_process
 
             return run_load_process(arguments.load_process, arguments.engines)
         if arguments.question is None:

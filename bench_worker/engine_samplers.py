@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench_worker.cgroups import CgroupSampler
-from bench_worker.daemons import DaemonSampler
+from bench_worker.host.daemons import DaemonSampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

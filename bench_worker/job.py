@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from bench_common.errors import ProtocolError
 from bench_common.records import BOUND_GRAIN_NS, MAX_BOUND_NS, JobReport, Outcome
-from bench_common.spec import Operation
+from bench_common.treatment import Operation
 
 Outputs: TypeAlias = tuple[tuple[str, bytes, bytes, int, bool], ...]
 """(step, stdout, stderr, exit code, truncated) of each command whose output is kept."""

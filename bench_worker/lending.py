@@ -19,10 +19,10 @@ from greenlet import greenlet
 from bench_common.errors import ProtocolError, WeighbridgeError
 from bench_common.placement import ACTS, KIND, LOOK, REMOVE, START, STOP, STREAM_LIMIT, Supplied
 from bench_common.records import ATTEMPT_SHIFT, JOB_ID
-from bench_common.spec import Guest, Treatment
+from bench_common.treatment import Guest, Treatment
 from bench_worker.engines.base import Engine
 from bench_worker.performer import MESSAGE_LIMIT
-from bench_worker.service_set import Output, ServiceFailed, ServiceSet
+from bench_worker.services import Output, ServiceFailed, ServiceSet
 from bench_worker.slots import JobAborted
 from workloads.registry import workload
 

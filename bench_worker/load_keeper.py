@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_worker.child import LoadChild
+from bench_worker.supervisor import LoadChild
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

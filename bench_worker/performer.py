@@ -15,21 +15,14 @@ from gevent import sleep as gevent_sleep
 
 from bench_common.errors import ParseError, WeighbridgeError
 from bench_common.records import JobReport
-from bench_common.spec import ContainerSettings, Guest, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Guest, Operation, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
 from bench_worker.follower import Follower
 from bench_worker.job import Script, Trouble
 from bench_worker.stats_watch import StatsWatch
 from workloads.base import Workload
 from workloads.programs import filled, on_host
-from workloads.script import (
-    CLEAN_UP_S,
-    COMMIT_BYTES,
-    IDLE_COMMAND,
-    STATS_READINGS,
-    operation_limit_s,
-    script_of,
-)
+from workloads.script import CLEAN_UP_S, COMMIT_BYTES, IDLE_COMMAND, STATS_READINGS, operation_limit_s, script_of
 
 OUTPUT_LIMIT: Final = 1 << 20
 """How much of each stream of a guest's output is kept, in bytes."""

@@ -6,8 +6,8 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from bench_worker.lease import RunLease
-from bench_worker.reaper import discard_of_run
+from bench_worker.cleanup import discard_of_run
+from bench_worker.leases import RunLease
 from bench_worker.sampling import Sampling
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import gevent
 from gevent.event import Event
 
 from bench_common.errors import InfrastructureError
-from bench_worker.sampler import HostSampler
+from bench_worker.host.sampler import HostSampler
 
 log = logging.getLogger(__name__)
 

@@ -12,17 +12,17 @@ import gevent
 
 from bench_common import __version__
 from bench_common.addresses import authority
+from bench_common.cli import hangs_up
 from bench_common.clock import clock_id
+from bench_common.curve import curve_required
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import WorkerKey, read_worker_key
-from bench_common.security import curve_required
-from bench_common.terminal import hangs_up
 from bench_worker.agent_options import AgentOptions
-from bench_worker.child import LoadChild
-from bench_worker.fingerprint import fingerprint, suggested_environment
+from bench_worker.host.fingerprint import fingerprint, suggested_environment
+from bench_worker.supervisor import LoadChild
 
 if TYPE_CHECKING:
-    from bench_worker.stock import Offer
+    from bench_worker.preflight import Offer
 
 LOCAL_PATIENCE_S = 60.0
 """How long a worker that its master started itself waits for an answer before it ends."""
@@ -34,7 +34,7 @@ def serve(arguments: argparse.Namespace) -> int:
     # First of all: it takes as long to load as all that follows does until a master can be asked for work.
     child = LoadChild(options.engines)
     from bench_worker.agent import Agent
-    from bench_worker.stock import Offer
+    from bench_worker.preflight import Offer
 
     offer = Offer(options.engines)
     agent = Agent(options, partial(describe, offer), child, offer)

@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 from common import FOLDER, ONE_OPERATION, master_command, noop_scenario, numbers, parser_of, print_ratio
 
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 
 MIB = 1 << 20
 POLL_S = 0.05

@@ -25,7 +25,7 @@ from bench_common.channel import Channel, Frames, in_parts, tune
 from bench_common.clock import ClockComparison, clock_id
 from bench_common.messages import Message, decode, encode
 from bench_common.records import ORDER
-from bench_common.spec import Treatment
+from bench_common.treatment import Treatment
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.registry import open_engine
 from bench_worker.outbox import Outbox

@@ -29,7 +29,7 @@ IN_FLIGHT = 24
 def header(operations: int) -> dict[str, object]:
     """Return the header of a run of one treatment and one trial."""
     from bench_common import __version__
-    from bench_common.statsfile import FORMAT, VERSION
+    from bench_common.stats.reader import FORMAT, VERSION
 
     names = [f"step-{index + 1}" for index in range(operations)]
     labels = {"environment": "synthetic", "engine": "native"}
@@ -58,7 +58,7 @@ def write(path: str, jobs: int, operations: int) -> None:
     import numpy as np
 
     from bench_common.records import JOB_ROW, OPERATION_ROW
-    from bench_common.statsfile import StatsWriter
+    from bench_common.stats.reader import StatsWriter
 
     random = np.random.default_rng(7)
     writer = StatsWriter(path)

@@ -112,19 +112,19 @@ def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[t
     monkey.patch_all()
     import gevent
 
-    from bench_worker.engines import docker_transport
-    from bench_worker.engines.docker_errors import operation
+    from bench_worker.engines.docker import http as docker_http
+    from bench_worker.engines.docker.errors import operation
     from bench_worker.engines.docker_wire import Wire
 
     sys.setswitchinterval(0.0005)  # as in a worker's load process
     os.environ["DOCKER_HOST"] = f"unix://{path}"
-    client = docker_transport.connect(at_once, 10.0)
-    wire = Wire(client, docker_transport.endpoint())
+    client = docker_http.connect(at_once, 10.0)
+    wire = Wire(client, docker_http.endpoint())
 
-    def started(_made: docker_transport.Exchange) -> int:
+    def started(_made: docker_http.Exchange) -> int:
         return int(wire.post("containers", "x", "start"))
 
-    def executed(made: docker_transport.Exchange) -> int:
+    def executed(made: docker_http.Exchange) -> int:
         made_ns = int(wire.post("containers", "x", "exec", body={"Cmd": ["true"]}))
         made.pause()
         with wire.stream("exec", "x", "start", body={"Detach": False}) as answer:

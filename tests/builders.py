@@ -3,7 +3,7 @@
 import numpy as np
 
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, Outcome, ticket_of
-from bench_common.statsfile import FORMAT, VERSION, StatsWriter
+from bench_common.stats.reader import FORMAT, VERSION, StatsWriter
 
 MS = 1_000_000
 S = 1_000_000_000

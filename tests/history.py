@@ -8,7 +8,7 @@ environment ran; an attempt that nothing had called for. An empty list is a stor
 from collections import Counter
 
 from bench_common.records import OPERATION_DONE, Outcome, attempt_of, job_id_of
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 
 MAX_ATTEMPTS = 3
 

@@ -17,7 +17,7 @@ from workloads.stated import stated_in
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
     from workloads.stated import Patterns
 
 _STATED: Final[Patterns] = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
 
 Direction = Literal["higher", "lower"]
 ParameterType = Literal["int", "float", "size", "duration", "bool", "choice", "text"]

@@ -20,7 +20,7 @@ from workloads.stated import stated_in
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
     from workloads.stated import Patterns
 
 SCRIPT: Final = 'blogbench --help && exec blogbench "$@" 2>&1'

@@ -17,7 +17,7 @@ from workloads.base import Metric, Parameter, Service, Step, Workload
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
 
 HEADER: Final = "#rows #seconds #total_seconds cum_ips table_size last_ips #queries cum_qps last_qps"
 """The columns of the original of 2012, and ours."""

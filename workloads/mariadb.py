@@ -13,7 +13,7 @@ from workloads.base import Parameter, Service
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
 
 NAME: Final = "mariadb"
 

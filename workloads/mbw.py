@@ -25,7 +25,7 @@ from workloads.stated import stated_in
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
     from workloads.stated import Patterns
 
 MIB: Final = 2**20

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from bench_common.spec import Guest, Operation, Treatment
+from bench_common.treatment import Guest, Operation, Treatment
 from workloads.base import Service, Step
 from workloads.registry import workload
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
 
     Patterns = Mapping[str, tuple[str, Callable[[str], Scalar]]]
 

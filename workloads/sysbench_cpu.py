@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.stated import stated_in
-from workloads.sysbench_output import number, read_run
-from workloads.sysbench_summary import (
+from workloads.sysbench_common import (
     PERCENTILE,
     RUN_BEGINS,
     STATED,
@@ -22,11 +21,12 @@ from workloads.sysbench_summary import (
     summary_values,
     whole_seconds,
 )
+from workloads.sysbench_output import number, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
 
 _FACTS: Final = {
     "test": r"Doing CPU performance benchmark",

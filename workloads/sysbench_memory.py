@@ -14,14 +14,14 @@ from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.stated import size, stated_in
+from workloads.sysbench_common import PERCENTILE, RUN_BEGINS, STATED, SUMMARY_METRICS, summary_values, whole_seconds
 from workloads.sysbench_output import Summary, number, read_run
-from workloads.sysbench_summary import PERCENTILE, RUN_BEGINS, STATED, SUMMARY_METRICS, summary_values, whole_seconds
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
     from workloads.stated import Patterns
 
 MIB: Final = 2**20

@@ -14,8 +14,7 @@ from bench_common.errors import ParseError, UsageError
 from workloads import mariadb
 from workloads.base import Metric, Parameter, Service, Step, Workload
 from workloads.stated import stated_in
-from workloads.sysbench_output import Summary, number, read_run
-from workloads.sysbench_summary import (
+from workloads.sysbench_common import (
     PERCENTILE,
     RUN_BEGINS,
     STATED,
@@ -24,12 +23,13 @@ from workloads.sysbench_summary import (
     summary_values,
     whole_seconds,
 )
+from workloads.sysbench_output import Summary, number, read_run
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
 
 TESTS: Final = (
     "read_only",

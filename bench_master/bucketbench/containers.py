@@ -10,7 +10,7 @@ from bench_master.scenario.tree import Entries, Items, Leaf, Node
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_master.scenario.findings import Given
+    from bench_master.scenario.diagnostics import Given
 
 Values: TypeAlias = dict[str, Node]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import UsageError
+from bench_master.bucketbench.convert import Flags, translate
 from bench_master.bucketbench.schema import GRACE, is_definition
-from bench_master.bucketbench.translate import Flags, translate
 from bench_master.bucketbench.writing import written
-from bench_master.scenario.findings import Findings
+from bench_master.scenario.diagnostics import Findings
 from bench_master.scenario.load import scenario_from, tree_of
 from bench_master.scenario.source import read_source
 

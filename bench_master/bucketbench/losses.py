@@ -14,7 +14,7 @@ from bench_master.bucketbench.steps import commands_left_out
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bench_master.scenario.findings import Given
+    from bench_master.scenario.diagnostics import Given
 
 
 def losses(

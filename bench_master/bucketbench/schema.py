@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_common.arguments import MAX_SLOTS
 from bench_common.errors import did_you_mean, nearest
 from bench_master.scenario.composites import Field, ListOf, MapOf, Record
-from bench_master.scenario.shapes import INVALID, WHOLE, Measured, Shape, Text
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
+from bench_master.scenario.types import INVALID, WHOLE, Measured, Shape, Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_master.scenario.findings import Findings, Given
+    from bench_master.scenario.diagnostics import Findings, Given
 
 _TRUE: Final = frozenset({"y", "yes", "on", "true"})
 _FALSE: Final = frozenset({"n", "no", "off", "false"})

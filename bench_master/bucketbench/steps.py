@@ -10,7 +10,7 @@ from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bench_master.scenario.findings import Given
+    from bench_master.scenario.diagnostics import Given
 
 _POLL_S: Final = 1
 """How often a stream of statistics comes where the definition does not say, in seconds."""

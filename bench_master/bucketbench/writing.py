@@ -12,7 +12,7 @@ from bench_master.scenario.tree import Entries, Items, Node
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench_master.bucketbench.translate import Native
+    from bench_master.bucketbench.convert import Native
 
 WIDTH: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*")

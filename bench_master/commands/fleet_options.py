@@ -22,7 +22,7 @@ from bench_master.fleet.launchers.base import PATIENCE_S, RUN_PATIENCE_S, STARTE
 from bench_master.fleet.ssh_config import SshConfig
 from bench_master.fleet.wheels import Wheelhouse
 from bench_master.run.endpoints import Ports
-from bench_master.run.enrolment import Enrolment
+from bench_master.run.key_provisioning import Enrolment
 from bench_master.table import counted, tab_separated, table
 
 TITLES = ("HOST", "WORKER", "STATE", "DETAIL")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
-from bench_common.security import is_loopback
 from bench_master.commands.fleet_options import Progress, errand_of, inventory_of, say_learned, say_twins
 from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet, running

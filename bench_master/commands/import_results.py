@@ -17,7 +17,7 @@ from bench_master.table import counted
 from workloads.registry import workload
 
 if TYPE_CHECKING:
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
 
 NAME = "import-results"
 HELP = "make a stats file of outputs that were taken elsewhere, to report on and compare like any run"

@@ -9,7 +9,7 @@ from typing import Final
 
 from bench_common.allow_list import parse_allow_list, revoke_worker
 from bench_common.keys import ALLOW_LIST_FILE, checked_name, default_directory, read_trusted, worker_file
-from bench_master.run.enrolment import Enrolment
+from bench_master.run.key_provisioning import Enrolment
 
 NAME = "keygen"
 HELP = "make keys for the master and its workers, list and revoke them"

@@ -15,7 +15,7 @@ from bench_common.errors import ExitCode
 from bench_master.commands.muster_options import add_muster_options, mustered
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.inventory import load_inventory
-from bench_master.run.muster import Present
+from bench_master.run.discovery import Present
 from bench_master.table import counted, tab_separated, table
 
 NAME = "list-workers"

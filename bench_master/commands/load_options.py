@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bench_common.errors import UsageError
 from bench_common.overhead import Overhead
-from bench_common.spec import OpenLoad, Treatment
+from bench_common.treatment import OpenLoad, Treatment
 from bench_common.units import parse_duration, parse_rate
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY

@@ -11,9 +11,9 @@ from bench_common.addresses import bare
 from bench_common.arguments import port, seconds
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_master.run.access import load_keys
+from bench_master.run.discovery import Muster
 from bench_master.run.endpoints import Endpoints, Ports
-from bench_master.run.muster import Muster
-from bench_master.run.switchboard import Switchboard
+from bench_master.run.sockets import Switchboard
 
 
 def add_muster_options(parser: argparse.ArgumentParser) -> None:

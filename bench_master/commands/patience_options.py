@@ -9,7 +9,7 @@ from typing import Final
 from bench_common.errors import UsageError
 from bench_master.commands.load_options import duration
 from bench_master.coordinator import Policy
-from bench_master.run.courier import HEARTBEAT_S, LEASE_S
+from bench_master.run.outbound import HEARTBEAT_S, LEASE_S
 
 DEFAULT: Final = Policy()
 SHORTEST_S: Final = 0.5

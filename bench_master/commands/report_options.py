@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from bench_master.analysis.document import DEFAULT_PERCENTILE
 from bench_master.reports import report_formats
-from bench_master.summary import DEFAULT_PERCENTILE
 
 
 def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

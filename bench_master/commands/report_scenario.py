@@ -10,7 +10,7 @@ from typing import TextIO
 
 from bench_common.arguments import file_name
 from bench_common.errors import ExitCode, UsageError
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 from bench_master.commands.report_options import add_report_options
 from bench_master.reports import ReportSource, report_named
 from bench_master.reports.rate import write_rate_histogram

@@ -11,7 +11,7 @@ from bench_common.arguments import file_name
 from bench_common.errors import UsageError
 from bench_master.bucketbench import load_either
 from bench_master.commands.definition_options import definition_flags
-from bench_master.run.resumption import Resumption
+from bench_master.run.resume import Resumption
 from bench_master.scenario import Scenario
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source

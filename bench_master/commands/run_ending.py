@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 from bench_master.progress.quantities import one_line
 from bench_master.reports import ReportSource, report_named
 from bench_master.run.session import Result

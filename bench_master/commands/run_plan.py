@@ -15,7 +15,7 @@ from bench_common.heap import share_heap
 from bench_common.keys import KeyPair
 from bench_common.ports import CONTROL_PORT
 from bench_common.records import KEPT_PREFIX
-from bench_common.statsfile import StatsWriter
+from bench_common.stats.reader import StatsWriter
 from bench_master.commands.fleet_run import bind_ip_for
 from bench_master.commands.patience_options import patience_of
 from bench_master.commands.resume_options import stored_options
@@ -28,14 +28,14 @@ from bench_master.run.descriptors import make_room
 from bench_master.run.endpoints import Endpoints, Ports
 from bench_master.run.header import build_header, operation_names
 from bench_master.run.journal import Journal
+from bench_master.run.live_stats import Tally
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.profiles import Profiles
-from bench_master.run.resumption import Resumption
+from bench_master.run.resume import Resumption
 from bench_master.run.session import Result, Session, SessionOptions
-from bench_master.run.switchboard import Switchboard
+from bench_master.run.sockets import Switchboard
 from bench_master.scenario import Scenario
 from bench_master.table import counted
-from bench_master.tally import Tally
 
 
 class PlanRun:

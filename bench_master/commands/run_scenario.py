@@ -19,14 +19,14 @@ from bench_master.commands.fleet_run import crewed, planned_crew
 from bench_master.commands.load_options import changed, duration, seed_of
 from bench_master.commands.patience_options import patience_of
 from bench_master.commands.resume_options import adopt, scenario_of
-from bench_master.commands.run_arguments import add_run_arguments
 from bench_master.commands.run_ending import conclude
+from bench_master.commands.run_options import add_run_arguments
 from bench_master.commands.run_place import default_path, try_out
 from bench_master.commands.run_plan import PlanRun
 from bench_master.commands.run_signals import give_signals_back
 from bench_master.coordinator import Policy
 from bench_master.plan import Plan, make_plan
-from bench_master.run.resumption import Resumption
+from bench_master.run.resume import Resumption
 
 NAME = "run-scenario"
 HELP = "run a scenario on local or remote workers, save the stats file, print the report"

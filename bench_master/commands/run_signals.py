@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import gevent
 
-from bench_common.terminal import hangs_up
+from bench_common.cli import hangs_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,12 +12,12 @@ from enum import Enum
 
 from bench_common.placement import unplaced
 from bench_common.records import Outcome
-from bench_common.spec import Treatment
+from bench_common.treatment import Treatment
 from bench_master.coordinator import actions as act
-from bench_master.coordinator import events as ev
-from bench_master.coordinator.course import Course
+from bench_master.coordinator import messages as ev
 from bench_master.coordinator.policy import Policy
 from bench_master.coordinator.roster import Member, Presence, Roster
+from bench_master.coordinator.trials import Course
 from bench_master.plan import Trial
 
 

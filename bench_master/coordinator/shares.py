@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bench_common.spec import Treatment
+from bench_common.treatment import Treatment
 from bench_master.arrivals import Arrivals
 
 AHEAD_S: Final = 0.004

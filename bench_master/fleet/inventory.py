@@ -19,10 +19,10 @@ from bench_common.keys import NAME
 from bench_master.fleet.hosts import DEFAULT_CONCURRENCY, DEFAULT_DIRECTORY, SSH_PORT, FleetHost, Inventory, Login
 from bench_master.fleet.inventory_format import MERGED, inventory_format
 from bench_master.fleet.ranges import expand, has_range
-from bench_master.scenario.compose import Composer
-from bench_master.scenario.findings import Findings, Given
-from bench_master.scenario.shapes import INVALID
+from bench_master.scenario.diagnostics import Findings, Given
 from bench_master.scenario.tree import Entries, Leaf, Place, quoted
+from bench_master.scenario.types import INVALID
+from bench_master.scenario.yaml_tree import Composer
 
 LAUNCHERS_GROUP: Final = "weighbridge.launchers"
 MAX_BYTES: Final = 1024**2

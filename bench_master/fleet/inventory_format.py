@@ -11,9 +11,9 @@ from typing import Any, Final
 from bench_common.arguments import MAX_SLOTS, NAME_PATTERN
 from bench_master.fleet.hosts import DEFAULT_CONCURRENCY, SSH_PORT
 from bench_master.scenario.composites import Field, ListOf, MapOf, Record
-from bench_master.scenario.findings import Findings
-from bench_master.scenario.shapes import WHOLE, Boolean, Choice, Measured, Shape, Text
+from bench_master.scenario.diagnostics import Findings
 from bench_master.scenario.tree import Entries, Leaf, Node
+from bench_master.scenario.types import WHOLE, Boolean, Choice, Measured, Shape, Text
 
 HOST_PATTERN: Final = r"^[A-Za-z0-9\[][A-Za-z0-9._,\[\]-]{0,127}$"
 """What a host may be called before its ranges are expanded."""

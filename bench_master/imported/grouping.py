@@ -14,7 +14,7 @@ from bench_common.units import format_duration, format_size
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
     from bench_master.imported.runs import Run
     from workloads.base import Workload
 

@@ -19,7 +19,7 @@ from bench_master.imported.prefixes import without_prefixes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
     from workloads.base import Workload
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?", re.ASCII)

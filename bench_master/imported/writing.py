@@ -16,14 +16,14 @@ import numpy as np
 
 from bench_common import __version__
 from bench_common.records import JOB_ROW, ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
-from bench_common.statsfile import FORMAT, VERSION, StatsWriter
+from bench_common.stats.reader import FORMAT, VERSION, StatsWriter
 from bench_master.imported.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
     from bench_master.imported.grouping import Group
     from bench_master.imported.monitors import Monitor
     from bench_master.imported.runs import Run

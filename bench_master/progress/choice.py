@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Final, Literal, TextIO, TypeAlias
 
+from bench_common.cli import check_choice
 from bench_common.errors import UsageError
-from bench_common.terminal import check_choice
-from bench_master.progress.chars import CharsView
 from bench_master.progress.lines import LinesView
+from bench_master.progress.plain import CharsView
 from bench_master.progress.view import NoticesView, View
 
 Mode: TypeAlias = Literal["auto", "live", "chars", "lines", "none"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 import numpy as np
 
 from bench_master.progress.log_lines import LogDiversion
-from bench_master.progress.outlet import Outlet
+from bench_master.progress.output import Outlet
 from bench_master.progress.quantities import clock, printable, three_digits
 
 if TYPE_CHECKING:

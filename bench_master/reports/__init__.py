@@ -11,10 +11,10 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
+from bench_common.cli import check_choice
 from bench_common.errors import InfrastructureError
-from bench_common.statsfile import StatsFile
-from bench_common.terminal import check_choice
-from bench_master.summary import DEFAULT_PERCENTILE, summarise
+from bench_common.stats.reader import StatsFile
+from bench_master.analysis.document import DEFAULT_PERCENTILE, summarise
 
 if TYPE_CHECKING:
     import os
@@ -31,7 +31,7 @@ class ReportSource:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """The whole report as plain values, see `bench_master.summary.summarise`."""
+        """The whole report as plain values, see `bench_master.analysis.document.summarise`."""
         return summarise(self.stats, self.pctile)
 
     @property

@@ -6,9 +6,9 @@ import csv
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, TextIO
 
-from bench_master.published import published_rows
+from bench_master.analysis.document import percentile_name
+from bench_master.analysis.published import published_rows
 from bench_master.reports import ReportSource
-from bench_master.summary import percentile_name
 
 _JOBS: Final = ("done", "failed", "lost", "aborted", "not_started", "warmup")
 _TIMING: Final = (

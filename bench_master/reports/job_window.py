@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from bench_common.records import ErrorRecord, MetricRecord
-from bench_common.stats_rows import Rows
-from bench_common.statsfile import Block
+from bench_common.stats.reader import Block
+from bench_common.stats.rows import Rows
 
 SLICE_ROWS: Final = 8192
 """Jobs that leave the window at a time: as Python objects they take ten times the memory of rows."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TextIO
 
 from bench_common.columns import MAX_ROWS
 from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_of
-from bench_common.stats_rows import Rows
+from bench_common.stats.rows import Rows
 from bench_master.reports import ReportSource
 from bench_master.reports.job_window import Details, JobWindow
 from bench_master.reports.json import finite

@@ -9,7 +9,7 @@ from typing import Final, TextIO
 import numpy as np
 
 from bench_common.records import Outcome
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 
 SECOND_NS: Final = 1_000_000_000
 LONGEST_S: Final = 31 * 86_400

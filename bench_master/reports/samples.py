@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, TextIO
 
 import numpy as np
 
-from bench_common.stats_rows import Samples
+from bench_common.stats.rows import Samples
 from bench_master.reports import ReportSource
 
 COLUMNS: Final = ("second", "worker", "source", "name", "unit", "value", "trial", "warmup", "treatment")

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Final, TextIO
 from bench_master.progress.quantities import one_line, printable
 from bench_master.reports import ReportSource
 from bench_master.reports.layout import field, heading, paragraph, seconds, significant, size, span
-from bench_master.reports.text_machines import harness_table, load_table, timing
 from bench_master.reports.text_overhead import overhead_notes, overhead_table
 from bench_master.reports.text_packing import packing_notes, packing_table
 from bench_master.reports.text_published import published_lines, published_notes
 from bench_master.reports.text_scaling import scaling_tables
+from bench_master.reports.text_sections import harness_table, load_table, timing
 from bench_master.reports.text_tables import overview, treatment_tables
 from bench_master.table import counted
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from bench_master.ledger import JOB
+from bench_master.analysis.aggregate import JOB
+from bench_master.analysis.document import percentile_name
 from bench_master.progress.quantities import one_line
 from bench_master.reports.layout import Column, counted, paragraph, seconds, significant, table
-from bench_master.summary import percentile_name
 
 CONCURRENCY: Final = "concurrency"
 """The label that a matrix gives to what it varies here."""

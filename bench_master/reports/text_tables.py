@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from bench_master.ledger import JOB
+from bench_master.analysis.aggregate import JOB
+from bench_master.analysis.document import percentile_name
 from bench_master.reports.layout import Column, counted, paragraph, seconds, significant, table
-from bench_master.summary import percentile_name
 
 _DIGITS: Final = 3
 """Seven times of three digits fit a line; the overview and the other formats have more."""

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from bench_common.allow_list import AllowList
+from bench_common.curve import insecure_warning
 from bench_common.errors import UsageError
 from bench_common.keys import ALLOW_LIST_FILE, MASTER_FILE, KeyPair, default_directory, read_master_key
-from bench_common.security import insecure_warning
 from bench_master.run.endpoints import Endpoints
 
 

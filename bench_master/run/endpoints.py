@@ -17,9 +17,9 @@ from typing import Final, Self
 import zmq
 
 from bench_common.addresses import authority
+from bench_common.curve import curve_required
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
-from bench_common.security import curve_required
 
 ROOT: Final = Path("/tmp")  # noqa: S108  a socket's path is limited to 107 bytes, which $TMPDIR may well exceed
 _PREFIX: Final = "weighbridge-"

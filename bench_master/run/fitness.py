@@ -11,7 +11,7 @@ from typing import Any
 
 from bench_common.capability import inapplicable, refusals
 from bench_common.placement import beside, lent_by
-from bench_common.spec import ContainerSettings, Treatment
+from bench_common.treatment import ContainerSettings, Treatment
 from bench_master.table import counted
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from bench_common import __version__
 from bench_common.clock import clock_id
-from bench_common.spec import Treatment
-from bench_common.statsfile import FORMAT, VERSION
+from bench_common.stats.reader import FORMAT, VERSION
+from bench_common.treatment import Treatment
 from bench_master.plan import Plan
 from bench_master.scenario import Scenario
 from workloads.script import metrics_of, script_of

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench_common.needs import engines_of, needs_of
+from bench_common.requirements import engines_of, needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from bench_common.messages import Message
-    from bench_common.spec import Treatment
+    from bench_common.treatment import Treatment
 
 ANSWER_S: Final = 300.0
 """How long a worker may take to answer, in seconds."""

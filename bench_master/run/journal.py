@@ -16,7 +16,7 @@ from gevent.event import Event
 
 from bench_common.errors import StatsFileError
 from bench_common.records import ErrorRecord, MetricRecord, OutputRecord
-from bench_common.statsfile import StatsWriter
+from bench_common.stats.reader import StatsWriter
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from bench_master.coordinator import actions as act
 from bench_master.progress.view import View
 from bench_master.run.hosts import Hosts
 from bench_master.run.journal import Journal
+from bench_master.run.live_stats import Tally
 from bench_master.run.results import Batch, loop_of, settle
 from bench_master.table import counted
-from bench_master.tally import Tally
 
 LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP), "ns")
 LOOPS_NS: Final = 1_000_000_000

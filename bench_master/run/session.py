@@ -20,25 +20,25 @@ from gevent.event import Event
 
 from bench_common.absence import absent_s
 from bench_common.errors import InfrastructureError, StatsFileError, WeighbridgeError
-from bench_common.loopmeter import LoopMeter
+from bench_common.eventloop import LoopMeter
 from bench_common.overhead import Overhead
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
-from bench_master.coordinator import events as ev
+from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.plan import Plan
 from bench_master.progress.snapshot import Snapshot
 from bench_master.progress.view import View
-from bench_master.run.courier import HEARTBEAT_S, LEASE_S, Courier
+from bench_master.run.admission import Reception
 from bench_master.run.hosts import Hosts
 from bench_master.run.journal import Journal
-from bench_master.run.reception import Reception
+from bench_master.run.live_stats import Tally
+from bench_master.run.outbound import HEARTBEAT_S, LEASE_S, Courier
 from bench_master.run.recorder import Recorder
-from bench_master.run.service_desk import ServiceDesk
+from bench_master.run.remote_services import ServiceDesk
 from bench_master.run.standing import Standing
 from bench_master.scenario.advice import caveats
 from bench_master.table import counted
-from bench_master.tally import Tally
 from workloads.script import job_limit_s
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench_common.records import JOB_ID, job_id_of
 from bench_common.set_aside import RESUMED
-from bench_common.statsfile import Block
+from bench_common.stats.reader import Block
 
 KINDS: Final = frozenset({"host", "jobs", "metrics", "errors", "outputs", "event", "footer"})
 """The blocks that `replay` needs."""

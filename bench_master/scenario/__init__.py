@@ -1,8 +1,8 @@
 """Reads a scenario: what to run, where, how often, in which order. `load_scenario` is the way in."""
 
+from bench_master.scenario.json_schema import scenario_schema
 from bench_master.scenario.load import load_scenario
 from bench_master.scenario.model import Scenario
-from bench_master.scenario.schema import scenario_schema
 from bench_master.scenario.source import shipped_scenarios
 
 __all__ = ["Scenario", "load_scenario", "scenario_schema", "shipped_scenarios"]

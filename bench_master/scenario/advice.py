@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench_common.spec import Guest, Lifecycle, Treatment
+from bench_common.treatment import Guest, Lifecycle, Treatment
 from bench_master.scenario.format import NATIVE
 from bench_master.scenario.operations import leaves_container
 from workloads.registry import workload

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench_common.errors import nearest
-from bench_master.scenario.findings import Findings, Given
-from bench_master.scenario.shapes import INVALID, Shape, Text
+from bench_master.scenario.diagnostics import Findings, Given
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, quoted
+from bench_master.scenario.types import INVALID, Shape, Text
 
 if TYPE_CHECKING:
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
 
 LABEL_WIDTH = 32
 """The longest label that a composite value gets."""

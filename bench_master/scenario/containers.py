@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_common.spec import ContainerSettings, Mount, Operation
+from bench_common.treatment import ContainerSettings, Mount, Operation
 from bench_master.scenario.format import NATIVE
 from bench_master.scenario.inheritance import values_of
-from bench_master.scenario.shapes import INVALID
+from bench_master.scenario.types import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_common.spec import Scalar
-    from bench_master.scenario.findings import Findings
+    from bench_common.treatment import Scalar
+    from bench_master.scenario.diagnostics import Findings
     from bench_master.scenario.matrix import Settings
     from bench_master.scenario.tree import Place
     from workloads.base import Workload

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bench_common.errors import did_you_mean
-from bench_common.spec import Treatment
 from bench_common.thresholds import Threshold, parse_threshold
-from bench_master.scenario.shapes import INVALID
+from bench_common.treatment import Treatment
+from bench_master.scenario.types import INVALID
 from workloads.script import metrics_of, script_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_master.scenario.findings import Findings, Given
+    from bench_master.scenario.diagnostics import Findings, Given
 
 
 def check_thresholds(

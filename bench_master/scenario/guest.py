@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
 from bench_master.scenario.composites import Rule
-from bench_master.scenario.findings import Findings
-from bench_master.scenario.shapes import (
-    DURATION,
-    INVALID,
-    NUMBER,
-    SIZE,
-    WHOLE,
-    Boolean,
-    Choice,
-    Measured,
-    Shape,
-    Text,
-)
+from bench_master.scenario.diagnostics import Findings
 from bench_master.scenario.tree import Entries, Leaf, Node, Place
+from bench_master.scenario.types import DURATION, INVALID, NUMBER, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

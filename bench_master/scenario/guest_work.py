@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bench_common.errors import WeighbridgeError
-from bench_common.spec import ContainerSettings, Guest, Lifecycle
+from bench_common.treatment import ContainerSettings, Guest, Lifecycle
 from bench_master.scenario.containers import client_network, service_places, service_settings
 from bench_master.scenario.format import NATIVE
 from bench_master.scenario.guest import PARAMS
@@ -14,7 +14,7 @@ from bench_master.scenario.guest import PARAMS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_master.scenario.findings import Findings
+    from bench_master.scenario.diagnostics import Findings
     from bench_master.scenario.matrix import Settings
     from bench_master.scenario.tree import Place
     from workloads.base import Workload

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench_master.scenario.findings import Given
+from bench_master.scenario.diagnostics import Given
 from bench_master.scenario.format import QUANTITIES, RUN_KEYS
-from bench_master.scenario.shapes import INVALID
+from bench_master.scenario.types import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

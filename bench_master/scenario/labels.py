@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bench_common.spec import Scalar
-    from bench_master.scenario.shapes import Shape
+    from bench_common.treatment import Scalar
+    from bench_master.scenario.types import Shape
 
 RESERVED: Final = frozenset({"environment", "engine", "job"})
 

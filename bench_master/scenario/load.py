@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 from bench_common.errors import ProtocolError, ScenarioError
 from bench_common.messages import encode
 from bench_master.scenario.advice import notes_on
-from bench_master.scenario.compose import Composer
+from bench_master.scenario.aliases import translate_spellings
 from bench_master.scenario.demands import check_thresholds
-from bench_master.scenario.findings import Findings, Given, plain_data
+from bench_master.scenario.diagnostics import Findings, Given, plain_data
 from bench_master.scenario.format import scenario_format
+from bench_master.scenario.keys_run import check_baseline
 from bench_master.scenario.model import Scenario
-from bench_master.scenario.overhead import check_baseline
 from bench_master.scenario.overrides import apply_all
 from bench_master.scenario.profiles import PROFILES, SCALE
 from bench_master.scenario.published import read_published
 from bench_master.scenario.resolve import Resolver
-from bench_master.scenario.shapes import INVALID
 from bench_master.scenario.source import Source, read_source
-from bench_master.scenario.spellings import translate_spellings
 from bench_master.scenario.tree import Entries, Leaf, Place, quoted
+from bench_master.scenario.types import INVALID
+from bench_master.scenario.yaml_tree import Composer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bench_common.spec import Treatment
+    from bench_common.treatment import Treatment
 
 
 def load_scenario(reference: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> Scenario:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_master.scenario.findings import Findings, Given
-from bench_master.scenario.shapes import INVALID, Shape
+from bench_master.scenario.diagnostics import Findings, Given
 from bench_master.scenario.tree import Entries, Items, Node, Place, quoted
+from bench_master.scenario.types import INVALID, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.overhead import Overhead
-    from bench_common.spec import Treatment
+    from bench_common.treatment import Treatment
 
 Order = Literal["interleaved", "blocked", "as-written"]
 

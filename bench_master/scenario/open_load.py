@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench_common.spec import OpenLoad
+from bench_common.treatment import OpenLoad
 from bench_master.scenario.format import default_of
 
 if TYPE_CHECKING:
-    from bench_master.scenario.findings import Findings
+    from bench_master.scenario.diagnostics import Findings
     from bench_master.scenario.matrix import Settings
 
 _WITH_A_RATE = ("arrivals", "patience")

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_common.spec import OPERATIONS, Operation
+from bench_common.treatment import OPERATIONS, Operation
 from bench_master.scenario.composites import Command, Field, Record, shortened
-from bench_master.scenario.findings import Findings, Given
-from bench_master.scenario.shapes import DURATION, INVALID, Boolean, Choice, Measured, Shape
+from bench_master.scenario.diagnostics import Findings, Given
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
+from bench_master.scenario.types import DURATION, INVALID, Boolean, Choice, Measured, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
 
 SIGNALS: Final = (
     "SIGHUP",

@@ -9,15 +9,15 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_master.scenario.compose import Composer
 from bench_master.scenario.format import QUANTITIES
 from bench_master.scenario.profiles import FULL, PROFILES, SCALE
 from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
+from bench_master.scenario.yaml_tree import Composer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bench_master.scenario.findings import Findings
+    from bench_master.scenario.diagnostics import Findings
 
 _KEYS_WITH_DOTS: Final = frozenset({"env", "log_options", "params", "matrix"})
 """Mappings whose keys may hold dots themselves: what follows one of these is a single key."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.until import FORM, parse_until
-from bench_master.scenario.shapes import INVALID, Shape
 from bench_master.scenario.tree import Leaf, Node
+from bench_master.scenario.types import INVALID, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench_common.spec import Operation
-    from bench_master.scenario.findings import Findings
+    from bench_common.treatment import Operation
+    from bench_master.scenario.diagnostics import Findings
     from bench_master.scenario.matrix import Settings
     from bench_master.scenario.tree import Place
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_master.scenario.shapes import Shape
 from bench_master.scenario.tree import Entries, Node
+from bench_master.scenario.types import Shape
 
 if TYPE_CHECKING:
-    from bench_master.scenario.findings import Findings
+    from bench_master.scenario.diagnostics import Findings
 
 SCALE: Final = "scale"
 PROFILES: Final = "profiles"

@@ -19,8 +19,8 @@ from bench_common.errors import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_common.spec import Treatment
-    from bench_master.scenario.findings import Findings
+    from bench_common.treatment import Treatment
+    from bench_master.scenario.diagnostics import Findings
     from bench_master.scenario.tree import Place
 
 FILE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.csv$"

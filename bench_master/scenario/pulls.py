@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench_master.scenario.shapes import INVALID
+from bench_master.scenario.types import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench_common.spec import Operation
-    from bench_master.scenario.findings import Findings
+    from bench_common.treatment import Operation
+    from bench_master.scenario.diagnostics import Findings
     from bench_master.scenario.matrix import Settings
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from bench_common.spec import Lifecycle, Scalar, Treatment
+from bench_common.treatment import Lifecycle, Scalar, Treatment
 from bench_master.scenario.containers import check_lifecycle_container, container_settings
-from bench_master.scenario.findings import Findings, Given
+from bench_master.scenario.diagnostics import Findings, Given
 from bench_master.scenario.format import OPEN_CONCURRENCY, QUANTITIES, ScenarioFormat, default_of
 from bench_master.scenario.guest import PARAMS, find_parameter, read_param, shape_of
 from bench_master.scenario.guest_work import GuestOrder, Work
@@ -17,8 +17,8 @@ from bench_master.scenario.matrix import MAX_TREATMENTS, Cell, Listed, Matrix, S
 from bench_master.scenario.open_load import open_load
 from bench_master.scenario.packing import PACKED_UNTIL, check_packing
 from bench_master.scenario.pulls import check_pull
-from bench_master.scenario.shapes import INVALID, Shape
 from bench_master.scenario.tree import Leaf, Place
+from bench_master.scenario.types import INVALID, Shape
 from workloads.registry import workload_classes
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_common.arguments import NAME_PATTERN
 from bench_common.errors import did_you_mean
 from bench_master.scenario.composites import Field, Record, Rule, shortened
-from bench_master.scenario.findings import Findings
-from bench_master.scenario.shapes import Shape, Text
+from bench_master.scenario.diagnostics import Findings
 from bench_master.scenario.tree import Entries, Leaf, Node
+from bench_master.scenario.types import Shape, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bench_common.spec import Scalar
+    from bench_common.treatment import Scalar
     from workloads.base import Workload
 
 FILE_PATTERN: Final = r"^(/(?!\.\.?(/|$))[^/\x00]+)+$"

@@ -7,12 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench_common.spec import Mount, MountKind, Scalar
+from bench_common.treatment import Mount, MountKind, Scalar
 from bench_common.units import format_size
 from bench_master.scenario.composites import Field, OneOf, Record
-from bench_master.scenario.findings import Findings
-from bench_master.scenario.shapes import INVALID, SIZE, Boolean, Measured, Shape, Text
+from bench_master.scenario.diagnostics import Findings
 from bench_master.scenario.tree import Leaf, Node
+from bench_master.scenario.types import INVALID, SIZE, Boolean, Measured, Shape, Text
 
 _ABSOLUTE: Final = "^/.*$"
 _VOLUME: Final = "^[A-Za-z0-9][A-Za-z0-9_.-]*$"

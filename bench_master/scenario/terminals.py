@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench_master.scenario.composites import Field
-from bench_master.scenario.shapes import INVALID, Boolean, Choice
+from bench_master.scenario.types import INVALID, Boolean, Choice
 
 if TYPE_CHECKING:
-    from bench_master.scenario.findings import Findings
+    from bench_master.scenario.diagnostics import Findings
     from bench_master.scenario.tree import Node
 
 

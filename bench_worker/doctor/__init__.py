@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from bench_worker.doctor import clock, cpu, engines, limits, load, memory, place, ports, storage
-from bench_worker.doctor.finding import Check, Finding, Level
+from bench_worker.doctor import clock, engines, hardware, limits, load, memory, ports, storage, system
+from bench_worker.doctor.base import Check, Finding, Level
 from bench_worker.doctor.scene import Scene, observe
 
 __all__ = ["CHECKS", "Check", "Finding", "Level", "Scene", "examine", "observe"]
@@ -14,10 +14,10 @@ __all__ = ["CHECKS", "Check", "Finding", "Level", "Scene", "examine", "observe"]
 CHECKS: Final[tuple[Check, ...]] = (
     engines.EnginesCheck(),
     engines.ToolsCheck(),
-    cpu.AffinityCheck(),
-    cpu.GovernorCheck(),
-    cpu.TurboCheck(),
-    cpu.StealCheck(),
+    hardware.AffinityCheck(),
+    hardware.GovernorCheck(),
+    hardware.TurboCheck(),
+    hardware.StealCheck(),
     load.LoadCheck(),
     load.BusyProcessesCheck(),
     load.ContainersCheck(),
@@ -29,9 +29,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     storage.SpaceCheck(),
     limits.OpenFilesCheck(),
     limits.PythonCheck(),
-    place.HypervisorCheck(),
-    place.ContainerCheck(),
-    place.CgroupCheck(),
+    system.HypervisorCheck(),
+    system.ContainerCheck(),
+    system.CgroupCheck(),
     ports.PortsCheck(),
 )
 """Everything that is looked at, in the order of the report."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench_worker.doctor.finding import Check, Finding
+from bench_worker.doctor.base import Check, Finding
 from bench_worker.doctor.scene import Scene
-from bench_worker.facts import whole_number
 from bench_worker.facts.cpu import CLOCK
+from bench_worker.host.facts import whole_number
 
 FAST = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page", "timebase", "tod")
 """Read without entering the kernel, in tens of nanoseconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench_worker.doctor.finding import Check, Finding
+from bench_worker.doctor.base import Check, Finding
 from bench_worker.doctor.scene import Scene
 from bench_worker.facts.system import open_files_limit
 

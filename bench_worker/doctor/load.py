@@ -6,9 +6,9 @@ import os
 import re
 from collections.abc import Iterator
 
-from bench_worker.doctor.finding import Check, Finding
+from bench_worker.doctor.base import Check, Finding
 from bench_worker.doctor.scene import Scene
-from bench_worker.procfs import parse_loadavg
+from bench_worker.host.procfs import parse_loadavg
 
 LOAD_PER_CPU = 0.3
 BUSY_PERCENT = 5.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench_worker.doctor.finding import Check, Finding
+from bench_worker.doctor.base import Check, Finding
 from bench_worker.doctor.scene import Scene
-from bench_worker.facts import chosen
 from bench_worker.facts.memory import PAGES, memory
-from bench_worker.fingerprint import format_fact
+from bench_worker.host.facts import chosen
+from bench_worker.host.fingerprint import format_fact
 
 SCARCE_BYTES = 256 * 1024**2
 LOW_SHARE = 0.2

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from bench_worker.engines.base import EngineStatus
+from bench_worker.host.procfs import ProcStat, parse_stat
 from bench_worker.host_files import HostFiles
-from bench_worker.procfs import ProcStat, parse_stat
 
 WATCH_S = 0.7
 """How long CPUs and processes are watched, in seconds: long enough for a share of 2 % to be more than one tick."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench_worker.doctor.finding import Check, Finding
+from bench_worker.doctor.base import Check, Finding
 from bench_worker.doctor.scene import Scene
-from bench_worker.fingerprint import format_fact
+from bench_worker.host.fingerprint import format_fact
 
 FULL_BYTES = 200 * 1024**2
 LOW_BYTES = 2 * 1024**3

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from bench_common.spec import ContainerSettings
+    from bench_common.treatment import ContainerSettings
 
 LABEL = "weighbridge"
 """Prefix of every label: ``weighbridge.run``, ``weighbridge.worker``, ``weighbridge.ticket``."""

@@ -1,7 +1,7 @@
 """Drives an engine through a program of its own (``docker``, ``ctr``, ``runc``), one process for each command.
 
 What engines of this kind have in common, and nothing of any one of them: processes are started by
-`bench_worker.processes` (so ends are stamped by the reaper's thread, with their bound), output is read from pipes as
+`bench_worker.timing.processes` (so ends are stamped by the reaper's thread, with their bound), output is read from pipes as
 it comes and kept up to a limit, a deadline kills what still runs, and what a program says becomes a kind of failure.
 
 How an engine uses it::
@@ -33,15 +33,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_worker.engines.base import Done, OperationFailed
-from bench_worker.engines.native_stock import spawn_kind
+from bench_worker.engines.native.process import spawn_kind
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, Tap
-from bench_worker.processes import STATUS_LOST, CommandNotFound, Process, SpawnFailed, WaitTimeout, spawn
+from bench_worker.timing.processes import STATUS_LOST, CommandNotFound, Process, SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Mapping, Sequence
 
-    from bench_worker.processes import Exit
+    from bench_worker.timing.processes import Exit
 
 _DEATH_S: Final = 5.0
 _SIGNALLED: Final = 128

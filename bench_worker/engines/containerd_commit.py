@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_worker.engines.oci_spec import DEFAULT_PATH
+from bench_worker.engines.oci.spec import DEFAULT_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from bench_worker.engines.base import Done, OperationFailed
-from bench_worker.engines.native_stock import disk_errors
+from bench_worker.engines.native.process import disk_errors
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Tap
 from bench_worker.engines.protobuf import number, pack, unpack
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from bench_worker.engines.containerd_api import ContainerdApi
-    from bench_worker.engines.grpc_channel import Reply
+    from bench_worker.engines.containerd.api import ContainerdApi
+    from bench_worker.engines.grpc import Reply
     from bench_worker.engines.protobuf import Value
 
 _PROCESS: Final = "types.containerd.io/opencontainers/runtime-spec/1/Process"

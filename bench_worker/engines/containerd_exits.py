@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gevent
 from gevent.event import AsyncResult
 
-from bench_worker.processes import Process, spawn
+from bench_worker.timing.processes import Process, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,39 +5,28 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from bench_worker.engines import (
-    containerd_leftovers,
-    containerd_probe,
-    containerd_spec,
-    oci_cgroups,
-    oci_files,
-    oci_homes,
-)
-from bench_worker.engines.base import (
-    Container,
-    DaemonSide,
-    EngineStatus,
-    Leftover,
-    OperationFailed,
-)
+from bench_worker.engines import containerd_leftovers, containerd_spec, oci_files, oci_homes
+from bench_worker.engines.base import Container, DaemonSide, EngineStatus, Leftover, OperationFailed
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.containerd_api import ContainerdApi
+from bench_worker.engines.containerd import probe as containerd_probe
+from bench_worker.engines.containerd.api import ContainerdApi
+from bench_worker.engines.containerd.images import ContainerdImages
+from bench_worker.engines.containerd.tasks import KINDS, Task
 from bench_worker.engines.containerd_exits import Exits
-from bench_worker.engines.containerd_images import ContainerdImages
 from bench_worker.engines.containerd_options import create_options
-from bench_worker.engines.containerd_tasks import KINDS, Task
 from bench_worker.engines.daemon_sides import containerd_side
-from bench_worker.engines.ground import Ground
-from bench_worker.engines.native_stock import disk_errors, fail
-from bench_worker.engines.oci_images import ImageTrouble
-from bench_worker.engines.oci_settings import check_settings, make_volumes, refusals
+from bench_worker.engines.isolation import Ground
+from bench_worker.engines.native.process import disk_errors, fail
+from bench_worker.engines.oci import cgroups as oci_cgroups
+from bench_worker.engines.oci.images import ImageTrouble
+from bench_worker.engines.oci.settings import check_settings, make_volumes, refusals
 
 if TYPE_CHECKING:
-    from bench_common.spec import ContainerSettings
+    from bench_common.treatment import ContainerSettings
 
 
 class ContainerdGround(Ground):
-    """What is around the verbs; these are in `bench_worker.engines.containerd`."""
+    """What is around the verbs; these are in `bench_worker.engines.containerd.engine`."""
 
     name: ClassVar[str] = "containerd"
     operations: ClassVar[frozenset[str]] = frozenset(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_common.errors import InfrastructureError
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL, Leftover, OperationFailed
+from bench_worker.engines.containerd.tasks import delete
 from bench_worker.engines.containerd_commit import images_of
-from bench_worker.engines.containerd_tasks import delete
 
 if TYPE_CHECKING:
     from pathlib import Path

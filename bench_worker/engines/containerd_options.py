@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench_worker.engines import oci_files
-from bench_worker.engines.oci_settings import bind
+from bench_worker.engines.oci.settings import bind
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_worker.engines.oci.settings import SettingRefused
 from bench_worker.engines.oci_confinement import SETTINGS as CONFINEMENT
 from bench_worker.engines.oci_confinement import confine
-from bench_worker.engines.oci_settings import SettingRefused
 from bench_worker.engines.protobuf import blob, pack, text, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench_common.spec import ContainerSettings
-    from bench_worker.engines.containerd_api import ContainerdApi
+    from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.containerd.api import ContainerdApi
     from bench_worker.engines.protobuf import Value
 
 SETTINGS: Final = CONFINEMENT | {"cpuset"}

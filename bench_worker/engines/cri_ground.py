@@ -25,24 +25,24 @@ from bench_worker.engines.base import (
     Leftover,
     OperationFailed,
 )
-from bench_worker.engines.containerd_tasks import KINDS
-from bench_worker.engines.cri_images import CriImages
-from bench_worker.engines.cri_messages import RUNTIME, container_config, pod_config, pod_filter
+from bench_worker.engines.containerd.tasks import KINDS
+from bench_worker.engines.cri.images import CriImages
+from bench_worker.engines.cri.messages import RUNTIME, container_config, pod_config, pod_filter
 from bench_worker.engines.daemon_sides import cri_side
 from bench_worker.engines.docker_confinement import THROTTLES
-from bench_worker.engines.ground import Ground
-from bench_worker.engines.grpc_channel import CallFailed, Channel, Reply
+from bench_worker.engines.grpc import CallFailed, Channel, Reply
+from bench_worker.engines.isolation import Ground
 from bench_worker.engines.memory_kills import memory_directory
-from bench_worker.engines.native_stock import disk_errors, fail
-from bench_worker.engines.oci_cgroups import Cgroups
-from bench_worker.engines.oci_images import ImageTrouble
-from bench_worker.engines.oci_settings import SettingRefused, check_settings, make_volumes, refusals
+from bench_worker.engines.native.process import disk_errors, fail
+from bench_worker.engines.oci.cgroups import Cgroups
+from bench_worker.engines.oci.images import ImageTrouble
+from bench_worker.engines.oci.settings import SettingRefused, check_settings, make_volumes, refusals
 from bench_worker.engines.protobuf import blob, number, pack, text, texts, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bench_common.spec import ContainerSettings
+    from bench_common.treatment import ContainerSettings
     from bench_worker.engines.protobuf import Value
 
 _BY_CODE: Final = {4: "timeout", 5: "not-found", 6: "conflict", 9: "conflict", 12: "unsupported", 14: "unreachable"}
@@ -67,7 +67,7 @@ class Pod:
 
 
 class CriGround(Ground):
-    """What is around the verbs; these are in `bench_worker.engines.cri`."""
+    """What is around the verbs; these are in `bench_worker.engines.cri.engine`."""
 
     name: ClassVar[str] = "cri"
     operations: ClassVar[frozenset[str]] = frozenset(

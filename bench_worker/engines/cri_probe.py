@@ -12,12 +12,12 @@ from bench_common.capability import (
     SERVICES_NETWORK,
     UNNAMED_VOLUMES,
 )
-from bench_worker.engines import capabilities
+from bench_worker.engines import processes_of
 from bench_worker.engines.base import EngineStatus
-from bench_worker.engines.cri_messages import RUNTIME
-from bench_worker.engines.grpc_channel import CallFailed, Channel
+from bench_worker.engines.cri.messages import RUNTIME
+from bench_worker.engines.grpc import CallFailed, Channel
 from bench_worker.engines.host_network import HOST
-from bench_worker.engines.oci_cgroups import Cgroups
+from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.protobuf import MalformedMessage, text, unpack
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def look(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: "host",
             UNNAMED_VOLUMES: "yes",
-            CAPABILITIES_WITHHELD: " ".join(capabilities.withheld(capabilities.MACHINE)),
+            CAPABILITIES_WITHHELD: " ".join(processes_of.withheld(processes_of.MACHINE)),
             GRACE_STEP: "1",
             "cgroup": f"v{cgroups.version}",
             **{f"operation.{operation}": why for operation, why in lacks.items()},

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_worker.engines import oci_homes
-from bench_worker.engines.native_stock import disk_errors
-from bench_worker.engines.oci import OciEngine
-from bench_worker.engines.oci_bundle import Bundle
+from bench_worker.engines.native.process import disk_errors
+from bench_worker.engines.oci.bundle import Bundle
+from bench_worker.engines.oci.engine import OciEngine
 from bench_worker.engines.oci_checkpoint import CONFIGURATION
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _FORGOTTEN: Final = frozenset({"ulimits", "security_options", "cap_add", "cap_dr
 
 
 class CrunEngine(OciEngine):
-    """`crun <https://github.com/containers/crun>`_, see `bench_worker.engines.oci`."""
+    """`crun <https://github.com/containers/crun>`_, see `bench_worker.engines.oci.engine`."""
 
     operations: ClassVar[frozenset[str]] = OciEngine.operations - {"stats"}
     lacks: ClassVar[dict[str, str]] = {**OciEngine.lacks, "stats": "crun has no command for it"}

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import docker
 import docker.errors
 
-from bench_worker.engines import native_labels
-from bench_worker.engines.docker_errors import operation
-from bench_worker.engines.docker_settings import data_container_name, has_data_container, private_directory
-from bench_worker.engines.native_stock import delete_directory, disk_errors
+from bench_worker.engines.docker.errors import operation
+from bench_worker.engines.docker.settings import data_container_name, has_data_container, private_directory
+from bench_worker.engines.native import labels as native_labels
+from bench_worker.engines.native.process import delete_directory, disk_errors
 
 if TYPE_CHECKING:
     from bench_worker.engines.base import Container

@@ -10,13 +10,13 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
+from bench_worker.engines.docker.settings import allowed_source
 from bench_worker.engines.docker_confinement import confinement_words
-from bench_worker.engines.docker_settings import allowed_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bench_common.spec import ContainerSettings, Mount
+    from bench_common.treatment import ContainerSettings, Mount
     from bench_worker.engines.base import Container
 
 

@@ -14,7 +14,7 @@ from docker.types import Ulimit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import ContainerSettings
+    from bench_common.treatment import ContainerSettings
 
 SETTINGS: Final = frozenset(
     {

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import docker
 import docker.errors
 
-from bench_worker.engines.docker_errors import failed, failure_kind
+from bench_worker.engines.docker.errors import failed, failure_kind
 from bench_worker.engines.docker_listing import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bench_common.spec import ContainerSettings
-    from bench_worker.engines.docker_transport import Exchange
+    from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.docker.http import Exchange
 
 BY_MESSAGE: Final = (
     (

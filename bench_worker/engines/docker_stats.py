@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.engines import docker_transport
 from bench_worker.engines.base import Done
-from bench_worker.engines.docker_errors import check, operation
+from bench_worker.engines.docker import http as docker_http
+from bench_worker.engines.docker.errors import check, operation
 
 if TYPE_CHECKING:
     import docker
@@ -23,7 +23,7 @@ STREAM_INTERVAL_S: Final = 1.0
 
 def one_reading(client: docker.APIClient, identity: str, timeout_s: float, address: str) -> Done:
     """Ask the engine at `address` once and read the whole answer."""
-    url = docker_transport.url(client, "containers", identity, "stats")
+    url = docker_http.url(client, "containers", identity, "stats")
     with operation(timeout_s, address) as made, client.get(url, params={"stream": "0"}, stream=True) as response:
         check(response)
         _ = response.content
@@ -32,7 +32,7 @@ def one_reading(client: docker.APIClient, identity: str, timeout_s: float, addre
 
 def readings(client: docker.APIClient, identity: str, timeout_s: float, address: str) -> Iterator[Done]:
     """Yield each reading of the stream until it ends, each at most `timeout_s` after the one before."""
-    url = docker_transport.url(client, "containers", identity, "stats")
+    url = docker_http.url(client, "containers", identity, "stats")
     with operation(timeout_s, address) as made:
         response = client.get(url, params={"stream": "1"}, stream=True)
     try:

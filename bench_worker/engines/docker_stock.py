@@ -9,11 +9,11 @@ import docker.errors
 import requests
 
 from bench_common.errors import InfrastructureError, did_you_mean
-from bench_worker.engines.docker_errors import IMAGE_ADVICE, root_cause
-from bench_worker.engines.docker_transport import exchange
+from bench_worker.engines.docker.errors import IMAGE_ADVICE, root_cause
+from bench_worker.engines.docker.http import exchange
 
 if TYPE_CHECKING:
-    from bench_common.spec import ContainerSettings
+    from bench_common.treatment import ContainerSettings
 
 _MODES: Final = ("default", "bridge", "host", "none", "private")
 """What is no name of a network; ``container:NAME`` is another."""

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from gevent.monkey import get_original
 
-from bench_worker.engines.docker_transport import (
+from bench_worker.engines.docker.http import (
     PlainConnection,
     PlainTlsConnection,
     current_exchange,

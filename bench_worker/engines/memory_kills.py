@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.engines.oci_cgroups import ROOT, oom_kills
+from bench_worker.engines.oci.cgroups import ROOT, oom_kills
 from bench_worker.host_files import LiveFiles
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gevent.threadpool import ThreadPool
 
-from bench_worker.processes import spawn
+from bench_worker.timing.processes import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bench_worker.processes import Process
+    from bench_worker.timing.processes import Process
 
 _CLONE_NEWNS: Final = 0x00020000
 _MS_REC: Final = 0x4000
@@ -50,7 +50,7 @@ class MountSpace:
             self._entered = True
 
     def spawn(self, argv: tuple[str, ...], **how: Any) -> Process:
-        """Start a program in the namespace; otherwise like `bench_worker.processes.spawn`."""
+        """Start a program in the namespace; otherwise like `bench_worker.timing.processes.spawn`."""
         process: Process = self._call(lambda: spawn(argv, **how))
         return process
 

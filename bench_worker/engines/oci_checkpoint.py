@@ -15,7 +15,7 @@ from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.criu import first_error
 
 if TYPE_CHECKING:
-    from bench_worker.engines.oci_bundle import Bundle
+    from bench_worker.engines.oci.bundle import Bundle
 
 ANNOTATION: Final = "org.criu.config"
 """How runc and crun are told of a configuration of CRIU's for one container."""

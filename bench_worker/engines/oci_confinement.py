@@ -11,13 +11,13 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_common.spec import CAPABILITIES
+from bench_common.treatment import CAPABILITIES
 from bench_worker.engines.docker_confinement import THROTTLES, soft_and_hard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from bench_common.spec import ContainerSettings
+    from bench_common.treatment import ContainerSettings
 
 SETTINGS: Final = frozenset(
     {"pids", "ulimits", "blkio_weight", *THROTTLES, "read_only", "security_options", "cap_add", "cap_drop"}

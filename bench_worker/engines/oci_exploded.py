@@ -12,11 +12,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_worker.engines.docker_settings import KNOWN_SOCKETS, safe_host_directory
+from bench_worker.engines.docker.settings import KNOWN_SOCKETS, safe_host_directory
+from bench_worker.engines.oci.images import ImageTrouble, Unpacked
+from bench_worker.engines.oci.settings import SettingRefused
+from bench_worker.engines.oci.spec import ImageConfig
 from bench_worker.engines.oci_homes import CONFIG
-from bench_worker.engines.oci_images import ImageTrouble, Unpacked
-from bench_worker.engines.oci_settings import SettingRefused
-from bench_worker.engines.oci_spec import ImageConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from bench_worker.engines.host_network import HOST, LOOPBACK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import ContainerSettings
+    from bench_common.treatment import ContainerSettings
 
 
 _HOSTS: Final = "/etc/hosts"

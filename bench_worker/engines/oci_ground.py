@@ -9,43 +9,28 @@ import time
 from typing import TYPE_CHECKING, ClassVar
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import (
-    criu,
-    oci_cgroups,
-    oci_confinement,
-    oci_exploded,
-    oci_homes,
-    oci_leftovers,
-    oci_probe,
-)
-from bench_worker.engines.base import (
-    RUN_LABEL,
-    WORKER_LABEL,
-    Container,
-    DaemonSide,
-    Done,
-    EngineStatus,
-    Leftover,
-)
+from bench_worker.engines import criu, oci_confinement, oci_exploded, oci_homes, oci_leftovers, oci_probe
+from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL, Container, DaemonSide, Done, EngineStatus, Leftover
 from bench_worker.engines.daemon_sides import NO_DAEMON
-from bench_worker.engines.docker_settings import MountRefused
-from bench_worker.engines.ground import Ground
+from bench_worker.engines.docker.settings import MountRefused
+from bench_worker.engines.isolation import Ground
 from bench_worker.engines.mount_space import MountSpace
-from bench_worker.engines.native_stock import disk_errors, fail
-from bench_worker.engines.oci_bundle import Bundle, Bundles
-from bench_worker.engines.oci_images import Images, ImageTrouble, Unpacked
-from bench_worker.engines.oci_runtime import Runtime, RuntimeErrand
-from bench_worker.engines.oci_settings import SettingRefused, check_settings, refusals
-from bench_worker.orphans import adopt, let_orphans_go, take_in_orphans
+from bench_worker.engines.native.process import disk_errors, fail
+from bench_worker.engines.oci import cgroups as oci_cgroups
+from bench_worker.engines.oci.bundle import Bundle, Bundles
+from bench_worker.engines.oci.images import Images, ImageTrouble, Unpacked
+from bench_worker.engines.oci.runtime import Runtime, RuntimeErrand
+from bench_worker.engines.oci.settings import SettingRefused, check_settings, refusals
+from bench_worker.timing.subreaper import adopt, let_orphans_go, take_in_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.spec import ContainerSettings
+    from bench_common.treatment import ContainerSettings
 
 
 class OciGround(Ground):
-    """What is around the verbs of one OCI runtime; the verbs are in `bench_worker.engines.oci`."""
+    """What is around the verbs of one OCI runtime; the verbs are in `bench_worker.engines.oci.engine`."""
 
     name: ClassVar[str]
     operations: ClassVar[frozenset[str]] = frozenset(

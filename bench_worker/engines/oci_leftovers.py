@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from bench_common.errors import InfrastructureError
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import RUN_LABEL, Leftover, OperationFailed
-from bench_worker.engines.native_labels import matches
+from bench_worker.engines.native.labels import matches
 
 if TYPE_CHECKING:
-    from bench_worker.engines.oci_bundle import Bundles
-    from bench_worker.engines.oci_runtime import Runtime
+    from bench_worker.engines.oci.bundle import Bundles
+    from bench_worker.engines.oci.runtime import Runtime
 
 _DISCARD_S = 30.0
 

@@ -7,13 +7,13 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from bench_common.capability import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
-from bench_worker.engines import capabilities, oci_homes
+from bench_worker.engines import oci_homes, processes_of
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.criu import OPERATIONS
 from bench_worker.engines.host_network import HOST
-from bench_worker.engines.oci_cgroups import Cgroups
-from bench_worker.engines.oci_spec import NETWORKS
+from bench_worker.engines.oci.cgroups import Cgroups
+from bench_worker.engines.oci.spec import NETWORKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,7 +70,7 @@ def look(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
-            CAPABILITIES_WITHHELD: " ".join(capabilities.withheld(capabilities.OWN)),
+            CAPABILITIES_WITHHELD: " ".join(processes_of.withheld(processes_of.OWN)),
             "root": str(oci_homes.STATE_ROOT / name),
             **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},

@@ -9,8 +9,8 @@ import docker.errors
 import requests
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
-from bench_worker.engines.docker_errors import IMAGE_ADVICE, root_cause
-from bench_worker.engines.docker_transport import connect, exchange
+from bench_worker.engines.docker.errors import IMAGE_ADVICE, root_cause
+from bench_worker.engines.docker.http import connect, exchange
 
 COPY_LIMIT_S: Final = 300.0
 """How long the copying of one image may take."""

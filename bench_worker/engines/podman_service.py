@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Final
 import gevent
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.processes import SpawnFailed, WaitTimeout, spawn
+from bench_worker.timing.processes import SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_worker.processes import Process
+    from bench_worker.timing.processes import Process
 
 PROGRAM: Final = "podman"
 ADVICE: Final = "install Podman (`apt-get install podman`), or point CONTAINER_HOST at a `podman system service`"

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
+from bench_common.cli import check_choice
 from bench_common.errors import EngineUnavailable
-from bench_common.terminal import check_choice
+from bench_worker.engine_usage_log import note_use
 from bench_worker.engines.base import DaemonSide, Engine, EngineStatus
-from bench_worker.used_engines import note_use
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

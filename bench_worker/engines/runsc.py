@@ -11,7 +11,7 @@ from bench_worker.engines.base import Container, DaemonSide, OperationFailed
 from bench_worker.engines.command_line import Errand
 from bench_worker.engines.daemon_sides import gvisor_side
 from bench_worker.engines.docker_confinement import THROTTLES
-from bench_worker.engines.oci import OciEngine
+from bench_worker.engines.oci.engine import OciEngine
 
 _END_EXEC_S: Final = 5.0
 _BY_CGROUPS: Final = frozenset({"memory_bytes", "cpus", "cpuset", "pids", "blkio_weight", *THROTTLES})

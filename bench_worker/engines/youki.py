@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bench_worker.engines.criu import OPERATIONS
-from bench_worker.engines.oci import OciEngine
+from bench_worker.engines.oci.engine import OciEngine
 
 
 class YoukiEngine(OciEngine):
-    """`youki <https://github.com/youki-dev/youki>`_, see `bench_worker.engines.oci`."""
+    """`youki <https://github.com/youki-dev/youki>`_, see `bench_worker.engines.oci.engine`."""
 
     operations: ClassVar[frozenset[str]] = OciEngine.operations - OPERATIONS
     lacks: ClassVar[dict[str, str]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.facts import Fact, file_fact, whole_number
+from bench_worker.host.facts import Fact, file_fact, whole_number
 
 if TYPE_CHECKING:
     from bench_worker.host_files import HostFiles

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.facts import Fact, chosen, number_fact
-from bench_worker.procfs import MemoryUse, parse_meminfo
+from bench_worker.host.facts import Fact, chosen, number_fact
+from bench_worker.host.procfs import MemoryUse, parse_meminfo
 
 if TYPE_CHECKING:
     from bench_worker.host_files import HostFiles

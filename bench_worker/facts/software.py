@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import zmq
 
 from bench_common import __version__
-from bench_worker.facts import Fact
+from bench_worker.host.facts import Fact
 
 if TYPE_CHECKING:
     from bench_worker.host_files import HostFiles

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.facts import Fact, chosen
+from bench_worker.host.facts import Fact, chosen
 
 if TYPE_CHECKING:
     from bench_worker.host_files import HostFiles

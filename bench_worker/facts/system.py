@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.facts import Fact, file_fact, number_fact, whole_number
+from bench_worker.host.facts import Fact, file_fact, number_fact, whole_number
 from bench_worker.virtualization import cgroup_layout, container, hypervisor
 
 if TYPE_CHECKING:

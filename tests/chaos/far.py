@@ -13,7 +13,7 @@ from arena import OverTcp, lives, words
 from blades import Testbed
 from weighing import Program, Weighing, missing, until
 
-from bench_master.run.enrolment import Enrolment
+from bench_master.run.key_provisioning import Enrolment
 
 WIRE = Path(__file__).with_name("wire.py")
 KINDS = {1: "bare-metal", 2: "hypervisor"}

@@ -12,9 +12,9 @@ from private_engine import PrivateEngine, private_engine
 from tiny_image import DockerBench, import_image, remove_image, require_docker
 from weighing import Weighing, containers_of, missing, until
 
-from bench_common.spec import ContainerSettings
+from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import EngineOptions
-from bench_worker.engines.docker import DockerEngine
+from bench_worker.engines.docker.engine import DockerEngine
 
 pytestmark = pytest.mark.docker
 

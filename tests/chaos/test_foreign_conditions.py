@@ -10,7 +10,7 @@ from arena import DOCKER, IMAGE, NATIVE, Arena
 from weighing import missing, require_images, until
 
 from bench_worker.engines.base import RUN_LABEL
-from bench_worker.lease import RunLease
+from bench_worker.leases import RunLease
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from test_foreign_conditions import _fill
 from test_resumed_runs import ended_trials
 from weighing import Weighing, free_ports, until
 
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 
 FAR = {
     "engines": ["native"],

@@ -15,8 +15,8 @@ from far import Blades, FarRun
 from test_hostile_sockets import highest
 from weighing import until
 
-from bench_common.statsfile import StatsFile
-from bench_master.run.enrolment import Enrolment
+from bench_common.stats.reader import StatsFile
+from bench_master.run.key_provisioning import Enrolment
 
 INTRUDER = Path(__file__).with_name("intruder.py")
 SCENARIO = {

@@ -7,7 +7,7 @@ from arena import DOCKER, Arena, children, marked
 from test_resumed_runs import Resumed, ended_trials
 from weighing import containers_of, until
 
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 
 SHORT = ("--silence", "3s", "--rejoin", "6s", "--lease", "5s")
 """What a run that is resumed has again: it waits for this lease, and not for the default's."""

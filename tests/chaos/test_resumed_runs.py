@@ -8,7 +8,7 @@ import pytest
 from arena import LIFE, SHORT_LEASE, Arena, OverTcp, marked
 from weighing import PROGRAMS, Weighing, until
 
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 
 NATIVE = {
     "engines": ["native"],

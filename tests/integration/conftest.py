@@ -4,7 +4,7 @@ import pytest
 from tiny_image import import_image, remove_image
 from weighing import Weighing
 
-from bench_worker.engines import oci_images
+from bench_worker.engines.oci import images as oci_images
 
 
 @pytest.fixture

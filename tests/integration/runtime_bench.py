@@ -7,10 +7,10 @@ import uuid
 import gevent
 import pytest
 
-from bench_common.spec import ContainerSettings
+from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.lease import RunLease
+from bench_worker.leases import RunLease
 
 FOREVER = ("sleep", "1000")
 GREEDY = "dd if=/dev/zero of=/dev/null bs=256M count=1"
@@ -27,7 +27,7 @@ GREEDY_AND_OTHERS = (
 
 _KILLED_WORKER = """
 import os, signal, sys
-from bench_common.spec import ContainerSettings
+from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions
 from bench_worker.engines.registry import open_engine
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from gevent.monkey import get_original
 
-from bench_worker.arrivals import Arrival, ArrivalClock
+from bench_worker.timing.socket_stamps import Arrival, ArrivalClock
 
 pytestmark = pytest.mark.alone
 

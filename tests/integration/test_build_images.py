@@ -13,7 +13,7 @@ import docker.errors
 import pytest
 from tiny_image import missing
 
-from bench_worker.engines.docker_images import DockerImages
+from bench_worker.engines.docker.images import DockerImages
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 

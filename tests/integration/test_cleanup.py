@@ -12,18 +12,18 @@ import uuid
 import pytest
 from tiny_image import DockerBench, at_once
 
-from bench_common.spec import ContainerSettings, Mount
+from bench_common.treatment import ContainerSettings, Mount
+from bench_worker.cleanup import discard_all
 from bench_worker.engines.base import RUN_LABEL, Container, EngineOptions
-from bench_worker.engines.native import NativeEngine
-from bench_worker.lease import live_runs
-from bench_worker.reaper import discard_all
+from bench_worker.engines.native.engine import NativeEngine
+from bench_worker.leases import live_runs
 
 pytestmark = [pytest.mark.docker, pytest.mark.alone]
 
 FOREVER = ("sleep", "1000")
 HOLD = """
 import sys
-from bench_worker.lease import RunLease
+from bench_worker.leases import RunLease
 with RunLease(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

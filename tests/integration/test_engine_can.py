@@ -11,7 +11,7 @@ from tiny_image import missing
 from weighing import Weighing
 
 from bench_common.capability import refusals
-from bench_common.spec import CONTAINER_SETTINGS, OPERATIONS, ContainerSettings, Lifecycle, Operation, Treatment
+from bench_common.treatment import CONTAINER_SETTINGS, OPERATIONS, ContainerSettings, Lifecycle, Operation, Treatment
 from bench_master.commands.list_engines import as_table
 from bench_worker.engines import cri_probe
 from bench_worker.engines.registry import engine_names

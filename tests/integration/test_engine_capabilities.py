@@ -8,10 +8,10 @@ from tiny_image import DockerBench
 from weighing import Weighing
 
 from bench_common.capability import CAPABILITIES_WITHHELD
-from bench_common.spec import GRANTABLE_CAPABILITIES
-from bench_worker.engines.docker import DockerEngine
-from bench_worker.engines.docker_cli import DockerCliEngine
-from bench_worker.engines.podman import PodmanEngine
+from bench_common.treatment import GRANTABLE_CAPABILITIES
+from bench_worker.engines.docker.cli import DockerCliEngine
+from bench_worker.engines.docker.engine import DockerEngine
+from bench_worker.engines.docker.podman import PodmanEngine
 
 ENGINES = RUNTIMES | {engine.name: engine for engine in (DockerEngine, DockerCliEngine, PodmanEngine)}
 OWNER = ("busybox", "chown", "1:1", "/plain")

@@ -17,12 +17,12 @@ from tiny_image import DockerBench
 from weighing import Weighing
 
 from bench_common.capability import refusals
-from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
 from bench_worker.engines.crun import CrunEngine
-from bench_worker.engines.docker import DockerEngine
-from bench_worker.engines.docker_cli import DockerCliEngine
-from bench_worker.engines.podman import PodmanEngine
-from bench_worker.engines.runc import RuncEngine
+from bench_worker.engines.docker.cli import DockerCliEngine
+from bench_worker.engines.docker.engine import DockerEngine
+from bench_worker.engines.docker.podman import PodmanEngine
+from bench_worker.engines.oci.runtimes import RuncEngine
 from bench_worker.engines.runsc import RunscEngine
 
 ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine, PodmanEngine)}

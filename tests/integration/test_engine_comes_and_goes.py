@@ -7,7 +7,7 @@ import pytest
 from tiny_image import import_image, remove_image
 from weighing import free_ports, require_images, until
 
-from bench_worker.engines.docker_transport import endpoint
+from bench_worker.engines.docker.http import endpoint
 
 pytestmark = pytest.mark.docker
 

@@ -9,7 +9,7 @@ from tiny_image import DockerBench
 from weighing import Weighing
 
 from bench_worker.engines import containerd_commit
-from bench_worker.engines.containerd import ContainerdEngine
+from bench_worker.engines.containerd.engine import ContainerdEngine
 
 KIB = 1024
 WRITING = ("sh", "-c", "dd if=/dev/zero of=/written bs=1024 count=300; echo ready; exec sleep 1000")

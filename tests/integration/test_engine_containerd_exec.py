@@ -8,7 +8,7 @@ from pathlib import Path
 from test_engine_oci import require
 
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.containerd import ContainerdEngine
+from bench_worker.engines.containerd.engine import ContainerdEngine
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES
 
 PATCHED = """
@@ -16,7 +16,7 @@ from gevent import monkey
 monkey.patch_all()
 import json, sys
 from runtime_bench import FOREVER, RuntimeBench
-from bench_worker.engines.containerd import ContainerdEngine
+from bench_worker.engines.containerd.engine import ContainerdEngine
 
 image, *scripts = sys.argv[1:]
 bench = RuntimeBench(ContainerdEngine, image)

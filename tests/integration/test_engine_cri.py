@@ -17,13 +17,13 @@ from test_engine_capabilities import assert_empowered
 from tiny_image import layer, missing, remove_image, run_patched
 from weighing import Weighing, require_images
 
-from bench_common.spec import Mount
+from bench_common.treatment import Mount
 from bench_worker.engines import cri_probe, oci_homes
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.cri import CriEngine
-from bench_worker.engines.cri_messages import pod_config
+from bench_worker.engines.cri.engine import CriEngine
+from bench_worker.engines.cri.messages import pod_config
 from bench_worker.engines.protobuf import pack, text, unpack
-from bench_worker.processes import spawn
+from bench_worker.timing.processes import spawn
 
 PAUSE = f"weighbridge-test/pause:{uuid.uuid4().hex[:12]}"
 CONFIG = """

@@ -8,20 +8,14 @@ import pytest
 from runtime_bench import GREEDY_AND_OTHERS
 from tiny_image import DockerBench, at_once, require_podman, run_patched
 
-from bench_common.spec import Mount
-from bench_worker.engines import docker_oom, native_labels
-from bench_worker.engines.base import (
-    RUN_LABEL,
-    TICKET_LABEL,
-    WORKER_LABEL,
-    Container,
-    EngineOptions,
-    OperationFailed,
-)
-from bench_worker.engines.docker import DockerEngine
-from bench_worker.engines.docker_cli import DockerCliEngine
-from bench_worker.engines.native import NativeEngine
-from bench_worker.engines.podman import PodmanEngine
+from bench_common.treatment import Mount
+from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, EngineOptions, OperationFailed
+from bench_worker.engines.docker import oom as docker_oom
+from bench_worker.engines.docker.cli import DockerCliEngine
+from bench_worker.engines.docker.engine import DockerEngine
+from bench_worker.engines.docker.podman import PodmanEngine
+from bench_worker.engines.native import labels as native_labels
+from bench_worker.engines.native.engine import NativeEngine
 from bench_worker.engines.podman_service import service_limits
 
 pytestmark = pytest.mark.docker

@@ -10,9 +10,9 @@ import pytest
 from tiny_image import run_patched
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_transport
 from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.docker_errors import operation
+from bench_worker.engines.docker import http as docker_http
+from bench_worker.engines.docker.errors import operation
 from bench_worker.engines.docker_wire import Wire
 
 LATENCY_S = 0.05
@@ -77,7 +77,7 @@ def server(monkeypatch):
 
 @pytest.fixture
 def client(server):
-    made = docker_transport.connect(2, 5.0)
+    made = docker_http.connect(2, 5.0)
     yield made
     made.close()
 
@@ -89,7 +89,7 @@ def test_the_stamps_enclose_the_servers_own_and_leave_our_work_out(server, clien
     server.said_ns.clear()
     with operation(5.0) as made:
         time.sleep(0.1)
-        client.get(docker_transport.url(client, "slow")).json()
+        client.get(docker_http.url(client, "slow")).json()
         time.sleep(0.1)
     assert made.begun_ns + 0.1e9 <= made.start_ns <= server.heard_ns[0] <= server.said_ns[0] <= made.end_ns
     assert made.end_ns <= time.monotonic_ns() - 0.1e9
@@ -100,8 +100,8 @@ def test_several_requests_are_one_operation(server, client):
     server.answers["/a"] = server.answers["/b"] = b"{}"
     server.heard_ns.clear()
     with operation(5.0) as made:
-        client.get(docker_transport.url(client, "a"))
-        client.get(docker_transport.url(client, "b"))
+        client.get(docker_http.url(client, "a"))
+        client.get(docker_http.url(client, "b"))
     assert made.start_ns <= server.heard_ns[0]
     assert made.end_ns >= server.said_ns[-1]
     assert made.end_ns - made.start_ns >= 2 * LATENCY_S * 1e9
@@ -111,10 +111,10 @@ def test_our_own_time_between_two_requests_can_be_left_out(server, client):
     """Of an operation that pauses there is left what its requests took; its end stays where it was."""
     server.answers["/a"] = server.answers["/b"] = b"{}"
     with operation(5.0) as made:
-        client.get(docker_transport.url(client, "a"))
+        client.get(docker_http.url(client, "a"))
         made.pause()
         time.sleep(20 * LATENCY_S)
-        client.get(docker_transport.url(client, "b"))
+        client.get(docker_http.url(client, "b"))
     assert made.end_ns >= server.said_ns[-1]
     assert 2 * LATENCY_S * 1e9 <= made.end_ns - made.start_ns < 20 * LATENCY_S * 1e9
 
@@ -125,7 +125,7 @@ def test_connections_are_used_again(server, client):
     before = server.connections
     for path in ("a", "b", "a", "b"):
         with operation(5.0):
-            client.get(docker_transport.url(client, path))
+            client.get(docker_http.url(client, path))
     assert server.connections - before == 1
 
 
@@ -143,7 +143,7 @@ def refusal(connection):
 def test_a_stream_is_read_while_it_comes_in(server, client):
     """It is the operation's to its last byte, bounded where that is read late; its connection serves no other."""
     server.answers["/exec/x/start"], server.answers["/exec/x/json"] = piece_by_piece, b"7"
-    wire = Wire(client, docker_transport.endpoint())
+    wire = Wire(client, docker_http.endpoint())
     with operation(5.0) as made:
         with wire.stream("exec", "x", "start", body={"Detach": False}) as answer:
             assert answer.read(4) == b"one "
@@ -163,7 +163,7 @@ def test_a_stream_is_read_while_it_comes_in(server, client):
 def test_a_stream_that_does_not_come_says_why(server, client, answer, kind):
     """The engine's own words, or that there were none in time."""
     server.answers["/exec/x/start"] = answer
-    wire = Wire(client, docker_transport.endpoint())
+    wire = Wire(client, docker_http.endpoint())
     with (
         pytest.raises(OperationFailed) as caught,
         operation(0.3),
@@ -190,7 +190,7 @@ def test_the_deadline_is_of_the_whole_operation(server, client, answer):
     server.answers["/late"] = answer
     begun = time.monotonic()
     with pytest.raises(OperationFailed) as caught, operation(0.3):
-        client.get(docker_transport.url(client, "late"))
+        client.get(docker_http.url(client, "late"))
     assert caught.value.kind == "timeout"
     assert 0.25 < time.monotonic() - begun < 5
 
@@ -208,7 +208,7 @@ def test_an_engine_that_breaks_off_is_unreachable(server, client, answer):
     """A daemon that dies in the middle of an answer, and one that is none, are failures of their own kind."""
     server.answers["/broken"] = answer
     with pytest.raises(OperationFailed) as caught, operation(5.0):
-        client.get(docker_transport.url(client, "broken"))
+        client.get(docker_http.url(client, "broken"))
     assert caught.value.kind == "unreachable"
     assert "engine.sock" in str(caught.value)
 
@@ -217,7 +217,7 @@ def test_greetings_of_another_service_are_no_engine(server):
     """Something that speaks HTTP without being a Docker Engine is said to be none."""
     server.answers["/version"] = b'{"hello": "world"}'
     with pytest.raises(EngineUnavailable, match="no Docker Engine"):
-        docker_transport.connect(1, 5.0)
+        docker_http.connect(1, 5.0)
 
 
 @pytest.mark.parametrize("address", ["ssh://somewhere", "npipe:////./pipe/docker_engine"])
@@ -225,7 +225,7 @@ def test_a_tunnel_is_not_measured_through(monkeypatch, address):
     """The time of an SSH connection is none of the engine's."""
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(EngineUnavailable, match="run bench-worker on that host"):
-        docker_transport.connect(1, 1.0)
+        docker_http.connect(1, 1.0)
 
 
 @pytest.mark.parametrize("address", ["unix:/run/docker.sock", "/run/docker.sock", "fd://", "docker"])
@@ -233,7 +233,7 @@ def test_an_address_of_no_known_kind_is_refused(monkeypatch, address):
     """Rather than reached by a way that takes no stamps."""
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(EngineUnavailable, match="expected unix:///PATH or tcp://HOST:PORT"):
-        docker_transport.connect(1, 1.0)
+        docker_http.connect(1, 1.0)
 
 
 def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
@@ -251,10 +251,10 @@ def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{listener.getsockname()[1]}")
-    client = docker_transport.connect(1, 5.0)
+    client = docker_http.connect(1, 5.0)
     try:
         with operation(5.0) as made:
-            client.get(docker_transport.url(client, "x"))
+            client.get(docker_http.url(client, "x"))
         assert 0 < made.sent_ns < made.heard_ns
     finally:
         client.close()

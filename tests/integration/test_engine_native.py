@@ -10,12 +10,12 @@ import pytest
 from tiny_image import at_once, run_patched
 
 from bench_common.errors import EngineUnavailable
-from bench_common.spec import ContainerSettings
-from bench_worker.engines import native_labels
+from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
-from bench_worker.engines.native import NativeEngine
-from bench_worker.lease import RunLease
-from bench_worker.processes import STATUS_LOST, Exit, spawn
+from bench_worker.engines.native import labels as native_labels
+from bench_worker.engines.native.engine import NativeEngine
+from bench_worker.leases import RunLease
+from bench_worker.timing.processes import STATUS_LOST, Exit, spawn
 
 FOREVER = ("sleep", "1000")
 

@@ -11,13 +11,13 @@ import pytest
 from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
 from tiny_image import at_once, layer, missing, run_patched
 
-from bench_common.spec import Mount
+from bench_common.treatment import Mount
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.containerd import ContainerdEngine
+from bench_worker.engines.containerd.engine import ContainerdEngine
 from bench_worker.engines.crun import CrunEngine
-from bench_worker.engines.runc import RuncEngine
+from bench_worker.engines.oci.runtimes import RuncEngine
 from bench_worker.engines.runsc import RunscEngine
 from bench_worker.engines.youki import YoukiEngine
 

@@ -9,7 +9,7 @@ import pytest
 from runtime_bench import FOREVER, RuntimeBench, failure
 from test_engine_oci import ENGINES, require
 
-from bench_common.spec import Mount
+from bench_common.treatment import Mount
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import OperationFailed
 

@@ -13,9 +13,9 @@ from tiny_image import DockerBench, missing, require_podman
 from weighing import Weighing, until
 
 from bench_common.errors import EngineUnavailable
-from bench_common.spec import ContainerSettings
+from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import EngineOptions, OperationFailed
-from bench_worker.engines.podman import PodmanEngine
+from bench_worker.engines.docker.podman import PodmanEngine
 from bench_worker.engines.podman_service import PrivateService, answers
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("usable")]

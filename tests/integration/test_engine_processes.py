@@ -10,14 +10,8 @@ import pytest
 from gevent import monkey
 from tiny_image import at_once, run_patched
 
-from bench_worker import posix_spawn
-from bench_worker.processes import (
-    CommandNotFound,
-    NotExecutable,
-    SpawnFailed,
-    WaitTimeout,
-    spawn,
-)
+from bench_worker.timing import posix_spawn
+from bench_worker.timing.processes import CommandNotFound, NotExecutable, SpawnFailed, WaitTimeout, spawn
 
 ENV = {"PATH": os.environ["PATH"]}
 CLOCKED = """

@@ -9,10 +9,10 @@ from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, until
 from test_engine_oci import require
 from weighing import Weighing
 
-from bench_worker.engines.containerd import ContainerdEngine
-from bench_worker.engines.docker import DockerEngine
-from bench_worker.engines.docker_cli import DockerCliEngine
-from bench_worker.engines.podman import PodmanEngine
+from bench_worker.engines.containerd.engine import ContainerdEngine
+from bench_worker.engines.docker.cli import DockerCliEngine
+from bench_worker.engines.docker.engine import DockerEngine
+from bench_worker.engines.docker.podman import PodmanEngine
 
 pytestmark = pytest.mark.docker
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench_master.fleet import wheels
-from bench_master.fleet.on_host import Refused, make_environment
+from bench_master.fleet.remote_agent import Refused, make_environment
 
 ORDER = """
 import order, sys

@@ -18,7 +18,7 @@ from bench_master.fleet.known_hosts import KnownHosts
 from bench_master.fleet.launchers.base import Errand
 from bench_master.fleet.launchers.local import LocalLauncher
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.run.enrolment import Enrolment
+from bench_master.run.key_provisioning import Enrolment
 
 CLUSTERS = ("docker-swarm", "kubernetes", "slurm")
 FAKE = """\

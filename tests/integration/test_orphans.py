@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from tiny_image import run_patched
 
-from bench_worker import orphans
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.timing import subreaper
 
 
 @pytest.fixture(autouse=True)
 def heir():
-    orphans.take_in_orphans()
+    subreaper.take_in_orphans()
     yield
-    orphans.let_orphans_go()
+    subreaper.let_orphans_go()
 
 
 def orphan(script):
@@ -35,7 +35,7 @@ def until(condition):
 def test_an_orphan_that_lives_is_waited_for():
     """Its exit code and the instant of its end are known, within the bound."""
     begun_ns = time.monotonic_ns()
-    process = orphans.adopt(orphan("sleep 0.3; exit 7"), start_ns=begun_ns)
+    process = subreaper.adopt(orphan("sleep 0.3; exit 7"), start_ns=begun_ns)
     ended = process.wait(20)
     assert ended.code == 7
     assert begun_ns + 0.3e9 <= ended.end_ns <= time.monotonic_ns()
@@ -47,11 +47,11 @@ def test_an_orphan_that_has_ended_is_remembered():
     begun_ns = time.monotonic_ns()
     pid = orphan("sleep 0.05; exit 3")
     until(lambda: not Path(f"/proc/{pid}").exists())
-    ended = orphans.adopt(pid, start_ns=begun_ns).wait(5)
+    ended = subreaper.adopt(pid, start_ns=begun_ns).wait(5)
     assert ended.code == 3
     assert begun_ns <= ended.end_ns <= time.monotonic_ns()
     with pytest.raises(ProcessLookupError):
-        orphans.adopt(pid, start_ns=begun_ns)
+        subreaper.adopt(pid, start_ns=begun_ns)
 
 
 def test_what_ended_before_it_can_have_been_made_is_another_process():
@@ -59,7 +59,7 @@ def test_what_ended_before_it_can_have_been_made_is_another_process():
     pid = orphan("sleep 0.05; exit 3")
     until(lambda: not Path(f"/proc/{pid}").exists())
     with pytest.raises(ProcessLookupError):
-        orphans.adopt(pid, start_ns=time.monotonic_ns())
+        subreaper.adopt(pid, start_ns=time.monotonic_ns())
 
 
 def test_an_orphan_that_nobody_adopts_is_no_zombie():
@@ -82,14 +82,14 @@ def test_children_that_others_started_are_left_to_them():
 
 def test_the_heir_is_nobody_else_when_it_lets_go():
     """After the last `let_orphans_go` an orphan has another parent."""
-    orphans.let_orphans_go()
+    subreaper.let_orphans_go()
     pid = orphan("sleep 60")
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         assert f"PPid:\t{os.getpid()}\n" not in status
     finally:
         os.kill(pid, signal.SIGKILL)
-        orphans.take_in_orphans()
+        subreaper.take_in_orphans()
 
 
 @pytest.mark.unpatched

@@ -7,7 +7,7 @@ import pytest
 from weighing import Weighing, until
 
 from bench_common.records import Outcome
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 
 SCRIPT = """
 import os, subprocess, sys, time

@@ -17,7 +17,7 @@ from tiny_image import missing
 from weighing import containers_of, require_images, until
 
 from bench_common.errors import StatsFileError
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 
 pytestmark = pytest.mark.docker
 

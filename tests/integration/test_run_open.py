@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from weighing import NAP, until
 
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 
 pytestmark = pytest.mark.alone
 

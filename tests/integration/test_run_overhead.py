@@ -6,9 +6,9 @@ import pytest
 from tiny_image import missing
 from weighing import Weighing, require_images
 
-from bench_worker.daemons import listener_of
-from bench_worker.engines.docker_transport import endpoint
+from bench_worker.engines.docker.http import endpoint
 from bench_worker.engines.runsc import RunscEngine
+from bench_worker.host.daemons import listener_of
 
 pytestmark = pytest.mark.docker
 

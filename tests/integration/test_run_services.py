@@ -13,7 +13,7 @@ from tiny_image import missing
 from weighing import PROGRAMS, containers_of, require_images, until
 
 from bench_common.errors import StatsFileError
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 from bench_worker.engines.base import RUN_LABEL
 
 pytestmark = pytest.mark.docker

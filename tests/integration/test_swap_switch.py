@@ -15,8 +15,8 @@ import pytest
 from tiny_image import missing
 from weighing import Weighing, until
 
-from bench_worker.swap import SwapSwitch, SwapTrouble
-from bench_worker.swap_guard import SWAPS, swap_areas, switch_off, switch_on
+from bench_worker.host.swap import SwapSwitch, SwapTrouble
+from bench_worker.host.swap_guard import SWAPS, swap_areas, switch_off, switch_on
 
 pytestmark = pytest.mark.alone
 
@@ -64,7 +64,7 @@ def test_swap_is_off_within_and_as_it_was_after(area):
 
 def test_swap_comes_back_when_its_user_is_killed(area):
     """Nobody has to clean up after a process that could not."""
-    code = "import time; from bench_worker.swap import SwapSwitch\n"
+    code = "import time; from bench_worker.host.swap import SwapSwitch\n"
     code += "with SwapSwitch(): print('off', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as user:
         assert user.stdout.readline() == b"off\n"

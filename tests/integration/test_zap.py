@@ -8,9 +8,9 @@ import pytest
 import zmq
 
 from bench_common.allow_list import CONTROL_DOMAIN, AllowList, add_worker, lane_domain, revoke_worker
+from bench_common.curve import secure_client, secure_server
 from bench_common.errors import InfrastructureError
 from bench_common.keys import KeyPair
-from bench_common.security import secure_client, secure_server
 from bench_common.zap import ZAP_ENDPOINT, Complaints, Verdict, ZapHandler
 
 ADMITTED_WITHIN_S = 5.0

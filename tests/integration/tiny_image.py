@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bench_common.spec import ContainerSettings
+from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, EngineOptions
-from bench_worker.engines.docker import DockerEngine
-from bench_worker.engines.podman import PodmanEngine
-from bench_worker.lease import RunLease
+from bench_worker.engines.docker.engine import DockerEngine
+from bench_worker.engines.docker.podman import PodmanEngine
+from bench_worker.leases import RunLease
 
 APPLETS = ("cat", "date", "dd", "echo", "env", "id", "kill", "ls", "sh", "sleep", "touch", "true")
 

@@ -17,10 +17,10 @@ import docker
 from tiny_image import missing, require_docker
 
 from bench_common.errors import StatsFileError
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 from bench_master.reports import ReportSource, report_named
 from bench_worker.engines.base import RUN_LABEL
-from bench_worker.lease import RunLease
+from bench_worker.leases import RunLease
 
 PROGRAMS = {name: (sys.executable, "-m", name.replace("-", "_")) for name in ("bench-master", "bench-worker")}
 END_S = 60

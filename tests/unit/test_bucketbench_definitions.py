@@ -7,7 +7,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from bench_common.errors import ScenarioError, UsageError
-from bench_common.spec import OPERATIONS
+from bench_common.treatment import OPERATIONS
 from bench_master.bucketbench import Flags, load_either, native_text
 from bench_master.bucketbench.schema import COMMANDS, DRIVERS
 from bench_master.commands.convert_scenario import NAME

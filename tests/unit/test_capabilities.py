@@ -5,7 +5,7 @@ import pytest
 
 from bench_common.capability import CAPABILITIES_WITHHELD, refusals
 from bench_common.errors import ProtocolError
-from bench_common.spec import (
+from bench_common.treatment import (
     CAPABILITIES,
     DROPPABLE_CAPABILITIES,
     GRANTABLE_CAPABILITIES,
@@ -15,7 +15,7 @@ from bench_common.spec import (
     Operation,
     Treatment,
 )
-from bench_worker.engines.capabilities import withheld
+from bench_worker.engines.processes_of import withheld
 
 
 def treatment(**settings):

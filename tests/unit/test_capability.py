@@ -1,7 +1,7 @@
 """What an engine cannot do of a treatment."""
 
 from bench_common.capability import inapplicable, refusals
-from bench_common.spec import ContainerSettings, Guest, Lifecycle, Mount, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, Operation, Treatment
 
 STATUS = {
     "name": "native",

@@ -15,7 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench_common import terminal
+from bench_common import cli
+from bench_common.cli import check_choice, guarded, steady_streams
 from bench_common.errors import (
     EngineUnavailable,
     ExitCode,
@@ -28,7 +29,6 @@ from bench_common.errors import (
     UsageError,
     WeighbridgeError,
 )
-from bench_common.terminal import check_choice, guarded, steady_streams
 from bench_master import cli
 
 
@@ -251,7 +251,7 @@ INTERRUPTED = """
 from gevent import monkey
 monkey.patch_all()
 import os, signal, sys, gevent
-from bench_common.terminal import guarded, quiet_interrupts
+from bench_common.cli import guarded, quiet_interrupts
 quiet_interrupts()
 gevent.spawn_later(0, os.kill, os.getpid(), signal.SIGINT)
 sys.exit(guarded(lambda: gevent.sleep(30) or 0, program="bench-master", debug=False))
@@ -393,7 +393,7 @@ def test_an_interrupt_while_loading_ends_at_once(program):
 
 def test_the_command_itself_is_interrupted_as_usual(call, monkeypatch):
     """Once it is loaded, Ctrl-C raises in the command, which can clean up."""
-    monkeypatch.setattr(terminal, "loaded", lambda: called.append("loaded"))
+    monkeypatch.setattr(cli, "loaded", lambda: called.append("loaded"))
     called = []
     assert call("weigh-things", run=lambda arguments: called.append("run") or 0) == 0
     assert called == ["loaded", "run"]

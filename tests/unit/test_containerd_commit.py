@@ -5,7 +5,7 @@ import io
 import json
 import tarfile
 
-from bench_common.spec import ContainerSettings
+from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container
 from bench_worker.engines.containerd_commit import Base, chain_id, configuration, digest_of, images_of, pack
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from bench_common.spec import CONTAINER_SETTINGS, ContainerSettings
+from bench_common.treatment import CONTAINER_SETTINGS, ContainerSettings
 from bench_worker.engines import containerd_spec
 from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.containerd import ContainerdEngine
-from bench_worker.engines.containerd_api import ContainerdApi
-from bench_worker.engines.grpc_channel import CallFailed, Reply
-from bench_worker.engines.oci_settings import SettingRefused
+from bench_worker.engines.containerd.api import ContainerdApi
+from bench_worker.engines.containerd.engine import ContainerdEngine
+from bench_worker.engines.grpc import CallFailed, Reply
+from bench_worker.engines.oci.settings import SettingRefused
 from bench_worker.engines.protobuf import blob, pack, text, unpack
 
 KIND = "types.containerd.io/opencontainers/runtime-spec/1/Spec"

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bench_common.records import job_id_of
-from bench_common.spec import Lifecycle, Operation, Treatment
+from bench_common.treatment import Lifecycle, Operation, Treatment
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
-from bench_master.coordinator import events as ev
+from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.plan import Trial
 

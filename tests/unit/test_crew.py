@@ -9,7 +9,7 @@ import pytest
 from bench_common.errors import EngineUnavailable
 from bench_common.messages import decode
 from bench_common.records import Outcome
-from bench_common.spec import ContainerSettings, Lifecycle, OpenLoad, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Lifecycle, OpenLoad, Operation, Treatment
 from bench_master.run.results import settle, unpack
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.base import Done, OperationFailed

@@ -3,11 +3,11 @@
 import pytest
 
 from bench_common.capability import refusals
-from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
 from bench_worker.engines import criu, docker_checkpoint, oci_homes
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.crun import CrunEngine
-from bench_worker.engines.oci_bundle import Bundle
+from bench_worker.engines.oci.bundle import Bundle
 from bench_worker.engines.oci_checkpoint import explained, words
 
 CHECK = "Error (criu/vdso.c:381): vdso: Unexpected rt vDSO area bounds\nError (criu/crtools.c:260): Could not\n"

@@ -3,7 +3,7 @@
 import pytest
 import requests
 
-from bench_common.spec import ContainerSettings, Mount
+from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines import docker_belongings, docker_stats
 from bench_worker.engines.base import Container, OperationFailed
 
@@ -34,7 +34,9 @@ def container():
     "attempt",
     [
         pytest.param(lambda one: docker_belongings.make(Gone(), one, timeout_s=5, address=ADDRESS), id="make"),
-        pytest.param(lambda one: docker_belongings.remove_attached(Gone(), one, timeout_s=5, address=ADDRESS), id="remove"),
+        pytest.param(
+            lambda one: docker_belongings.remove_attached(Gone(), one, timeout_s=5, address=ADDRESS), id="remove"
+        ),
         pytest.param(lambda _: docker_stats.one_reading(Gone(), "c", 5, ADDRESS), id="stats"),
         pytest.param(lambda _: next(docker_stats.readings(Gone(), "c", 5, ADDRESS)), id="watch"),
     ],

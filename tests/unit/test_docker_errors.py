@@ -6,7 +6,7 @@ import urllib3
 from docker.errors import APIError
 
 from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.docker_errors import exec_failure, failure_kind, operation, root_cause
+from bench_worker.engines.docker.errors import exec_failure, failure_kind, operation, root_cause
 
 RUNTIME = "OCI runtime create failed: runc create failed: unable to start container process: "
 

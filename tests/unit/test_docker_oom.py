@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench_worker.engines import docker_oom
+from bench_worker.engines.docker import oom as docker_oom
 
 MINE, OTHER = "5a70e157", "660c8649"
 KILL = b"6,99,1,-;oom-kill:constraint=%b,cpuset=%b,oom_memcg=/docker/%b,task_memcg=/docker/%b,task=sh,pid=7"

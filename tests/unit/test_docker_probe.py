@@ -3,8 +3,8 @@
 import pytest
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines.docker import DockerEngine
-from bench_worker.engines.docker_probe import failed_status, status_from
+from bench_worker.engines.docker.engine import DockerEngine
+from bench_worker.engines.docker.probe import failed_status, status_from
 
 INFO = {
     "ServerVersion": "20.10.24",

@@ -7,18 +7,18 @@ import tarfile
 import docker
 import pytest
 
-from bench_common.spec import ContainerSettings, Mount
-from bench_worker.engines import native_labels
+from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container
-from bench_worker.engines.docker_cli_arguments import create_words
-from bench_worker.engines.docker_confinement import confinement_words
-from bench_worker.engines.docker_settings import (
+from bench_worker.engines.docker.settings import (
     KNOWN_SOCKETS,
     MountRefused,
     archive_of,
     create_arguments,
     safe_host_directory,
 )
+from bench_worker.engines.docker_cli_arguments import create_words
+from bench_worker.engines.docker_confinement import confinement_words
+from bench_worker.engines.native import labels as native_labels
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from bench_common.channel import tune
 from bench_common.errors import ExitCode
 from bench_common.messages import KIB, MESSAGES
 from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
-from bench_common.spec import OPERATIONS
+from bench_common.treatment import OPERATIONS
 from bench_master.cli import build_parser
 from bench_master.scenario.format import scenario_format
 from bench_worker.cli import build_parser as build_worker_parser
@@ -238,7 +238,7 @@ ALLOWED = {
     "bench_master": {"bench_master", "bench_common", "workloads"},
     "bench_worker": {"bench_worker", "bench_common", "workloads"},
 }
-ENGINES = {"bench_worker.engines.noop", "bench_worker.engines.docker_images"}
+ENGINES = {"bench_worker.engines.noop", "bench_worker.engines.docker.images"}
 """What of bench_worker/engines others may import beside base and registry: no engine that is weighed is among it."""
 
 

@@ -12,9 +12,9 @@ from bench_master.commands import doctor as command
 from bench_worker.doctor import CHECKS, Check, Level, Scene, examine, observe
 from bench_worker.doctor.scene import parse_process
 from bench_worker.engines.base import EngineStatus
+from bench_worker.host.sampler import COLUMNS
 from bench_worker.host_files import RecordedFiles, Space
-from bench_worker.questions import doctor as question
-from bench_worker.sampler import COLUMNS
+from bench_worker.queries import doctor as question
 
 CPU = "/sys/devices/system/cpu"
 CLOCK = "/sys/devices/system/clocksource/clocksource0"

@@ -1,6 +1,6 @@
 """What every engine has that does not do it otherwise."""
 
-from bench_common.spec import ContainerSettings
+from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container, Done, Engine, EngineOptions
 from bench_worker.engines.noop import NoopEngine
 

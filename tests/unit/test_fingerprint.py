@@ -7,7 +7,7 @@ import pytest
 from bench_worker.cli import run_command_line
 from bench_worker.facts.cpu import governor, mitigations, turbo
 from bench_worker.facts.storage import mount_of
-from bench_worker.fingerprint import FACTS, fingerprint, format_fact, suggested_environment
+from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, suggested_environment
 from bench_worker.host_files import RecordedFiles
 from bench_worker.virtualization import cgroup_layout, container, hypervisor
 

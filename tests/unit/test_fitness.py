@@ -1,6 +1,6 @@
 """Whether a worker can do what the plan asks: said before anything runs, with every reason."""
 
-from bench_common.spec import ContainerSettings, Lifecycle, Mount, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operation, Treatment
 from bench_master.run.fitness import assess
 
 DOCKER = {

@@ -22,11 +22,11 @@ from bench_master.fleet.inventory import inventory_from
 from bench_master.fleet.known_hosts import KnownHosts, fingerprint_of
 from bench_master.fleet.launchers.base import FAILED, STARTED, Errand, Outcome
 from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
+from bench_master.fleet.remote_host import _chosen
 from bench_master.fleet.ssh import HostFailed
-from bench_master.fleet.station import _chosen
 from bench_master.fleet.wheels import PythonKind, Wheelhouse, closure
-from bench_master.run.enrolment import Enrolment
-from bench_master.run.muster import Present
+from bench_master.run.discovery import Present
+from bench_master.run.key_provisioning import Enrolment
 
 SMALL = "zope.event"
 """A package of a few files that every installation has, for gevent needs it."""

@@ -3,7 +3,7 @@
 import gevent
 import pytest
 
-from bench_common.spec import ContainerSettings
+from bench_common.treatment import ContainerSettings
 from bench_worker import follower
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
-from bench_common.stats_rows import Samples
+from bench_common.stats.rows import Samples
 from bench_master.host_cpu import HostCpu, Rates
 from bench_master.reports import write_report
 from bench_master.spans import Span, Spans

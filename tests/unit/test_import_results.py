@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench_common.records import Outcome
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 from bench_master.cli import run_command_line
 from bench_master.reports import write_report
 

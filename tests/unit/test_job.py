@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bench_common.errors import ProtocolError
 from bench_common.records import MAX_BOUND_NS, JobReport, Outcome
-from bench_common.spec import Operation
+from bench_common.treatment import Operation
 from bench_worker import job
 from bench_worker.job import Script, Trouble
 

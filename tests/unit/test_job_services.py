@@ -7,9 +7,9 @@ import pytest
 
 from bench_common.messages import decode
 from bench_common.records import Outcome
-from bench_common.spec import ContainerSettings, Guest, Treatment
+from bench_common.treatment import ContainerSettings, Guest, Treatment
 from bench_master.run.results import settle, unpack
-from bench_worker import service_set
+from bench_worker import services
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.base import Done, OperationFailed
 from bench_worker.engines.noop import NoopEngine
@@ -115,7 +115,7 @@ class Scene:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(service_set, "POLL_S", 0.0)
+    monkeypatch.setattr(services, "POLL_S", 0.0)
 
 
 def test_tables_are_made_once_and_the_server_is_started_for_each_job():
@@ -206,7 +206,7 @@ def test_a_server_that_is_never_ready_fails_its_job_with_what_it_said(monkeypatc
     """After the deadline: what the check said, and what the server printed last."""
     monkeypatch.setattr(ServingEngine, "logs", lambda *_, **__: Done(1, 2, stderr=b"one\ntwo\nthe disk is odd\n"))
     now = iter(range(0, 100000, 50))
-    monkeypatch.setattr(service_set, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(services, "monotonic", lambda: float(next(now)))
     scene = Scene({"exec": lambda *_: Done(1, 2, exit_code=1, stderr=b"no such user\n")})
     scene.run(1)
     ((operation, kind, message),) = scene.errors()
@@ -222,7 +222,7 @@ def test_of_a_long_log_the_errors_are_told(monkeypatch):
     log = b"[Note] starting, log_error off\n[ERROR] no space left\n[Error] giving up\n" + b"see the manual\n" * 20
     monkeypatch.setattr(ServingEngine, "logs", lambda *_, **__: Done(1, 2, stderr=log))
     now = iter(range(0, 100000, 50))
-    monkeypatch.setattr(service_set, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(services, "monotonic", lambda: float(next(now)))
     scene = Scene({"exec": lambda *_: Done(1, 2, exit_code=1)})
     scene.run(1)
     ((_, _, message),) = scene.errors()

@@ -5,14 +5,14 @@ import os
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_worker import lease
-from bench_worker.lease import RunLease, live_runs
+from bench_worker import leases
+from bench_worker.leases import RunLease, live_runs
 
 
 @pytest.fixture(autouse=True)
 def _directories(tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "ROOTS_DIRECTORY", tmp_path / "root")
-    monkeypatch.setattr(lease, "SHARED_DIRECTORY", tmp_path / "shared")
+    monkeypatch.setattr(leases, "ROOTS_DIRECTORY", tmp_path / "root")
+    monkeypatch.setattr(leases, "SHARED_DIRECTORY", tmp_path / "shared")
 
 
 def files(tmp_path):
@@ -79,7 +79,7 @@ def test_nonsense_in_the_directory_is_nobodys_run(tmp_path):
 
 def test_other_users_share_a_sticky_directory(tmp_path, monkeypatch):
     """Who is not root has his leases where everybody can read them and nobody else can delete them."""
-    monkeypatch.setattr(lease.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(leases.os, "geteuid", lambda: 12345)
     with RunLease("r1"):
         assert live_runs() == {"r1"}
         (file,) = (tmp_path / "shared").iterdir()
@@ -88,7 +88,7 @@ def test_other_users_share_a_sticky_directory(tmp_path, monkeypatch):
 
 def test_no_place_for_leases_is_an_error_that_says_where(tmp_path, monkeypatch):
     """A worker that cannot show that it lives must not start."""
-    monkeypatch.setattr(lease.os, "geteuid", lambda: 12345)
-    monkeypatch.setattr(lease, "SHARED_DIRECTORY", tmp_path / "missing" / "deep")
+    monkeypatch.setattr(leases.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(leases, "SHARED_DIRECTORY", tmp_path / "missing" / "deep")
     with pytest.raises(InfrastructureError, match="missing/deep"):
         RunLease("r1").acquire()

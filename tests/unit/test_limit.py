@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench_common.spec import Treatment
+from bench_common.treatment import Treatment
 from bench_master.cli import run_command_line
 from bench_master.limit import is_limit, limits_of
 from bench_master.plan import make_plan

@@ -7,8 +7,8 @@ import gevent.socket
 import pytest
 from gevent.event import Event
 
-from bench_worker import child
-from bench_worker.link import Link
+from bench_worker import supervisor
+from bench_worker.pipe_channel import Link
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def test_a_line_that_is_not_read_any_more_says_so(line, end):
 def test_a_killed_load_process_is_not_waited_for_for_ever(monkeypatch, caplog):
     """A process that the kernel does not let go, as on a disk that hangs, must not hang its agent too."""
     killed = []
-    monkeypatch.setattr(child, "_posix_spawn", lambda *_: 4_000_000)
-    monkeypatch.setattr(child, "_waitpid", lambda *_: (0, 0))
+    monkeypatch.setattr(supervisor, "_posix_spawn", lambda *_: 4_000_000)
+    monkeypatch.setattr(supervisor, "_waitpid", lambda *_: (0, 0))
     monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
-    monkeypatch.setattr(child, "END_S", 0.0)
-    monkeypatch.setattr(child, "KILLED_S", 0.0)
-    one = child.LoadChild()
+    monkeypatch.setattr(supervisor, "END_S", 0.0)
+    monkeypatch.setattr(supervisor, "KILLED_S", 0.0)
+    one = supervisor.LoadChild()
     with gevent.Timeout(5):
         one.end()
     assert killed == [4_000_000]

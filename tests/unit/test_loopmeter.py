@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from bench_common import loopmeter
-from bench_common.loopmeter import HANDOVER_NS, LoopMeter, LoopReading, Poll
+from bench_common import eventloop
+from bench_common.eventloop import HANDOVER_NS, LoopMeter, LoopReading, Poll
 
 PROGRAM = """
 import time
 import gevent
 from bench_common import loopmeter
-from bench_common.loopmeter import LoopMeter
+from bench_common.eventloop import LoopMeter
 
 def work(seconds):
     until = time.monotonic() + seconds
@@ -139,9 +139,9 @@ MS = 1_000_000
 @pytest.fixture
 def meter(monkeypatch):
     """A meter on a clock that the test sets."""
-    monkeypatch.setattr(loopmeter, "switch_interval_ns", lambda: MS // 2)
+    monkeypatch.setattr(eventloop, "switch_interval_ns", lambda: MS // 2)
     now = [0]
-    monkeypatch.setattr(loopmeter.time, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(eventloop.time, "monotonic_ns", lambda: now[0])
     made = LoopMeter()
 
     def advance(**instants):
@@ -155,9 +155,9 @@ def meter(monkeypatch):
 def test_a_reading_is_of_the_interval_since_the_last(meter, monkeypatch):
     """Busy share and lag are those of the interval; a stretch that is under way counts as lag."""
     measured = meter(polls=2 * MS, wakes=8 * MS)
-    monkeypatch.setattr(loopmeter.time, "monotonic_ns", lambda: 10 * MS)
+    monkeypatch.setattr(eventloop.time, "monotonic_ns", lambda: 10 * MS)
     assert measured.read() == LoopReading(10 * MS, 0.4, 2 * MS)
-    monkeypatch.setattr(loopmeter.time, "monotonic_ns", lambda: 14 * MS)
+    monkeypatch.setattr(eventloop.time, "monotonic_ns", lambda: 14 * MS)
     assert measured.read() == LoopReading(14 * MS, 1.0, 6 * MS)
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import native_labels
 from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL
-from bench_worker.engines.native_labels import make_home, marked_directories, matches, write_labels
+from bench_worker.engines.native import labels as native_labels
+from bench_worker.engines.native.labels import make_home, marked_directories, matches, write_labels
 from bench_worker.engines.output import read_beginning
-from bench_worker.processes import find_program
+from bench_worker.timing.processes import find_program
 
 LABELS = {RUN_LABEL: "r1", WORKER_LABEL: "w1"}
 

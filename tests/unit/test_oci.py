@@ -5,21 +5,21 @@ import json
 import pytest
 
 from bench_common.capability import NETWORK_CHOICE, UNNAMED_VOLUMES, refusals
-from bench_common.spec import ContainerSettings, Lifecycle, Mount, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operation, Treatment
 from bench_worker.engines import oci_homes
 from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import Answer, CommandLine
-from bench_worker.engines.containerd import ContainerdEngine
+from bench_worker.engines.containerd.engine import ContainerdEngine
+from bench_worker.engines.containerd.tasks import KINDS as CTR_KINDS
 from bench_worker.engines.containerd_exits import read_exit
 from bench_worker.engines.containerd_options import create_options
-from bench_worker.engines.containerd_tasks import KINDS as CTR_KINDS
-from bench_worker.engines.cri import CriEngine
-from bench_worker.engines.docker_settings import MountRefused
-from bench_worker.engines.oci_cgroups import Cgroups, oom_kills
-from bench_worker.engines.oci_runtime import KINDS, RuntimeErrand
-from bench_worker.engines.oci_settings import SettingRefused, bind, check_settings
-from bench_worker.engines.oci_spec import ImageConfig, Surroundings, User, make_config, read_user
-from bench_worker.engines.runc import RuncEngine
+from bench_worker.engines.cri.engine import CriEngine
+from bench_worker.engines.docker.settings import MountRefused
+from bench_worker.engines.oci.cgroups import Cgroups, oom_kills
+from bench_worker.engines.oci.runtime import KINDS, RuntimeErrand
+from bench_worker.engines.oci.runtimes import RuncEngine
+from bench_worker.engines.oci.settings import SettingRefused, bind, check_settings
+from bench_worker.engines.oci.spec import ImageConfig, Surroundings, User, make_config, read_user
 from bench_worker.engines.runsc import RunscEngine
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1001:Ann:/home/ann:/bin/sh\n"

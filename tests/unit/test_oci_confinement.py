@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench_common.spec import ContainerSettings
+from bench_common.treatment import ContainerSettings
 from bench_worker.engines import host_network, oci_files
 from bench_worker.engines.base import Container, OperationFailed
 from bench_worker.engines.oci_confinement import SETTINGS, confine, device_numbers

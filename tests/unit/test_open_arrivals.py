@@ -5,7 +5,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from bench_common.spec import OpenLoad
+from bench_common.treatment import OpenLoad
 from bench_master.arrivals import BLOCK, Arrivals
 
 S = 1_000_000_000

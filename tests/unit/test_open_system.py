@@ -8,9 +8,9 @@ import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.records import ARRIVAL, DROPPED, ErrorRecord, Outcome
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
+from bench_master.analysis.document import summarise
 from bench_master.reports import write_report
-from bench_master.summary import summarise
 
 BEGAN = 1000 * S
 LOAD = {"rate_per_s": 10.0, "process": "constant", "patience_s": 0.5}

@@ -7,9 +7,9 @@ import pytest
 from builders import MS, header, job_rows, treatment_wire
 
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
-from bench_common.spec import Treatment
-from bench_common.statsfile import StatsFile, StatsWriter
+from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_common.thresholds import evaluate
+from bench_common.treatment import Treatment
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source

@@ -11,7 +11,7 @@ from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.errors import ScenarioError
 from bench_common.overhead import Overhead
-from bench_common.stats_rows import Samples
+from bench_common.stats.rows import Samples
 from bench_master.overhead import EngineCosts, compare
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from

@@ -11,9 +11,9 @@ from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.errors import ProtocolError, ScenarioError
 from bench_common.records import Outcome
-from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
 from bench_common.until import HostState, parse_until
-from bench_master.packing import Packings
+from bench_master.analysis.packing import Packings
 from bench_master.plan import estimate_seconds, independent, make_plan
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from

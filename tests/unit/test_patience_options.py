@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.errors import UsageError
 from bench_master.commands.patience_options import BEATS, patience_of
-from bench_master.run.courier import HEARTBEAT_S, LEASE_S
+from bench_master.run.outbound import HEARTBEAT_S, LEASE_S
 
 
 def test_what_is_not_said_is_as_documented():

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from bench_common.errors import ProtocolError, ScenarioError
-from bench_common.needs import needs_of
 from bench_common.placement import lender, lent_by, takers, unplaced
-from bench_common.spec import ContainerSettings, Treatment
+from bench_common.requirements import needs_of
+from bench_common.treatment import ContainerSettings, Treatment
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import actions as act
-from bench_master.coordinator import events as ev
+from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
 from bench_master.run.fitness import assess
 from bench_master.scenario.load import scenario_from

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_common.spec import Lifecycle, Operation, Treatment
+from bench_common.treatment import Lifecycle, Operation, Treatment
 from bench_master.plan import OPERATION_S, estimate_seconds, make_plan
 from bench_master.plan_text import render_plan
 from bench_master.prospects import Prospect, takers_of

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from bench_master.progress import outlet as outlet_module
-from bench_master.progress.outlet import BACKLOG_BYTES, Outlet
+from bench_master.progress import output as outlet_module
+from bench_master.progress.output import BACKLOG_BYTES, Outlet
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 
 from bench_common.errors import UsageError
 from bench_common.records import JOB_ROW
-from bench_master.progress.chars import CharsView
 from bench_master.progress.choice import choose_view
 from bench_master.progress.lines import LinesView
 from bench_master.progress.live import LiveView
+from bench_master.progress.plain import CharsView
 from bench_master.progress.snapshot import Snapshot, TrialRow
 from bench_master.progress.view import NoticesView, View
 

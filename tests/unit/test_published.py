@@ -10,10 +10,10 @@ from builders import MS, header, job_rows, treatment_wire
 
 from bench_common.errors import ScenarioError
 from bench_common.records import MetricRecord, ticket_of
-from bench_common.spec import Guest
-from bench_common.statsfile import StatsWriter
+from bench_common.stats.reader import StatsWriter
+from bench_common.treatment import Guest
+from bench_master.analysis.published import beside
 from bench_master.host_cpu import COLUMNS, UNIT
-from bench_master.published import beside
 from bench_master.reports import write_report
 from bench_master.reports.text_published import published_lines
 from bench_master.scenario.load import load_scenario, scenario_from

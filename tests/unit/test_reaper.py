@@ -3,11 +3,11 @@
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_worker import reaper, used_engines
+from bench_worker import cleanup, engine_usage_log
+from bench_worker.cleanup import discard_all, discard_of_dead_runs, discard_of_run
+from bench_worker.engine_usage_log import note_use, uses
 from bench_worker.engines.base import EngineOptions, Leftover
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.reaper import discard_all, discard_of_dead_runs, discard_of_run
-from bench_worker.used_engines import note_use, uses
 
 
 class Remembering(NoopEngine):
@@ -36,7 +36,7 @@ class Remembering(NoopEngine):
 @pytest.fixture(autouse=True)
 def alive(monkeypatch):
     runs = set()
-    monkeypatch.setattr(reaper, "live_runs", lambda: frozenset(runs))
+    monkeypatch.setattr(cleanup, "live_runs", lambda: frozenset(runs))
     return runs
 
 
@@ -67,7 +67,7 @@ def test_runs_are_asked_for_after_the_list_was_made(monkeypatch):
     order = []
     engine = Remembering(("container", "c1", "r1"))
     monkeypatch.setattr(engine, "leftovers", lambda *_: order.append("list") or engine.items)
-    monkeypatch.setattr(reaper, "live_runs", lambda: order.append("runs") or frozenset({"r1"}))
+    monkeypatch.setattr(cleanup, "live_runs", lambda: order.append("runs") or frozenset({"r1"}))
     assert discard_all([engine]).removed == []
     assert order == ["list", "runs"]
 
@@ -136,15 +136,15 @@ def test_an_engine_that_cannot_even_be_made_is_left_out(monkeypatch):
         def open(self):
             raise RuntimeError("a bug of its own")
 
-    monkeypatch.setattr(reaper, "engine_classes", lambda only: {"faulty": Faulty, "noop": NoopEngine})
-    assert [type(engine) for engine in reaper.usable_engines()] == [NoopEngine]
+    monkeypatch.setattr(cleanup, "engine_classes", lambda only: {"faulty": Faulty, "noop": NoopEngine})
+    assert [type(engine) for engine in cleanup.usable_engines()] == [NoopEngine]
 
 
 @pytest.fixture
 def noted(monkeypatch, tmp_path):
     """Make engines the ones that can be opened; return the names of those that were."""
-    monkeypatch.setattr(used_engines, "ROOTS_DIRECTORY", tmp_path / "root")
-    monkeypatch.setattr(used_engines, "SHARED_DIRECTORY", tmp_path / "shared")
+    monkeypatch.setattr(engine_usage_log, "ROOTS_DIRECTORY", tmp_path / "root")
+    monkeypatch.setattr(engine_usage_log, "SHARED_DIRECTORY", tmp_path / "shared")
     opened = []
 
     def install(*engines):
@@ -153,7 +153,7 @@ def noted(monkeypatch, tmp_path):
             opened.extend(engine.name for engine in found)
             return found
 
-        monkeypatch.setattr(reaper, "usable_engines", usable)
+        monkeypatch.setattr(cleanup, "usable_engines", usable)
         return opened
 
     return install

@@ -21,7 +21,7 @@ from builders import (
 
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
-from bench_common.statsfile import Block, StatsFile
+from bench_common.stats.reader import Block, StatsFile
 from bench_master import reports
 from bench_master.reports import ReportSource, report_formats, write_report
 from bench_master.reports.job_window import JobWindow

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.records import ErrorRecord, Outcome
-from bench_common.statsfile import StatsFile
+from bench_common.stats.reader import StatsFile
 from bench_master.reports import ReportSource, write_report
 from bench_master.reports.trace import LATE, MASTER, Lanes, trace_events
 

@@ -7,7 +7,7 @@ import pytest
 from bench_common.errors import ProtocolError
 from bench_common.messages import decode
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, OPERATION_SPOILED, JobReport, Outcome
-from bench_common.spec import Operation
+from bench_common.treatment import Operation
 from bench_master.run.results import loop_of, settle, unpack
 from bench_worker.job import Script
 from bench_worker.outbox import JOB_BYTES, Outbox

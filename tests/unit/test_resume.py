@@ -11,16 +11,16 @@ from bench_common.clock import clock_id
 from bench_common.errors import InfrastructureError, NotAStatsFile, StatsFileError, UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
 from bench_common.set_aside import SetAside
-from bench_common.statsfile import StatsFile, StatsWriter
+from bench_common.stats.reader import StatsFile, StatsWriter
+from bench_master.analysis.document import summarise
 from bench_master.coordinator import Coordinator
-from bench_master.coordinator import events as ev
+from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial, make_plan
 from bench_master.run.header import build_header
-from bench_master.run.resumption import Resumption
+from bench_master.run.live_stats import Tally
+from bench_master.run.resume import Resumption
 from bench_master.run.standing import KINDS, replay
 from bench_master.scenario import load_scenario
-from bench_master.summary import summarise
-from bench_master.tally import Tally
 
 TRIALS = [(0, block, False) for block in range(4)]
 HEAD = header([treatment_wire(0, {"engine": "native"}, ("run",))], TRIALS)

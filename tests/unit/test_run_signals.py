@@ -9,7 +9,7 @@ from gevent import monkey
 monkey.patch_all()
 import os, signal, sys, time
 import gevent
-from bench_common.terminal import quiet_interrupts
+from bench_common.cli import quiet_interrupts
 from bench_master.commands.run_signals import interruptible
 
 quiet_interrupts()

@@ -6,8 +6,7 @@ import pytest
 
 from bench_common.errors import InfrastructureError
 from bench_worker.devices import outer_interfaces, physical_disks
-from bench_worker.host_files import LiveFiles, RecordedFiles
-from bench_worker.procfs import (
+from bench_worker.host.procfs import (
     CpuTicks,
     parse_diskstats,
     parse_loadavg,
@@ -15,7 +14,8 @@ from bench_worker.procfs import (
     parse_net_dev,
     parse_stat,
 )
-from bench_worker.sampler import COLUMNS, UNITS, HostSampler, cpu_row
+from bench_worker.host.sampler import COLUMNS, UNITS, HostSampler, cpu_row
+from bench_worker.host_files import LiveFiles, RecordedFiles
 
 STAT = """\
 cpu  5017 3 1106 191220 397 2 96 15 7 1

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.errors import ScenarioError
-from bench_common.spec import OPERATIONS, Operation
-from bench_master.scenario.findings import Given
+from bench_common.treatment import OPERATIONS, Operation
+from bench_master.scenario.diagnostics import Given
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.operations import OperationsShape, impossible, leaves_container, named
 from bench_master.scenario.source import Source

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench_common.spec import OPERATIONS
+from bench_common.treatment import OPERATIONS
 from bench_master.scenario.format import ORDERS, scenario_format
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.operations import SIGNALS

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from bench_common.errors import ScenarioError
 from bench_master.scenario import scenario_schema, shipped_scenarios
-from bench_master.scenario.compose import Composer
-from bench_master.scenario.findings import Findings
+from bench_master.scenario.diagnostics import Findings
 from bench_master.scenario.format import scenario_format
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.resolve import Resolver
 from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Composer
 
 SCHEMA = scenario_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.capability import inapplicable, refusals
 from bench_common.errors import ScenarioError
-from bench_common.spec import Mount, Treatment
+from bench_common.treatment import Mount, Treatment
 from bench_master.run.fitness import assess
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source

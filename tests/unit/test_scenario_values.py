@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bench_common.errors import ScenarioError
-from bench_common.spec import ContainerSettings, Guest, Lifecycle, Mount, OpenLoad, Treatment
+from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, OpenLoad, Treatment
 from bench_master.scenario.format import OPEN_CONCURRENCY
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
@@ -396,7 +396,7 @@ def test_the_document_loads_to_the_same_scenario():
 
 def test_treatments_travel():
     """A treatment that the loader made goes over the wire and comes back equal."""
-    from bench_common.spec import Treatment
+    from bench_common.treatment import Treatment
     from bench_master.scenario import load_scenario
 
     for name in ("quickstart", "lifecycle", "concurrency"):

@@ -15,6 +15,7 @@ from bench_common.allow_list import (
     parse_allow_list,
     revoke_worker,
 )
+from bench_common.curve import curve_required, insecure_warning, is_loopback
 from bench_common.errors import UsageError
 from bench_common.keys import (
     KeyPair,
@@ -25,7 +26,6 @@ from bench_common.keys import (
     write_master_key,
     write_worker_key,
 )
-from bench_common.security import curve_required, insecure_warning, is_loopback
 from bench_common.zap import Complaints, Verdict, answer
 from bench_master.cli import run_command_line
 

@@ -8,15 +8,15 @@ from bench_common.errors import ProtocolError
 from bench_common.messages import decode
 from bench_common.placement import Supplied
 from bench_common.records import Outcome
-from bench_common.spec import ContainerSettings, Guest, Treatment
+from bench_common.treatment import ContainerSettings, Guest, Treatment
 from bench_master.coordinator.roster import Roster
+from bench_master.run.remote_services import ServiceDesk
 from bench_master.run.results import settle, unpack
-from bench_master.run.service_desk import ServiceDesk
-from bench_worker import borrowing, service_set
-from bench_worker.borrowing import supplied_from
+from bench_worker import remote_services, services
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.base import Done, OperationFailed
 from bench_worker.outbox import Outbox
+from bench_worker.remote_services import supplied_from
 from workloads.registry import workload
 from workloads.script import script_of
 
@@ -118,9 +118,9 @@ class Pair:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(service_set, "POLL_S", 0.0)
-    monkeypatch.setattr(borrowing, "POLL_S", 0.0)
-    monkeypatch.setattr(borrowing, "_connect", lambda host, port, timeout_s: None)
+    monkeypatch.setattr(services, "POLL_S", 0.0)
+    monkeypatch.setattr(remote_services, "POLL_S", 0.0)
+    monkeypatch.setattr(remote_services, "_connect", lambda host, port, timeout_s: None)
 
 
 def test_tables_are_made_once_in_a_server_elsewhere():
@@ -174,9 +174,9 @@ def test_a_server_that_is_not_reached_from_here_fails_the_job(monkeypatch):
     def refused(*_):
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(borrowing, "_connect", refused)
+    monkeypatch.setattr(remote_services, "_connect", refused)
     now = iter(range(0, 1000, 5))
-    monkeypatch.setattr(borrowing, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(remote_services, "monotonic", lambda: float(next(now)))
     pair = Pair()
     assert pair.run() == [Outcome.FAILED]
     ((operation, kind, message),) = pair.errors()
@@ -232,10 +232,10 @@ def test_a_job_that_is_called_off_has_its_server_removed_while_that_one_starts()
 
 def test_no_answer_is_a_failed_job(monkeypatch):
     """After the deadline, naming who did not answer; what may have been made is asked to go."""
-    monkeypatch.setattr(borrowing, "errand_limit_s", lambda *_: 0.01)
+    monkeypatch.setattr(remote_services, "errand_limit_s", lambda *_: 0.01)
     pair = Pair(prepare="each-job")
     pair.deaf.add((THERE, "serve"))
-    monkeypatch.setattr(borrowing.Borrowed, "_done", lambda *_: None)
+    monkeypatch.setattr(remote_services.Borrowed, "_done", lambda *_: None)
     assert pair.run() == [Outcome.FAILED]
     assert pair.errors() == [
         ("mariadb", "service", "mariadb could not be had: there is no answer from 'b' within 0.01 s")

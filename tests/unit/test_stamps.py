@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from bench_common import loopmeter
-from bench_common.loopmeter import INSTANT_NS, Poll
-from bench_worker import stamps
-from bench_worker.stamps import WAKE_NS, Readings, Rounds, RunDelay, earliest_ns
+from bench_common import eventloop
+from bench_common.eventloop import INSTANT_NS, Poll
+from bench_worker.timing import stamps
+from bench_worker.timing.stamps import WAKE_NS, Readings, Rounds, RunDelay, earliest_ns
 
 MS = 1_000_000
 
@@ -71,7 +71,7 @@ def test_the_threshold_of_blocking():
 
 def test_without_a_meter_nobody_knows_what_the_loop_brought(monkeypatch):
     """Then the reading says nothing about the arrival."""
-    monkeypatch.setattr(loopmeter, "last_poll", lambda: None)
+    monkeypatch.setattr(eventloop, "last_poll", lambda: None)
     assert Readings().earliest_ns() == 0
 
 
@@ -80,9 +80,9 @@ def test_without_a_meter_nobody_knows_what_the_loop_brought(monkeypatch):
 )
 def test_the_loops_own_waits_are_judged_like_a_threads(monkeypatch, ended_ns, earliest):
     """One that blocked brought what happened just then, one that did not what happened since the wait before."""
-    monkeypatch.setattr(loopmeter, "switch_interval_ns", lambda: MS // 2)
+    monkeypatch.setattr(eventloop, "switch_interval_ns", lambda: MS // 2)
     monkeypatch.setattr(RunDelay, "read", lambda _: 0)
-    monkeypatch.setattr(loopmeter, "last_poll", lambda: Poll(5 * MS, ended_ns, 4 * MS))
+    monkeypatch.setattr(eventloop, "last_poll", lambda: Poll(5 * MS, ended_ns, 4 * MS))
     assert Readings().earliest_ns() == earliest
 
 

@@ -4,7 +4,7 @@ import gevent
 import pytest
 
 from bench_common.records import Outcome
-from bench_common.spec import ContainerSettings, Lifecycle, Operation, Treatment
+from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.base import Container, Done, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine

@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from bench_common import stats_frame
 from bench_common.columns import MAX_ROWS
 from bench_common.errors import StatsFileError
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, OutputRecord
+from bench_common.stats import frame
+from bench_common.stats.frame import MAGIC, MAX_PAYLOAD, FrameError, FrameReader, frame, pack_payload
+from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
+from bench_common.stats.rows import Samples, pack_jobs, unpack
+from bench_common.stats.writer import MAX_OUTPUT
 from bench_common.stats_batches import Batches
-from bench_common.stats_frame import MAGIC, MAX_PAYLOAD, FrameError, FrameReader, frame, pack_payload
-from bench_common.stats_rows import Samples, pack_jobs, unpack
-from bench_common.stats_writer import MAX_OUTPUT
-from bench_common.statsfile import FORMAT, VERSION, StatsFile, StatsWriter
 
 HEAD = header([treatment_wire(0, {"engine": "native"})], [(0, 0, False)])
 
@@ -397,7 +397,7 @@ def test_one_flush_at_a_time(path, monkeypatch):
     """A second flush while one is under way is refused, not interleaved."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
-    monkeypatch.setattr("bench_common.stats_writer.frame", lambda payload: writer.flush() or frame(payload))
+    monkeypatch.setattr("bench_common.stats.writer.frame", lambda payload: writer.flush() or frame(payload))
     with pytest.raises(StatsFileError, match="RuntimeError: a flush is under way: one at a time"):
         writer.flush()
     writer.close()
@@ -608,13 +608,13 @@ def test_either_library_reads_what_the_other_wrote(path, monkeypatch, library):
     """Where there is no isal zlib does its work: each reads the other's files, and notices the same damage."""
     lifecycle_run(path)
     other = path.with_name("other.stats.gz")
-    monkeypatch.setattr(stats_frame, "_zlib", library)
+    monkeypatch.setattr(frame, "_zlib", library)
     assert kinds(path)[-1] == "footer"
     lifecycle_run(other)
     monkeypatch.undo()
     whole = [repr(block) for block in StatsFile(path).blocks()]
     assert [repr(block) for block in StatsFile(other).blocks()] == whole
-    monkeypatch.setattr(stats_frame, "_zlib", library)
+    monkeypatch.setattr(frame, "_zlib", library)
     content = bytearray(other.read_bytes())
     content[-5] ^= 1
     other.write_bytes(content)

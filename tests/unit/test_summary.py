@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from bench_common.errors import StatsFileError, UsageError
 from bench_common.histogram import RELATIVE_ERROR, nearest_rank
 from bench_common.records import BATCHES, LOOP, ErrorRecord, MetricRecord, Outcome, ticket_of
+from bench_common.stats.reader import StatsFile
 from bench_common.stats_columns import Columns
-from bench_common.statsfile import StatsFile
-from bench_master.latency import Percentiles, Series, grouped_rows, groups
-from bench_master.summary import percentile_name, summarise
+from bench_master.analysis.document import percentile_name, summarise
+from bench_master.analysis.percentiles import Percentiles, Series, grouped_rows, groups
 
 
 @pytest.fixture

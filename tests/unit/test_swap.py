@@ -3,11 +3,11 @@
 import pytest
 
 from bench_common.errors import ScenarioError
-from bench_common.spec import Treatment
+from bench_common.treatment import Treatment
 from bench_master.run.fitness import assess
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.source import Source
-from bench_worker.swap_guard import swap_areas
+from bench_worker.host.swap_guard import swap_areas
 
 TABLE = """\
 Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority

@@ -8,7 +8,7 @@ import zmq
 from bench_common.errors import ProtocolError
 from bench_common.keys import KeyPair
 from bench_common.messages import encode
-from bench_master.run.switchboard import Switchboard
+from bench_master.run.sockets import Switchboard
 
 BEAT = encode("beat", 3, sent_ns=1, running=0, offset_ns=0, bound_ns=-1)
 RESULTS = encode(

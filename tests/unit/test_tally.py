@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, Outcome
-from bench_master import tally as tally_module
 from bench_master.progress.snapshot import HostRow
-from bench_master.tally import JOB, Tally
+from bench_master.run import live_stats as tally_module
+from bench_master.run.live_stats import JOB, Tally
 
 SECOND = 1_000_000_000
 

@@ -3,14 +3,14 @@
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_worker import used_engines
-from bench_worker.used_engines import forget, note_use, uses
+from bench_worker import engine_usage_log
+from bench_worker.engine_usage_log import forget, note_use, uses
 
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(used_engines, "ROOTS_DIRECTORY", tmp_path / "root")
-    monkeypatch.setattr(used_engines, "SHARED_DIRECTORY", tmp_path / "shared")
+    monkeypatch.setattr(engine_usage_log, "ROOTS_DIRECTORY", tmp_path / "root")
+    monkeypatch.setattr(engine_usage_log, "SHARED_DIRECTORY", tmp_path / "shared")
     return tmp_path
 
 
@@ -45,7 +45,7 @@ def test_a_note_can_be_cleared_away_more_than_once():
 @pytest.mark.parametrize("root", [True, False])
 def test_another_folder_serves_where_the_first_cannot_be_written(folders, monkeypatch, root):
     """A system may be read-only; where no folder takes a note, the engine is not used at all."""
-    monkeypatch.setattr(used_engines.os, "geteuid", lambda: 0 if root else 1000)
+    monkeypatch.setattr(engine_usage_log.os, "geteuid", lambda: 0 if root else 1000)
     (folders / "root").write_text("no folder")
     note_use("r1", "docker")
     assert [use.path.parent.name for use in uses()] == ["shared"]

@@ -7,7 +7,7 @@ import pytest
 from mutilated import assert_refused, cut_at_characters
 
 from bench_common.errors import ParseError, UsageError
-from bench_common.spec import Guest, Treatment
+from bench_common.treatment import Guest, Treatment
 from bench_master.scenario.advice import caveats
 from workloads.ab import Ab
 

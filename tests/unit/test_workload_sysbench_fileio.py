@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mutilated import assert_whole_or_refused, cut_at_characters, with_junk, without_a_line
 
 from bench_common.errors import ParseError, UsageError
+from workloads.sysbench_common import SUMMARY_METRICS
 from workloads.sysbench_fileio import MODES, SysbenchFileio
-from workloads.sysbench_summary import SUMMARY_METRICS
 
 DATA = Path(__file__).parent.parent / "data" / "sysbench"
 OF_1_0 = (

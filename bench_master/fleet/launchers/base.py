@@ -18,7 +18,7 @@ from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.known_hosts import KnownHosts
 from bench_master.fleet.wheels import Wheelhouse
 from bench_master.run.endpoints import Ports
-from bench_master.run.enrolment import Enrolment
+from bench_master.run.key_provisioning import Enrolment
 
 Answers = list[list[dict[str, Any]]]
 """The rows that ``bench-worker`` answered to each of some questions."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from bench_common.errors import InfrastructureError
-from bench_master.fleet import on_host
+from bench_master.fleet import remote_agent
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Launcher, Outcome, Told
 from bench_master.fleet.launchers.side_by_side import each_worker, outcomes_of, side_by_side
@@ -80,8 +80,8 @@ class LocalLauncher(Launcher):
 
 def _do(host: FleetHost, verb: str, **fields: Any) -> dict[str, Any]:
     try:
-        return on_host.VERBS[verb]({"verb": verb, "directory": host.directory, **fields}, io.BytesIO())
-    except on_host.Refused as error:
+        return remote_agent.VERBS[verb]({"verb": verb, "directory": host.directory, **fields}, io.BytesIO())
+    except remote_agent.Refused as error:
         raise InfrastructureError(str(error)) from error
 
 

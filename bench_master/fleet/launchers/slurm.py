@@ -17,7 +17,7 @@ from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.cluster import ClusterLauncher
 from bench_master.fleet.launchers.tool import run_tool
-from bench_master.fleet.on_host import write_private
+from bench_master.fleet.remote_agent import write_private
 
 END_S: Final = 120.0
 """How long a job that was cancelled may take to leave the queue; Slurm kills it before."""

@@ -1,0 +1,153 @@
+"""The stats file: everything that a run gave, appended block by block while it runs, readable whatever happens.
+
+`StatsWriter` writes one. `StatsFile` streams the blocks back in bounded memory and yields every whole block before a
+cut or damaged byte. `docs/stats-file.rst` describes the format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bench_common.errors import NotAStatsFile, StatsFileError, did_you_mean
+from bench_common.set_aside import RECORDS, RESUMED, ROWS, SetAside
+from bench_common.stats.frame import CutError, ForeignError, FrameError, FrameReader, last_block
+from bench_common.stats.rows import Rows, unpack, unpack_by_column
+from bench_common.stats.writer import StatsWriter
+
+__all__ = ["FORMAT", "VERSION", "Block", "StatsFile", "StatsWriter"]
+
+FORMAT: Final = "weighbridge-stats"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block: `body` is a row array or `Columns`, `Samples`, a list of records, or a plain mapping, by `kind`."""
+
+    kind: str
+    body: Any
+
+
+class StatsFile:
+    """Reads a stats file, as often as wanted, one block at a time.
+
+    Raises `NotAStatsFile` at once when the path cannot be read or is no stats file, and `StatsFileError` when it is
+    of a newer format version.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.damage: str | None = None
+        """Why the last pass ended early, with the byte offset; None when the file is whole."""
+        self.whole_bytes = 0
+        """How many bytes of whole blocks the last pass went by."""
+        self._header: dict[str, Any] | None = None
+        self._set_aside: SetAside | None = None
+        with contextlib.closing(self.blocks(everything=True)) as blocks:
+            first = next(blocks, None)
+        if first is not None:
+            self._header = self._checked(first)
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Return the header; raise `StatsFileError` when the file was cut before its end."""
+        if self._header is None:
+            raise StatsFileError(f"{self.path}: nothing to read: {self.damage or 'the file is empty'}")
+        return self._header
+
+    def blocks(
+        self, kinds: Collection[str] | None = None, *, everything: bool = False, by_column: bool = False
+    ) -> Generator[Block, None, None]:
+        """Yield every whole block in file order, or those of the given kinds.
+
+        Of a run that was resumed, what its trials gave that were begun anew is left out, unless `everything` is
+        wanted. Jobs and operations come as arrays, or as `Columns` when wanted `by_column`. Never raises for a cut or
+        damaged file: the pass ends before the first bad byte, and `damage` says why.
+        """
+        concerned = kinds is None or not (ROWS | RECORDS | {"event"}).isdisjoint(kinds)
+        aside = SetAside() if everything or not concerned else self._what_is_set_aside()
+        for block in self._whole_blocks(kinds, by_column=by_column):
+            body = aside.counting(block.kind, block.body) if aside else block.body
+            if body is not None:
+                yield block if body is block.body else Block(block.kind, body)
+
+    def _what_is_set_aside(self) -> SetAside:
+        """Return what does not count; it is told at the end of the file, or by going through it once."""
+        if self._set_aside is None:
+            found = SetAside()
+            kind, footer = last_block(self.path)
+            if kind != "footer" or footer.get("resumes"):
+                for block in self._whole_blocks({"event"}):
+                    if block.body.get("kind") == RESUMED:
+                        found.note(block.body)
+            self._set_aside = found
+        return self._set_aside
+
+    def _whole_blocks(
+        self, kinds: Collection[str] | None, *, by_column: bool = False
+    ) -> Generator[Block, None, None]:
+        unpacker = unpack_by_column if by_column else unpack
+        self.damage, self.whole_bytes = None, 0
+        try:
+            file = self.path.open("rb")
+        except OSError as error:
+            hint = _neighbour(self.path) if isinstance(error, FileNotFoundError) else ""
+            raise NotAStatsFile(f"{self.path}: {error.strerror}{hint}; a stats file expected") from error
+        with file:
+            reader = FrameReader(file)
+            while True:
+                start = reader.offset
+                try:
+                    pair = reader.read()
+                    if pair is None:
+                        break
+                    found = [Block(kind, body) for kind, body in unpacker(*pair, kinds)]
+                    self.whole_bytes = reader.offset
+                except (OSError, ValueError) as error:
+                    self._stop(start, error)
+                    return
+                yield from found
+
+    def iter_jobs(self) -> Iterator[Rows]:
+        """Yield `JOB_ROW` arrays of at most 65,536 rows."""
+        return (block.body for block in self.blocks({"jobs"}))
+
+    def iter_operations(self) -> Iterator[Rows]:
+        """Yield `OPERATION_ROW` arrays of at most 65,536 rows."""
+        return (block.body for block in self.blocks({"operations"}))
+
+    def _stop(self, offset: int, error: Exception) -> None:
+        if isinstance(error, ForeignError) and offset == 0:
+            raise NotAStatsFile(f"{self.path}: is not a stats file: {error}") from error
+        if isinstance(error, CutError):
+            why = "the run was killed or is still under way, or the file was cut"
+            self.damage = f"byte {offset}: {error} ({why})"
+        else:
+            reason = str(error) if isinstance(error, FrameError | OSError) else f"the block is malformed: {error}"
+            self.damage = f"byte {offset}: {reason}; what follows is not read"
+
+    def _checked(self, block: Block) -> dict[str, Any]:
+        header = block.body
+        if block.kind != "header" or header.get("format") != FORMAT:
+            raise NotAStatsFile(f"{self.path}: is not a stats file: its first block is no {FORMAT} header")
+        version = header.get("version")
+        if type(version) is not int or version < 1:
+            raise StatsFileError(f"{self.path}: format version {version!r}: a number from 1 expected")
+        if version > VERSION:
+            raise StatsFileError(
+                f"{self.path}: is of format version {version}, this program reads up to {VERSION}; "
+                "read it with the Weighbridge that wrote it, or a newer one"
+            )
+        return dict(header)
+
+
+def _neighbour(path: Path) -> str:
+    """Return a hint at the stats file beside `path` whose name is nearest, or begins so; else nothing."""
+    names = sorted(each.name for each in path.parent.glob("*.stats.gz"))
+    longer = [name for name in names if name.startswith(path.name)]
+    return did_you_mean(path.name, names) or (f" (did you mean '{longer[-1]}'?)" if longer else "")

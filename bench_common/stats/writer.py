@@ -1,0 +1,231 @@
+"""Writes a stats file: buffers cheaply, encodes and writes in `flush`, which may run in a native thread."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_common.errors import StatsFileError
+from bench_common.records import ErrorRecord, MetricRecord, OutputRecord
+from bench_common.stats.frame import frame, pack_payload
+from bench_common.stats.rows import Rows, Samples
+from bench_common.stats_batches import Batches, bulk_of
+
+MAX_OUTPUT: Final = 8 << 20
+"""Bytes of one output stream, or characters of a message, that are kept; a stream that is cut is `truncated`."""
+
+_SMALL_BYTES: Final = 200
+"""What a record without bulk is taken for in `pending_bytes`."""
+
+
+class StatsWriter:
+    """Writes a new stats file, or goes on with one. Every method but `flush` and `close` only buffers and is cheap.
+
+    The file is locked for as long as it is open, so that it has one writer.
+
+    One thread appends and at most one other flushes; no lock is needed between them, because a deque's `append` and
+    `popleft` are atomic and each counter has one writer. Arrays are kept as they are: do not change them afterwards.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, reopen: bool = False) -> None:
+        """Create the file, or (`reopen`) open the one that is there; raise `StatsFileError` where that fails."""
+        self.path = Path(path)
+        self._descriptor: int | None = _opened(self.path, reopen=reopen)
+        self.bytes_written = 0
+        """Bytes of whole blocks in the file."""
+        self._pending: deque[tuple[str, Any, int, int]] = deque()
+        self._appended = [0, 0]
+        self._taken = [0, 0]
+        self._flushing = False
+        self._failure: str | None = None
+
+    @property
+    def pending_rows(self) -> int:
+        """About how many rows, records and blocks wait for a flush."""
+        return self._appended[0] - self._taken[0]
+
+    @property
+    def pending_bytes(self) -> int:
+        """About how much memory they take, in bytes."""
+        return self._appended[1] - self._taken[1]
+
+    def continue_at(self, offset: int) -> None:
+        """Cut the file, which was reopened, to its first `offset` bytes; what is written comes behind them.
+
+        Raises `StatsFileError` when the disk refuses.
+        """
+        assert self._descriptor is not None
+        try:
+            os.ftruncate(self._descriptor, offset)
+            os.lseek(self._descriptor, offset, os.SEEK_SET)
+        except OSError as error:
+            raise StatsFileError(f"{self.path}: cannot be cut to {offset} bytes: {error.strerror}") from error
+        self.bytes_written = offset
+
+    def put(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Buffer one block without rows (header, host, event, footer ...); `TypeError` if it cannot be packed."""
+        payload = pack_payload(kind, dict(body))
+        self._append("event" if kind == "event" else "put", payload, 1, len(payload))
+
+    def jobs(self, rows: Rows) -> None:
+        """Buffer `JOB_ROW` rows."""
+        self._append("jobs", rows, len(rows), rows.nbytes)
+
+    def operations(self, rows: Rows) -> None:
+        """Buffer `OPERATION_ROW` rows."""
+        self._append("operations", rows, len(rows), rows.nbytes)
+
+    def metrics(self, records: Sequence[MetricRecord]) -> None:
+        """Buffer metrics."""
+        self._append_records("metrics", list(records))
+
+    def errors(self, records: Sequence[ErrorRecord]) -> None:
+        """Buffer errors, each message cut at `MAX_OUTPUT` characters."""
+        self._append_records("errors", [_cut(record) for record in records])
+
+    def outputs(self, records: Sequence[OutputRecord]) -> None:
+        """Buffer what tools printed, each stream cut at `MAX_OUTPUT` bytes."""
+        self._append_records("outputs", [_cut(record) for record in records])
+
+    def samples(
+        self, worker: int, source: str, columns: Mapping[str, npt.ArrayLike], units: Mapping[str, str]
+    ) -> None:
+        """Buffer readings as columns of numbers; `worker` is a roster number, or -1 for the master.
+
+        Raises `ValueError` unless the columns are equally long.
+        """
+        arrays = {name: np.asarray(values) for name, values in columns.items()}
+        lengths = {array.shape for array in arrays.values()}
+        if len(lengths) > 1 or any(array.ndim != 1 or array.dtype.kind not in "iufb" for array in arrays.values()):
+            raise ValueError(f"samples are columns of numbers of one length, not of {sorted(lengths)}")
+        rows = len(next(iter(arrays.values()), ()))
+        size = sum(array.nbytes for array in arrays.values())
+        self._append("samples", Samples(worker, source, arrays, units), rows, size)
+
+    def _append_records(self, kind: str, records: Sequence[MetricRecord | ErrorRecord | OutputRecord]) -> None:
+        self._append(kind, records, len(records), sum(_SMALL_BYTES + bulk_of(record) for record in records))
+
+    def _append(self, kind: str, item: Any, rows: int, size: int) -> None:
+        if rows:
+            self._pending.append((kind, item, rows, size))
+            self._appended[0] += rows
+            self._appended[1] += size
+
+    def flush(self) -> None:
+        """Encode, compress and write all that was buffered before the call.
+
+        Blocks keep their order, except that rows of a kind are gathered; an event is written after all rows that
+        were buffered before it. Raises `StatsFileError` when the disk refuses (full, gone): the file then ends with
+        its last whole block, and every later flush that has something to write raises the same; likewise when a
+        block cannot be made of what was buffered. Raises `RuntimeError` on a second flush at once.
+        """
+        if self._flushing:
+            raise RuntimeError("a flush is under way: one at a time")
+        self._flushing = True
+        try:
+            batches = Batches()
+            for _ in range(len(self._pending)):
+                kind, item, rows, size = self._pending.popleft()
+                self._taken[0] += rows
+                self._taken[1] += size
+                self._write_all(batches.add(kind, item))
+            self._write_all(batches.drain())
+        except StatsFileError:
+            raise
+        except Exception as error:
+            # What was taken from the buffer is gone: going on as if nothing had happened would be a hole in the file.
+            self._failure = f"{self.path}: a block could not be made: {type(error).__name__}: {error}"
+            raise StatsFileError(self._failure) from error
+        finally:
+            self._flushing = False
+
+    def _write_all(self, payloads: Iterator[bytes]) -> None:
+        for payload in payloads:
+            self._write(frame(payload))
+
+    def _write(self, member: bytes) -> None:
+        if self._failure is not None or self._descriptor is None:
+            raise StatsFileError(self._failure or f"{self.path}: is closed")
+        rest = memoryview(member)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            # What is half written would be damage to a reader; the space may even be what truncate gives back.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.bytes_written)
+                os.lseek(self._descriptor, self.bytes_written, os.SEEK_SET)
+            self._failure = (
+                f"{self.path}: writing failed at byte {self.bytes_written}: {error.strerror}; "
+                "the file is good up to there. Free some space or choose another place with -s"
+            )
+            raise StatsFileError(self._failure) from error
+        self.bytes_written += len(member)
+
+    def close(self, footer: Mapping[str, Any] | None = None) -> None:
+        """Write what is buffered, then the footer; sync to disk; close. Closing twice is harmless."""
+        if self._descriptor is None:
+            return
+        try:
+            if footer is not None:
+                self.put("footer", footer)
+            self.flush()
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise StatsFileError(f"{self.path}: cannot be synced to disk: {error.strerror}") from error
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = None
+        _sync_directory(self.path.parent)
+
+
+def _opened(path: Path, *, reopen: bool) -> int:
+    flags = os.O_RDWR if reopen else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except FileExistsError as error:
+        message = f"{path}: exists already, and a stats file is never overwritten; name another with -s"
+        raise StatsFileError(message) from error
+    except OSError as error:
+        what = "opened for writing" if reopen else "created"
+        raise StatsFileError(f"{path}: cannot be {what}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise StatsFileError(f"{path}: is being written by another process: its run is still under way") from error
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the new name itself durable; a file system that has no such thing is not an error."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_Bulky = TypeVar("_Bulky", ErrorRecord, OutputRecord)
+
+
+def _cut(record: _Bulky) -> _Bulky:
+    if bulk_of(record) <= MAX_OUTPUT:
+        return record
+    if isinstance(record, ErrorRecord):
+        return replace(record, message=record.message[:MAX_OUTPUT])
+    stdout, stderr = record.stdout[:MAX_OUTPUT], record.stderr[:MAX_OUTPUT]
+    cut = len(stdout) < len(record.stdout) or len(stderr) < len(record.stderr)
+    return replace(record, stdout=stdout, stderr=stderr, truncated=record.truncated or cut)

@@ -1,0 +1,358 @@
+"""The accounts of a run, kept while its stats file streams by: outcomes, spans, metrics, errors, events.
+
+Memory grows with treatments, trials and kinds of error, never with jobs. (The one exception is the tickets of jobs
+that failed in treatments that give metrics: guest jobs, of which no run holds many.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from bench_common.histogram import Histogram
+from bench_common.records import (
+    ARRIVAL,
+    BATCHES,
+    DROPPED,
+    LOOP,
+    OPERATION_DONE,
+    OPERATION_FAILED,
+    ErrorRecord,
+    MetricRecord,
+    Outcome,
+    job_id_of,
+)
+from bench_common.set_aside import RESUMED
+from bench_common.stats.reader import Block
+from bench_common.stats.rows import Samples
+from bench_common.stats_columns import Columns
+from bench_master.analysis.open_system import OpenSystems
+from bench_master.analysis.packing import Packings
+from bench_master.analysis.percentiles import Key, Series, grouped_rows, groups, selected
+from bench_master.analysis.validity import Loops
+from bench_master.clocks import Clocks
+from bench_master.course import Course
+from bench_master.load import Load
+from bench_master.spans import Span, Spans
+
+JOB: Final = "job"
+"""What the whole job is called among the operations."""
+RESPONSE: Final = "response"
+"""The whole job from its arrival on, in an open system."""
+
+_OF_BATCHES: Final = frozenset({"treatment", "trial", *LOOP})
+KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "event", "footer"})
+"""The blocks that `Ledger.add` knows; metrics follow later, and what tools printed is in no account."""
+
+MAX_ERROR_GROUPS: Final = 1000
+
+ABSENT: Final = frozenset({"image-missing", "command-not-found"})
+"""The kinds of errors that say that what a treatment needs is not there."""
+
+
+@dataclass(slots=True)
+class ErrorGroup:
+    """Errors of one operation and kind, with one real message."""
+
+    operation: str
+    kind: str
+    message: str
+    job: int
+    count: int = 0
+    warmup: int = 0
+    treatments: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class TrialMetric:
+    """The values that the jobs of one trial gave for a metric; the trial counts once, with their mean."""
+
+    total: float = 0.0
+    values: int = 0
+    job: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Return the trial's value."""
+        return self.total / self.values
+
+
+class Ledger:
+    """Takes block after block of one stats file; `summary` makes the report of it."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
+        self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
+        self._timed = not header.get("imported")
+        """Whether stamps are times: those of results that were measured elsewhere are not known."""
+        self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
+        count = len(self._trials)
+        self._starts = np.full(count, np.iinfo(np.int64).max)
+        self._ends = np.full(count, np.iinfo(np.int64).min)
+        self._brackets: dict[int, list[int | None]] = {}
+        """When the master began and ended each trial, on its own clock."""
+        self._takers: dict[int, frozenset[int]] = {}
+        """Who ran each trial, by roster number."""
+        self.outcomes: dict[int, Counter[str]] = {index: Counter() for index in range(len(self.treatments))}
+        self.all_outcomes: Counter[str] = Counter()
+        """With warm-up jobs, as the footer counts them."""
+        self.series: dict[Key, Series] = {}
+        for index, treatment in enumerate(self.treatments):
+            for name in (*treatment.get("operation_names", ()), JOB):
+                self.series[index, name] = Series()
+        self.open = OpenSystems(self.treatments)
+        for index in self.open.systems:
+            self.series[index, RESPONSE] = Series()
+        self.loops = [Loops() for _ in self.treatments]
+        self.bounds: dict[int, Histogram] = {index: Histogram() for index in range(len(self.treatments))}
+        """By how many ns an end of each treatment's measured jobs may be stamped too late, of those that are done."""
+        self._metrics: dict[tuple[int, str], dict[int, TrialMetric]] = {}
+        self._unsuccessful: list[np.ndarray[Any, Any]] = []
+        self._excluded: frozenset[int] | None = None
+        self.errors: dict[tuple[str, str], ErrorGroup] = {}
+        self.absent: dict[int, str] = {}
+        """What was not there, by treatment, of those that failed for no other reason."""
+        self._failed_otherwise: set[int] = set()
+        self.ungrouped_errors = 0
+        self.hosts: dict[int, Mapping[str, Any]] = {}
+        self.loads: dict[int, Load] = {}
+        self.course = Course(self._trials)
+        self.clocks = Clocks()
+        self.events: Counter[str] = Counter()
+        self.lost_workers: list[str] = []
+        self.packings = Packings(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
+        self.planned: int | None = None
+        """How many jobs the run began with, warm-up too; None where nobody could know."""
+        self.footer: Mapping[str, Any] | None = None
+        self.strangers = 0
+        """Rows of treatments that the header does not know."""
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+
+    def add(self, block: Block) -> None:
+        """Enter one block."""
+        match block.kind:
+            case "jobs":
+                self._add_jobs(block.body)
+            case "operations":
+                for key, rows in self.measured_operations(block.body):
+                    series = self.series.setdefault(key, Series())
+                    done = selected(rows, rows["ok"] == OPERATION_DONE)
+                    series.add(done["duration_ns"], done)
+                    series.errors += int((rows["ok"] == OPERATION_FAILED).sum())
+            case "errors":
+                for record in block.body:
+                    self._add_error(record)
+            case "samples":
+                self._add_samples(block.body)
+            case "host":
+                self.hosts[int(block.body.get("worker", len(self.hosts)))] = block.body
+            case "event":
+                self._add_event(block.body)
+            case "footer":
+                self.footer = block.body
+
+    def _add_samples(self, samples: Samples) -> None:
+        if samples.source != BATCHES or not samples.columns.keys() >= _OF_BATCHES:
+            self.loads.setdefault(samples.worker, Load()).add(samples)
+            self.open.watch(samples)
+            return
+        columns = [samples.columns[name].tolist() for name in ("treatment", "trial", *LOOP)]
+        for treatment, trial, *loop in zip(*columns, strict=True):
+            if 0 <= treatment < len(self.loops) and not self.is_warmup(trial):
+                self.loops[treatment].add(*loop)
+
+    def is_warmup(self, trial: int) -> bool:
+        """Say whether a trial is warm-up; one that the header does not know is not."""
+        return trial < len(self._warmup) and bool(self._warmup[trial])
+
+    def _measured(self, rows: Columns) -> Columns:
+        """Return the rows of measured trials and known treatments."""
+        keep = rows["treatment"] < len(self.treatments)
+        if self._warmup.any():
+            trial = np.minimum(rows["trial"], len(self._warmup) - 1)
+            keep &= ~(self._warmup[trial] & (rows["trial"] < len(self._warmup)))
+        return selected(rows, keep)
+
+    def measured_jobs(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
+        """Yield the jobs that are done and whose times are known, of measured trials, by treatment."""
+        if not self._timed:
+            return
+        for treatment, outcome, group in grouped_rows(self._measured(rows), "outcome"):
+            if outcome == Outcome.DONE:
+                yield (treatment, JOB), group
+
+    def responses(self, treatment: int, rows: Columns) -> np.ndarray[Any, Any] | None:
+        """Return the times (ns) from arrival to end of jobs of a treatment; None in the closed model."""
+        return rows["duration_ns"] + rows["wait_ns"] if treatment in self.open.systems else None
+
+    def measured_operations(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
+        """Yield the operations of measured trials, failed ones too, by treatment and name."""
+        for treatment, operation, group in grouped_rows(self._measured(rows), "operation"):
+            names = self.treatments[treatment].get("operation_names", ())
+            yield (treatment, names[operation] if operation < len(names) else f"operation-{operation}"), group
+
+    def _add_jobs(self, rows: Columns) -> None:
+        if not len(rows):
+            return
+        self.strangers += int((rows["treatment"] >= len(self.treatments)).sum())
+        ran = selected(rows, rows["outcome"] <= Outcome.FAILED)
+        if len(ran) and self._timed:
+            first, last = int(ran["start_ns"].min()), int(ran["end_ns"].max())
+            self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+            self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
+        for treatment, code, group in grouped_rows(rows, "outcome"):
+            outcome = Outcome(code)
+            self.all_outcomes[outcome.name.lower()] += len(group)
+            if treatment < len(self.treatments):
+                self._add_outcomes(treatment, outcome, group)
+
+    def _add_outcomes(self, treatment: int, outcome: Outcome, rows: Columns) -> None:
+        measured = self._measured(rows)
+        counts = self.outcomes[treatment]
+        counts["warmup"] += len(rows) - len(measured)
+        counts[outcome.name.lower()] += len(measured)
+        if outcome == Outcome.DONE and self._timed:
+            self.series[treatment, JOB].add(measured["duration_ns"], measured)
+            self.bounds[treatment].record(measured["bound_ns"])
+            responses = self.responses(treatment, measured)
+            if responses is not None:
+                self.series[treatment, RESPONSE].add(responses, measured)
+        elif outcome == Outcome.FAILED:
+            self.series[treatment, JOB].errors += len(measured)
+        if outcome != Outcome.DONE and self.treatments[treatment].get("metrics"):
+            self._unsuccessful.append(rows["ticket"].copy())
+        if treatment in self.open.systems:
+            self.open.systems[treatment].add(measured, outcome)
+        if outcome <= Outcome.FAILED:
+            self._stretch_trials(selected(measured, measured["trial"] < len(self._trials)))
+
+    def _stretch_trials(self, rows: Columns) -> None:
+        for trial, where in groups(rows["trial"]):
+            self._starts[trial] = min(self._starts[trial], rows["start_ns"][where].min())
+            self._ends[trial] = max(self._ends[trial], rows["end_ns"][where].max())
+
+    def add_metrics(self, records: Sequence[MetricRecord]) -> None:
+        """Enter metrics, once every job is known: those of jobs that are not done, or of warm-up, are left out."""
+        if self._excluded is None:
+            self._excluded = frozenset(int(ticket) for tickets in self._unsuccessful for ticket in tickets)
+        for record in records:
+            if record.ticket in self._excluded or self.is_warmup(record.trial) or not np.isfinite(record.value):
+                continue
+            trials = self._metrics.setdefault((record.treatment, record.name), {})
+            entry = trials.setdefault(record.trial, TrialMetric(job=job_id_of(record.ticket)))
+            entry.total += record.value
+            entry.values += 1
+
+    def metric(self, treatment: int, name: str) -> list[TrialMetric]:
+        """Return the trials that gave the metric, in their order."""
+        trials = self._metrics.get((treatment, name), {})
+        return [trials[trial] for trial in sorted(trials)]
+
+    def metric_names(self, treatment: int) -> list[str]:
+        """Return the metrics of a treatment: those that it declares, then any others that it gave."""
+        declared = list(self.treatments[treatment].get("metrics", {}))
+        return declared + sorted({name for index, name in self._metrics if index == treatment} - set(declared))
+
+    def _add_error(self, record: ErrorRecord) -> None:
+        if record.kind not in ABSENT:
+            self._failed_otherwise.add(record.treatment)
+            self.absent.pop(record.treatment, None)
+        elif record.treatment not in self._failed_otherwise:
+            self.absent.setdefault(record.treatment, record.message)
+        key = (record.operation, record.kind)
+        if key not in self.errors and len(self.errors) >= MAX_ERROR_GROUPS:
+            self.ungrouped_errors += 1
+            return
+        if key == (ARRIVAL, DROPPED) and record.treatment in self.open.systems:
+            self.open.systems[record.treatment].dropped += not self.is_warmup(record.trial)
+        group = self.errors.setdefault(key, ErrorGroup(*key, record.message, job_id_of(record.ticket)))
+        group.count += 1
+        group.warmup += self.is_warmup(record.trial)
+        group.treatments.add(record.treatment)
+
+    def _add_event(self, event: Mapping[str, Any]) -> None:
+        kind = str(event.get("kind"))
+        self.events[kind] += 1
+        self.course.add(event)
+        self.clocks.add(event)
+        if kind == RESUMED:
+            self.footer = None
+        if kind == "run-begin" and self.events[kind] == 1 and isinstance(event.get("planned"), int):
+            self.planned = event["planned"]
+        if kind == "worker-lost":
+            who = event.get("worker_id", event.get("worker"))
+            self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
+        trial, at_ns = event.get("trial"), event.get("at_ns")
+        if not isinstance(trial, int) or not 0 <= trial < len(self._trials) or not isinstance(at_ns, int):
+            return
+        if kind == "packed":
+            self.packings.add_event(event)
+        if kind in ("trial-begin", "trial-end"):
+            bracket = self._brackets.setdefault(trial, [None, None])
+            if kind == "trial-begin":
+                bracket[:] = [None, None]
+                takers = event.get("workers")
+                self._takers[trial] = frozenset(takers if isinstance(takers, list) else ())
+            bracket[kind == "trial-end"] = at_ns
+            if not self.is_warmup(trial):
+                self.open.bracket(trial, self._trials[trial][0], at_ns, ended=kind == "trial-end")
+        if kind == "trial-end":
+            self._add_missing(event, trial)
+
+    def _add_missing(self, event: Mapping[str, Any], trial: int) -> None:
+        """Enter the jobs of a trial that were never handed out."""
+        missing, outcome = event.get("not_started"), event.get("not_started_outcome")
+        if isinstance(missing, int) and missing > 0 and not self.is_warmup(trial):
+            counts = self.outcomes[self._trials[trial][0]]
+            counts["not_started"] += missing
+            counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
+
+    def spans(self) -> Spans:
+        """Return the measured trials of which both ends are known."""
+        return Spans(
+            Span(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()))
+            for trial, (begin, end) in self._brackets.items()
+            if begin is not None and end is not None and not self.is_warmup(trial)
+        )
+
+    def trials_of(self, treatment: int) -> tuple[int, int]:
+        """Return how many measured trials of a treatment were planned, and how many of them left a trace."""
+        planned = self._measured_trials(treatment)
+        return len(planned), sum(self._span(trial) is not None for trial in planned)
+
+    def busy_ns(self, treatment: int) -> int:
+        """Return the time that the measured trials of a treatment took, summed.
+
+        A trial lasts as long as the master says, hand-out included; where the file does not hold its end, from the
+        first start to the last end of its jobs.
+        """
+        return sum(self._span(trial) or 0 for trial in self._measured_trials(treatment))
+
+    def _measured_trials(self, treatment: int) -> list[int]:
+        return [
+            trial for trial, entry in enumerate(self._trials) if entry[0] == treatment and not self.is_warmup(trial)
+        ]
+
+    def outside_brackets(self) -> int:
+        """Return in how many measured trials a job began before the master's own bracket of it, or ended after it.
+
+        Each host's clock is off by what its readings say, at most.
+        """
+        slack_ns = max(self.clocks.bounds.values(), default=0)
+        found = 0
+        for trial, (begin, end) in self._brackets.items():
+            if begin is not None and end is not None and self._ends[trial] >= self._starts[trial]:
+                found += bool(self._starts[trial] < begin - slack_ns or self._ends[trial] > end + slack_ns)
+        return found
+
+    def _span(self, trial: int) -> int | None:
+        begin, end = self._brackets.get(trial, (None, None))
+        if begin is not None and end is not None:
+            return end - begin
+        start, last = int(self._starts[trial]), int(self._ends[trial])
+        return last - start if last >= start else None

@@ -1,0 +1,355 @@
+"""What a stats file says, as one plain document: the JSON report, of which every other report is a rendering.
+
+Figures keep to four rules. Warm-up trials are counted and left out. Failed operations and failed jobs are counted
+and never enter a latency. Percentiles are of the nearest rank, and exact unless `percentiles_exact` says otherwise.
+A metric's n counts trials: a trial of several jobs gives their mean. `docs/reports.rst` explains each field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from bench_common.errors import UsageError
+from bench_common.histogram import nearest_rank
+from bench_common.records import OPERATION_DONE
+from bench_common.stats.reader import StatsFile
+from bench_common.thresholds import evaluate, percentiles_of
+from bench_master.analysis.aggregate import JOB, KINDS, RESPONSE, Ledger, TrialMetric
+from bench_master.analysis.open_system import open_warnings
+from bench_master.analysis.percentiles import Key, Percentiles, Series
+from bench_master.analysis.published import beside
+from bench_master.analysis.validity import doubt, timing_error, timing_warnings
+from bench_master.host_cpu import HostCpu
+from bench_master.load import Load
+from bench_master.overhead import EngineCosts, compare
+from bench_master.spans import Spans
+from bench_master.table import counted
+
+FORMAT: Final = "weighbridge-report"
+VERSION: Final = 1
+
+STANDARD_PERCENTILES: Final = (50.0, 95.0, 99.0)
+DEFAULT_PERCENTILE: Final = 95.0
+TAIL_MINIMUM: Final = 1000
+"""Below so many values p99 hangs on a handful of them, and is marked."""
+
+MASTER: Final = -1
+
+Document = dict[str, Any]
+
+
+def percentile_name(percentile: float) -> str:
+    """Return a percentile's field name without a unit, such as ``p95`` or ``p99.9``."""
+    return f"p{percentile:g}"
+
+
+def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
+    """Read the file twice and return the report document; `pctile` (0..100, exclusive) is added to the usual ones.
+
+    A damaged or unfinished file gives the report of what is there, and `incomplete` and `damage` say so. Raises
+    `StatsFileError` when not even its header can be read, `UsageError` for a percentile that is none.
+    """
+    if not 0 < pctile < 100:  # noqa: PLR2004
+        raise UsageError(f"percentile {pctile:g}: a number between 0 and 100 expected, such as 95 or 99.9")
+    header = stats.header
+    ledger = Ledger(header)
+    for block in stats.blocks(KINDS, by_column=True):
+        ledger.add(block)
+    ledger.open.settle()
+    damage = stats.damage
+    percentiles = sorted({*STANDARD_PERCENTILES, pctile, *percentiles_of(header.get("thresholds", ()))})
+    exact = Percentiles(ledger.series, percentiles)
+    spans = ledger.spans()
+    costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
+    host_cpu = HostCpu(spans)
+    _second_pass(stats, ledger, spans, exact, costs, host_cpu)
+    report = _document(stats, ledger, damage, pctile)
+    report["treatments"] = [
+        _treatment(ledger, index, exact, percentiles, pctile) for index in range(len(ledger.treatments))
+    ]
+    overhead = header.get("overhead")
+    for index, entry in enumerate(report["treatments"]):
+        entry.update(ledger.loops[index].document())
+        entry["timing_warning"] = doubt(entry)
+        entry["overhead"] = costs.document(index)
+        entry["host_cpu"] = host_cpu.document(index)
+        entry["packing"] = ledger.packings.document(index, ledger.hosts)
+    compare(report["treatments"], overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {})
+    report["warnings"] += [*timing_warnings(report["treatments"]), *open_warnings(report["treatments"])]
+    report["errors"] = _errors(ledger)
+    report["published"] = beside(header, report["treatments"])
+    report["thresholds"] = [
+        {
+            "threshold": verdict.threshold,
+            "treatment": verdict.treatment,
+            "value": verdict.value,
+            "passed": verdict.passed,
+            "message": verdict.message,
+        }
+        for verdict in evaluate(report, header.get("thresholds", ()))
+    ]
+    return report
+
+
+def _second_pass(
+    stats: StatsFile, ledger: Ledger, spans: Spans, exact: Percentiles, costs: EngineCosts, host_cpu: HostCpu
+) -> None:
+    kinds = {"metrics", "jobs", "operations"} if exact.needed else {"metrics"}
+    if ledger.packings or len(spans):
+        kinds.add("samples")
+    for block in stats.blocks(kinds, by_column=True):
+        if block.kind == "metrics":
+            ledger.add_metrics(block.body)
+        elif block.kind == "samples":
+            costs.add(block.body)
+            host_cpu.add(block.body)
+            ledger.packings.add(block.body)
+        elif block.kind == "jobs":
+            for key, rows in ledger.measured_jobs(block.body):
+                exact.collect(key, rows["duration_ns"])
+                responses = ledger.responses(key[0], rows)
+                if responses is not None:
+                    exact.collect((key[0], RESPONSE), responses)
+        else:
+            for key, rows in ledger.measured_operations(block.body):
+                exact.collect(key, rows["duration_ns"][rows["ok"] == OPERATION_DONE])
+
+
+def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: float) -> Document:
+    header, footer = stats.header, ledger.footer or {}
+    scenario = header.get("scenario", {})
+    totals = _totals(ledger)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "stats_file": str(stats.path),
+        "run": {
+            "run_id": header.get("run_id"),
+            "created": header.get("created"),
+            "ended": footer.get("ended"),
+            "status": footer.get("status"),
+            "noop": bool(header.get("noop")),
+            "measures": _measures(header),
+            "imported": header.get("imported"),
+            "order": header.get("order"),
+            "seed": header.get("seed"),
+            "argv": list(header.get("argv", ())),
+            "versions": dict(header.get("versions", {})),
+            "sampling_interval_s": header.get("sampling_interval_s"),
+            "resumes": ledger.course.resumes,
+            "realised": ledger.course.realised(),
+        },
+        "scenario": {key: scenario.get(key) for key in ("name", "description", "path", "document")},
+        "hosts": [
+            _host(body, ledger.loads.get(worker)) | {"clock_checks": ledger.clocks.document(worker)}
+            for worker, body in sorted(ledger.hosts.items())
+        ],
+        "master": _load(ledger.loads.get(MASTER)),
+        "pctile": pctile,
+        "incomplete": _incomplete(ledger, totals, damage),
+        "damage": damage,
+        "warnings": [*map(str, footer.get("warnings", ())), *_warnings(ledger), *ledger.course.warnings()],
+        "remarks": [str(remark) for remark in footer.get("remarks", ())],
+        "totals": totals,
+    }
+
+
+def _measures(header: Mapping[str, Any]) -> str:
+    if header.get("imported"):
+        return "elsewhere"
+    return "harness-ceiling" if header.get("noop") else "scenario"
+
+
+def _host(body: Mapping[str, Any], load: Load | None) -> Document:
+    known = ("worker", "worker_id", "host", "environment", "slots", "engines", "fingerprint", "clock")
+    return {key: body.get(key) for key in known} | _load(load)
+
+
+def _load(load: Load | None) -> Document:
+    return {"samples": load.samples() if load else {}, "loop": load.loop() if load else None}
+
+
+def _totals(ledger: Ledger) -> Document:
+    names = ("done", "failed", "lost", "aborted", "not_started", "warmup")
+    counts = {name: sum(outcome[name] for outcome in ledger.outcomes.values()) for name in names}
+    footer = ledger.footer or {}
+    never = footer.get("not_started")
+    if isinstance(never, int):
+        # The footer also knows of the jobs whose trial was never begun.
+        counts["not_started"] = max(counts["not_started"], never)
+    busy_s = sum(ledger.busy_ns(index) for index in ledger.outcomes) / 1e9
+    planned = footer.get("counts", {}).get("planned", ledger.planned)
+    ran = ledger.all_outcomes["done"] + ledger.all_outcomes["failed"]
+    duration_s = footer.get("duration_s")
+    if duration_s is None and ledger.first_ns is not None and ledger.last_ns is not None:
+        duration_s = (ledger.last_ns - ledger.first_ns) / 1e9
+    return {
+        "jobs": counts["done"] + counts["failed"] + counts["lost"] + counts["aborted"],
+        **counts,
+        "planned": planned,
+        "missing": max(0, planned - ran) if isinstance(planned, int) else None,
+        "duration_s": duration_s,
+        "busy_s": busy_s,
+        "jobs_per_s": counts["done"] / busy_s if busy_s else None,
+    }
+
+
+def _incomplete(ledger: Ledger, totals: Document, damage: str | None) -> list[str]:
+    """Return every reason why the run is not whole; empty when it is."""
+    reasons = []
+    if damage:
+        reasons.append(f"the stats file is readable up to {damage}")
+    if ledger.footer is None:
+        reasons.append("the stats file has no footer: the run was killed or is still under way")
+    elif ledger.footer.get("status") != "complete":
+        reasons.append(f"the run was {ledger.footer.get('status')}")
+    reasons += [f"{totals[name]:,} of the jobs {name}" for name in ("lost", "aborted") if totals[name]]
+    # Those of trials that were begun are among the lost and aborted already.
+    among = sum(outcome["not_started"] for outcome in ledger.outcomes.values())
+    if among:
+        reasons.append(f"{among:,} of these never started")
+    if totals["not_started"] > among:
+        reasons.append(f"{totals['not_started'] - among:,} more never started")
+    for index, treatment in enumerate(ledger.treatments):
+        planned, seen = ledger.trials_of(index)
+        if seen < planned:
+            reasons.append(f"{planned - seen} of {counted(planned, 'trial')} not run: {treatment.get('title')}")
+    if reasons:
+        # A worker that came back in time costs no job; that it was away is among the run's own warnings.
+        reasons += [f"lost {worker}" for worker in ledger.lost_workers]
+    return reasons
+
+
+def _warnings(ledger: Ledger) -> list[str]:
+    """Return what does not add up inside the file itself."""
+    found = []
+    if ledger.strangers:
+        found.append(f"left out: {counted(ledger.strangers, 'job')} of treatments that the header does not know")
+    counts = (ledger.footer or {}).get("counts", {})
+    found += [
+        f"the run counted {counted(counts[name], 'job')} {name}, the file holds {ledger.all_outcomes[name]}"
+        for name in ("done", "failed")
+        if name in counts and counts[name] != ledger.all_outcomes[name]
+    ]
+    names = {worker: str(body.get("worker_id")) for worker, body in ledger.hosts.items()}
+    found += ledger.clocks.warnings(names)
+    outside = ledger.outside_brackets()
+    if outside:
+        found.append(
+            f"jobs of {counted(outside, 'trial')} lie outside of the time in which the master had them run, by more "
+            "than the clocks may be off: do not believe their times"
+        )
+    if ledger.ungrouped_errors:
+        found.append(f"{counted(ledger.ungrouped_errors, 'error')} of more kinds than can be listed")
+    return found
+
+
+def _treatment(
+    ledger: Ledger, index: int, exact: Percentiles, percentiles: Iterable[float], pctile: float
+) -> Document:
+    treatment, counts = ledger.treatments[index], ledger.outcomes[index]
+    busy_s = ledger.busy_ns(index) / 1e9
+    planned, seen = ledger.trials_of(index)
+    ended = {name: counts[name] for name in ("done", "failed", "lost", "aborted")}
+    declared = treatment.get("metrics", {})
+    return {
+        "title": treatment.get("title"),
+        "treatment": dict(treatment.get("labels", {})),
+        "concurrency": treatment.get("concurrency"),
+        "left_out": _left_out(ledger, index),
+        "trials": {"planned": planned, "run": seen},
+        "jobs": {
+            "total": sum(ended.values()),
+            **ended,
+            "not_started": counts["not_started"],
+            "warmup": counts["warmup"],
+        },
+        "busy_s": busy_s,
+        "jobs_per_s": counts["done"] / busy_s if busy_s else None,
+        **timing_error(ledger.bounds[index]),
+        "open_load": ledger.open.document(index),
+        "operations": {
+            name: _operation((index, name), series, exact, percentiles) for name, series in _of(ledger, index)
+        },
+        "metrics": {
+            name: _metric(ledger.metric(index, name), declared.get(name, {}), pctile)
+            for name in ledger.metric_names(index)
+        },
+    }
+
+
+def _left_out(ledger: Ledger, index: int) -> str | None:
+    """Return why an optional treatment was left out; None where it was not, or is no optional one."""
+    optional = ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"]
+    return ledger.absent.get(index) if optional else None
+
+
+def _of(ledger: Ledger, index: int) -> list[tuple[str, Series]]:
+    """Return the series of a treatment: its operations in their order, the whole job last."""
+    own = [(name, series) for (treatment, name), series in ledger.series.items() if treatment == index]
+    return sorted(own, key=lambda item: (JOB, RESPONSE).index(item[0]) + 1 if item[0] in (JOB, RESPONSE) else 0)
+
+
+def _operation(key: Key, series: Series, exact: Percentiles, percentiles: Iterable[float]) -> Document:
+    histogram = series.histogram
+    found = {percentile: exact.value(key, percentile) for percentile in percentiles}
+    return {
+        "n": histogram.n,
+        "errors": series.errors,
+        "mean_s": _seconds(histogram.mean),
+        "stddev_s": _seconds(series.stddev),
+        "min_s": _seconds(histogram.min),
+        **{f"{percentile_name(percentile)}_s": _seconds(value) for percentile, (value, _) in found.items()},
+        "max_s": _seconds(histogram.max),
+        "slowest_job": series.slowest_job,
+        "percentiles_exact": all(is_exact for _, is_exact in found.values()),
+        "p99_marked": 0 < histogram.n < TAIL_MINIMUM,
+    }
+
+
+def _seconds(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: float) -> Document:
+    direction = declared.get("direction")
+    name = percentile_name(pctile)
+    head = {"unit": declared.get("unit", ""), "direction": direction, "n": len(trials)}
+    if not trials:
+        return head | dict.fromkeys(("median", "mean", "stddev", "min", name, "max", "worst_job"))
+    values = np.array([trial.mean for trial in trials])
+    worst = int(values.argmin()) if direction == "higher" else int(values.argmax())
+    rank = nearest_rank(len(values), Fraction(repr(float(pctile))) / 100)
+    return head | {
+        "median": float(np.median(values)),
+        "mean": math.fsum(values) / len(values),
+        "stddev": float(values.std(ddof=1)) if len(values) > 1 else None,
+        "min": float(values.min()),
+        name: float(np.sort(values)[rank - 1]),
+        "max": float(values.max()),
+        "worst_job": trials[worst].job,
+    }
+
+
+def _errors(ledger: Ledger) -> list[Document]:
+    """Return the groups of errors, the most frequent first."""
+    known = len(ledger.treatments)
+    return [
+        {
+            "operation": group.operation,
+            "kind": group.kind,
+            "count": group.count,
+            "warmup": group.warmup,
+            "treatments": [
+                ledger.treatments[index].get("title") for index in sorted(group.treatments) if index < known
+            ],
+            "job": group.job,
+            "message": group.message,
+        }
+        for group in sorted(ledger.errors.values(), key=lambda group: -group.count)
+    ]

@@ -1,0 +1,207 @@
+"""What a trial of an open system shows: how many jobs were offered, how many were done, and whether it adds up.
+
+Offered load is counted by arrivals, achieved load by ends. Little's law, L = lambda W, holds for any system that is
+watched long enough (J. D. C. Little, Operations Research 9 (3), 1961): the jobs in it, which each worker counts by
+itself a hundred times a second, are on average the arrivals a second times the time from arrival to end, which the
+records say. Where the two disagree, one of them is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from bench_common.records import Outcome
+from bench_common.stats.rows import Samples
+from bench_common.stats_columns import Columns
+from bench_master.analysis.percentiles import groups
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+READING_NS: Final = 500_000_000
+"""How long a reading of the workers' loops covers."""
+SETTLED_NS: Final = 100_000_000
+"""How long after a trial's begin its first job arrives."""
+LATE_NS: Final = 10_000_000_000
+"""How long after a trial's end readings of it may still come in."""
+
+LITTLE_TOLERANCE: Final = 0.2
+"""How far the two sides of Little's law may be apart before it is said aloud, relatively."""
+LITTLE_SAMPLES: Final = 6
+"""Below so many readings of half a second each there is no check."""
+LITTLE_LEAST: Final = 0.5
+"""Nor is there one for fewer jobs in the system on average."""
+
+
+@dataclass(slots=True)
+class OpenTrial:
+    """One trial: its arrivals and ends (ns), and the jobs that the workers saw in the system."""
+
+    offered: int = 0
+    done: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    ended_ns: int | None = None
+    response_ns: float = 0.0
+    """Summed from arrival to end, of all jobs that ended by themselves, dropped ones too."""
+    in_system: dict[int, list[float]] = field(default_factory=dict)
+    """Readings of running and waiting jobs together, by worker."""
+
+    def add(self, rows: Columns, *, done: bool) -> None:
+        """Take in jobs of the trial that ended done or failed."""
+        arrived = rows["start_ns"] - rows["wait_ns"]
+        first, last, ended = int(arrived.min()), int(arrived.max()), int(rows["end_ns"].max())
+        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+        self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
+        self.ended_ns = ended if self.ended_ns is None else max(self.ended_ns, ended)
+        self.offered += len(rows)
+        self.done += len(rows) if done else 0
+        self.response_ns += float((rows["end_ns"] - arrived).sum())
+
+    @property
+    def arriving_s(self) -> float | None:
+        """For how long jobs arrived, from the first to one gap after the last; None of a single job."""
+        if self.offered < 2 or self.first_ns is None or self.last_ns is None:  # noqa: PLR2004
+            return None
+        return (self.last_ns - self.first_ns) / 1e9 * self.offered / (self.offered - 1)
+
+    @property
+    def lasting_s(self) -> float:
+        """For how long jobs arrived or were still in the system."""
+        if self.first_ns is None or self.ended_ns is None:
+            return 0.0
+        return max((self.ended_ns - self.first_ns) / 1e9, self.arriving_s or 0.0)
+
+
+class OpenSystem:
+    """All measured trials of one treatment. `load` is its `OpenLoad` as the header has it."""
+
+    def __init__(self, load: Mapping[str, Any]) -> None:
+        self._load = load
+        self.trials: dict[int, OpenTrial] = {}
+        self.dropped = 0
+        self.unfinished = 0
+        """Jobs that were lost or called off: they arrived, and nobody knows their times."""
+
+    def add(self, rows: Columns, outcome: Outcome) -> None:
+        """Take in jobs of measured trials that ended with one outcome."""
+        if outcome > Outcome.FAILED:
+            self.unfinished += len(rows)
+            return
+        for trial, where in groups(rows["trial"]):
+            self.trials.setdefault(trial, OpenTrial()).add(rows[where], done=outcome == Outcome.DONE)
+
+    def watch(self, trial: int, worker: int, counts: list[float]) -> None:
+        """Take in how many jobs a worker saw in the system at readings that lie within a trial."""
+        self.trials.setdefault(trial, OpenTrial()).in_system.setdefault(worker, []).extend(counts)
+
+    def document(self) -> dict[str, Any]:
+        """Return what the report says of it."""
+        trials = self.trials.values()
+        arriving = [(trial.offered, trial.arriving_s) for trial in trials if trial.arriving_s]
+        lasting = sum(trial.lasting_s for trial in trials)
+        offered_s = sum(seconds for _, seconds in arriving if seconds)
+        return {
+            "rate_per_s": self._load.get("rate_per_s"),
+            "process": self._load.get("process"),
+            "patience_s": self._load.get("patience_s"),
+            "offered": sum(trial.offered for trial in trials) + self.unfinished,
+            "offered_per_s": sum(count for count, _ in arriving) / offered_s if offered_s else None,
+            "achieved_per_s": sum(trial.done for trial in trials) / lasting if lasting else None,
+            "dropped": self.dropped,
+            "little": self._little(),
+        }
+
+    def _little(self) -> dict[str, Any] | None:
+        """Return both sides of Little's law; None where too little was seen, or jobs are missing."""
+        readings = seen = expected_ns = lasting_s = 0.0
+        for trial in self.trials.values():
+            counts = [values for values in trial.in_system.values() if values]
+            if counts:
+                # Each worker's mean, summed: they need not have been read equally often.
+                seen += trial.lasting_s * sum(sum(values) / len(values) for values in counts)
+                readings += min(len(values) for values in counts)
+                expected_ns += trial.response_ns
+                lasting_s += trial.lasting_s
+        if self.unfinished or readings < LITTLE_SAMPLES or not lasting_s:
+            return None
+        counted, expected = seen / lasting_s, expected_ns / 1e9 / lasting_s
+        if max(counted, expected) < LITTLE_LEAST:
+            return None
+        apart = abs(counted - expected) / max(counted, expected)
+        return {"in_system": counted, "expected": expected, "readings": int(readings), "apart": apart}
+
+
+class OpenSystems:
+    """The open systems of a run, by treatment, and what its workers saw in them."""
+
+    def __init__(self, treatments: Sequence[Mapping[str, Any]]) -> None:
+        self.systems = {
+            index: OpenSystem(load) for index, one in enumerate(treatments) if (load := one.get("open_load"))
+        }
+        self._under_way: dict[int, tuple[int, int, int | None]] = {}
+        """Treatment, begin and end of each open trial that readings may still belong to."""
+        self._readings: list[tuple[int, Array, Array]] = []
+        """What workers saw, by when, of which it is not known yet to which trial it belongs."""
+
+    def document(self, treatment: int) -> dict[str, Any] | None:
+        """Return what the report says of a treatment; None in the closed model."""
+        return self.systems[treatment].document() if treatment in self.systems else None
+
+    def bracket(self, trial: int, treatment: int, at_ns: int, *, ended: bool) -> None:
+        """Note when the master began or ended a measured trial."""
+        if not self.systems:
+            return
+        if ended:
+            if trial in self._under_way:
+                self._under_way[trial] = (*self._under_way[trial][:2], at_ns)
+            return
+        self.settle(at_ns)
+        known = self._under_way.items()
+        self._under_way = {one: span for one, span in known if span[2] is None or span[2] + LATE_NS > at_ns}
+        if treatment in self.systems:
+            self._under_way[trial] = (treatment, at_ns, None)
+
+    def watch(self, samples: Samples) -> None:
+        """Hold what a worker saw until it is known which trial was under way."""
+        columns = samples.columns
+        wanted = {"time_ns", "running_mean", "waiting_mean"}
+        if self.systems and samples.source == "loop" and wanted <= columns.keys():
+            counts = columns["running_mean"] + columns["waiting_mean"]
+            self._readings.append((samples.worker, columns["time_ns"], counts))
+
+    def settle(self, before_ns: int | None = None) -> None:
+        """Enter the readings until an instant, or all, under the trials in which they lie as a whole."""
+        readings, self._readings = self._readings, []
+        for worker, times, counts in readings:
+            ready = np.full(len(times), True) if before_ns is None else times <= before_ns
+            if not ready.all():
+                self._readings.append((worker, times[~ready], counts[~ready]))
+            for trial, (treatment, begin, end) in self._under_way.items():
+                within = ready & (times - READING_NS >= begin + SETTLED_NS) & (times <= (end or times))
+                self.systems[treatment].watch(trial, worker, counts[within].tolist())
+
+
+def open_warnings(treatments: list[dict[str, Any]]) -> list[str]:
+    """Return what a reader of each treatment's open load must know."""
+    found = []
+    for entry in treatments:
+        load = entry["open_load"]
+        if load is None:
+            continue
+        little = load["little"]
+        if load["dropped"]:
+            found.append(
+                f"{entry['title']}: {load['dropped']:,} of {load['offered']:,} jobs were dropped: it cannot keep up "
+                f"with {load['rate_per_s']:g}/s; offer less, or allow more at once (concurrency)"
+            )
+        if little is not None and little["apart"] > LITTLE_TOLERANCE:
+            found.append(
+                f"{entry['title']}: Little's law does not hold: {little['in_system']:.3g} jobs were counted in the "
+                f"system, rate times response time is {little['expected']:.3g}; run it for longer, and look at the "
+                "loops' busy shares"
+            )
+    return found

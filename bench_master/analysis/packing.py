@@ -1,0 +1,148 @@
+"""How many containers a host held in each packing, why no more, and how it was while it held them.
+
+The steady state is what was sampled on the packed host from the moment when its last container was up to the end of
+the hold. Warm-up is told of and enters no figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_common.columns import Column
+from bench_common.overhead import SOURCE
+from bench_common.stats.rows import Samples
+from bench_master.analysis.host_samples import Extent
+
+Document = dict[str, Any]
+
+_HOST: Final = {"memory_used_bytes": "B", "swap_used_bytes": "B"}
+_ENGINE: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
+
+
+@dataclass(slots=True)
+class Packed:
+    """One packing: a trial on a worker. `at_ns` is when the hold began, on the master's clock."""
+
+    trial: int
+    treatment: int
+    warmup: bool
+    worker: int
+    at_ns: int
+    hold_s: float
+    containers: int
+    full: bool
+    reason: str
+    memory_before: int
+    held: dict[str, Extent] = field(default_factory=dict)
+
+    def add(self, name: str, unit: str, values: npt.NDArray[Any], inside: npt.NDArray[np.bool_]) -> None:
+        """Take in the readings of a column that fall into the hold."""
+        self.held.setdefault(name, Extent(unit)).add(np.asarray(values)[inside])
+
+    @property
+    def per_container(self) -> float | None:
+        """How much more memory was in use during the hold than before the first container, for each of them."""
+        used = self.held.get("memory_used_bytes")
+        if used is None or not used.n or not self.containers:
+            return None
+        return (used.total / used.n - self.memory_before) / self.containers
+
+
+class Packings:
+    """Takes a run's ``packed`` events, then its samples; gives each treatment its packings.
+
+    `engines` are those of the treatments: what another one took meanwhile is none of a packing's.
+    """
+
+    def __init__(self, trials: Sequence[Sequence[Any]], engines: Sequence[str]) -> None:
+        self._trials = trials
+        self._engines = engines
+        self._packed: list[Packed] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._packed)
+
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Take in an event of the kind ``packed``; one of a trial that is not planned is left alone.
+
+        A worker that was lost and packs the same trial again begins anew: the last packing is the one that counts.
+        """
+        trial, worker = int(event["trial"]), int(event["worker"])
+        if not 0 <= trial < len(self._trials):
+            return
+        self._packed = [packed for packed in self._packed if (packed.trial, packed.worker) != (trial, worker)]
+        self._packed.append(
+            Packed(
+                trial=trial,
+                treatment=int(self._trials[trial][0]),
+                warmup=bool(self._trials[trial][2]),
+                worker=worker,
+                at_ns=int(event["at_ns"]),
+                hold_s=float(event["hold_s"]),
+                containers=int(event["containers"]),
+                full=bool(event["full"]),
+                reason=str(event["reason"]),
+                memory_before=int(event["memory_before"]),
+            )
+        )
+
+    def add(self, samples: Samples) -> None:
+        """Take in samples of hosts and engines."""
+        columns, times = samples.columns, samples.columns["time_ns"]
+        for packed in self._packed:
+            if packed.worker != samples.worker:
+                continue
+            inside = (times >= packed.at_ns) & (times <= packed.at_ns + packed.hold_s * 1e9)
+            if not inside.any():
+                continue
+            if samples.source == "host":
+                for name, unit in _HOST.items():
+                    if name in columns:
+                        packed.add(name, unit, columns[name], inside)
+                if "cpu_idle_percent" in columns:
+                    idle = columns["cpu_idle_percent"] + columns.get("cpu_iowait_percent", np.zeros(1))
+                    packed.add("cpu_busy_percent", "%", (100.0 - idle).clip(0), inside)
+            elif samples.source == f"{SOURCE}{self._engines[packed.treatment]}":
+                self._add_engine(packed, columns, inside)
+
+    @staticmethod
+    def _add_engine(packed: Packed, columns: Mapping[str, Column], inside: npt.NDArray[np.bool_]) -> None:
+        for name, unit in _ENGINE.items():
+            if name in columns:
+                packed.add(f"engine_{name}", unit, columns[name], inside)
+        if {"cpu_ns", "interval_ns"} <= columns.keys():
+            used = 100.0 * columns["cpu_ns"] / columns["interval_ns"].clip(1)
+            packed.add("engine_cpu_percent", "%", used, inside)
+
+    def document(self, treatment: int, workers: Mapping[int, Mapping[str, Any]]) -> Document | None:
+        """Return a treatment's packings; None where nothing was packed. `workers` are the hosts by number."""
+        own = [packed for packed in self._packed if packed.treatment == treatment]
+        if not own:
+            return None
+        counts = [packed.containers for packed in own if not packed.warmup]
+        return {
+            "containers": {"n": len(counts), "min": min(counts), "median": median(counts), "max": max(counts)}
+            if counts
+            else None,
+            "trials": [
+                {
+                    "trial": packed.trial,
+                    "worker": workers.get(packed.worker, {}).get("worker_id", packed.worker),
+                    "warmup": packed.warmup,
+                    "containers": packed.containers,
+                    "full": packed.full,
+                    "reason": packed.reason,
+                    "hold_s": packed.hold_s,
+                    "memory_before_bytes": packed.memory_before,
+                    "memory_per_container_bytes": packed.per_container,
+                    "steady": {name: extent.document() for name, extent in packed.held.items() if extent.n},
+                }
+                for packed in own
+            ],
+        }

@@ -1,0 +1,93 @@
+"""A roll call outside of any run: who asks to join at this master's ports, and a last word to them.
+
+`list-workers` and `kill-workers` bind the same sockets as a run does. Workers that were started by hand keep asking,
+so whoever is alive answers within a second or so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic, monotonic_ns
+from typing import Any
+
+import gevent
+
+from bench_common.messages import Message
+from bench_master.run.sockets import Switchboard
+
+
+@dataclass(slots=True)
+class Present:
+    """A worker that asked to join."""
+
+    peer: bytes
+    worker_id: str
+    environment: str
+    slots: int
+    info: Mapping[str, Any] = field(default_factory=dict)
+    heard_ns: int = 0
+
+    def silent_s(self) -> float:
+        """Return how long ago it was heard, in seconds."""
+        return (monotonic_ns() - self.heard_ns) / 1e9
+
+    def clock(self, boot_id: str) -> tuple[int, int] | None:
+        """Return how far its clock is ahead of ours and give or take what, in ns; None where it has not compared.
+
+        Within one boot of one machine (`boot_id` is ours) there is one clock.
+        """
+        if boot_id and self.info.get("boot_id") == boot_id:
+            return 0, 0
+        told = self.info.get("clock")
+        if not isinstance(told, Mapping):
+            return None
+        offset, bound = told.get("offset_ns"), told.get("bound_ns")
+        return (-offset, bound) if isinstance(offset, int) and isinstance(bound, int) else None
+
+
+class Muster:
+    """Collects hellos; `open` a switchboard with `control_came` first.
+
+    With `asks` each worker looks at its engines again: what it tells of them may be as old as itself.
+    """
+
+    def __init__(self, *, asks: bool = False) -> None:
+        self.present: dict[str, Present] = {}
+        self._asks = asks
+        self._asked: set[bytes] = set()
+        self.board: Switchboard | None = None
+
+    def control_came(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
+        """Take a control message in; all but a hello is of no interest here.
+
+        The answer is a pulse: with it the worker compares its clock to ours, and tells so with its next hello; what
+        it finds when it looks at its engines is in there, too.
+        """
+        if message.type != "hello" or self.board is None or not self.board.admits(identity):
+            return
+        worker_id = identity or message["worker_id"]
+        place = (message["environment"], message["slots"], message["info"])
+        self.present[worker_id] = Present(peer, worker_id, *place, heard_ns=received_ns)
+        engines = message["info"].get("engines")
+        if self._asks and peer not in self._asked and isinstance(engines, dict):
+            self._asked.add(peer)
+            self.board.say(peer, "ask", 0, needs=[], engines=sorted(map(str, engines)))
+        self.board.say(peer, "pulse", 0, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns())
+
+    def result_came(self, _identity: str | None, _message: Message) -> None:
+        """Take a batch of results in: nobody is asked for any."""
+
+    def gather(self, seconds: float) -> list[Present]:
+        """Listen for so long; return who came, by id."""
+        deadline = monotonic() + seconds
+        while monotonic() < deadline:
+            gevent.sleep(0.05)
+        return [self.present[name] for name in sorted(self.present)]
+
+    def send_home(self) -> None:
+        """Tell everyone who came to end."""
+        assert self.board is not None
+        for worker in self.present.values():
+            self.board.say(worker.peer, "stop", 0, exit=True)
+        gevent.sleep(0.2)

@@ -1,0 +1,145 @@
+"""What the coordinator wants said goes out: to a worker's address on the control socket, or on its lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from bench_master.coordinator import actions as act
+from bench_master.coordinator.roster import Roster
+from bench_master.plan import Plan
+from bench_master.run.hosts import Hosts
+from bench_master.run.local_workers import LocalWorkers
+from bench_master.run.orders import OrderBook
+from bench_master.run.profiles import Profiles
+from bench_master.run.remote_services import Send
+from bench_master.run.sockets import Switchboard
+
+HEARTBEAT_S: Final = 0.5
+"""How often a worker gives a sign of life, and gets one."""
+ACK_SEQUENCES: Final = 4096
+"""How many batches one message acknowledges, so that it never grows too large to be sent."""
+MAX_REASON: Final = 1000
+"""How much of a reason is said, in characters; what a worker calls itself may be in it, written out."""
+LEASE_S: Final = 15.0
+"""How long a worker goes on without a word of its master."""
+
+Delivery = act.Issue | act.Define | act.Cancel | act.Welcome | act.Dismiss | act.Sweep | act.Release
+"""The actions that are carried out by a message to a worker."""
+
+
+class Courier:
+    """Delivers to the workers of a run. `terms` are what every one of them is told when it is welcomed.
+
+    The switchboard is there from the time that it is open; local workers and profiles only where a run has them.
+    """
+
+    def __init__(self, plan: Plan, roster: Roster, hosts: Hosts, run_id: str, terms: Mapping[str, Any]) -> None:
+        self.board: Switchboard | None = None
+        self.locals: LocalWorkers | None = None
+        self.profiles: Profiles | None = None
+        self._plan = plan
+        self._roster = roster
+        self._hosts = hosts
+        self._run_id = run_id
+        self._terms = terms
+        self._orders = OrderBook(plan.seed)
+        self._lanes: dict[int, tuple[int, str]] = {}
+
+    def deliver(self, action: Delivery) -> None:
+        """Carry an action out."""
+        match action:
+            case act.Issue():
+                self._issue(action)
+            case act.Define():
+                treatment = self._plan.treatments[action.treatment]
+                self._lane(action.number, "define", treatment=treatment.to_wire())
+            case act.Cancel():
+                self._lane(action.number, "cancel")
+            case act.Welcome():
+                self._welcome(action)
+            case act.Dismiss():
+                self.say(action.peer, "dismiss", 0, reason=action.reason[:MAX_REASON], final=action.final)
+            case act.Sweep():
+                self._to_member(action.number, "sweep", run_id=self._run_id)
+            case act.Release():
+                self._to_member(action.number, "stop", exit=False)
+
+    def say(self, peer: bytes, name: str, epoch: int, **fields: Any) -> None:
+        """Send a control message to whoever is at an address."""
+        if self.board is not None:
+            self.board.say(peer, name, epoch, **fields)
+
+    def acknowledge(self, number: int, epoch: int, sequences: Sequence[int]) -> None:
+        """Tell a member that batches of its results are in the journal."""
+        if self._roster[number].epoch == epoch:
+            for first in range(0, len(sequences), ACK_SEQUENCES):
+                self._lane(number, "ack", sequences=sequences[first : first + ACK_SEQUENCES])
+
+    def send(self, messages: Iterable[Send]) -> None:
+        """Send what the service desk has for members."""
+        for one in messages:
+            self._lane(one.number, one.name, **one.fields)
+
+    def release_all(self) -> None:
+        """Let every member of the roster go."""
+        for member in self._roster:
+            self._to_member(member.number, "stop", exit=False)
+
+    def arrived(self, treatment: int, tickets: Sequence[int]) -> list[int] | None:
+        """Return when jobs of a treatment arrived; None in the closed model."""
+        return None if self._plan.treatments[treatment].open_load is None else self._orders.arrived(tickets)
+
+    def local(self, worker_id: str) -> bool:
+        """Whether a worker is one that this master has started itself."""
+        return self.locals is not None and worker_id in self.locals.ids
+
+    def _to_member(self, number: int, name: str, **fields: Any) -> None:
+        member = self._roster[number]
+        self.say(member.peer, name, member.epoch, **fields)
+
+    def _lane(self, number: int, name: str, **fields: Any) -> None:
+        if self.board is not None:
+            self.board.lane(number, name, self._roster[number].epoch, **fields)
+
+    def _welcome(self, action: act.Welcome) -> None:
+        assert self.board is not None
+        local = self.local(action.worker_id)
+        # A worker that asked twice is welcomed twice: to the lane that it has, where its first jobs may be already.
+        epoch, lane = self._lanes.get(action.number, (None, ""))
+        if epoch != action.epoch:
+            lane = self.board.open_lane(action.number, action.worker_id, local=local)
+            self._lanes[action.number] = (action.epoch, lane)
+        self.say(
+            action.peer,
+            "welcome",
+            action.epoch,
+            run_id=self._run_id,
+            number=action.number,
+            lane=lane,
+            results=self.board.results_endpoint(local=local),
+            profile=self.profiles is not None,
+            **self._terms,
+        )
+        if self.profiles is not None:
+            self.profiles.expect(action.worker_id)
+
+    def _issue(self, action: act.Issue) -> None:
+        tickets, offset_ns = action.tickets, self._hosts[action.number].offset_ns
+        if not isinstance(tickets, range):
+            rows = self._orders.anew(tickets, offset_ns)
+        elif action.intended_ns:
+            rows = self._orders.arriving(tickets, action.intended_ns, offset_ns)
+        else:
+            rows = self._orders.fresh(tickets)
+        if self.board is not None:
+            self.board.lane(
+                action.number,
+                "jobs",
+                self._roster[action.number].epoch,
+                treatment=action.treatment,
+                trial=action.trial,
+                width=action.width,
+                batch=action.batch,
+                rows=rows,
+            )

@@ -1,0 +1,225 @@
+"""A run that goes on in the stats file that it has, after a crash or an interruption.
+
+The file is locked first, then read to its last whole block, and only cut and written to once the workers are there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from bench_common.errors import InfrastructureError, StatsFileError, UsageError
+from bench_common.set_aside import RESUMED, SetAside
+from bench_common.stats.frame import block_follows
+from bench_common.stats.reader import StatsFile, StatsWriter
+from bench_master.plan import Plan
+from bench_master.run.header import operation_names, read_clock, versions
+from bench_master.run.live_stats import Tally
+from bench_master.run.outbound import LEASE_S
+from bench_master.run.recorder import loss_of
+from bench_master.run.standing import KINDS, Standing, replay
+from bench_master.table import counted
+
+CLEAN_UP_S: Final = 5.0
+"""How long workers whose lease has ended are given to remove what they left."""
+
+
+class Resumption:
+    """Locks the file at `path` and reads how far its run has come.
+
+    Raises `NotAStatsFile` for a file that is none, `StatsFileError` for one that is damaged, that cannot be written,
+    or whose run is still under way. `close` it, unless `writer` is handed on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.stats = StatsFile(path)
+        self.header = self.stats.header
+        self._writer = StatsWriter(path, reopen=True)
+        try:
+            self.standing = self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> Standing:
+        path = self.stats.path
+        self._touched_s = path.stat().st_mtime
+        try:
+            standing = replay(self.header, self.stats.blocks(KINDS, everything=True))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StatsFileError(f"{path}: its run cannot be followed: {type(error).__name__}: {error}") from error
+        self._whole_bytes = self.stats.whole_bytes
+        self._torn = path.stat().st_size - self._whole_bytes
+        if self.stats.damage is not None and block_follows(path, self._whole_bytes):
+            # No crash leaves this behind; to cut there would throw away what can perhaps be mended.
+            raise StatsFileError(f"{path}: is damaged in the middle ({self.stats.damage}); it cannot be resumed")
+        names = {number: worker_id for worker_id, number in standing.numbers.items()}
+        standing.warnings += [
+            loss_of(names.get(loss.get("worker", -1), "?"), {"reason": "?", "held": 0, **loss})
+            for loss in standing.losses
+        ]
+        return standing
+
+    def close(self) -> None:
+        """Let the file go as it is."""
+        self._writer.close()
+
+    # -- what it says ------------------------------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is nothing to resume."""
+        return self.standing.status == "complete"
+
+    @property
+    def run_label(self) -> str:
+        """The id under which the next part labels what it makes: whoever cleans up after another leaves it alone."""
+        return f"{self.header['run_id']}-{self.standing.parts + 1}"
+
+    def patience_s(self, lease_s: float = LEASE_S) -> float:
+        """Return how long workers of a master that was killed may still be at work, whose lease was so long."""
+        if self.standing.footer is not None:
+            return 0.0
+        silent_s = max(0.0, time.time() - self._touched_s)
+        return max(0.0, lease_s + CLEAN_UP_S - silent_s)
+
+    def summary(self) -> str:
+        """Return one line on what is there and what is left to do."""
+        planned, whole, again = len(self.header["trials"]), len(self.standing.whole), len(self.standing.again)
+        text = f"{whole} of {counted(planned, 'trial')} whole, {again} begun and to be run again"
+        return (
+            f"{text}, {planned - whole - again} not begun; the last part of the run ended as {self.standing.status}"
+        )
+
+    # -- what must be the same ---------------------------------------------------------------------------------
+
+    def check_plan(self, plan: Plan) -> None:
+        """Raise `UsageError` unless this is the plan that the run was begun with."""
+        header = self.header
+        trials = [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials]
+        stored = [_comparable(treatment) for treatment in header["treatments"]]
+        ours = [
+            _comparable({**treatment.to_wire(), "operation_names": operation_names(treatment)})
+            for treatment in plan.treatments
+        ]
+        told = None
+        if (plan.order, plan.seed) != (header["order"], header["seed"]):
+            told = f"order and seed are {plan.order} {plan.seed}, not {header['order']} {header['seed']}"
+        elif len(ours) != len(stored):
+            told = f"{counted(len(ours), 'treatment')}, not {len(stored)}"
+        elif ours != stored:
+            place = next(place for place, pair in enumerate(zip(ours, stored, strict=True)) if pair[0] != pair[1])
+            keys = ", ".join(key for key in ours[place] if ours[place][key] != stored[place].get(key))
+            told = f"treatment {header['treatments'][place].get('title')!r} differs in {keys}"
+        elif trials != header["trials"]:
+            told = "its trials come in another order"
+        if told is not None:
+            version = header["versions"].get("weighbridge")
+            raise UsageError(
+                f"{self.stats.path}: this is not the plan that it was begun with: {told}. Resume it with the "
+                f"scenario and the Weighbridge that it was begun with ({version}), or begin a new run"
+            )
+
+    def check_crew(self, environments: Sequence[str]) -> None:
+        """Raise `InfrastructureError` unless as many workers are there as began the run, in each environment."""
+        before, now = self.standing.crew, Counter(environments)
+        if before and before != now:
+            raise InfrastructureError(
+                f"{self.stats.path}: the run was begun with {_spelled(before)}, now there are {_spelled(now)}: "
+                "trials with another load are another measurement"
+            )
+
+    # -- going on ----------------------------------------------------------------------------------------------
+
+    def counting(self, make: Callable[[int | None], Tally]) -> Callable[[int | None], Tally]:
+        """Return a maker of tallies like `make`, which gives one that knows all whole trials: the same each time.
+
+        What it is told is how many jobs are still planned.
+        """
+        tally = make(None)
+        before = self._fill(tally)
+
+        def counted_on(planned: int | None) -> Tally:
+            tally.planned = None if planned is None else planned + before
+            return tally
+
+        return counted_on
+
+    def _fill(self, tally: Tally) -> int:
+        aside = SetAside()
+        for event in self.standing.resumed:
+            aside.note(event)
+        aside.note({"kind": RESUMED, "at_ns": 1 << 63, **self._again()})
+        jobs = 0
+        for block in self.stats.blocks({"jobs", "operations", "errors", "event"}, everything=True):
+            body = aside.counting(block.kind, block.body)
+            if body is None:
+                continue
+            if block.kind == "jobs":
+                jobs += len(body)
+                tally.jobs(body)
+            elif block.kind == "operations":
+                tally.operations(body)
+            elif block.kind == "errors":
+                tally.errors(body)
+            elif body.get("trial") in self.standing.whole and body["kind"] == "trial-begin":
+                tally.trial_began(body["trial"], body["at_ns"])
+            elif body.get("trial") in self.standing.whole and body["kind"] == "trial-end":
+                tally.trial_ended(body["trial"], body["at_ns"])
+        tally.carry_on(time.monotonic_ns())
+        return jobs
+
+    def _again(self) -> dict[str, Any]:
+        return {"again": self.standing.again, "first_job": self.standing.first_job}
+
+    def writer(self, argv: Sequence[str]) -> tuple[StatsWriter, int]:
+        """Cut the torn tail and note that the run is resumed; return who goes on writing, and its clock's shift (ns).
+
+        Within one boot the clock of the file is ours. After another boot it goes on from where the calendar says that
+        it would be by now, and never back.
+        """
+        standing, began, now = self.standing, self.header["clock"], read_clock()
+        shift_ns = 0
+        known = bool(now["boot_id"]) and began.get("boot_id") == now["boot_id"]
+        if not known or now["monotonic_ns"] < standing.last_ns:
+            due_ns = began["monotonic_ns"] + now["unix_ns"] - began["unix_ns"]
+            shift_ns = max(due_ns, standing.last_ns + 1) - now["monotonic_ns"]
+        at_ns = now["monotonic_ns"] + shift_ns
+        self._writer.continue_at(self._whole_bytes)
+        self._writer.put(
+            "event",
+            {
+                "kind": RESUMED,
+                "at_ns": at_ns,
+                "at": datetime.now(UTC).isoformat(timespec="seconds"),
+                **self._again(),
+                "whole": len(standing.whole),
+                "ended": standing.status,
+                "gap_ns": at_ns - standing.last_ns,
+                "cut_bytes": self._torn,
+                "shift_ns": shift_ns,
+                "run_label": self.run_label,
+                "argv": list(argv),
+                "versions": versions(),
+            },
+        )
+        # No row of the next part comes before this, whatever a flush puts first.
+        self._writer.flush()
+        return self._writer, shift_ns
+
+
+def _comparable(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a treatment as plain data; the environment where it was left open is none of the plan's."""
+    plain = json.loads(json.dumps(wire))
+    kept = {key: value for key, value in plain.items() if key not in ("title", "metrics")}
+    kept["labels"] = {key: value for key, value in kept["labels"].items() if key != "environment"}
+    return kept
+
+
+def _spelled(crew: Counter[str]) -> str:
+    return ", ".join(f"{counted(count, 'worker')} in {name}" for name, count in sorted(crew.items())) or "none"

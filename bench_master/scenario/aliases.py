@@ -1,0 +1,189 @@
+"""Old spellings: a tool's own names for a test and its options, translated where a scenario uses them.
+
+Who comes from ``sysbench --test=cpu --num-threads=4`` writes just that, and is told what it is here. It is done on
+the tree, before anything is checked, so that each value keeps its place and every check holds for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench_common.errors import did_you_mean
+from bench_master.scenario.guest import PARAMS, find_parameter
+from bench_master.scenario.tree import Entries, Items, Leaf, Node, quoted
+from workloads.registry import workload_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from bench_master.scenario.diagnostics import Findings
+    from workloads.base import Workload
+
+_TEST: Final = "test"
+
+
+def translate_spellings(root: Entries, findings: Findings) -> None:
+    """Put today's names in place of a tool's own; note each, and each pair that says one thing twice."""
+    classes = workload_classes()
+    for job in _jobs(root):
+        _translate_test(job, classes, findings)
+    for job in _jobs(root):
+        own = _workloads([job], classes)
+        _translate_meanings(job.values.get("params"), own, findings)
+        _rename(job.values.get("params"), own, "", findings)
+        _translate_matrix(job.values.get("matrix"), own, findings)
+    heirs = [job for job in _jobs(root) if "matrix" not in job.values]
+    _translate_matrix(root.values.get("matrix"), _workloads(heirs, classes), findings)
+
+
+def _jobs(root: Entries) -> Iterator[Entries]:
+    jobs = root.values.get("jobs")
+    for job in [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, Entries) else ())]:
+        if isinstance(job, Entries):
+            yield job
+
+
+def _workloads(jobs: Iterable[Entries], classes: Mapping[str, type[Workload]]) -> list[type[Workload]]:
+    names = (job.values.get("workload") for job in jobs)
+    return [classes[name.text] for name in names if isinstance(name, Leaf) and name.text in classes]
+
+
+def _translate_test(job: Entries, classes: Mapping[str, type[Workload]], findings: Findings) -> None:
+    """Make `workload` of ``test: cpu``, which stands in the job or among its parameters."""
+    params = job.values.get("params")
+    owner = next((one for one in (job, params) if isinstance(one, Entries) and _key_of(_TEST, one) is not None), None)
+    if owner is None or "operations" in job.values:
+        return
+    key = str(_key_of(_TEST, owner))
+    test, place = owner.values[key], owner.key_places[key]
+    given = job.values.get("workload")
+    if any(find_parameter(one, key) for one in _workloads([job], classes)):
+        return
+    if not isinstance(test, Leaf) or (given is not None and not isinstance(given, Leaf)):
+        return
+    known = {one.tool_test: name for name, one in classes.items() if one.tool_test}
+    word = test.text.rpartition("/")[2].removesuffix(".lua")
+    name = known.get(word)
+    del owner.values[key]
+    if name is None:
+        there = did_you_mean(word, known) or f"; there is: {', '.join(sorted(known))}"
+        findings.add(test.place, f"unknown test {quoted(test)}{there}", deep=True)
+        findings.seems_to_stand_for(job, "workload")
+        job.values.pop("workload", None)
+    elif isinstance(given, Leaf) and given.text not in {name, classes[name].binary}:
+        findings.add(place, f"'{key}: {test.text}' is the workload {name}, not {given.text}: remove one", deep=True)
+    else:
+        job.put("workload", Leaf(test.place, name), place if given is None else job.key_places["workload"])
+        _note(findings, f"{key}: {test.text}", f"workload: {name}")
+        if word in classes[name].tool_meanings.get(_TEST, {}):
+            # Which test it is, other options say, and else what was usual then.
+            if not isinstance(params, Entries):
+                params = Entries(place)
+                job.put("params", params, place)
+            params.values.setdefault(f"--{_TEST}", Leaf(test.place, word))
+            params.key_places.setdefault(f"--{_TEST}", place)
+
+
+def _translate_meanings(params: object, workloads: list[type[Workload]], findings: Findings) -> None:
+    """Put what old options say of the test, each in its own way, in the place of the parameter of that name."""
+    if not isinstance(params, Entries):
+        return
+    for meanings in (workload.tool_meanings for workload in workloads if workload.tool_meanings):
+        meant, said, at = "", [], None
+        for option, values in meanings.items():
+            key = _old_key(option, params)
+            value = params.values.get(key)
+            if not isinstance(value, Leaf) or value.text not in values:
+                continue
+            del params.values[key]
+            said.append(f"{key}: {value.text}")
+            at, meant = params.key_places[key], values[value.text] or meant
+        if at is None or not meant:
+            continue
+        if _TEST in params.values:
+            if params.key_places[_TEST].line and len(said) > 1:
+                findings.add(at, f"'{said[-1]}' says what '{_TEST}' says: remove one", deep=True)
+        else:
+            params.put(_TEST, Leaf(at, meant), at)
+            _note(findings, ", ".join(said), f"{_TEST}: {meant}")
+
+
+def _old_key(option: str, params: Entries) -> str:
+    """Return how an old option is written here; that of the parameter's own name has dashes in front."""
+    fits = (
+        key
+        for key in params.values
+        if key.lstrip("-").replace("_", "-") == option and (option != _TEST or key.startswith("-"))
+    )
+    return next(fits, "")
+
+
+def _translate_matrix(matrix: object, workloads: list[type[Workload]], findings: Findings) -> None:
+    if not isinstance(matrix, Entries):
+        return
+    _rename(matrix, workloads, PARAMS, findings)
+    for key in ("include", "exclude"):
+        listed = matrix.values.get(key)
+        for entry in listed.items if isinstance(listed, Items) else ():
+            _rename(entry, workloads, PARAMS, findings)
+
+
+def _rename(node: object, workloads: list[type[Workload]], prefix: str, findings: Findings) -> None:
+    """Rename the keys of a mapping that begin with `prefix` and are a tool's names, where all workloads agree."""
+    if not isinstance(node, Entries):
+        return
+    values, places = dict(node.values), dict(node.key_places)
+    for key in list(values):
+        name = _today(key.removeprefix(prefix), workloads) if key.startswith(prefix) else None
+        if name is None:
+            why = None if prefix else _dropped(key, values[key], workloads)
+            if why is not None:
+                del values[key]
+                findings.note(f"'{key}' is left out: {why}")
+            continue
+        today = prefix + name
+        if today in values and places[today].line and places[key].line:
+            first = f" (on line {places[today].line})"
+            findings.add(places[key], f"'{key}' is '{today}'{first} under its old name: remove one", deep=True)
+            del values[key]
+        elif today in values and not places[today].line:
+            # What the command line says today's name for goes before what the file says.
+            del values[key]
+        else:
+            # In the key's own position: the order of a matrix is that of its keys.
+            values = {today if one == key else one: value for one, value in values.items() if one != today}
+            places[today] = places[key]
+            _note(findings, key, today)
+    node.values, node.key_places = values, places
+
+
+def _today(key: str, workloads: list[type[Workload]]) -> str | None:
+    """Return what a parameter is called here; None where it is no tool's name, or not the same for all workloads."""
+    if any(find_parameter(workload, key) for workload in workloads):
+        return None
+    word = key.lstrip("-")
+    names = {_parameter_called(word, workload) for workload in workloads}
+    return names.pop() if len(names) == 1 else None
+
+
+def _parameter_called(word: str, workload: type[Workload]) -> str | None:
+    own = word.replace("-", "_")
+    return own if find_parameter(workload, own) else workload.tool_names.get(word.replace("_", "-"))
+
+
+def _dropped(key: str, value: Node, workloads: list[type[Workload]]) -> str | None:
+    """Return why an option may be left out, with the value that it has; None where it may not."""
+    word = key.lstrip("-").replace("_", "-")
+    for workload in workloads:
+        harmless, why = workload.tool_dropped.get(word, ("", ""))
+        if why and isinstance(value, Leaf) and value.text == harmless:
+            return why
+    return None
+
+
+def _key_of(word: str, node: Entries) -> str | None:
+    return next((key for key in node.values if key.lstrip("-") == word), None)
+
+
+def _note(findings: Findings, old: str, new: str) -> None:
+    findings.note(f"'{old}' is understood as '{new}', its name here")

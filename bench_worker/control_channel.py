@@ -1,0 +1,100 @@
+"""An agent's line to its masters: what it says goes out at once, what it is told is done in turn."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any
+
+import gevent
+import zmq
+from gevent.queue import Queue
+
+from bench_common.channel import Channel, Frames, tune
+from bench_common.curve import secure_client
+from bench_common.errors import ProtocolError
+from bench_common.keys import WorkerKey
+from bench_common.messages import Message, decode, encode
+from bench_worker.first_answer import FirstAnswer
+
+log = logging.getLogger(__name__)
+
+
+class ControlLine:
+    """A line to the master at a zmq endpoint, encrypted where there is a key; it may come, go and come back.
+
+    `pulse(message, now_ns)` gets a heartbeat in the event loop itself, so that its stamp is that of its arrival.
+    `obey(message)` gets all else in a greenlet, one after the other, and may take its time; what it raises is logged.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        key: WorkerKey | None,
+        *,
+        pulse: Callable[[Message, int], None],
+        obey: Callable[[Message], None],
+    ) -> None:
+        self._pulse = pulse
+        self._obey = obey
+        self._first_answer = FirstAnswer(endpoint, keyed=key is not None)
+        self._inbox: Queue[Message] = Queue()
+        self._dropped = 0
+        self._context: zmq.Context[Any] = zmq.Context()
+        control: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        tune(control)
+        if key is not None:
+            secure_client(control, key.keys, key.master_public)
+        control.connect(endpoint)
+        self._channel = Channel(control, self._received)
+        self._reader = gevent.spawn(self._read)
+
+    def send(self, name: str, epoch: int, **fields: Any) -> None:
+        """Send a message; raise `ProtocolError` where it cannot be made."""
+        self._channel.send(encode(name, epoch, **fields))
+
+    def tell(self, name: str, epoch: int, **fields: Any) -> None:
+        """Send a message; one that cannot be made is logged."""
+        try:
+            self.send(name, epoch, **fields)
+        except ProtocolError:
+            log.exception("a message %r could not be made", name)
+
+    def look_for_answer(self) -> None:
+        """Tell the user, once, where no master has answered for long."""
+        self._first_answer.look()
+
+    def stop_obeying(self) -> None:
+        """Break off what is being done, and do no more of what comes."""
+        self._reader.kill()
+
+    def close(self) -> None:
+        """Let go of the line; what was said last gets half a second to leave."""
+        self.stop_obeying()
+        self._channel.close(linger_ms=500)
+        self._context.term()
+
+    def _received(self, batch: list[Frames]) -> None:
+        now_ns = monotonic_ns()
+        self._first_answer.came()
+        for frames in batch:
+            try:
+                message = decode(frames[-1].bytes, sender="master", lane="control")
+            except ProtocolError as error:
+                self._dropped += 1
+                if self._dropped & (self._dropped - 1) == 0:
+                    log.warning("a message of the master was dropped (%d so far): %s", self._dropped, error)
+                continue
+            if message.type == "pulse":
+                self._pulse(message, now_ns)
+            else:
+                self._inbox.put_nowait(message)
+
+    def _read(self) -> None:
+        while True:
+            message = self._inbox.get()
+            try:
+                self._obey(message)
+            except Exception:  # the agent outlives whatever one message does
+                log.exception("the message %r could not be obeyed", message.type)

@@ -1,0 +1,124 @@
+"""Gets images into a CRI's own store: pulled by it, or taken from the Docker Engine where it is a containerd."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from typing import TYPE_CHECKING, Any, Final
+
+from gevent.lock import RLock
+
+from bench_worker.engines import oci_homes
+from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.cri.messages import IMAGES, RUNTIME, image_spec
+from bench_worker.engines.grpc import CallFailed
+from bench_worker.engines.oci.images import ImageTrouble, lent_client
+from bench_worker.engines.protobuf import blob, pack, text, unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench_worker.engines.grpc import Channel, Reply
+    from bench_worker.engines.protobuf import Fields
+
+_ANSWER_S: Final = 30.0
+_FETCH_S: Final = 300.0
+_NAMESPACE: Final = "k8s.io"
+"""Where containerd's CRI plugin keeps what is its own."""
+
+
+class CriImages:
+    """The images that one engine has used. Each is got by the first that wants it, while the others wait."""
+
+    def __init__(self, channel: Channel, folder: Path) -> None:
+        self._channel = channel
+        self._folder = folder
+        self._there: set[str] = set()
+        self._lock = RLock()
+
+    def get(self, image: str | None) -> str:
+        """Return `image` when the CRI has it; raise `ImageTrouble`, and `CallFailed` when it does not answer."""
+        if image is None:
+            raise ImageTrouble("refused", "an `image` is needed to make a container from")
+        with self._lock:
+            if image not in self._there:
+                self._fetch(image)
+                self._there.add(image)
+        return image
+
+    def pull(self, image: str | None, *, anew: bool, timeout_s: float) -> Reply:
+        """Fetch an image from its registry; raise `ImageTrouble`, and `CallFailed` with gRPC's code.
+
+        With `anew` what is there of it is taken away before, untimed, once the registry has shown by a pull that it
+        can bring it back, and where nobody would miss it.
+        """
+        if not image:
+            raise ImageTrouble("refused", "there is no image to pull")
+        if anew:
+            present = self._status(image)
+            if present:
+                self._object(image, present)
+                self._ask_pull(image, timeout_s)
+                self._channel.call(f"{IMAGES}RemoveImage", pack({1: image_spec(image)}), timeout_s=timeout_s)
+        return self._ask_pull(image, timeout_s)
+
+    def _object(self, image: str, status: Fields) -> None:
+        """Raise `ImageTrouble` where somebody would miss an image: the CRI removes it with all of its names."""
+        names = _texts(status, 2)
+        if len(names) > 1:
+            others = ", ".join(names)
+            raise ImageTrouble("refused", f"image {image} is not taken away to be pulled anew: it is also {others}")
+        known = {text(status, 1), *_texts(status, 3)}
+        reply = self._channel.call(f"{RUNTIME}ListContainers", b"", timeout_s=_ANSWER_S)
+        for item in unpack(reply.message).get(1, ()):
+            container = unpack(item) if isinstance(item, bytes) else {}
+            if text(container, 5) in known:
+                raise ImageTrouble("conflict", f"image {image} is not taken away: a container is made from it")
+
+    def _fetch(self, image: str) -> None:
+        present = self._identity(image)
+        try:
+            with lent_client(f"image {image}") as client:
+                facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+                if facts["Id"] == present:
+                    return
+                # By its name: that is what the CRI will be asked for.
+                self._import(client.get_image(image))
+        except (ImageTrouble, OperationFailed) as trouble:
+            if not present:
+                self._pull(image, trouble)
+
+    def _identity(self, image: str) -> str:
+        return text(self._status(image), 1)
+
+    def _status(self, image: str) -> Fields:
+        reply = self._channel.call(f"{IMAGES}ImageStatus", pack({1: image_spec(image)}), timeout_s=_ANSWER_S)
+        return unpack(blob(unpack(reply.message), 1))
+
+    def _ask_pull(self, image: str, timeout_s: float) -> Reply:
+        return self._channel.call(f"{IMAGES}PullImage", pack({1: image_spec(image)}), timeout_s=timeout_s)
+
+    def _import(self, chunks: Any) -> None:
+        if shutil.which("ctr") is None:
+            raise ImageTrouble("image-missing", "there is no program 'ctr' to take it from Docker")
+        archive = oci_homes.make_private(self._folder) / f".{secrets.token_hex(8)}.tar"
+        try:
+            with archive.open("wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+            options = ("--address", self._channel.path, "--connect-timeout", "3s", "--namespace", _NAMESPACE)
+            CommandLine("ctr", options).errand(_FETCH_S).do("images", "import", str(archive))
+        finally:
+            archive.unlink(missing_ok=True)
+
+    def _pull(self, image: str, trouble: Exception) -> None:
+        try:
+            self._ask_pull(image, _FETCH_S)
+        except CallFailed as error:
+            raise ImageTrouble("image-missing", f"{trouble}; and pulling it failed: {error}") from error
+
+
+def _texts(fields: Fields, number: int) -> list[str]:
+    """Return all values of a repeated field of text."""
+    return [item.decode("utf-8", "replace") for item in fields.get(number, ()) if isinstance(item, bytes)]

@@ -1,0 +1,1 @@
+"""PACKAGE bench_worker/engines/docker."""

@@ -1,0 +1,323 @@
+"""Docker through its command line: every verb is one ``docker`` command, timed as a shell would time it.
+
+An operation begins just before the program is started and ends when it has ended, so what is weighed is what a user
+of the command line waits for: the client's own start, its question for the API's version, and the call. What is no
+verb (probing, finding leftovers, whether an exit was for want of memory) goes through the API, as for the engine
+``docker``: it is not measured, and one place knows how.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from bench_common.capability import OWN_STORAGE, STATS_INTERVAL
+from bench_common.errors import EngineUnavailable
+from bench_worker.engines import docker_checkpoint, docker_pull
+from bench_worker.engines.arguments import parse_signal
+from bench_worker.engines.base import Container, Done, Engine, EngineStatus, OperationFailed
+from bench_worker.engines.command_line import CommandLine, Errand
+from bench_worker.engines.docker.engine import COMMIT_REPOSITORY, DockerEngine
+from bench_worker.engines.docker.errors import BY_MESSAGE, exec_failure, failed
+from bench_worker.engines.docker.http import endpoint, socket_path
+from bench_worker.engines.docker.oom import kills_in, lacked_memory
+from bench_worker.engines.docker.settings import MountRefused
+from bench_worker.engines.docker_cli_arguments import create_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench_worker.engines.command_line import Answer
+
+PROGRAM: Final = "docker"
+_OLDEST: Final = (20, 10)
+"""The first version whose ``create`` has ``--pull``: without it, a missing image would be fetched in the middle."""
+_PROBE_TIMEOUT_S: Final = 0.9
+_LOOK_TIMEOUT_S: Final = 5.0
+_COMPLAINT_BYTES: Final = 4096
+
+_NOBODY: Final = r"^(docker: )?(Cannot connect to the Docker daemon|error during connect|failed to connect)"
+
+KINDS: Final = (
+    ("unreachable", re.compile(_NOBODY, re.MULTILINE)),
+    # The connection broke while the client waited for the answer.
+    ("unreachable", re.compile(r"\b(EOF|connection reset by peer)\"?$", re.MULTILINE)),
+    *BY_MESSAGE,
+    ("conflict", re.compile(r"\bis paused\b|\bConflict\b")),
+    ("not-found", re.compile(r"No such (container|network|volume)|(network|volume) \S+ not found", re.IGNORECASE)),
+    (
+        "refused",
+        re.compile(r"invalid|minimum memory limit|are not available - requested|unknown flag", re.IGNORECASE),
+    ),
+)
+"""What the status of the API's answer would say, read from the text: the command line prints no status."""
+
+_DAEMON_SAID: Final = re.compile(
+    rb"\A(docker: )?(Error response from daemon|Cannot connect to the Docker|error during connect)"
+)
+"""How the command line begins when ``exec`` failed before there was a command whose exit code it could have."""
+
+_ADVICE: Final = f"install Docker's command line (`apt-get install docker.io`, {_OLDEST[0]}.{_OLDEST[1]} or newer)"
+
+
+class DockerCliEngine(DockerEngine):
+    """A Docker Engine, through the ``docker`` program; the handle of a container is its id."""
+
+    name: ClassVar[str] = "docker-cli"
+    # What is put into a container, or made for it, before it starts: ``docker create`` has no word for that.
+    settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"files"}
+    store: ClassVar[str] = "docker"
+    light: ClassVar[bool] = False
+
+    @classmethod
+    def probe(cls) -> EngineStatus:
+        """Ask for the program's version, then the engine about itself."""
+        try:
+            version = _version()
+        except EngineUnavailable as error:
+            return EngineStatus(cls.name, usable=False, endpoint=endpoint(), reason=str(error), advice=_ADVICE)
+        status = super().probe()
+        # Its client is asked for statistics, not listened to.
+        details = {key: text for key, text in status.details.items() if key not in {OWN_STORAGE, STATS_INTERVAL}}
+        return replace(status, details={**details, "client": version})
+
+    def open(self) -> None:
+        """Find the program, and connect for what is not measured."""
+        try:
+            _version()
+        except EngineUnavailable as error:
+            raise EngineUnavailable(f"{error}; {_ADVICE}") from error
+        super().open()
+        # The endpoint is the other engine's, whatever context the user's configuration has chosen.
+        env = {name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"}
+        env |= {"DOCKER_HOST": self._address(), "DOCKER_CLI_HINTS": "false"}
+        self._cli = CommandLine(PROGRAM, kinds=KINDS, env=env)
+
+    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
+        """Run ``docker pull``; what is taken away before goes through the API, as it is not timed."""
+        with self._operation(timeout_s) as before:
+            image = docker_pull.image_of(container.settings, before)
+            if anew:
+                docker_pull.take_away(self._client, image, before)
+        errand = self._cli.errand(timeout_s)
+        answer = errand.call("pull", "--quiet", "--", image)
+        if answer.exit_code:
+            raise errand.failure(docker_pull.kind_of(answer.complaint), answer.complaint)
+        return errand.done()
+
+    def create(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker create``."""
+        return self._make(container, ("create",), timeout_s)
+
+    def run(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker run --detach``, which makes and starts it in one command."""
+        return self._make(container, ("run", "--detach"), timeout_s)
+
+    def start(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker start``."""
+        container.killed = False
+        return self._simply(container, ("start",), timeout_s)
+
+    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
+        """Run ``docker exec``, attached, to its end; at the timeout the client is killed, the command goes on."""
+        with self._operation(timeout_s):
+            kills = kills_in(self._client, container)
+        errand = self._cli.errand(timeout_s)
+        answer = errand.call("exec", "--", _id(container, errand), *argv)
+        if answer.exit_code and _DAEMON_SAID.match(answer.stderr):
+            raise errand.failed(answer)
+        for printed in (answer.stdout, answer.stderr):
+            kind = exec_failure(answer.exit_code, printed)
+            if kind:
+                raise errand.failure(kind, printed.decode("utf-8", "replace").strip())
+        done = errand.done(
+            exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
+        )
+        with self._operation(timeout_s):
+            done.oom_killed = lacked_memory(self._client, container, done, kills)
+        return done
+
+    def wait(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker wait``; whether it was for want of memory is asked for afterwards."""
+        errand = self._cli.errand(timeout_s)
+        answer = errand.do("wait", "--", _id(container, errand))
+        done = errand.done(exit_code=_exit_code(answer, errand))
+        with self._operation(errand.left_s()):
+            state = self._last_state(container, done)
+        if state["Status"] == "created":
+            raise errand.failure("conflict", f"{container.name} was never started")
+        done.oom_killed = bool(state["OOMKilled"])
+        return done
+
+    def pause(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker pause``."""
+        return self._simply(container, ("pause",), timeout_s)
+
+    def unpause(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker unpause``."""
+        return self._simply(container, ("unpause",), timeout_s)
+
+    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
+        """Run ``docker stop``, which takes whole seconds of grace only."""
+        if grace_s != int(grace_s):
+            text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
+            raise self._cli.errand(timeout_s).failure("refused", text)
+        done = self._simply(container, ("stop", "-t", str(int(grace_s))), timeout_s)
+        container.killed = True
+        return done
+
+    def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
+        """Run ``docker kill``; after SIGKILL also ``docker wait`` where it is not dead yet."""
+        errand = self._cli.errand(timeout_s)
+        try:
+            number = parse_signal(signal)
+        except ValueError as error:
+            raise errand.failure("refused", str(error)) from error
+        identity = _id(container, errand)
+        errand.do("kill", f"--signal={number.name}", "--", identity)
+        if number.name == "SIGKILL":
+            container.killed = True
+            with self._operation(errand.left_s()):
+                dead = not self._state(container)["Running"]
+            if not dead:
+                errand.do("wait", "--", identity)
+        return errand.done()
+
+    def commit(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker commit``; the image has the container's labels."""
+        image = f"{COMMIT_REPOSITORY}:{self._commit_tag(container)}"
+        errand = self._cli.errand(timeout_s)
+        errand.do("commit", "--", _id(container, errand), image)
+        container.images.append(image)
+        return errand.done()
+
+    def checkpoint(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker checkpoint create``, and ``docker wait`` where the container has not ended by then."""
+        errand = self._cli.errand(timeout_s)
+        identity = _id(container, errand)
+        container.checkpoints += 1
+        errand.do("checkpoint", "create", "--", identity, docker_checkpoint.name_of(container.checkpoints))
+        with self._operation(errand.left_s()):
+            running = self._state(container)["Running"]
+        if running:
+            errand.do("wait", "--", identity)
+        return errand.done()
+
+    def restore(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker start --checkpoint``."""
+        return self._simply(
+            container, ("start", "--checkpoint", docker_checkpoint.name_of(container.checkpoints)), timeout_s
+        )
+
+    def remove(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker rm --force --volumes``, then ``docker rmi`` for what ``commit`` made."""
+        errand = self._cli.errand(timeout_s)
+        answer = errand.do("rm", "--force", "--volumes", "--", _id(container, errand))
+        container.handle = None
+        if b"No such container" in answer.stderr:
+            # Forced, it finds nothing wrong with that.
+            raise errand.failure("not-found", answer.complaint)
+        while container.images:
+            errand.do("rmi", "--force", "--", container.images[-1])
+            container.images.pop()
+        return errand.done()
+
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+        """Run ``docker logs`` once for each stream, so that neither hides the other's beginning."""
+        errand = self._cli.errand(timeout_s)
+        words = ("logs", "--", _id(container, errand))
+        # What goes wrong is said on stderr, which is therefore asked for first, with room for a complaint.
+        room = max(limit_bytes, _COMPLAINT_BYTES)
+        answers = [
+            errand.call(*words, limit_bytes=limit, until_full=True, **{other: os.devnull})
+            for limit, other in ((room, "stdout_path"), (limit_bytes, "stderr_path"))
+        ]
+        for answer in answers:
+            if answer.exit_code and not answer.truncated:
+                raise errand.failed(answer)
+        stderr, stdout = answers
+        truncated = stdout.truncated or stderr.truncated or len(stderr.stderr) > limit_bytes
+        return errand.done(stdout=stdout.stdout, stderr=stderr.stderr[:limit_bytes], truncated=truncated)
+
+    def stats(self, container: Container, *, timeout_s: float) -> Done:
+        """Run ``docker stats --no-stream``, which takes more than a second: Docker looks twice."""
+        return self._simply(container, ("stats", "--no-stream"), timeout_s)
+
+    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
+        """Ask again and again: the stream of its client is a screen painted anew, in which no reading can be told."""
+        try:
+            yield from Engine.watch(self, container, interval_s=interval_s, timeout_s=timeout_s)
+        except OperationFailed as failure:
+            # Under way when its container ends or is removed, the client says no more than "EOF".
+            with self._operation(_LOOK_TIMEOUT_S) as made:
+                if not self._state(container)["Running"]:
+                    raise failed("conflict", f"{container.name} has ended: {failure}", made) from failure
+            raise
+
+    def _make(self, container: Container, verb: tuple[str, ...], timeout_s: float) -> Done:
+        self._label(container)
+        errand = self._cli.errand(timeout_s)
+        if not container.settings.image:
+            raise errand.failure("refused", "a container needs an image")
+        try:
+            words = create_words(
+                container, allow_host_mounts=self.options.allow_host_mounts, own_socket=socket_path(self._address())
+            )
+        except MountRefused as error:
+            raise errand.failure("refused", str(error)) from error
+        try:
+            answer = errand.do(*verb, *words)
+        except OperationFailed:
+            # It may have been made before what failed: then it is ours to remove.
+            container.handle = self._find(container)
+            raise
+        container.handle = answer.text.rpartition("\n")[2]
+        return errand.done()
+
+    def _find(self, container: Container) -> str | None:
+        """Return the id of the container if it is there and carries our labels, not only the name."""
+        labels = [f"{key}={value}" for key, value in container.labels.items()]
+        wanted = {"name": f"^/{re.escape(container.name)}$", "label": labels}
+        try:
+            with self._operation(_LOOK_TIMEOUT_S):
+                rows = self._client.containers(all=True, filters=wanted)
+        except OperationFailed:
+            return None
+        return str(rows[0]["Id"]) if rows else None
+
+    def _simply(self, container: Container, words: tuple[str, ...], timeout_s: float) -> Done:
+        errand = self._cli.errand(timeout_s)
+        errand.do(*words, "--", _id(container, errand))
+        return errand.done()
+
+
+def _id(container: Container, errand: Errand) -> str:
+    if not isinstance(container.handle, str):
+        raise errand.failure("not-found", f"{container.name} does not exist")
+    return container.handle
+
+
+def _exit_code(answer: Answer, errand: Errand) -> int:
+    try:
+        return int(answer.text)
+    except ValueError as error:
+        raise errand.failure("engine", f"`docker wait` printed no exit code: {answer.text!r}") from error
+
+
+def _version() -> str:
+    """Return the program's version; raise `EngineUnavailable` where it is missing, too old or not Docker's."""
+    if shutil.which(PROGRAM) is None:
+        raise EngineUnavailable(f"there is no program {PROGRAM!r} on PATH")
+    try:
+        said = CommandLine(PROGRAM).errand(_PROBE_TIMEOUT_S).do("--version").text
+    except OperationFailed as error:
+        raise EngineUnavailable(f"`docker --version` failed: {error}") from error
+    match = re.match(r"Docker version (\d+)\.(\d+)([^\s,]*)", said)
+    if not match:
+        raise EngineUnavailable(f"what `docker` on PATH starts is not Docker's command line: {said!r}")
+    if (int(match[1]), int(match[2])) < _OLDEST:
+        raise EngineUnavailable(f"Docker's command line is too old: {match[1]}.{match[2]}{match[3]}")
+    return f"{match[1]}.{match[2]}{match[3]}"

@@ -1,0 +1,336 @@
+"""Talks to a Docker Engine with docker-py, and takes the stamps at the socket.
+
+docker-py spends about a millisecond of Python on each call, which is none of the engine's. So an operation is timed
+where its bytes are: its start just before the first byte of a request goes out, its end when the last bytes of the
+answer came in, be they read at once or later (see `bench_worker.timing.socket_stamps`). The same place holds every read to the
+operation's deadline, body included. `Exchange` carries both, in a context variable: each greenlet and each thread has
+its own, patched or not.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import socket
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import docker
+import requests
+import requests.adapters
+import urllib3
+from docker.constants import MINIMUM_DOCKER_API_VERSION
+from docker.utils import kwargs_from_env
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from bench_common.errors import EngineUnavailable
+from bench_worker.engines.base import Done
+from bench_worker.timing.socket_stamps import ARRIVALS, Arrival
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
+
+_SPARE_CONNECTIONS = 4
+"""Beyond one per slot: clean-up and probes do not wait for a slot's connection."""
+
+
+class Exchange:
+    """The requests of one operation: when its first byte went out, when its last one came in, and its deadline.
+
+    `sent_ns` and `heard_ns` are nanoseconds of CLOCK_MONOTONIC, 0 until there is one. `asked_ns` is when the last
+    request went out, and `heard_from_ns` the earliest instant at which the last byte can have come in.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.begun_ns = time.monotonic_ns()
+        self.deadline_ns = self.begun_ns + int(timeout_s * 1e9)
+        self.timeout_s = timeout_s
+        self.sent_ns = 0
+        self.heard_ns = 0
+        self.asked_ns = 0
+        self.heard_from_ns = 0
+        self._paused_ns = 0
+
+    @property
+    def start_ns(self) -> int:
+        """When the operation began: the first byte sent, or the attempt itself when nothing could be sent.
+
+        It is later by what was left out, see `pause`.
+        """
+        return self.sent_ns or self.begun_ns
+
+    @property
+    def end_ns(self) -> int:
+        """When the operation ended: the last byte heard."""
+        return max(self.heard_ns, self.start_ns)
+
+    @property
+    def end_bound_ns(self) -> int:
+        """How much earlier the last byte may have been there."""
+        return max(0, self.end_ns - max(self.heard_from_ns, self.start_ns))
+
+    def send(self) -> None:
+        """Note that bytes are about to go out."""
+        self.asked_ns = time.monotonic_ns()
+        if not self.sent_ns:
+            self.sent_ns = self.asked_ns
+        elif self._paused_ns:
+            self.sent_ns += self.asked_ns - self._paused_ns
+            self._paused_ns = 0
+
+    def pause(self) -> None:
+        """Leave out what passes from the last answer until the next request goes out: it is our own time.
+
+        Where the loop is busy that may be more than what the engine takes. The deadline does not wait.
+        """
+        self._paused_ns = self.heard_ns
+
+    def hear(self, arrival: Arrival, count: int) -> None:
+        """Note that `count` bytes, of which `arrival` tells, have been read just now."""
+        read_ns = time.monotonic_ns()
+        self.heard_ns = arrival.by(read_ns, count)
+        # No answer comes before its question, and no byte before the one in front of it.
+        self.heard_from_ns = max(self.heard_from_ns, arrival.since(read_ns), self.asked_ns)
+
+    def done(self, **gave: Any) -> Done:
+        """Return the operation as one that is done, with its stamps and what it `gave`."""
+        return Done(self.start_ns, self.end_ns, end_bound_ns=self.end_bound_ns, **gave)
+
+    def now_ns(self) -> int:
+        """Return the present instant on the clock of the stamps."""
+        return time.monotonic_ns()
+
+    def expired(self) -> bool:
+        """Say whether the deadline has passed."""
+        return time.monotonic_ns() >= self.deadline_ns
+
+    def remaining_s(self) -> float:
+        """Return the time left in seconds; raise `TimeoutError` when there is none."""
+        left_ns = self.deadline_ns - time.monotonic_ns()
+        if left_ns <= 0:
+            raise TimeoutError(f"no answer in {self.timeout_s:g} s")
+        return left_ns / 1e9
+
+
+_current: ContextVar[Exchange | None] = ContextVar("docker_exchange", default=None)
+
+
+def current_exchange() -> Exchange | None:
+    """Return the exchange that requests made here belong to."""
+    return _current.get()
+
+
+def unix_socket(path: str, timeout_s: float | None) -> socket.socket:
+    """Return a socket that is connected to the one at `path`."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def exchange(timeout_s: float) -> Iterator[Exchange]:
+    """Stamp, and bound by `timeout_s` in all, the requests that are made inside."""
+    made = Exchange(timeout_s)
+    token = _current.set(made)
+    try:
+        yield made
+    finally:
+        _current.reset(token)
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a connection's answer: stamps what comes in, and gives up at the deadline."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        # A file of its own keeps the socket open until the answer is read, whatever becomes of the connection.
+        self._file = connection.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        current = _current.get()
+        if current is None:
+            return self._file.readinto(buffer)
+        self._connection.settimeout(current.remaining_s())
+        with ARRIVALS.expecting(self._connection.fileno()) as arrival:
+            count = self._file.readinto(buffer)
+            current.hear(arrival, count or 0)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        timed: Any = io.BufferedReader(_TimedReader(sock))
+        self.fp.close()
+        self.fp = timed
+
+
+class _Stamped:
+    """What makes a class of connections a stamped one, when it is put in front of it."""
+
+    response_class: Any = _TimedResponse
+    sock: Any
+
+    def send(self, data: Any) -> None:
+        if self.sock is None:
+            self.connect()  # type: ignore[attr-defined]
+        current = _current.get()
+        if current is not None:
+            current.send()
+        super().send(data)  # type: ignore[misc]
+
+
+class _TimedConnection(_Stamped, HTTPConnection):
+    pass
+
+
+class _TimedTlsConnection(_Stamped, HTTPSConnection):
+    pass
+
+
+class PlainConnection(_Stamped, http.client.HTTPConnection):
+    """The standard library's connection, stamped and bounded."""
+
+
+class PlainTlsConnection(_Stamped, http.client.HTTPSConnection):
+    """The same, encrypted."""
+
+
+class _UnixConnection(_TimedConnection):
+    def __init__(self, *arguments: Any, socket_path: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._socket_path = socket_path
+
+    def connect(self) -> None:
+        timeout: Any = self.timeout
+        self.sock = unix_socket(self._socket_path, timeout)
+
+
+class _UnixPool(HTTPConnectionPool):
+    ConnectionCls = _UnixConnection
+
+
+class _TimedPool(HTTPConnectionPool):
+    ConnectionCls = _TimedConnection
+
+
+class _TimedTlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TimedTlsConnection
+
+
+class _BoundedAdapter(requests.adapters.HTTPAdapter):
+    """An adapter whose every request has what is left of the current exchange as its timeout."""
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": _TimedPool, "https": _TimedTlsPool}
+
+    def send(self, request: requests.PreparedRequest, *arguments: Any, **options: Any) -> requests.Response:
+        current = _current.get()
+        if current is not None:
+            options["timeout"] = current.remaining_s()
+        return super().send(request, *arguments, **options)
+
+
+class _UnixAdapter(_BoundedAdapter):
+    """Reaches the engine over its Unix socket; one pool for all paths, so that connections are used again."""
+
+    def __init__(self, socket_path: str, connections: int) -> None:
+        super().__init__()
+        self._pool = _UnixPool("localhost", maxsize=connections, socket_path=socket_path)
+
+    def get_connection_with_tls_context(self, *_arguments: Any, **_options: Any) -> urllib3.HTTPConnectionPool:
+        return self._pool
+
+    get_connection = get_connection_with_tls_context
+
+    def request_url(self, request: requests.PreparedRequest, _proxies: Any) -> str:
+        return request.path_url
+
+    def close(self) -> None:
+        self._pool.close()
+        super().close()
+
+
+def endpoint() -> str:
+    """Return the engine's address: DOCKER_HOST, or the usual socket."""
+    return os.environ.get("DOCKER_HOST") or DEFAULT_ENDPOINT
+
+
+def socket_path(address: str) -> str | None:
+    """Return the path of the socket at `address`, or None when the engine is reached over TCP."""
+    return "/" + address.removeprefix("unix://").lstrip("/") if address.startswith("unix://") else None
+
+
+def connect(connections: int, timeout_s: float, address: str | None = None) -> docker.APIClient:
+    """Return docker-py's client of the engine at `address`, stamped and bounded, after it has answered once.
+
+    None is the address that `endpoint` gives. `connections` is how many requests may be under way. Raises docker-py's
+    and requests' own errors, and `EngineUnavailable` for an address that cannot be timed.
+    """
+    address = address or endpoint()
+    if address.startswith(("ssh://", "npipe://")):
+        raise EngineUnavailable(
+            f"{address}: through a tunnel its time would be measured too; run bench-worker on that host"
+        )
+    if not address.startswith(("unix://", "tcp://", "http://", "https://")):
+        raise EngineUnavailable(f"{address}: expected unix:///PATH or tcp://HOST:PORT")
+    size = connections + _SPARE_CONNECTIONS
+    with exchange(timeout_s):
+        # docker-py would ask for the version through its own transport, with no deadline. Any version will do to ask.
+        first = _client(address, MINIMUM_DOCKER_API_VERSION, size)
+        try:
+            # Podman asks the package manager for its full answer, which takes ten times as long as the rest.
+            version = first.get(f"{first.base_url}/_ping").headers.get("Api-Version")
+            if not version:
+                answer = first.get(f"{first.base_url}/version")
+                answer.raise_for_status()
+                version = str(answer.json()["ApiVersion"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise EngineUnavailable(f"what answers at {address} is no Docker Engine: {error}") from error
+        finally:
+            first.close()
+        return _client(address, version, size)
+
+
+def _client(address: str, version: str, size: int) -> docker.APIClient:
+    settings: dict[str, Any] = {
+        **(kwargs_from_env() if address == endpoint() else {}),
+        "base_url": address,
+        "version": version,
+    }
+    client = docker.APIClient(**settings, max_pool_size=size)
+    # Proxies and .netrc are for web sites; looking for them costs each request a scan of the environment.
+    client.trust_env = False
+    path = socket_path(address)
+    if path is not None:
+        client.mount("http+docker://", _UnixAdapter(path, size))
+    else:
+        for scheme in ("http://", "https://"):
+            client.mount(scheme, _BoundedAdapter(pool_connections=1, pool_maxsize=size))
+    return client
+
+
+def url(client: docker.APIClient, *parts: str) -> str:
+    """Return the address of an API path, such as ``url(client, "containers", name, "wait")``."""
+    path = "/".join(quote(part, safe="") for part in parts)
+    return f"{client.base_url}/v{client.api_version}/{path}"

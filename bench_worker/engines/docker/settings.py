@@ -1,0 +1,182 @@
+"""Turns a container's settings into docker-py's arguments, and refuses mounts that must never be."""
+
+from __future__ import annotations
+
+import io
+import stat
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docker.types import LogConfig
+from docker.types import Mount as DockerMount
+
+from bench_worker.engines.docker_confinement import confinement
+from bench_worker.engines.native import labels as native_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import docker
+
+    from bench_common.treatment import ContainerSettings, Mount
+    from bench_worker.engines.base import Container
+
+KNOWN_SOCKETS = (
+    "/var/run/docker.sock",
+    "/run/docker.sock",
+    "/run/containerd/containerd.sock",
+    "/run/docker/containerd/containerd.sock",
+    "/run/podman/podman.sock",
+    "/run/crio/crio.sock",
+)
+"""Whoever can write to one of these owns the host; a benchmark's container is never given one."""
+
+_WINDOWS_ON_THE_ROOT = ("/proc", "/sys", "/dev")
+"""Below these there are other ways to the whole host (/proc/1/root)."""
+
+
+class MountRefused(ValueError):
+    """A mount that a benchmark's container must not have; the message says which and why."""
+
+
+def create_arguments(
+    client: docker.APIClient, container: Container, *, allow_host_mounts: bool, own_socket: str | None
+) -> dict[str, Any]:
+    """Return the arguments of docker-py's `create_container`; raise `MountRefused`. Never privileged, never a tty."""
+    settings = container.settings
+    host_config = client.create_host_config(
+        **_limits(settings),
+        **confinement(settings),
+        init=settings.init,
+        network_mode=settings.network,
+        log_config=_log_config(settings),
+        mounts=[
+            _mount(mount, container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+            for mount in settings.storage
+            if mount.kind != "data_container"
+        ],
+        volumes_from=[
+            *([data_container_name(container)] if has_data_container(container) else ()),
+            *container.shares,
+        ]
+        or None,
+        port_bindings=None if container.publish is None else {container.publish[1]: (container.publish[0], None)},
+    )
+    return {
+        "image": settings.image,
+        "command": None if settings.command is None else list(settings.command),
+        "name": container.name,
+        "labels": dict(container.labels),
+        "environment": dict(settings.env),
+        "host_config": host_config,
+        "ports": None if container.publish is None else [container.publish[1]],
+        "tty": False,
+        "stdin_open": False,
+        "detach": True,
+    }
+
+
+def _limits(settings: ContainerSettings) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    if settings.memory_bytes is not None:
+        # Memory and swap together limited to the same number: no swap. Docker's default would be twice as much.
+        limits |= {"mem_limit": settings.memory_bytes, "memswap_limit": settings.memory_bytes}
+    if settings.cpus is not None:
+        limits["nano_cpus"] = round(settings.cpus * 1e9)
+    if settings.cpuset is not None:
+        limits["cpuset_cpus"] = settings.cpuset
+    return limits
+
+
+def _log_config(settings: ContainerSettings) -> LogConfig | None:
+    if settings.log_driver is None and not settings.log_options:
+        return None
+    return LogConfig(type=settings.log_driver or "", config=dict(settings.log_options))
+
+
+def has_data_container(container: Container) -> bool:
+    """Say whether some of its storage is in a data container."""
+    return any(mount.kind == "data_container" for mount in container.settings.storage)
+
+
+def data_container_name(container: Container) -> str:
+    """Return the name of a container's data container."""
+    return f"{container.name}-data"
+
+
+def archive_of(files: Mapping[str, str]) -> bytes:
+    """Return `files` (texts by absolute path) as the tar archive of a root directory, readable by everybody."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path, text in files.items():
+            content = text.encode()
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _mount(mount: Mount, container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> DockerMount:
+    if mount.kind == "tmpfs":
+        return DockerMount(
+            mount.target, None, type="tmpfs", read_only=mount.read_only, tmpfs_size=mount.size_bytes or None
+        )
+    if mount.kind == "volume":
+        # A volume that Docker has to make for this carries our labels; one that is there already keeps its own.
+        return DockerMount(
+            mount.target,
+            mount.source or None,
+            type="volume",
+            read_only=mount.read_only,
+            labels=dict(container.labels),
+        )
+    if not mount.source:
+        # The worker's own directory, made for this container: nothing of the host is in it.
+        own = private_directory(container, mount)
+        return DockerMount(mount.target, str(own), type="bind", read_only=mount.read_only)
+    source = allowed_source(mount, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+    return DockerMount(mount.target, source, type="bind", read_only=mount.read_only)
+
+
+def allowed_source(mount: Mount, *, allow_host_mounts: bool, own_socket: str | None) -> str:
+    """Return the host directory of a mount, without symbolic links; raise `MountRefused` where it must not be had."""
+    if not allow_host_mounts:
+        raise MountRefused(
+            f"host directory {mount.source} may not be mounted: this worker does not allow host mounts"
+        )
+    return safe_host_directory(mount.source, [*KNOWN_SOCKETS, *([own_socket] if own_socket else [])])
+
+
+def private_directory(container: Container, mount: Mount) -> Path:
+    """Return where the worker makes a host directory of this container's own (see `native_labels.home`)."""
+    return native_labels.home() / f"{container.name}-host" / mount.target.strip("/").replace("/", "-")
+
+
+def safe_host_directory(source: str, sockets: Iterable[str]) -> str:
+    """Return `source` without symbolic links when it may be mounted; raise `MountRefused` otherwise.
+
+    Refused are: what is not absolute, an engine's socket, any directory that holds one (``/`` and ``/run`` do), any
+    other socket, and the kernel's own file systems.
+    """
+    path = Path(source)
+    if not path.is_absolute():
+        raise MountRefused(f"host directory {source!r} is not an absolute path")
+    _check_windows(source, path)
+    try:
+        real = path.resolve()
+    except OSError as error:
+        raise MountRefused(f"host directory {source} cannot be looked into: {error.strerror}") from error
+    _check_windows(source, real)
+    for guarded in {Path(item) for item in sockets} | {Path(item).resolve() for item in sockets}:
+        if guarded.is_relative_to(real):
+            raise MountRefused(f"host directory {source} holds an engine's socket ({guarded}): it is never mounted")
+    if real.exists() and stat.S_ISSOCK(real.stat().st_mode):
+        raise MountRefused(f"{source} is a socket; only directories and files are mounted")
+    return str(real)
+
+
+def _check_windows(source: str, path: Path) -> None:
+    for window in _WINDOWS_ON_THE_ROOT:
+        if path.is_relative_to(window):
+            raise MountRefused(f"host directory {source} is the kernel's view of the host ({window}): never mounted")

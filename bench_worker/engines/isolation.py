@@ -1,0 +1,40 @@
+"""What the engines below Docker have in common: images are got ready before anything is timed, networks not made."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from bench_worker.engines import host_network
+from bench_worker.engines.base import Container, Engine
+
+if TYPE_CHECKING:
+    from bench_common.treatment import ContainerSettings
+
+
+class Ground(Engine):
+    """An engine whose images come from elsewhere, and whose containers are reached in the host's network alone."""
+
+    troubles: ClassVar[tuple[type[Exception], ...]]
+    """What `_get_ready` raises where something is in the way; its words are for the user."""
+
+    @abstractmethod
+    def _get_ready(self, settings: ContainerSettings) -> None:
+        """Have here what a container is made from. It may take as long as fetching an image does."""
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what is in the way of what a container is made from; get it ready where nothing is."""
+        try:
+            self._get_ready(settings)
+        except self.troubles as trouble:
+            return [str(trouble)]
+        return []
+
+    def prepare(self, settings: ContainerSettings) -> None:
+        """Get ready what a container is made from; what is in the way is told by the job that needs it."""
+        self.missing(settings)
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's, for a container in the host's network; there is no other way to one."""
+        del timeout_s
+        return host_network.address_of(container)

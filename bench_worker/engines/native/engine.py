@@ -1,0 +1,328 @@
+"""The stock baseline: the verbs of a container on plain processes, so that an engine can be weighed against nothing.
+
+`create` makes a private directory, `start` spawns the command in it as the leader of its own session, `exec` spawns
+beside it, `pause` and `unpause` are SIGSTOP and SIGCONT to its process group, `stop` is SIGTERM and, after the grace
+period, SIGKILL. Files have their places below that directory. There is no image, network, log driver or limit to
+set: see `settings` and `inapplicable`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import time
+from contextlib import suppress
+from os.path import relpath
+from pathlib import Path
+from typing import ClassVar, Final
+
+from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_worker.engines.arguments import parse_cpuset, parse_signal
+from bench_worker.engines.base import (
+    PRINTED_LIMIT_BYTES,
+    RUN_LABEL,
+    Container,
+    DaemonSide,
+    Done,
+    Engine,
+    EngineStatus,
+    Leftover,
+    OperationFailed,
+)
+from bench_worker.engines.native import labels as native_labels
+from bench_worker.engines.native.process import (
+    Stock,
+    delete_directory,
+    disk_errors,
+    ended_at,
+    fail,
+    is_frozen,
+    kill_stragglers,
+    running,
+    signal_and_see,
+    spawn_kind,
+    stock_of,
+    until_dead,
+    wait_for,
+)
+from bench_worker.engines.native_bounds import LACKS, REASONS
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, read_beginning
+from bench_worker.timing import posix_spawn
+from bench_worker.timing.processes import Process, SpawnFailed, WaitTimeout, spawn
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+class NativeEngine(Engine):
+    """Plain processes of this host; see the module's text for what each verb is."""
+
+    name: ClassVar[str] = "native"
+    operations: ClassVar[frozenset[str]] = frozenset(
+        {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "logs", "remove"}
+    )
+    settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset", "files"})
+    inapplicable: ClassVar[frozenset[str]] = frozenset(
+        {"image", "rootfs", "network", "log_driver", "log_options", "init", "storage", "runtime"}
+    )
+
+    @classmethod
+    def probe(cls) -> EngineStatus:
+        """Say whether this kernel and libc can do it."""
+        reason = posix_spawn.missing_feature() or ""
+        try:
+            native_labels.make_home()
+        except EngineUnavailable as error:
+            reason = reason or str(error)
+        return EngineStatus(
+            name=cls.name,
+            usable=not reason,
+            version=f"{platform.system()} {platform.release()}",
+            endpoint=str(native_labels.home()),
+            reason=reason,
+            advice="use a newer kernel and C library, or set TMPDIR to a directory of yours" if reason else "",
+            operations=tuple(sorted(cls.operations)),
+            settings=tuple(sorted(cls.settings)),
+            inapplicable=tuple(sorted(cls.inapplicable)),
+            details={
+                **{f"setting.{setting}": text for setting, text in REASONS.items()},
+                **{f"operation.{operation}": text for operation, text in LACKS.items()},
+            },
+        )
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return none: plain processes need no daemon."""
+        return DaemonSide()
+
+    def open(self) -> None:
+        """Make the directory that holds the private ones."""
+        missing = posix_spawn.missing_feature()
+        if missing:
+            raise EngineUnavailable(f"engine 'native' cannot be used: {missing}")
+        self._home = native_labels.make_home()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def create(self, container: Container, *, timeout_s: float) -> Done:
+        """Make the private directory, which also claims the name; no process yet."""
+        del timeout_s
+        start_ns = time.monotonic_ns()
+        settings = container.settings
+        foreign = settings.given() - self.settings - self.inapplicable
+        for setting in sorted(foreign):
+            value = getattr(settings, setting)
+            fail("refused", f"native cannot enforce {setting}={value!r}: {REASONS[setting]}", start_ns)
+        if not settings.command:
+            fail("refused", "a plain process needs `command`: there is no image to take one from", start_ns)
+        self._cpus(container, start_ns)
+        self._label(container)
+        stock = Stock(self._home / container.name)
+        with disk_errors(start_ns):
+            if stock.directory.parent != self._home:
+                fail("refused", f"{container.name!r} is no name for a container", start_ns)
+            stock.directory.mkdir(mode=0o700)
+            # From here on there is something to remove, also where the disk is too full for the labels.
+            container.handle = stock
+            native_labels.write_labels(stock.directory, container.labels)
+            stock.work.mkdir()
+            for path, text in settings.files.items():
+                _write(stock.work, path, text, start_ns)
+        return Done(start_ns, time.monotonic_ns())
+
+    def start(self, container: Container, *, timeout_s: float) -> Done:
+        """Spawn the command; done when the program has replaced the spawner."""
+        del timeout_s
+        stock = stock_of(container)
+        if stock.main is not None and stock.main.exit is None:
+            fail("conflict", f"{container.name} runs already (process {stock.main.pid})", time.monotonic_ns())
+        stock.main = self._spawn(container, container.settings.command or (), "")
+        return Done(stock.main.start_ns, stock.main.running_ns)
+
+    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
+        """Spawn a command beside the main one, in the same directory, and wait for its end."""
+        deadline = time.monotonic() + timeout_s
+        stock = stock_of(container)
+        main = running(container)
+        if stock.paused or is_frozen(main):
+            fail("conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns())
+        prefix = f"exec-{len(stock.beside) + 1}."
+        process = self._spawn(container, argv, prefix)
+        stock.beside.append(process)
+        done = wait_for(process, process.start_ns, deadline, kill_late=True)
+        done.stdout, cut_out = read_beginning(stock.directory / f"{prefix}stdout", EXEC_OUTPUT_LIMIT_BYTES)
+        done.stderr, cut_err = read_beginning(stock.directory / f"{prefix}stderr", EXEC_OUTPUT_LIMIT_BYTES)
+        done.truncated = cut_out or cut_err
+        return done
+
+    def wait(self, container: Container, *, timeout_s: float) -> Done:
+        """Wait for the end of the main process; its stamp is the reaper's, however late this greenlet wakes."""
+        start_ns = time.monotonic_ns()
+        main = stock_of(container).main
+        if main is None:
+            fail("conflict", f"{container.name} was never started", start_ns)
+        return wait_for(main, start_ns, time.monotonic() + timeout_s)
+
+    def pause(self, container: Container, *, timeout_s: float) -> Done:
+        """SIGSTOP to the group; done when the kernel shows the main process as stopped."""
+        done = signal_and_see(container, signal.SIGSTOP, timeout_s, stopped=True)
+        stock_of(container).paused = True
+        return done
+
+    def unpause(self, container: Container, *, timeout_s: float) -> Done:
+        """SIGCONT to the group; done when the main process is no longer stopped."""
+        done = signal_and_see(container, signal.SIGCONT, timeout_s, stopped=False)
+        stock_of(container).paused = False
+        return done
+
+    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
+        """SIGTERM to the group and, after `grace_s`, SIGKILL; done when the main process is reaped."""
+        start_ns = time.monotonic_ns()
+        deadline = time.monotonic() + timeout_s
+        main = stock_of(container).main
+        if main is None or not main.signal_group(signal.SIGTERM):
+            return Done(start_ns, time.monotonic_ns())
+        if grace_s < timeout_s:
+            with suppress(WaitTimeout):
+                return ended_at(start_ns, main.wait(grace_s))
+            main.signal_group(signal.SIGKILL)
+        return ended_at(start_ns, until_dead(main, start_ns, deadline))
+
+    def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
+        """Send a signal to the group; after SIGKILL, done when the main process is reaped."""
+        start_ns = time.monotonic_ns()
+        deadline = time.monotonic() + timeout_s
+        try:
+            number = parse_signal(signal)
+        except ValueError as error:
+            fail("refused", str(error), start_ns)
+        main = running(container)
+        main.signal_group(number)
+        if number.name != "SIGKILL":
+            return Done(start_ns, time.monotonic_ns())
+        return ended_at(start_ns, until_dead(main, start_ns, deadline))
+
+    def commit(self, container: Container, *, timeout_s: float) -> Done:
+        """Not among `operations`: a plain process has no image."""
+        del timeout_s
+        fail("unsupported", f"native cannot commit {container.name}: there is no image", time.monotonic_ns())
+
+    def remove(self, container: Container, *, timeout_s: float) -> Done:
+        """Kill what still runs in the container's sessions, then delete its directory."""
+        start_ns = time.monotonic_ns()
+        deadline = time.monotonic() + timeout_s
+        stock = stock_of(container)
+        for process in stock.processes():
+            if process.signal_group(signal.SIGKILL):
+                until_dead(process, start_ns, deadline)
+        kill_stragglers(stock, container.labels, start_ns)
+        with disk_errors(start_ns):
+            end_ns, bound_ns = delete_directory(stock.directory)
+        container.handle = None
+        return Done(start_ns, end_ns, end_bound_ns=min(bound_ns, end_ns - start_ns))
+
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+        """Return what the main process wrote to its two files."""
+        del timeout_s
+        start_ns = time.monotonic_ns()
+        stock = stock_of(container)
+        stdout, cut_out = read_beginning(stock.directory / "stdout", limit_bytes)
+        stderr, cut_err = read_beginning(stock.directory / "stderr", limit_bytes)
+        return Done(start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err)
+
+    def printed(self, container: Container, *, timeout_s: float) -> bytes:
+        """Return what the latest exec wrote while it runs, else what the main process did."""
+        del timeout_s
+        stock = stock_of(container)
+        beside = stock.beside[-1] if stock.beside else None
+        prefix = f"exec-{len(stock.beside)}." if beside is not None and beside.exit is None else ""
+        return read_beginning(stock.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's: its processes have the host's network."""
+        del container, timeout_s
+        return LOOPBACK
+
+    def shared_path(self, container: Container, path: str) -> str:
+        """Return the way from one private directory to another: a path that is as short as the kernel's sockets."""
+        other = stock_of(container).work
+        return f"{relpath(other, other.parent.with_name('x') / other.name)}{path}"
+
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return marked processes, then marked directories (in the order in which they have to go)."""
+        processes = [
+            Leftover(self.name, "process", f"{item.pid}:{item.start_ticks}", item.command, run, item.age_s)
+            for item in native_labels.marked_processes()
+            if (run := item.labels[RUN_LABEL]) and native_labels.matches(item.labels, run_id, worker_id)
+        ]
+        directories = [
+            Leftover(self.name, "directory", str(item.path), item.path.name, item.labels[RUN_LABEL], item.age_s)
+            for item in native_labels.marked_directories()
+            if native_labels.matches(item.labels, run_id, worker_id)
+        ]
+        return processes + directories
+
+    def discard(self, leftover: Leftover) -> None:
+        """Kill the process or delete the directory, if it still carries the label of that run."""
+        if leftover.what == "process":
+            for process in native_labels.marked_processes():
+                if f"{process.pid}:{process.start_ticks}" == leftover.identity:
+                    native_labels.kill_marked(process)
+            return
+        for directory in native_labels.marked_directories():
+            if str(directory.path) == leftover.identity and directory.labels[RUN_LABEL] == leftover.run_id:
+                try:
+                    delete_directory(directory.path)
+                except OSError as error:
+                    raise InfrastructureError(f"cannot delete {error.filename}: {error.strerror}") from error
+
+    def _spawn(self, container: Container, argv: tuple[str, ...], prefix: str) -> Process:
+        begun_ns = time.monotonic_ns()
+        if not argv:
+            fail("refused", "there is no command to start", begun_ns)
+        stock = stock_of(container)
+        env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "HOME": str(stock.work),
+            **container.settings.env,
+            **{name: container.labels[label] for label, name in native_labels.VARIABLES.items()},
+        }
+        try:
+            return spawn(
+                argv,
+                env=env,
+                cwd=str(stock.work),
+                stdout_path=str(stock.directory / f"{prefix}stdout"),
+                stderr_path=str(stock.directory / f"{prefix}stderr"),
+                cpus=self._cpus(container, begun_ns),
+            )
+        except SpawnFailed as error:
+            raise OperationFailed(
+                spawn_kind(error), str(error), start_ns=error.start_ns, end_ns=error.end_ns
+            ) from error
+
+    def _cpus(self, container: Container, start_ns: int) -> frozenset[int] | None:
+        """Return the CPUs to run on; the kernel would leave out those that it does not have, without a word."""
+        if container.settings.cpuset is None:
+            return None
+        try:
+            cpus = parse_cpuset(container.settings.cpuset)
+        except ValueError as error:
+            fail("refused", str(error), start_ns)
+        missing = sorted(cpus - os.sched_getaffinity(0))
+        if missing:
+            usable = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+            text = f"cpuset {container.settings.cpuset!r}: there is no CPU {missing[0]} here; usable: {usable}"
+            fail("refused", text, start_ns)
+        return cpus
+
+
+def _write(root: Path, path: str, text: str, start_ns: int) -> None:
+    """Write a file that a container would have at `path`: below `root`, and nowhere else."""
+    target = root / path.lstrip("/")
+    if ".." in target.parts or target == root:
+        fail("refused", f"{path!r} is no place for a file", start_ns)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")

@@ -1,0 +1,166 @@
+"""Unpacks images for engines that have none of their own: exported from the Docker Engine, once for each digest.
+
+The environment names that engine (``DOCKER_HOST``, or the local socket; podman's service speaks the same language).
+An unpacked image is a directory with ``rootfs`` and ``image.json``, made under another name and renamed when it is
+whole, so that several workers may want the same one at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import shutil
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import docker
+import docker.errors
+import docker.utils
+import requests
+from gevent.lock import RLock
+
+from bench_worker.engines import oci_homes
+from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.oci.spec import ImageConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_CONFIG: Final = "image.json"
+_CHUNK_BYTES: Final = 1 << 20
+_ANSWER_S: Final = 60
+_UNPACK_S: Final = 300
+
+
+class ImageTrouble(Exception):
+    """An image that cannot be had: `kind` is one of `OperationFailed`'s, the text says why."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """A root file system to start containers from; `base` is a config.json that came with it, or nothing."""
+
+    rootfs: Path
+    config: ImageConfig
+    base: Mapping[str, Any]
+
+
+class Images:
+    """The images that one engine has used: each unpacked by the first that wants it, while the others wait.
+
+    What it has handed out is locked until `close`, so that nobody takes it away.
+    """
+
+    def __init__(self) -> None:
+        self._unpacked: dict[str, Unpacked] = {}
+        self._lock = RLock()
+        self._held = ExitStack()
+
+    def get(self, image: str | None, labels: Mapping[str, str]) -> Unpacked:
+        """Return `image` unpacked, as it was when it was first wanted; raise `ImageTrouble`.
+
+        The container that is made for the export carries `labels`.
+        """
+        if image is None:
+            raise ImageTrouble("refused", "an `image` is needed to make a container from")
+        with self._lock:
+            if image not in self._unpacked:
+                with lent_client(f"image {image}") as client:
+                    self._unpacked[image] = self._unpack(client, image, labels)
+            return self._unpacked[image]
+
+    def close(self) -> None:
+        """Let go of all images."""
+        self._held.close()
+
+    def _unpack(self, client: docker.APIClient, image: str, labels: Mapping[str, str]) -> Unpacked:
+        facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+        directory = oci_homes.images() / str(facts["Id"]).rpartition(":")[2]
+        while True:
+            if not (directory / _CONFIG).exists():
+                _fetch(client, facts, directory, labels)
+                _prune(client)
+            try:
+                file = (directory / _CONFIG).open("rb")
+            except FileNotFoundError:
+                continue
+            fcntl.flock(file, fcntl.LOCK_SH)
+            if (directory / _CONFIG).exists():
+                self._held.callback(file.close)
+                return Unpacked(directory / "rootfs", ImageConfig.read(json.load(file)), {})
+            file.close()
+
+
+def prune() -> None:
+    """Delete the unpacked images that the Docker Engine no longer has and nobody uses; raise `ImageTrouble`."""
+    with lent_client("what is no longer used") as client:
+        _prune(client)
+
+
+@contextmanager
+def lent_client(what: str) -> Iterator[docker.APIClient]:
+    """Lend a client of the Docker Engine; what goes wrong with `what` becomes an `ImageTrouble`."""
+    try:
+        client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=_ANSWER_S)
+        try:
+            yield client
+        finally:
+            client.close()
+    except docker.errors.ImageNotFound as error:
+        text = f"{what} is not in the Docker Engine that images are taken from; pull or build it there"
+        raise ImageTrouble("image-missing", text) from error
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        text = f"{what} cannot be taken from the Docker Engine: {error}; start it, or give `rootfs` instead"
+        raise ImageTrouble("unreachable", text) from error
+    except (OSError, OperationFailed) as error:
+        raise ImageTrouble("engine", f"{what} cannot be unpacked below {oci_homes.STORE}: {error}") from error
+
+
+def _prune(client: docker.APIClient) -> None:
+    for unfinished in (*oci_homes.images().glob(".*.new"), *oci_homes.images().glob(".*.old")):
+        with suppress(FileNotFoundError):
+            if time.time() - unfinished.stat().st_mtime > _UNPACK_S:
+                oci_homes.delete(unfinished)
+    for config in oci_homes.images().glob(f"*/{_CONFIG}"):
+        with suppress(FileNotFoundError, BlockingIOError), config.open("rb") as file:
+            try:
+                client.inspect_image(config.parent.name)  # type: ignore[no-untyped-call]
+            except docker.errors.ImageNotFound:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                doomed = config.parent.rename(config.parent.with_name(f".{config.parent.name}.old"))
+                oci_homes.delete(doomed)
+
+
+def _fetch(client: docker.APIClient, facts: Mapping[str, Any], directory: Path, labels: Mapping[str, str]) -> None:
+    oci_homes.make_private(directory.parent)
+    fresh = directory.with_name(f".{secrets.token_hex(8)}.new")
+    rootfs, archive = fresh / "rootfs", fresh / "rootfs.tar"
+    container: dict[str, Any] = client.create_container(facts["Id"], ["true"], labels=dict(labels))
+    try:
+        rootfs.mkdir(parents=True)
+        with archive.open("wb") as file:
+            for chunk in client.export(container["Id"], _CHUNK_BYTES):
+                file.write(chunk)
+        # A program of its own unpacks it: in here it would take seconds of the interpreter.
+        tar = CommandLine("tar").errand(_UNPACK_S)
+        tar.do("-xpf", str(archive), "-C", str(rootfs), "--numeric-owner", "--xattrs", "--xattrs-include=*")
+        archive.unlink()
+        (fresh / _CONFIG).write_text(json.dumps(facts.get("Config") or {}), encoding="utf-8")
+        try:
+            fresh.rename(directory)
+        except OSError:
+            # Another worker was quicker.
+            if not (directory / _CONFIG).exists():
+                raise
+    finally:
+        client.remove_container(container["Id"], v=True, force=True)
+        shutil.rmtree(fresh, ignore_errors=True)

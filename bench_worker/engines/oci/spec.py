@@ -1,0 +1,227 @@
+"""Writes the config.json of an OCI bundle from an image's own configuration and a container's settings. Pure.
+
+The surroundings are those that Docker gives a container that is not privileged: its capabilities, its masked paths,
+its devices. Two things of Docker's are not there: the seccomp profile and the AppArmor profile, which belong to
+Docker and not to the runtime (`runtime-spec <https://github.com/opencontainers/runtime-spec>`_, config.md).
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_worker.engines.oci_confinement import confine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench_common.treatment import ContainerSettings
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CPU_PERIOD_US: Final = 100_000
+HOSTNAME: Final = "weighbridge"
+"""What every container calls itself."""
+NETWORKS: Final = ("none", "host")
+"""``none`` has a loopback only and is the default: a runtime makes no network. ``host`` is the host's own."""
+
+_CAPABILITIES: Final = [
+    f"CAP_{name}"
+    for name in (
+        "AUDIT_WRITE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "MKNOD",
+        "NET_BIND_SERVICE",
+        "NET_RAW",
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYS_CHROOT",
+    )
+]
+_MASKED: Final = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/firmware",
+]
+_READ_ONLY: Final = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageConfig:
+    """What an image says of the containers made of it, as in the OCI image format's ``config`` object."""
+
+    env: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    directory: str = "/"
+    user: str = ""
+    stop_signal: str = "SIGTERM"
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> ImageConfig:
+        """Read the ``Config`` of `docker image inspect`; what is missing there is the default."""
+        return cls(
+            env=tuple(config.get("Env") or ()),
+            entrypoint=tuple(config.get("Entrypoint") or ()),
+            command=tuple(config.get("Cmd") or ()),
+            directory=str(config.get("WorkingDir") or "/"),
+            user=str(config.get("User") or ""),
+            stop_signal=str(config.get("StopSignal") or "SIGTERM"),
+        )
+
+    def argv(self, command: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return what a container runs: the image's entry point, then the `command` given or the image's own."""
+        return (*self.entrypoint, *(self.command if command is None else command))
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whom a container's command runs as."""
+
+    uid: int = 0
+    gid: int = 0
+    groups: tuple[int, ...] = ()
+    home: str = "/root"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What of a config.json depends on the host: paths, the version of its cgroups, and whether swap can be limited.
+
+    `binds` are mounts in the form of the config.json, `annotations` the labels.
+    """
+
+    rootfs: str
+    cgroups_path: str
+    cgroup_v2: bool
+    swap_limit: bool
+    binds: Sequence[Mapping[str, Any]] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_user(text: str, passwd: str, group: str) -> User:
+    """Return the user that an image's ``USER`` means: a name or number, and perhaps ``:`` and a group's.
+
+    `passwd` and `group` are the texts of the files in its /etc. Raises `ValueError` for a name that is not there.
+    """
+    name, _, group_name = (text or "0").partition(":")
+    accounts = [line.split(":") for line in passwd.splitlines() if line.count(":") >= 6]  # noqa: PLR2004  passwd(5)
+    groups = [line.split(":") for line in group.splitlines() if line.count(":") >= 3]  # noqa: PLR2004  group(5)
+    account = next((row for row in accounts if name in (row[0], row[2])), None)
+    if account is None and not name.isdecimal():
+        raise ValueError(f"the image runs as user {name!r}, and there is no such name in its /etc/passwd")
+    uid, gid, home = (int(account[2]), int(account[3]), account[5]) if account else (int(name), 0, "/")
+    if group_name:
+        found = next((row for row in groups if group_name in (row[0], row[2])), None)
+        if found is None and not group_name.isdecimal():
+            raise ValueError(f"the image runs as group {group_name!r}, and there is no such name in its /etc/group")
+        return User(uid, int(found[2]) if found else int(group_name), (), home)
+    login = account[0] if account else None
+    return User(uid, gid, tuple(int(row[2]) for row in groups if login in row[3].split(",")), home)
+
+
+def environment(image: ImageConfig, settings: ContainerSettings, home: str) -> list[str]:
+    """Return a command's environment: the image's, then the settings', with PATH and HOME if neither has them."""
+    merged = dict(item.partition("=")[::2] for item in image.env) | dict(settings.env)
+    merged = {"PATH": DEFAULT_PATH, "HOME": home or "/", **merged}
+    return [f"{name}={value}" for name, value in merged.items()]
+
+
+def make_config(
+    base: Mapping[str, Any], image: ImageConfig, settings: ContainerSettings, user: User, place: Surroundings
+) -> dict[str, Any]:
+    """Return a config.json: `base` (empty, or the user's own) with all that settings and host decide filled in.
+
+    Raises `ValueError` where a limit is for a block device that is none.
+    """
+    config = copy.deepcopy(dict(base)) or _blank(image, user, place)
+    process = config.setdefault("process", {})
+    process.pop("consoleSize", None)
+    process["terminal"] = False
+    if base:
+        if settings.command is not None:
+            process["args"] = list(settings.command)
+        process["env"] = [*process.get("env", ()), *(f"{name}={value}" for name, value in settings.env.items())]
+    else:
+        process["args"] = list(image.argv(settings.command))
+        process["env"] = environment(image, settings, user.home)
+    config["root"] = {**config.get("root", {}), "path": place.rootfs}
+    config["annotations"] = {**config.get("annotations", {}), **place.annotations}
+    config["mounts"] = [*config.get("mounts", ()), *place.binds]
+    linux = config.setdefault("linux", {})
+    linux["cgroupsPath"] = place.cgroups_path
+    if settings.network is not None or not base:
+        _share_network(linux, settings.network)
+    _limit(linux.setdefault("resources", {}), settings, swap_limit=place.swap_limit)
+    confine(config, settings)
+    return config
+
+
+def _share_network(linux: dict[str, Any], network: str | None) -> None:
+    others = [item for item in linux.get("namespaces", ()) if item["type"] != "network"]
+    linux["namespaces"] = others if network == "host" else [*others, {"type": "network"}]
+
+
+def _limit(resources: dict[str, Any], settings: ContainerSettings, *, swap_limit: bool) -> None:
+    if settings.memory_bytes is not None:
+        memory = resources.setdefault("memory", {})
+        memory["limit"] = settings.memory_bytes
+        if swap_limit:
+            # Memory and swap together: no swap.
+            memory["swap"] = settings.memory_bytes
+    if settings.cpus is not None or settings.cpuset is not None:
+        cpu = resources.setdefault("cpu", {})
+        if settings.cpus is not None:
+            cpu |= {"quota": round(settings.cpus * CPU_PERIOD_US), "period": CPU_PERIOD_US}
+        if settings.cpuset is not None:
+            cpu["cpus"] = settings.cpuset
+
+
+def _blank(image: ImageConfig, user: User, place: Surroundings) -> dict[str, Any]:
+    kinds = ["pid", "ipc", "uts", "mount", *(["cgroup"] if place.cgroup_v2 else [])]
+    return {
+        "ociVersion": "1.0.2",
+        "process": {
+            "user": {"uid": user.uid, "gid": user.gid, "additionalGids": list(user.groups)},
+            "cwd": image.directory,
+            "capabilities": {
+                kind: _CAPABILITIES if user.uid == 0 or kind == "bounding" else []
+                for kind in ("bounding", "effective", "permitted")
+            },
+            "noNewPrivileges": False,
+        },
+        "root": {"readonly": False},
+        "hostname": HOSTNAME,
+        "mounts": [
+            _mount("/proc", "proc", "nosuid", "noexec", "nodev"),
+            _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+            _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
+            _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+            _mount("/sys/fs/cgroup", "cgroup", "ro", "nosuid", "noexec", "nodev"),
+            _mount("/dev/mqueue", "mqueue", "nosuid", "noexec", "nodev"),
+            _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", "size=65536k"),  # noqa: S108
+        ],
+        "linux": {
+            "resources": {"devices": [{"allow": False, "access": "rwm"}]},
+            "namespaces": [{"type": kind} for kind in kinds],
+            "maskedPaths": _MASKED,
+            "readonlyPaths": _READ_ONLY,
+        },
+    }
+
+
+def _mount(target: str, kind: str, *options: str) -> dict[str, Any]:
+    return {"destination": target, "type": kind, "source": kind, "options": list(options)}

@@ -1,0 +1,115 @@
+"""Answers what a master asks before a run: what its containers would lack on this host.
+
+A worker may have been started days ago. What it says of engines, it has looked at again since a run was asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from bench_common.errors import EngineUnavailable, WeighbridgeError
+from bench_worker.engines.base import EngineOptions
+from bench_worker.engines.registry import engine_classes, probe_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from bench_common.requirements import Need
+    from bench_worker.engines.base import Engine, EngineStatus
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 30.0
+"""For each single question to an engine."""
+FRESH_S: Final = 10.0
+"""An engine that could be used so short a time ago is not looked at again before a run."""
+
+
+class Offer:
+    """The engines that a worker has to offer (None: every one), each with what was seen of it when it was looked at.
+
+    `probe(names)` looks at engines, `clock()` gives seconds.
+    """
+
+    def __init__(
+        self,
+        only: Collection[str] | None = None,
+        probe: Callable[[Collection[str] | None], Iterable[EngineStatus]] | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._only = only
+        self._probe = probe or _probed
+        self._clock = clock
+        self._seen_s = 0.0
+        self.statuses: dict[str, dict[str, Any]] = {}
+
+    def look(self) -> dict[str, dict[str, Any]]:
+        """Look at all of them; return their statuses, by name."""
+        self._seen_s = self._clock()
+        self.statuses = {status.name: _plain(asdict(status)) for status in self._probe(self._only)}
+        return self.statuses
+
+    def look_again(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return how these are now, those that are offered: looked at where that was long ago or it had a fault."""
+        offered = [name for name in names if name in self.statuses]
+        fresh = self._clock() - self._seen_s < FRESH_S
+        stale = [name for name in offered if not (fresh and self.statuses[name]["usable"])]
+        if stale:
+            self.statuses |= {status.name: _plain(asdict(status)) for status in self._probe(stale)}
+        return {name: self.statuses[name] for name in offered}
+
+
+def _probed(names: Collection[str] | None) -> list[EngineStatus]:
+    return probe_all(engine_classes(names))
+
+
+def _plain(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in status.items()}
+
+
+class Stock:
+    """The engines that were asked what they have. They stay open, so that who works with them finds them so."""
+
+    def __init__(self, worker_id: str, open_engine: Callable[[str, EngineOptions], Engine]) -> None:
+        self._worker_id = worker_id
+        self._open_engine = open_engine
+        self._opened: dict[str, Engine] = {}
+
+    def lacking(self, needs: Iterable[Need]) -> tuple[list[str], bool]:
+        """Return what is lacking, one reason each, and whether an engine cannot be asked (no fault of a plan)."""
+        reasons: dict[str, None] = {}
+        unusable = False
+        by_engine: dict[str, list[Need]] = {}
+        for need in needs:
+            by_engine.setdefault(need.engine, []).append(need)
+        for name, wanted in by_engine.items():
+            try:
+                engine = self._engine(name)
+                for need in wanted:
+                    said = engine.missing(need.settings)
+                    reasons |= dict.fromkeys(f"engine {name}: {reason}" for reason in said)
+            except WeighbridgeError as error:
+                unusable = True
+                prefix = "" if isinstance(error, EngineUnavailable) else f"engine {name}: "
+                reasons[f"{prefix}{error}"] = None
+            except Exception as error:  # an engine may be anybody's; the master must get its answer all the same
+                log.exception("engine %s cannot say what it has", name)
+                unusable = True
+                reasons[f"engine {name}: {type(error).__name__}: {error}"] = None
+        return list(reasons), unusable
+
+    def close(self) -> None:
+        """Let go of the engines."""
+        opened, self._opened = self._opened, {}
+        for engine in opened.values():
+            engine.close()
+
+    def _engine(self, name: str) -> Engine:
+        if name not in self._opened:
+            options = EngineOptions("", self._worker_id, slots=1, timeout_s=TIMEOUT_S)
+            self._opened[name] = self._open_engine(name, options)
+        return self._opened[name]

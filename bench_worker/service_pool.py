@@ -1,0 +1,180 @@
+"""The services of a treatment's jobs: started before a job's own container, stopped after it, and removed.
+
+Several jobs at a time each have services of their own. Where the workload prepares them once, they are stopped and
+started between the jobs of the treatment and keep what they hold; else they live and die with a job. None of it is
+timed. A service that does not come up is a failed job of the kind ``service``, with what its log says of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
+from typing import TypeAlias
+
+from bench_common.placement import KIND
+from bench_common.records import JobReport, Outcome
+from bench_common.treatment import Operation, Treatment
+from bench_worker import job
+from bench_worker.engines.base import Engine
+from bench_worker.performer import Performer
+from bench_worker.remote_services import Borrowed, Errands
+from bench_worker.services import Output, ServiceFailed, ServiceSet, Wait
+from bench_worker.slots import JobAborted
+from workloads.base import Workload
+from workloads.script import preparation_of
+
+Perform: TypeAlias = Callable[[Performer, str, Callable[[], None]], JobReport]
+
+
+class ServicePool:
+    """The services of one treatment: as many sets as its jobs need at the same time. With `keep` none is removed."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        treatment: Treatment,
+        workload: Workload,
+        *,
+        keep: bool,
+        errands: Errands,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._errands = errands
+        self._tell = tell
+        self._engine = engine
+        self._treatment = treatment
+        self._workload = workload
+        self._keep = keep
+        self._preparation = preparation_of(treatment)
+        self._idle: list[_JobServices] = []
+
+    def attend(self, ticket: int, name: str, perform: Perform, wait: Wait) -> JobReport:
+        """Return the report of one job that is performed with its services running.
+
+        `perform(performer, name, check)` does a script in a container of that name; before each operation it calls
+        `check`, which raises `JobAborted` where a service is lost.
+        """
+        services = self._idle.pop() if self._idle else self._new(name, ticket)
+        try:
+            report = self._attended(services, name, perform, wait)
+        except ServiceFailed as failure:
+            report = _never_begun(failure.service, failure.kind, str(failure), failure.outputs)
+        except JobAborted:
+            report = JobReport()
+            job.aborted(report, monotonic_ns())
+        except Exception:
+            # An engine's own fault, told by whoever called; the services must not outlive it.
+            if not self._keep:
+                services.remove()
+            raise
+        services.tell_loss(report)
+        if report.outcome == Outcome.DONE and self._preparation and services.stop() is None:
+            self._idle.append(services)
+        elif not self._keep:
+            job.tidied(report, services.remove())
+        return report
+
+    def release(self) -> None:
+        """Remove the services that wait for another job; what cannot be removed is left to the sweep of the run."""
+        while self._idle:
+            services = self._idle.pop()
+            if not self._keep:
+                services.remove()
+
+    def _new(self, name: str, ticket: int) -> _JobServices:
+        away = [service for service in self._workload.services if service.name in self._treatment.places]
+        here = [service for service in self._workload.services if service not in away]
+        return _JobServices(
+            ServiceSet(self._engine, self._treatment, self._workload, name, ticket, services=here),
+            [Borrowed(self._errands, self._treatment, service, ticket) for service in away],
+        )
+
+    def _attended(self, services: _JobServices, name: str, perform: Perform, wait: Wait) -> JobReport:
+        outputs = services.start(wait)
+        if self._preparation and not services.prepared:
+            prepared = perform(self._performer(services, self._preparation), f"{name}-once", services.check)
+            if prepared.outcome != Outcome.DONE:
+                services.blame(prepared)
+                prepared.stamps, prepared.failed_at = [], -1
+                return prepared
+            services.prepared = True
+            outputs += tuple(prepared.outputs or ())
+        report = perform(self._performer(services, None), name, services.check)
+        report.outputs = [*outputs, *(report.outputs or ())]
+        if report.outcome == Outcome.FAILED:
+            services.blame(report)
+        return report
+
+    def _performer(self, services: _JobServices, operations: tuple[Operation, ...] | None) -> Performer:
+        return Performer(
+            self._engine,
+            self._treatment,
+            self._workload,
+            operations=operations,
+            words=services.words,
+            shares=services.shares,
+            tell=self._tell,
+        )
+
+
+class _JobServices:
+    """All services of one job: those beside it, and those on other workers.
+
+    `words` are where they were found at their latest start; `prepared` says whether what is done once was done to
+    them.
+    """
+
+    def __init__(self, here: ServiceSet, away: Sequence[Borrowed]) -> None:
+        self._here = here
+        self._away = away
+        self.prepared = False
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What stands in commands for where the services are."""
+        found = dict(self._here.words)
+        for one in self._away:
+            found |= one.words
+        return found
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """The containers whose volumes the job's own has to share."""
+        return self._here.shares
+
+    def start(self, wait: Wait) -> tuple[Output, ...]:
+        """Start all of them, and wait until they are ready; see `ServiceSet.start`."""
+        return tuple(one.start(wait) for one in self._away) + self._here.start(wait)
+
+    def stop(self) -> str | None:
+        """Stop all of them; return what went wrong first."""
+        problems = [self._here.stop(), *(one.stop() for one in self._away)]
+        return next((problem for problem in problems if problem is not None), None)
+
+    def remove(self) -> str | None:
+        """Remove all of them; return what went wrong first."""
+        problems = [self._here.remove(), *(one.remove() for one in self._away)]
+        return next((problem for problem in problems if problem is not None), None)
+
+    def blame(self, report: JobReport) -> None:
+        """Say in the report of a job that failed which service had ended by then, and keep the services' logs."""
+        self._here.blame(report)
+        for one in self._away:
+            one.blame(report)
+
+    def check(self) -> None:
+        """Raise `JobAborted` where a service is lost."""
+        if any(one.lost is not None for one in self._away):
+            raise JobAborted
+
+    def tell_loss(self, report: JobReport) -> None:
+        """Make of a job that could not go on without a service that is lost a failed one, with that reason."""
+        for one in self._away:
+            if one.lost is not None and report.outcome != Outcome.DONE:
+                report.outcome = Outcome.FAILED
+                report.error = (one.service.name, KIND, one.lost)
+
+
+def _never_begun(operation: str, kind: str, message: str, outputs: tuple[Output, ...]) -> JobReport:
+    now = monotonic_ns()
+    return JobReport.ended(Outcome.FAILED, (now, now), error=(operation, kind, message), outputs=outputs)

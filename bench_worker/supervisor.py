@@ -1,0 +1,145 @@
+"""The load process as its agent sees it: started, told what to do, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, Final
+
+import gevent
+from gevent.event import AsyncResult, Event
+from gevent.monkey import get_original
+
+from bench_worker.pipe_channel import Link
+
+log = logging.getLogger(__name__)
+
+# gevent's own versions make it reap every child of this process on SIGCHLD, those of `bench_worker.timing.processes` too.
+_posix_spawn = get_original("os", "posix_spawn")
+_waitpid = get_original("os", "waitpid")
+
+END_S: Final = 30.0
+"""How long a load process that was told to end may take, its jobs' clean-up included, before it is killed."""
+
+KILLED_S: Final = 5.0
+"""How long one that was killed is waited for: a disk or a network that hangs may keep it for ever."""
+
+
+class LoadChild:
+    """A load process of our own. `said` gets every message that it sends, from when it is set.
+
+    It gets ready for the engines that are named, or for every one (None).
+    """
+
+    def __init__(self, engines: Sequence[str] | None = None) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.set_inheritable(True)
+        argv = [sys.executable, "-m", "bench_worker", "--load-process", str(theirs.fileno())]
+        if engines is not None:
+            argv += ["--engines", ",".join(engines)]
+        # posix_spawn and not a fork: the agent may be heard by a master while it starts a new load process.
+        self.pid: int = _posix_spawn(sys.executable, argv, dict(os.environ))
+        theirs.close()
+        self.said: Callable[[dict[str, Any]], None] | None = None
+        self._started_at = monotonic()
+        self._heard_at = monotonic()
+        self._closed = False
+        self._status: int | None = None
+        self.ready = False
+        self._profile: AsyncResult[bytes] = AsyncResult()
+        self._released = Event()
+        self._link = Link(ours, self._received, self._lost)
+
+    def start(self, welcome: dict[str, Any]) -> None:
+        """Hand it the run."""
+        self._heard_at = monotonic()
+        self._link.send(start=welcome)
+
+    def profile(self, patience_s: float) -> bytes | None:
+        """Ask it for the packed profile of its run; return None where nothing comes in `patience_s`.
+
+        It is empty where it was too large to be sent.
+        """
+        self._link.send(profile=True)
+        try:
+            return self._profile.get(timeout=patience_s)
+        except gevent.Timeout:
+            return None
+
+    def release(self, patience_s: float) -> bool:
+        """Have it remove the services that its jobs no longer need; return whether it did so in `patience_s`."""
+        if self._closed:
+            return False
+        self._link.send(release=True)
+        return self._released.wait(timeout=patience_s)
+
+    def death(self, *, frozen_s: float, ready_s: float) -> str | None:
+        """Return how it died, or None while it lives; one that is silent for `frozen_s` counts as dead."""
+        self._reap()
+        if self._status is not None:
+            return _described(self._status)
+        if self._closed:
+            return "closed its line"
+        if not self.ready:
+            return f"was not ready within {ready_s:g} s" if monotonic() - self._started_at > ready_s else None
+        silent = monotonic() - self._heard_at
+        return f"said nothing for {silent:.0f} s" if silent > frozen_s else None
+
+    def end(self) -> None:
+        """Tell it to end, wait, and kill it when it does not."""
+        self._link.send(end=True)
+        if not self._ended_within(END_S if not self._closed and self._responds() else 0.0):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            if not self._ended_within(KILLED_S):
+                log.warning("load process %d was killed and is still there: the kernel does not let it go", self.pid)
+        self._link.close()
+
+    def _ended_within(self, patience_s: float) -> bool:
+        """Wait for its end, and say whether it came."""
+        deadline = monotonic() + patience_s
+        self._reap()
+        while self._status is None and monotonic() < deadline:
+            gevent.sleep(0.01)
+            self._reap()
+        return self._status is not None
+
+    def _responds(self) -> bool:
+        return monotonic() - self._heard_at < END_S / 3
+
+    def _received(self, message: dict[str, Any]) -> None:
+        self._heard_at = monotonic()
+        if message.get("ready"):
+            self.ready = True
+        if "profile" in message:
+            self._profile.set(message["profile"])
+        if message.get("released"):
+            self._released.set()
+        if self.said is not None:
+            self.said(message)
+
+    def _lost(self) -> None:
+        self._closed = True
+
+    def _reap(self) -> None:
+        if self._status is None:
+            try:
+                pid, status = _waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self._status = 0
+                return
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+
+
+def _described(status: int) -> str:
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with exit code {status}"

@@ -1,0 +1,92 @@
+"""How late a stamp may be that a native thread takes of what it waited for.
+
+Such a stamp is the latest instant at which the event can have been; here the earliest one is worked out. A thread
+that waits in the kernel hears of an event late when it has to wait for a CPU, then for the interpreter; and what
+happened while it was not waiting at all it hears of in its next round.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from bench_common import eventloop
+
+WAKE_NS: Final = 100_000
+"""What waking up and stamping take by themselves, on an idle machine too; every bound includes it."""
+
+
+def earliest_ns(entered_ns: int, stamped_ns: int, late_ns: int, before_ns: int) -> int:
+    """Return the earliest instant of an event that a wait brought: begun at `entered_ns`, stamped when it was over.
+
+    `late_ns` is how long the thread may have been kept from stamping, `before_ns` the earliest end of the wait before
+    this one, at which the event was not there yet.
+    """
+    woken_ns = stamped_ns - late_ns
+    # A wait that may have ended at once brought something that may have happened before it.
+    return woken_ns if woken_ns - entered_ns > eventloop.INSTANT_NS else before_ns
+
+
+class Rounds:
+    """The waits of one native thread, one after the other: `enter` before each, `stamp` after it."""
+
+    def __init__(
+        self,
+        run_delay: Callable[[], int] | None = None,
+        held: Callable[[int], int] = eventloop.held_ns,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._run_delay = run_delay or RunDelay().read
+        self._held = held
+        self._clock = clock
+        self._entered_ns = self._ended_ns = clock()
+
+    def enter(self) -> None:
+        """Note that the thread is about to wait."""
+        self._entered_ns = self._clock()
+
+    def stamp(self) -> tuple[int, int]:
+        """Return the latest and the earliest possible instant of what the wait brought."""
+        stamped_ns = self._clock()
+        late_ns = WAKE_NS + self._held(stamped_ns) + self._run_delay()
+        earliest = earliest_ns(self._entered_ns, stamped_ns, late_ns, self._ended_ns)
+        self._ended_ns = max(self._entered_ns, stamped_ns - late_ns)
+        return stamped_ns, earliest
+
+
+class Readings:
+    """What the event loop itself hears of, and a greenlet reads at once. The loop's meter knows when it waited."""
+
+    def __init__(self) -> None:
+        self._delay: RunDelay | None = None
+
+    def earliest_ns(self) -> int:
+        """Return the earliest instant of what the loop's last wait brought; 0 where nobody knows."""
+        poll = eventloop.last_poll()
+        if poll is None:
+            return 0
+        self._delay = self._delay or RunDelay()
+        late_ns = WAKE_NS + eventloop.switch_interval_ns() + self._delay.read()
+        return earliest_ns(poll.entered_ns, poll.ended_ns, late_ns, poll.before_ns - late_ns)
+
+
+class RunDelay:
+    """How long the thread that makes it waits for a CPU, from the kernel's own account (proc_pid_schedstat(5))."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        self._last_ns = 0
+        with suppress(OSError):
+            self._fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        self.read()
+
+    def read(self) -> int:
+        """Return the nanoseconds since the last call; 0 where the kernel does not count them."""
+        if self._fd < 0:
+            return 0
+        total_ns = int(os.pread(self._fd, 96, 0).split()[1])
+        since_ns, self._last_ns = total_ns - self._last_ns, total_ns
+        return since_ns
