@@ -17,8 +17,8 @@ import gevent
 import zmq
 
 from bench_common.errors import ProtocolError
+from bench_common.eventloop import Vigil
 from bench_common.messages import KIB, MAX_FRAME, PART
-from bench_common.vigil import Vigil
 
 log = logging.getLogger(__name__)
 

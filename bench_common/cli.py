@@ -1,28 +1,46 @@
-"""What both command lines do alike: run a command, turn errors into one clear message and an exit code."""
+"""What both command lines do alike: run a command, turn errors into one clear message and an exit code.
+
+Types of command-line arguments that both programs take, so that what is refused by one is refused by the other.
+
+A value that the other side would drop in silence (a port that wraps round, a name longer than a message may carry) is
+refused here, before anything is started.
+
+The argument parser of both programs: what it refuses is told in one line, with the nearest right spelling.
+
+Where hosts are: names and IP addresses as people write them, IPv6 beside IPv4.
+
+An IPv6 address stands in brackets where a port follows it (RFC 3986), and nowhere else. Both programs take it with
+them and without. What is no host at all is refused where it is given: zmq would ask for its name for ever.
+
+The TCP ports that a master listens on unless it is told otherwise; a lane for each worker from `WORK_PORT` on.
+"""
 
 from __future__ import annotations
 
+import argparse
 import codecs
 import functools
 import io
+import ipaddress
 import os
+import re
 import select
 import signal
 import sys
 import traceback
+from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gevent.hub import Hub
 from gevent.monkey import get_original
 
 from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_mean
-from bench_common.loading import loaded
+from bench_common.heap import loaded
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable
-
+    from collections.abc import Iterable, Sequence
 
 ESCAPE: Final = "weighbridge-escape"
 
@@ -194,3 +212,147 @@ def check_choice(value: str, known: Iterable[str], *, what: str) -> str:
 def add_debug_flag(parser: argparse.ArgumentParser) -> None:
     """Add ``--debug``, which both programs know."""
     parser.add_argument("--debug", action="store_true", help="print a traceback with every error")
+
+
+MAX_NAME: Final = 128
+"""The longest name of a worker or an environment, in characters: what a message may carry."""
+MAX_SLOTS: Final = 65536
+"""The most jobs that one worker may have in flight."""
+MAX_SEED: Final = 2**53
+"""The largest seed: whole numbers up to here survive every reader of JSON."""
+NAME_PATTERN: Final = rf"^[A-Za-z0-9][A-Za-z0-9_.+-]{{0,{MAX_NAME - 1}}}$"
+"""What a worker or an environment may be called, as a regular expression that ECMA-262 and Python read alike."""
+
+
+def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return a type of arguments: whole numbers from `low` to `high` (None: without limit)."""
+    wanted = f"a whole number from {low} on" if high is None else f"a whole number from {low} to {high}"
+
+    def parse(text: str) -> int:
+        number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
+        if number is None or number < low or (high is not None and number > high):
+            raise argparse.ArgumentTypeError(f"{text!r}: expected {wanted}")
+        return number
+
+    return parse
+
+
+port: Final = whole_number(1, 65535)
+"""A type of arguments: a TCP port."""
+
+
+def seconds(text: str) -> float:
+    """Return `text` as a number of seconds, 0 or more."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not isfinite(number) or number < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds, 0 or more")
+    return number
+
+
+def file_name(text: str) -> Path:
+    """Return `text` as a path; nothing at all names no file (and would be taken for the working directory)."""
+    if not text:
+        raise argparse.ArgumentTypeError("'': expected a file's name, and it is empty")
+    return Path(text)
+
+
+def name(text: str) -> str:
+    """Return `text` if a worker or an environment can be called so."""
+    if re.fullmatch(NAME_PATTERN, text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a word of letters, digits and _ . + -, of at most {MAX_NAME} characters"
+        )
+    return text
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Parses a command line; a complaint says where its help is, and does not print the whole usage before itself."""
+
+    _argv: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as usual; what is left over is refused here, where it is known which command it was meant for."""
+        self._argv = tuple(args or ())
+        parsed, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self._refuse(rest)
+        return parsed, rest
+
+    def _refuse(self, rest: Sequence[str]) -> NoReturn:
+        flag = next((word.split("=")[0] for word in rest if word.startswith("-")), None)
+        if flag is None:
+            self.error(f"unexpected {rest[0]!r}")
+        self.error(f"there is no option {flag}{did_you_mean(flag, self._option_string_actions)}")
+
+    def _stray(self) -> str | None:
+        """Return the first word that belongs to no option."""
+        for before, word in zip(("", *self._argv), self._argv, strict=False):
+            action = self._option_string_actions.get(before)
+            if not word.startswith("-") and (action is None or action.nargs == 0):
+                return word
+        return None
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message on stderr, and where help is; exit 2."""
+        if "invalid choice: '" in message:
+            value = message.split("invalid choice: '")[1].split("'", maxsplit=1)[0]
+            choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
+            message += did_you_mean(value, choices)
+        missing = message.removeprefix("the following arguments are required: ").split("/")[0]
+        if not self._get_positional_actions() and missing in self._option_string_actions and (stray := self._stray()):
+            message += f" (did you mean '{missing} {stray}'?)"
+        self.exit(int(ExitCode.USAGE), f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+_BRACKETS: Final = re.compile(r"\[[^\[\]]*:[^\[\]]*\]")
+_NAME: Final = re.compile(r"[^\s:/@\[\]]+")
+_WITH_PORT: Final = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:]+):(?P<port>[0-9]+)")
+
+
+def authority(host: str, port: int | str) -> str:
+    """Return host and port as they stand in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def bare(text: str) -> str:
+    """Return an address without the brackets that an IPv6 one may have."""
+    return text[1:-1] if _BRACKETS.fullmatch(text) else text
+
+
+def host_name(text: str) -> str:
+    """Return `text`, without brackets, if it can be a host's name or is its IP address: a type of arguments."""
+    host = bare(text)
+    if _NAME.fullmatch(host) or (":" in host and _parsed(host) is not None):
+        return host
+    match = _WITH_PORT.fullmatch(text)
+    hint = f"; the port {match['port']} goes to an option of its own" if match else ""
+    raise argparse.ArgumentTypeError(
+        f"{text!r}: expected a host's name or IP address, such as 10.0.0.5 or fd00::5{hint}"
+    )
+
+
+def host_address(text: str) -> str:
+    """Return `text`, without brackets, if it is an IP address at which others reach a host: a type of arguments."""
+    address = _parsed(bare(text))
+    if address is None or address.is_unspecified or address.is_multicast:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected the IP address of a host, such as 10.0.0.5 or fd00::5")
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.is_link_local:
+            raise argparse.ArgumentTypeError(f"{text!r}: is of one link alone; give one that holds everywhere")
+        return str(address.ipv4_mapped or address)
+    return str(address)
+
+
+def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+CONTROL_PORT: Final = 13577
+RESULTS_PORT: Final = 13578
+WORK_PORT: Final = 13579

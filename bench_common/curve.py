@@ -2,21 +2,215 @@
 
 The policy: what stays on this machine (``ipc://`` in a private directory, loopback TCP) needs no keys; any TCP bind
 beyond loopback needs CURVE with a ZAP allow-list, because CURVE without ZAP encrypts for everybody who asks.
+
+The doorkeeper: answers libzmq's question whether a CURVE key may enter (ZAP, https://rfc.zeromq.org/spec/27/).
+
+One greenlet serves one plain socket, woken by the event loop; `answer` decides and touches nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import logging
+import time
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+import gevent
 import zmq
+from gevent.event import Event
+from zmq.utils import z85
 
 from bench_common.errors import InfrastructureError
-from bench_common.zap import ZAP_ENDPOINT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    Allow = Callable[[str, bytes], str | None]
     from bench_common.keys import KeyPair
+
+LOG: Final = logging.getLogger(__name__)
+
+ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
+"""Where libzmq looks for the handler, one for each context; the address is the RFC's."""
+VERSION: Final = b"1.0"
+LEADING_FRAMES: Final = 6
+"""version, request id, domain, address, identity, mechanism; the credentials follow."""
+CURVE_KEY_BYTES: Final = 32
+REQUESTS_BETWEEN_YIELDS: Final = 64
+
+
+class Verdict(Enum):
+    """How a request was answered."""
+
+    ADMITTED = "admitted"
+    REFUSED = "refused"
+    MALFORMED = "malformed"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply in ZAP frames, the verdict in it, and, unless admitted, why in one line."""
+
+    frames: tuple[bytes, ...]
+    verdict: Verdict
+    reason: str = ""
+
+
+def answer(frames: Sequence[bytes], allow: Allow) -> Answer:
+    """Return the answer to a request: 200 with the owner's name as User-Id, or 400, or 500 if `allow` broke."""
+    request_id = frames[1] if len(frames) > 1 else b""
+    if len(frames) < LEADING_FRAMES or frames[0] != VERSION:
+        return _refusal(request_id, Verdict.MALFORMED, f"not a ZAP {VERSION.decode()} request ({len(frames)} frames)")
+    domain = frames[2].decode("utf-8", "replace")
+    address = frames[3].decode("utf-8", "replace")
+    mechanism, credentials = frames[5], frames[LEADING_FRAMES:]
+    visitor = f"a connection from {address!r} to {domain!r}"
+    if mechanism != b"CURVE":
+        return _refusal(request_id, Verdict.REFUSED, f"{visitor} without a key (mechanism {mechanism[:16]!r})")
+    if len(credentials) != 1 or len(credentials[0]) != CURVE_KEY_BYTES:
+        return _refusal(request_id, Verdict.MALFORMED, f"{visitor} with something that is not a CURVE key")
+    key = z85.encode(credentials[0])
+    try:
+        name = allow(domain, key)
+    except Exception as error:  # noqa: BLE001  the wire is a boundary: whatever broke, nobody enters and we live on
+        return _refusal(request_id, Verdict.BROKEN, f"{visitor}: {type(error).__name__}: {error}", status=b"500")
+    if not name:
+        return _refusal(request_id, Verdict.REFUSED, f"{visitor} with key {key.decode()}: not on its allow-list")
+    return Answer((VERSION, request_id, b"200", b"OK", name.encode("utf-8"), b""), Verdict.ADMITTED)
+
+
+def _refusal(request_id: bytes, verdict: Verdict, reason: str, status: bytes = b"400") -> Answer:
+    # The peer learns nothing of why: that is for our log.
+    return Answer((VERSION, request_id, status, b"refused", b"", b""), verdict, reason)
+
+
+class Complaints:
+    """Passes on the first `burst` complaints of every `window_s` seconds and counts the rest.
+
+    A flood from outside must not fill the disk.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        *,
+        burst: int = 10,
+        window_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._say = say
+        self._burst = burst
+        self._window_s = window_s
+        self._clock = clock
+        self._since = clock()
+        self._said = 0
+        self._held = 0
+
+    def add(self, text: str) -> None:
+        """Pass `text` on, or count it."""
+        now = self._clock()
+        if now - self._since >= self._window_s:
+            self.flush()
+            self._since, self._said = now, 0
+        if self._said < self._burst:
+            self._said += 1
+            self._say(text)
+        else:
+            self._held += 1
+
+    def flush(self) -> None:
+        """Say how many complaints were held back."""
+        if self._held:
+            self._say(f"{self._held} more like these")
+            self._held = 0
+
+
+class ZapHandler:
+    """Serves ZAP for every socket of one context, from `start` to `stop`.
+
+    `allow(domain, public_key)` gets the server socket's ZAP domain and the visitor's public key in Z85, and returns
+    the name that its frames will carry as ``User-Id``, or None. Whatever it raises is a refusal. `counts` says how
+    often each verdict was given. Start it before any secured socket is bound.
+    """
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], allow: Allow, *, complaints: Complaints | None = None
+    ) -> None:
+        self.counts: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
+        self._context = context
+        self._allow = allow
+        self._complaints = complaints or Complaints(LOG.warning)
+        self._ready = Event()
+        self._socket: zmq.Socket[bytes] | None = None
+        self._greenlet: gevent.Greenlet[..., None] | None = None
+
+    def start(self) -> None:
+        """Bind and serve; raise `InfrastructureError` when the context has a handler already."""
+        socket = self._context.socket(zmq.REP)
+        socket.setsockopt(zmq.LINGER, 0)
+        try:
+            socket.bind(ZAP_ENDPOINT)
+        except zmq.ZMQError as error:
+            socket.close()
+            raise InfrastructureError(f"this context has a ZAP handler already ({error})") from error
+        self._socket = socket
+        self._greenlet = gevent.spawn(self._serve, socket)
+
+    def stop(self) -> None:
+        """Stop serving; from now on no new connection is admitted. Safe to call twice, or before `start`."""
+        if self._greenlet is not None:
+            self._greenlet.kill()
+            self._greenlet = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._complaints.flush()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _serve(self, socket: zmq.Socket[bytes]) -> None:
+        watcher = gevent.get_hub().loop.io(socket.FD, 1)
+        watcher.start(self._ready.set)
+        try:
+            while True:
+                # Cleared before the drain: a request that arrives during it wakes us again. The descriptor tells of
+                # changes only, so it must be drained until libzmq says that there is no more.
+                self._ready.clear()
+                self._drain(socket)
+                self._ready.wait()
+        finally:
+            watcher.stop()
+            watcher.close()
+
+    def _drain(self, socket: zmq.Socket[bytes]) -> None:
+        served = 0
+        while True:
+            try:
+                request = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            reply = answer(request, self._allow)
+            socket.send_multipart(reply.frames, zmq.NOBLOCK)
+            self.counts[reply.verdict] += 1
+            if reply.reason:
+                self._complaints.add(f"refused {reply.reason}")
+            served += 1
+            if served % REQUESTS_BETWEEN_YIELDS == 0:
+                gevent.sleep(0)
+
 
 INSECURE_WARNING: Final = """\
 --insecure: {address} is open to everybody who can reach it, without keys or encryption.

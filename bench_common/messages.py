@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 
-from bench_common.arguments import MAX_NAME, MAX_SLOTS
+from bench_common.cli import MAX_NAME, MAX_SLOTS
 from bench_common.errors import ProtocolError
 
 VERSION: Final = 1

@@ -9,9 +9,18 @@
     overhead.rss_bytes.max < 300MiB
     jobs.failed == 0
 
-PATH leads into one treatment of the JSON report (see `bench_common.figures`). A threshold without `where` speaks of
+PATH leads into one treatment of the JSON report. A threshold without `where` speaks of
 every treatment that has such an operation, metric or overhead. A threshold that finds nothing to speak of has failed:
 silence would look like success.
+
+The figures of a JSON report that a threshold may name: how their paths are written, and what they are in.
+
+::
+
+    operations.NAME.FIELD   metrics.NAME.FIELD   jobs.FIELD   jobs_per_s
+    overhead.NAME.FIELD     overhead.cpu_s       overhead.relative.FIELD
+
+Here and not beside the report, because a path that nothing can answer is refused when the scenario is read.
 """
 
 from __future__ import annotations
@@ -23,12 +32,123 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_common.conversion import conversion
 from bench_common.errors import did_you_mean
-from bench_common.figures import check_unit, own_unit, percentile_of, read_path
+from bench_common.units import SIZE_UNITS, TIME_UNITS, conversion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+OPERATION_FIELDS: Final = ("n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p95_s", "p99_s", "max_s")
+METRIC_FIELDS: Final = ("n", "median", "mean", "stddev", "min", "max")
+JOB_FIELDS: Final = ("total", "done", "failed", "lost", "aborted", "not_started", "warmup")
+
+OVERHEAD_UNITS: Final[Mapping[str, str]] = {
+    "rss_bytes": "B",
+    "pss_bytes": "B",
+    "cgroup_bytes": "B",
+    "processes": "",
+    "cpu_percent": "%",
+}
+"""What is read again and again of an engine's own processes, and in which unit."""
+OVERHEAD_FIELDS: Final = ("n", "mean", "min", "max")
+RELATIVE_UNITS: Final[Mapping[str, str]] = {"memory_percent": "%", "cpu_factor": ""}
+"""An engine against the baseline's."""
+
+_ROOTS: Final = ("operations", "metrics", "overhead", "jobs", "jobs_per_s")
+_OVERHEAD: Final = (*OVERHEAD_UNITS, "cpu_s", "relative")
+_PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)_s")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
+
+
+def read_path(path: str) -> tuple[str, ...]:
+    """Take a path apart; raise `ValueError` with what was expected and the nearest right spelling."""
+    root, _, rest = path.partition(".")
+    if root == "jobs_per_s" and not rest:
+        return (root,)
+    if root == "jobs":
+        return (root, _field(rest, JOB_FIELDS))
+    if root == "overhead":
+        return (root, *_overhead(rest))
+    if root in ("operations", "metrics"):
+        # A percentile may have a decimal point of its own: operations.start.p99.9_s.
+        name, _, field = rest.partition(".")
+        if not field:
+            raise ValueError(f"{path!r} is not of the form {root}.NAME.FIELD")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} cannot be a name in {root}")
+        return (root, name, _operation_field(field) if root == "operations" else _field(field, METRIC_FIELDS))
+    raise ValueError(
+        f"unknown figure {path!r}{did_you_mean(root, _ROOTS)}; one of: operations.NAME.FIELD, metrics.NAME.FIELD, "
+        "overhead.NAME.FIELD, jobs.FIELD, jobs_per_s"
+    )
+
+
+def percentile_of(path: tuple[str, ...]) -> float | None:
+    """Return the percentile (0..100) that a path asks for; None where it asks for none."""
+    match = _PERCENTILE.fullmatch(path[-1]) if path[0] == "operations" else None
+    return float(match[1]) if match else None
+
+
+def check_unit(path: tuple[str, ...], unit: str) -> None:
+    """Raise `ValueError` for a unit that can never fit; a metric's own is known only when there is a report."""
+    if not unit or path[0] == "metrics":
+        return
+    own = own_unit(path, {})
+    if conversion(unit, own) is not None:
+        return
+    for units, kind in ((TIME_UNITS, "time"), (SIZE_UNITS, "size")):
+        if own in units:
+            hint = did_you_mean(unit, units)
+            raise ValueError(f"{unit!r} is no unit of {kind}{hint}; one of: {', '.join(units)}")
+    if own == "%":
+        raise ValueError(f"{'.'.join(path)} is in %, not in {unit!r}")
+    raise ValueError(f"{'.'.join(path)} is a plain number and takes no unit, not {unit!r}")
+
+
+def own_unit(path: tuple[str, ...], holder: Mapping[str, Any]) -> str:
+    """Return what a figure is in; `holder` is what the report has at the path's last step but one."""
+    root, field = path[0], path[-1]
+    if root == "metrics":
+        return "" if field == "n" else str(holder.get("unit", ""))
+    if root == "jobs_per_s":
+        return "/s"
+    if root == "overhead" and field != "n":
+        return RELATIVE_UNITS.get(field) or OVERHEAD_UNITS.get(path[1]) or ("s" if field.endswith("_s") else "")
+    return "s" if field.endswith("_s") else ""
+
+
+def _overhead(rest: str) -> tuple[str, ...]:
+    name, _, field = rest.partition(".")
+    if name not in _OVERHEAD:
+        raise ValueError(
+            f"unknown figure 'overhead.{name}'{did_you_mean(name, _OVERHEAD)}; one of: {', '.join(_OVERHEAD)}"
+        )
+    if name == "relative":
+        return (name, _field(field, RELATIVE_UNITS))
+    if name == "cpu_s":
+        if field:
+            raise ValueError(f"'overhead.cpu_s' is one number and has no {field!r}")
+        return (name,)
+    if not field:
+        raise ValueError(f"'overhead.{name}' is not of the form overhead.NAME.FIELD")
+    return (name, _field(field, OVERHEAD_FIELDS))
+
+
+def _operation_field(field: str) -> str:
+    percentile = _PERCENTILE.fullmatch(field)
+    if percentile and float(percentile[1]) > 0:
+        return f"p{float(percentile[1]):g}_s"
+    if field in ("median_s", "median"):
+        raise ValueError(f"unknown field {field!r} (did you mean 'p50_s'?); one of: {', '.join(OPERATION_FIELDS)}")
+    return _field(field, OPERATION_FIELDS)
+
+
+def _field(field: str, known: Iterable[str]) -> str:
+    names = tuple(known)
+    if field in names:
+        return field
+    raise ValueError(f"unknown field {field!r}{did_you_mean(field, names)}; one of: {', '.join(names)}")
+
 
 OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,

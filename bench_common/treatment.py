@@ -3,18 +3,96 @@
 A scenario is the user's text; a `Treatment` is one cell of its matrix with every default filled in and every
 value checked. Master and worker share nothing else about what is to be run. `to_wire` and `from_wire` map a
 treatment to and from plain msgpack values; `from_wire` trusts nothing and raises `ProtocolError`.
+
+What ends the packing of a host: a condition such as ``memory < 10%``, looked at after each container.
+
+::
+
+    memory < 10%      memory that is available, of all of it (or a size: memory < 512MiB)
+    swap > 64MiB      swap that is in use (or a share of all of it)
+    cpu < 5%          CPU time that was idle since the container before, of all CPUs'
+
+How the cost of engines themselves is to be watched in a run: what a scenario's key ``overhead`` says.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from bench_common.errors import ProtocolError
-from bench_common.until import parse_until
+from bench_common.errors import ProtocolError, did_you_mean
+from bench_common.units import format_size, parse_size
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+FORM: Final = "a condition such as 'memory < 10%', 'memory < 512MiB', 'swap > 64MiB' or 'cpu < 5%'"
+
+_SIGNS: Final = {"memory": "<", "swap": ">", "cpu": "<"}
+_SPLIT: Final = re.compile(r"\s*(?P<what>[a-z_]+)\s*(?P<sign>[<>=]+)\s*(?P<value>\S.*?)\s*")
+_PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%")
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """What conditions are about: bytes, and the share (0..100) of CPU time that was idle since the last look."""
+
+    memory_total: int
+    memory_available: int
+    swap_total: int
+    swap_used: int
+    cpu_idle_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A condition taken apart: `what` is beyond `limit`, in percent or (not `percent`) bytes."""
+
+    what: str
+    limit: float
+    percent: bool
+
+    def __str__(self) -> str:
+        limit = f"{self.limit:g}%" if self.percent else format_size(int(self.limit))
+        return f"{self.what} {_SIGNS[self.what]} {limit}"
+
+    def reached(self, state: HostState) -> str | None:
+        """Return why it holds, such as ``9.84% of memory available``; None where it does not."""
+        if self.what == "cpu":
+            share = state.cpu_idle_percent
+            return f"{share:.2f}% of CPU time idle" if share < self.limit else None
+        memory = self.what == "memory"
+        amount = state.memory_available if memory else state.swap_used
+        total = state.memory_total if memory else state.swap_total
+        measured = 100.0 * amount / total if self.percent and total else 0.0 if self.percent else float(amount)
+        shown = f"{measured:.2f}% of {self.what}" if self.percent else f"{format_size(amount)} of {self.what}"
+        if memory:
+            return f"{shown} available" if measured < self.limit else None
+        return f"{shown} used" if measured > self.limit else None
+
+
+def parse_until(text: str) -> Until:
+    """Take a condition apart; raise `ValueError` saying what is wrong and what was expected."""
+    match = _SPLIT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r}: expected {FORM}")
+    what, sign, value = match["what"], match["sign"], match["value"]
+    if what not in _SIGNS:
+        raise ValueError(f"{text!r}: {what!r} cannot be watched{did_you_mean(what, _SIGNS)}; expected {FORM}")
+    if sign != _SIGNS[what]:
+        raise ValueError(f"{text!r}: a host is full when {what} {_SIGNS[what]} something; expected {FORM}")
+    percent = _PERCENT.fullmatch(value)
+    if percent is not None:
+        limit = float(percent[1])
+        if not 0 < limit < 100:  # noqa: PLR2004
+            raise ValueError(f"{text!r}: {value} is no share between 0% and 100%")
+        return Until(what, limit, percent=True)
+    if what == "cpu":
+        raise ValueError(f"{text!r}: {value!r} is no share of CPU time, such as 5%")
+    try:
+        return Until(what, float(parse_size(value)), percent=False)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from error
+
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -270,7 +348,7 @@ class Treatment:
     containers of the servers that a guest's workload declares, by their names; what runs in them is the workload's to
     say. `places` gives for those of them that run elsewhere the environment, or the worker's id, where they do: see
     `placement`. One that is `optional` is left out of what a run must do where its image or tool is not there.
-    `until` is the condition that ends a packing early, see `bench_common.until`. `swap_off` asks for swap to be off
+    `until` is the condition that ends a packing early. `swap_off` asks for swap to be off
     on the host while a job runs.
     """
 
@@ -401,3 +479,30 @@ def _text(value: Any) -> str:
 
 def _argv(value: Any) -> tuple[str, ...]:
     return tuple(_text(item) for item in value)
+
+
+INTERVAL_S: Final = 0.5
+"""How often an engine's processes are read unless the scenario says otherwise."""
+
+SOURCE: Final = "engine:"
+"""What the source of an engine's samples begins with; its name follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """`baseline` are the labels of the treatment that others are compared with; empty: the first that has figures.
+
+    `cgroups` are control groups by engine, to be read in the place of the engine's processes.
+    """
+
+    interval_s: float = INTERVAL_S
+    baseline: Mapping[str, str] = field(default_factory=dict)
+    cgroups: Mapping[str, str] = field(default_factory=dict)
+
+    def for_workers(self, engines: Iterable[str]) -> dict[str, Any]:
+        """Return what a worker is told: the interval, and the control group (or nothing) of each engine to watch."""
+        return {"interval_s": self.interval_s, "engines": {name: self.cgroups.get(name, "") for name in engines}}
+
+    def for_header(self) -> dict[str, Any]:
+        """Return what the stats file keeps."""
+        return {"interval_s": self.interval_s, "baseline": dict(self.baseline), "cgroups": dict(self.cgroups)}

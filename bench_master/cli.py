@@ -9,8 +9,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Protocol, cast
 
 from bench_common import __version__
-from bench_common.cli import add_debug_flag, guarded
-from bench_common.command_parser import CommandParser
+from bench_common.cli import CommandParser, add_debug_flag, guarded
 from bench_master import commands
 
 if TYPE_CHECKING:

@@ -1,24 +1,65 @@
-"""The plan as a person reads it before anything is touched: treatments, trials, jobs, order, time, notes."""
+"""The plan as a person reads it before anything is touched: treatments, trials, jobs, order, time, notes.
+
+Who will take the jobs of which treatment, as far as that can be told before anybody is there.
+
+A plan that is shown counts jobs and time by it. It keeps to what a run does: a treatment of one environment is done
+by the workers of that one, and who lends a service to its jobs takes none of them. Pure.
+"""
 
 from __future__ import annotations
 
 import itertools
 import textwrap
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bench_common.requirements import lent_by, names
 from bench_common.units import format_duration
 from bench_master.plan import estimate_seconds, look_ahead_note
-from bench_master.prospects import environments_of, takers_of
-from bench_master.table import WIDTH, counted, table
+from bench_master.table import WIDTH, plural, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bench_common.treatment import Treatment
     from bench_master.plan import Plan
-    from bench_master.prospects import Prospect
     from bench_master.scenario.model import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """A worker that there will be; empty: nobody has said which environment it is in, or how it is called."""
+
+    worker_id: str = ""
+    environment: str = ""
+
+
+def environments_of(treatments: Sequence[Treatment]) -> frozenset[str]:
+    """Return the environments that treatments name."""
+    return frozenset(one.environment for one in treatments if one.environment is not None)
+
+
+def takers_of(treatments: Sequence[Treatment], workers: Sequence[Prospect]) -> tuple[int, ...]:
+    """Return how many of the workers take jobs of each treatment: one at the least.
+
+    Those of whom nobody knows the environment are divided evenly among the environments that the treatments name.
+    """
+    environments = environments_of(treatments)
+    return tuple(_takers(treatment, workers, environments) for treatment in treatments)
+
+
+def _takers(treatment: Treatment, workers: Sequence[Prospect], environments: frozenset[str]) -> int:
+    lenders = [one for one in workers if lent_by(treatment, one.worker_id, one.environment)]
+    near = [one for one in workers if one.environment and treatment.environment in (None, one.environment)]
+    free = [one for one in near if one not in lenders]
+    untold = sum(not one.environment and one not in lenders for one in workers)
+    # A place that names nobody we know of is one of those of whom we know nothing.
+    far = set(treatment.places.values()) - environments
+    strangers = sum(not any(names(place, one.worker_id, one.environment) for one in workers) for place in far)
+    share = max(0, untold - strangers) // (len(environments) if treatment.environment else 1)
+    return max(1, len(free) + share or len(near))
+
 
 _HEAD: Final = 13
 MAX_TREATMENTS_SHOWN: Final = 40
@@ -47,8 +88,8 @@ def _head(
     counts = [plan.jobs_in(trial, takers[trial.treatment]) for trial in plan.trials]
     jobs = sum(count or 0 for count in counts)
     timed = sum(count is None for count in counts)
-    trials = counted(measured, "trial") + (f" and {counted(warmup, 'warm-up trial')}" if warmup else "")
-    yield from _field("Size", f"{counted(len(plan.treatments), 'treatment')}, {trials}, {_jobs(jobs, timed)}")
+    trials = plural(measured, "trial") + (f" and {plural(warmup, 'warm-up trial')}" if warmup else "")
+    yield from _field("Size", f"{plural(len(plan.treatments), 'treatment')}, {trials}, {_jobs(jobs, timed)}")
     yield from _field("Workers", _workers(plan, workers, takers))
     yield from _field("Order", f"{plan.order}, seed {plan.seed}")
     yield from _field("Look-ahead", _look_ahead(plan, allowed=look_ahead))
@@ -85,8 +126,8 @@ def _look_ahead(plan: Plan, *, allowed: bool) -> str:
 
 def _jobs(jobs: int, timed: int) -> str:
     if not timed:
-        return counted(jobs, "job")
-    return (f"{counted(jobs, 'job')} and " if jobs else "") + f"what {counted(timed, 'timed trial')} can hold"
+        return plural(jobs, "job")
+    return (f"{plural(jobs, 'job')} and " if jobs else "") + f"what {plural(timed, 'timed trial')} can hold"
 
 
 def _treatments(plan: Plan, takers: Sequence[int]) -> Iterator[str]:

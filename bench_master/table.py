@@ -43,7 +43,7 @@ def wrapped_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[
     return table(titles, lines)
 
 
-def counted(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """Return a number with its noun, such as ``1 trial`` or ``6 trials``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 

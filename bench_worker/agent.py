@@ -3,11 +3,20 @@
 It asks a master to be admitted, keeps the heartbeat and the clock comparison, sees to its samples, and owns the
 load process: starts it, passes the welcome on, notices its death at once and tells the master, cleans up after it. A
 master that is silent for longer than the lease is gone: what its run left here is removed.
+
+How far a master's clock is ahead of ours: of the one that has our run, or else of the one that answers us.
+
+Addresses between hosts: where others reach this one, and how an endpoint of its master is called from here.
+
+Who is told what at first: a master of this worker and its host, the load process of its run.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import os
+import socket
 from collections.abc import Callable
 from functools import partial
 from time import monotonic, monotonic_ns
@@ -16,24 +25,150 @@ from typing import Any, Final
 import gevent
 from gevent.event import Event
 
-from bench_common.absence import absent_s
+from bench_common.cli import bare
+from bench_common.clock import ClockComparison, Offset
 from bench_common.errors import ExitCode, ProtocolError
-from bench_common.eventloop import LoopMeter
+from bench_common.eventloop import LoopMeter, absent_s
 from bench_common.messages import Message
 from bench_common.requirements import Need
-from bench_worker.agent_options import AgentOptions
 from bench_worker.cleanup import discard_of_dead_runs
+from bench_worker.cli import AgentOptions
 from bench_worker.control_channel import ControlLine
-from bench_worker.engine_samplers import engine_samplers
 from bench_worker.engines.registry import daemon_side, open_engine
-from bench_worker.introductions import hello_of, orders_of
-from bench_worker.load_keeper import LoadKeeper
-from bench_worker.master_clock import MasterClock
+from bench_worker.host.daemons import engine_samplers
 from bench_worker.preflight import Offer, Stock
 from bench_worker.run import Run
-from bench_worker.supervisor import LoadChild
+from bench_worker.supervisor import LoadChild, LoadKeeper
 
 log = logging.getLogger(__name__)
+
+
+COMPARED_S: Final = 5.0
+"""How long a comparison with a master that holds no run is told."""
+
+
+class MasterClock:
+    """Compares clocks with every pulse. Instants are those of CLOCK_MONOTONIC, in ns."""
+
+    def __init__(self) -> None:
+        self._comparison = ClockComparison()
+        self._compared_ns = 0
+
+    def forget(self) -> None:
+        """Begin anew: from here on it may be another master."""
+        self._comparison = ClockComparison()
+
+    def take(self, pulse: Message, now_ns: int, *, admitted: bool) -> None:
+        """Take in a pulse that came at `now_ns`; outside of a run, one after a silence may be another master's."""
+        if not admitted and not self._is_fresh(now_ns):
+            self.forget()
+        self._compared_ns = now_ns
+        self._comparison.exchange(pulse["echo_ns"], pulse["received_ns"], pulse["sent_ns"], now_ns)
+
+    def offset_at(self, now_ns: int) -> Offset | None:
+        """Return the best estimate for an instant; None before the first."""
+        return self._comparison.best_at(now_ns)
+
+    def last_offset(self, now_ns: int) -> Offset | None:
+        """Return the estimate at the last pulse; None where that is so old that another master may answer now."""
+        return self.offset_at(self._compared_ns) if self._is_fresh(now_ns) else None
+
+    def _is_fresh(self, now_ns: int) -> bool:
+        return now_ns - self._compared_ns < COMPARED_S * 1e9
+
+
+_ELSEWHERE: Final = ("192.0.2.1", "2001:db8::1")
+"""Addresses that nobody has (RFC 5737, RFC 3849): a route to them is the one to the world."""
+_ANY_PORT: Final = 9
+
+
+def own_address(control: str, given: str | None) -> str:
+    """Return an IP address of this host; `control` is the endpoint at which it reaches its master.
+
+    Where the master is reached without leaving the host (a local one, or a tunnel), it is the address that this host
+    goes out into the world with; the loopback's, where it does not.
+    """
+    if given is not None:
+        return given
+    host = bare(_host_of(control)) if control.startswith("tcp://") else ""
+    for other in (host, *_ELSEWHERE):
+        address = _source(other) if other else None
+        if address is not None and _holds_elsewhere(address):
+            return address
+    return "127.0.0.1"
+
+
+def seen_from_here(endpoint: str, control: str) -> str:
+    """Return an endpoint as seen from here: the master names a port, `control` says under which name we reach it."""
+    if not endpoint.startswith("tcp://"):
+        return endpoint
+    return f"tcp://{_host_of(control)}:{endpoint.rpartition(':')[2]}"
+
+
+def _host_of(control: str) -> str:
+    return control.removeprefix("tcp://").rpartition(":")[0]
+
+
+def _holds_elsewhere(text: str) -> bool:
+    """Return whether an address means the same on other hosts: neither the loopback's nor an IPv6 one of a link."""
+    address = ipaddress.ip_address(text)
+    return not address.is_loopback and not (isinstance(address, ipaddress.IPv6Address) and address.is_link_local)
+
+
+def _source(other: str) -> str | None:
+    """Return the address from which a host is reached, of IPv4 where it has both.
+
+    Connecting a UDP socket sends nothing (connect(2)).
+    """
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((other, _ANY_PORT))
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return None
+
+
+def hello_of(options: AgentOptions, info: dict[str, Any], offset: Offset | None, sent_ns: int) -> dict[str, Any]:
+    """Return the fields of a hello. `info` says what the host is, `offset` how far the master's clock is ahead."""
+    present: dict[str, Any] = {"load": os.getloadavg()[0]}
+    if offset is not None:
+        present["clock"] = {"offset_ns": offset.offset_ns, "bound_ns": offset.bound_ns}
+    return {
+        "worker_id": options.worker_id,
+        "environment": options.environment,
+        "slots": options.slots,
+        "sent_ns": sent_ns,
+        "info": {
+            **info,
+            **present,
+            "labels": options.labels,
+            "allow_host_mounts": options.allow_host_mounts,
+            "allow_swapoff": options.allow_swapoff,
+        },
+    }
+
+
+def orders_of(options: AgentOptions, welcome: Message) -> dict[str, Any]:
+    """Return what the load process has to know of the run that a welcome is to."""
+    key = options.key
+    return {
+        "run_id": welcome["run_id"],
+        "worker_id": options.worker_id,
+        "epoch": welcome.epoch,
+        "slots": options.slots,
+        "lane": seen_from_here(welcome["lane"], options.control),
+        "results": seen_from_here(welcome["results"], options.control),
+        "noop": welcome["noop"],
+        "keep": welcome["keep"],
+        "profile": welcome["profile"],
+        "allow_host_mounts": options.allow_host_mounts,
+        "allow_swapoff": options.allow_swapoff,
+        "address": own_address(options.control, options.address),
+        "keys": None if key is None else (key.keys.public, key.keys.secret, key.master_public),
+    }
+
 
 HELLO_S: Final = 0.5
 """How often a worker that has no master asks to be admitted."""

@@ -3,6 +3,10 @@
 Questions (``--list-engines`` and its kin) are how `bench-master` learns about its own host without importing the
 worker: each is one module of `bench_worker.queries` and prints JSON objects, one a line. What it takes to answer is
 imported by the answer: a worker that serves loads each of these modules, and asks none.
+
+How an agent is to serve, apart from the agent: known before what it takes to serve is loaded.
+
+A worker that serves a master, as the command line asks for it.
 """
 
 from __future__ import annotations
@@ -12,20 +16,44 @@ import importlib
 import json
 import logging
 import pkgutil
+import signal
+import socket
 import sys
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import gevent
+
 from bench_common import __version__
-from bench_common.addresses import host_address, host_name
-from bench_common.arguments import MAX_SLOTS, name, port, seconds, whole_number
-from bench_common.cli import add_debug_flag, guarded
-from bench_common.command_parser import CommandParser
-from bench_common.ports import CONTROL_PORT
+from bench_common.cli import (
+    CONTROL_PORT,
+    MAX_SLOTS,
+    CommandParser,
+    add_debug_flag,
+    authority,
+    guarded,
+    hangs_up,
+    host_address,
+    host_name,
+    name,
+    port,
+    seconds,
+    whole_number,
+)
+from bench_common.clock import clock_id
+from bench_common.curve import curve_required
+from bench_common.errors import ExitCode, UsageError
+from bench_common.keys import WorkerKey, read_worker_key
 from bench_worker import queries
+from bench_worker.host.fingerprint import fingerprint, suggested_environment
+from bench_worker.supervisor import LoadChild
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from bench_worker.preflight import Offer
 
 PROGRAM = "bench-worker"
 
@@ -146,8 +174,6 @@ def run_command_line(argv: Sequence[str]) -> int:
 
             return run_load_process(arguments.load_process, arguments.engines)
         if arguments.question is None:
-            from bench_worker.service import serve
-
             return serve(arguments)
         for item in arguments.question.answer(arguments):
             sys.stdout.write(json.dumps(item) + "\n")
@@ -155,3 +181,95 @@ def run_command_line(argv: Sequence[str]) -> int:
         return 0
 
     return guarded(command, program=PROGRAM, debug=arguments.debug)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """How the agent was started. `once`: end with the first run; `patience_s`: end after so long without a master.
+
+    `engines` are those that it has to offer, None for every one that it finds. `address` is where other hosts reach
+    this one (an IP address), None: to be found out.
+    """
+
+    control: str
+    worker_id: str
+    environment: str
+    slots: int
+    key: WorkerKey | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    once: bool = False
+    patience_s: float | None = None
+    allow_host_mounts: bool = False
+    allow_swapoff: bool = False
+    engines: tuple[str, ...] | None = None
+    address: str | None = None
+
+
+LOCAL_PATIENCE_S = 60.0
+"""How long a worker that its master started itself waits for an answer before it ends."""
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serve the master that `arguments` name; return the exit code."""
+    options = _options(arguments)
+    # First of all: it takes as long to load as all that follows does until a master can be asked for work.
+    child = LoadChild(options.engines)
+    from bench_worker.agent import Agent
+    from bench_worker.preflight import Offer
+
+    offer = Offer(options.engines)
+    agent = Agent(options, partial(describe, offer), child, offer)
+    for sign in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangs_up() else ())):
+        gevent.signal_handler(sign, agent.stop, ExitCode.INTERRUPTED)
+    return agent.serve()
+
+
+def describe(offer: Offer) -> dict[str, Any]:
+    """Return what a master is told of this host: versions, engines, fingerprint."""
+    marks = fingerprint()
+    return {
+        "host": socket.gethostname(),
+        "boot_id": clock_id(),
+        "version": __version__,
+        "engines": offer.look(),
+        "fingerprint": dict(marks),
+    }
+
+
+def _options(arguments: argparse.Namespace) -> AgentOptions:
+    if bool(arguments.control) == bool(arguments.zmq_host):
+        raise UsageError("no master named: give --zmq-host HOST (or ask a question, see --help)")
+    control = arguments.control or f"tcp://{authority(arguments.zmq_host, arguments.zmq_control_port)}"
+    key = read_worker_key(arguments.key) if arguments.key is not None else None
+    if key is None and curve_required(control, insecure=arguments.insecure):
+        raise UsageError(
+            f"{control} is beyond this host, and a worker obeys its master's key only: give --key FILE, made by "
+            "`bench-master keygen --worker NAME` on the master (or --insecure, on a network of your own)"
+        )
+    return AgentOptions(
+        control=control,
+        worker_id=_worker_id(arguments.worker_id, key),
+        environment=arguments.environment or suggested_environment(),
+        slots=arguments.concurrency,
+        key=key,
+        labels=dict(_label(text) for text in arguments.label),
+        once=arguments.once,
+        patience_s=LOCAL_PATIENCE_S if arguments.control else arguments.patience,
+        allow_host_mounts=arguments.allow_host_mounts,
+        allow_swapoff=arguments.allow_swapoff,
+        engines=arguments.engines,
+        address=arguments.address,
+    )
+
+
+def _worker_id(given: str | None, key: WorkerKey | None) -> str:
+    if key is not None and given not in (None, key.name):
+        raise UsageError(f"WORKER_ID {given!r}: the key belongs to worker {key.name!r}, and a key is an identity")
+    return given or (key.name if key is not None else socket.gethostname())
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"--label {text!r}: expected K=V")
+    return name, value

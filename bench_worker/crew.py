@@ -18,22 +18,19 @@ from greenlet import greenlet
 
 from bench_common.errors import WeighbridgeError
 from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
-from bench_common.treatment import ContainerSettings, Guest, Treatment
+from bench_common.treatment import ContainerSettings, Guest, Treatment, parse_until
 from bench_common.units import format_duration
-from bench_common.until import parse_until
 from bench_worker import job
 from bench_worker.engines.base import Container, Done, Engine, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.gate import Gate
 from bench_worker.host.swap import SwapSwitch, SwapTrouble, has_swap
 from bench_worker.job import Script, Trouble
-from bench_worker.lending import Lender
 from bench_worker.outbox import Outbox
 from bench_worker.packing import NotNeeded, Packed, Packing
 from bench_worker.performer import MESSAGE_LIMIT, Performer, Step, Unusable
-from bench_worker.remote_services import Errands
+from bench_worker.remote_services import Errands, Lender
 from bench_worker.service_pool import ServicePool
-from bench_worker.slots import JobAborted, Slots
+from bench_worker.slots import Gate, JobAborted, Slots
 from workloads.registry import workload
 from workloads.script import script_of
 

@@ -15,11 +15,9 @@ from typing import Final
 import gevent
 from gevent.event import Event
 
-from bench_common.treatment import Operation
-from bench_common.until import HostState, Until
+from bench_common.treatment import HostState, Operation, Until
 from bench_worker.engines.base import Done
-from bench_worker.host.procfs import CpuTicks, parse_meminfo, parse_stat
-from bench_worker.host_files import HostFiles, LiveFiles
+from bench_worker.host.procfs import CpuTicks, HostFiles, LiveFiles, parse_meminfo, parse_stat
 
 ALL: Final = "as many as asked for"
 

@@ -1,28 +1,146 @@
 """Carries out the operations of a job's script on one engine: the only place where operations meet verbs.
 
 A guest's raw output is fetched and parsed here, once its step has ended and outside of its stamps.
+
+Tells how a guest's step gets on while it runs: what it printed so far is looked at now and then, never waited for.
+
+Only where the workload reports while it runs, and no more often than it does. What is looked at is what the engine
+has of the output by then; the step itself, its stamps and its output are not touched.
+
+A container that is watched while its job goes on: readings come in a greenlet of their own and are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
+import gevent
 from gevent import sleep as gevent_sleep
+from gevent.event import AsyncResult
 
 from bench_common.errors import ParseError, WeighbridgeError
 from bench_common.records import JobReport
 from bench_common.treatment import ContainerSettings, Guest, Operation, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
-from bench_worker.follower import Follower
 from bench_worker.job import Script, Trouble
-from bench_worker.stats_watch import StatsWatch
 from workloads.base import Workload
-from workloads.programs import filled, on_host
-from workloads.script import CLEAN_UP_S, COMMIT_BYTES, IDLE_COMMAND, STATS_READINGS, operation_limit_s, script_of
+from workloads.script import (
+    CLEAN_UP_S,
+    COMMIT_BYTES,
+    IDLE_COMMAND,
+    STATS_READINGS,
+    filled,
+    on_host,
+    operation_limit_s,
+    script_of,
+)
+
+LEAST_S: Final = 1.0
+"""Nobody reads faster."""
+
+PATIENCE_S: Final = 5.0
+"""How long an engine may take to say what was printed."""
+
+MAX_TEXT: Final = 300
+"""How many characters are told."""
+
+
+class Follower:
+    """Follows the steps of a workload, every `every_s` seconds; `tell` gets each news, and ``""`` at a step's end."""
+
+    def __init__(self, engine: Engine, workload: Workload, every_s: float, tell: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._workload = workload
+        self._every_s = max(LEAST_S, every_s)
+        self._tell = tell
+
+    @contextmanager
+    def follow(self, container: Container, step: str) -> Iterator[None]:
+        """Tell how `step` gets on in `container` while the context lasts."""
+        goes_on = True
+
+        def tell(text: str) -> None:
+            # A greenlet that was told to end may have its turn once more before it does.
+            if goes_on:
+                self._tell(text)
+
+        greenlet = gevent.spawn(self._follow, container, step, tell)
+        try:
+            yield
+        finally:
+            goes_on = False
+            greenlet.kill(block=False)
+            self._tell("")
+
+    def _follow(self, container: Container, step: str, tell: Callable[[str], None]) -> None:
+        told = ""
+        while True:
+            gevent.sleep(self._every_s)
+            try:
+                printed = self._engine.printed(container, timeout_s=PATIENCE_S)
+            except OperationFailed:
+                return  # it is over, or this engine cannot say
+            text = self._workload.progress(printed.decode("utf-8", "replace"))
+            if text and text != told:
+                told = text
+                tell(f"{step}: {text}"[:MAX_TEXT])
+
+
+GONE: Final = frozenset({"not-found", "conflict"})
+"""How a stream ends whose container was removed, or is being removed, under it."""
+
+
+class StatsWatch:
+    """Reads a stream of statistics until `end`. It ends by itself when its container is gone."""
+
+    def __init__(self, readings: Iterator[Done]) -> None:
+        self._readings = readings
+        self._first: AsyncResult[Done] = AsyncResult()
+        self._count = 0
+        self._failure: OperationFailed | None = None
+        self._reader = gevent.spawn(self._read)
+
+    def first(self, timeout_s: float) -> Done:
+        """Return the first reading, once it is there; raise `OperationFailed` where there is none in `timeout_s`."""
+        start_ns = monotonic_ns()
+        try:
+            done = self._first.get(timeout=timeout_s)
+        except gevent.Timeout:
+            text = f"no reading came within {timeout_s:g} s"
+            raise OperationFailed("timeout", text, start_ns=start_ns, end_ns=monotonic_ns()) from None
+        assert done is not None
+        return done
+
+    def end(self) -> tuple[int, OperationFailed | None]:
+        """End it; return how many readings there were, and why it broke off early, if it did."""
+        self._reader.kill()
+        return self._count, self._failure
+
+    def _read(self) -> None:
+        try:
+            for done in self._readings:
+                self._count += 1
+                if self._count == 1:
+                    self._first.set(done)
+            if not self._count:
+                now = monotonic_ns()
+                raise OperationFailed("engine", "the stream ended at once", start_ns=now, end_ns=now)
+        except OperationFailed as failure:
+            if not self._count:
+                self._first.set_exception(failure)
+            elif failure.kind not in GONE:
+                self._failure = failure
+        except Exception as error:  # noqa: BLE001  an engine's own fault, of which its job must tell
+            now = monotonic_ns()
+            text = f"{type(error).__name__}: {error}"
+            self._failure = OperationFailed("internal", text, start_ns=now, end_ns=now)
+            self._first.set_exception(self._failure)
+
 
 OUTPUT_LIMIT: Final = 1 << 20
 """How much of each stream of a guest's output is kept, in bytes."""

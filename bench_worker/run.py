@@ -7,12 +7,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from bench_worker.cleanup import discard_of_run
+from bench_worker.host.sampler import Sampling
 from bench_worker.leases import RunLease
-from bench_worker.sampling import Sampling
 
 if TYPE_CHECKING:
     from bench_common.messages import Message
-    from bench_worker.sampling import Send
+    from bench_worker.host.sampler import Send
 
 log = logging.getLogger(__name__)
 

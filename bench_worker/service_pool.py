@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import TypeAlias
 
-from bench_common.placement import KIND
 from bench_common.records import JobReport, Outcome
+from bench_common.requirements import KIND
 from bench_common.treatment import Operation, Treatment
 from bench_worker import job
 from bench_worker.engines.base import Engine

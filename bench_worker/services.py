@@ -15,15 +15,14 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import gevent
 
-from bench_common.addresses import authority
-from bench_common.placement import KIND
+from bench_common.cli import authority
 from bench_common.records import JobReport
+from bench_common.requirements import KIND
 from bench_common.treatment import ContainerSettings, Guest, Mount, Treatment
 from bench_worker.engines.base import Container, Done, Engine, OperationFailed
 from bench_worker.performer import MESSAGE_LIMIT, OUTPUT_LIMIT, has_no_images
 from workloads.base import Service, Workload
-from workloads.programs import on_host
-from workloads.script import CLEAN_UP_S
+from workloads.script import CLEAN_UP_S, on_host
 
 LOOPBACK: Final = "127.0.0.1"
 

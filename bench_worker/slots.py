@@ -2,19 +2,34 @@
 
 No greenlet is made per job. An idle slot is woken by a callback of the loop, and wakes the next one when there is
 more to do, so that a batch of orders costs one call from the receiver. A slot outlives whatever escapes from a job.
+
+An alarm on the event loop that rings within microseconds of an instant (timerfd_create(2)).
+
+The loop's own timers are as coarse as epoll_wait(2): they ring up to a millisecond late, which is longer than many a
+job that is to begin at that instant. The kernel's timer is a file descriptor that becomes readable in time.
+
+Holds the orders of an open system back until their jobs arrive.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import heapq
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from time import monotonic_ns
+from typing import Final, Generic, TypeVar
 
 import gevent
 from greenlet import greenlet
 
+from bench_common.records import ORDER
+
 log = logging.getLogger(__name__)
+
 
 Order = TypeVar("Order")
 
@@ -105,3 +120,91 @@ class Slots(Generic[Order]):
             except Exception:  # a slot that ended here would be missing to all jobs after this one
                 log.exception("a slot goes on after what escaped from the job of %r", order)
             self.running -= 1
+
+
+_CLOCK_MONOTONIC: Final = 1
+_TFD_NONBLOCK: Final = os.O_NONBLOCK
+_TFD_CLOEXEC: Final = os.O_CLOEXEC
+_TFD_TIMER_ABSTIME: Final = 1
+_S_NS: Final = 10**9
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("it_interval", _Timespec), ("it_value", _Timespec))
+
+
+class Alarm:
+    """Calls `ring()` in the loop once CLOCK_MONOTONIC has reached the instant that was set last."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self._ring = ring
+        self._watcher = gevent.get_hub().loop.io(self._fd, 1)
+        self._watcher.start(self._rang)
+
+    def set(self, at_ns: int) -> None:
+        """Ring at an instant (ns of CLOCK_MONOTONIC), at once where it has passed, in place of any set before."""
+        # A value of zero would switch it off.
+        seconds, nanoseconds = divmod(max(1, at_ns), _S_NS)
+        value = _Itimerspec(_Timespec(0, 0), _Timespec(seconds, nanoseconds))
+        if self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(value), None) < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_settime")
+
+    def close(self) -> None:
+        """Never ring again."""
+        self._watcher.stop()
+        self._watcher.close()
+        os.close(self._fd)
+
+    def _rang(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # set anew in the same pass of the loop
+            os.read(self._fd, 8)
+            self._ring()
+
+
+INTENDED: Final = ORDER.index("intended_ns")
+
+
+class Gate:
+    """Lets each order of `put` through to `admit(orders)` at its own instant; those that are late go at once."""
+
+    def __init__(self, admit: Callable[[Sequence[Sequence[int]]], None]) -> None:
+        self._admit = admit
+        self._held: list[tuple[int, Sequence[int]]] = []
+        self._alarm = Alarm(self._open)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def put(self, orders: Sequence[Sequence[int]]) -> None:
+        """Take orders in, which are lists of `records.ORDER`."""
+        for order in orders:
+            heapq.heappush(self._held, (order[INTENDED], order))
+        self._open()
+
+    def withdraw(self) -> list[Sequence[int]]:
+        """Take back all orders whose instants have not come."""
+        orders = [order for _, order in self._held]
+        self._held.clear()
+        return orders
+
+    def close(self) -> None:
+        """Let nothing through any more."""
+        self._alarm.close()
+
+    def _open(self) -> None:
+        held, now = self._held, monotonic_ns()
+        due = []
+        while held and held[0][0] <= now:
+            due.append(heapq.heappop(held)[1])
+        if held:
+            self._alarm.set(held[0][0])
+        if due:
+            self._admit(due)

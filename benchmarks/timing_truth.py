@@ -114,7 +114,7 @@ def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[t
 
     from bench_worker.engines.docker import http as docker_http
     from bench_worker.engines.docker.errors import operation
-    from bench_worker.engines.docker_wire import Wire
+    from bench_worker.engines.docker.http import Wire
 
     sys.setswitchinterval(0.0005)  # as in a worker's load process
     os.environ["DOCKER_HOST"] = f"unix://{path}"

@@ -2,6 +2,8 @@
 
 That is a closed model: a server that stalls is asked less, so the requests that would have waited are never made, and
 latencies look better than any visitor would find them. Its `caveat` says so in every report.
+
+The service webbench: a web server with one page of twelve bytes that a program makes (Apache and PHP).
 """
 
 from __future__ import annotations
@@ -9,16 +11,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
-from workloads import webbench
 from workloads.ab_output import read_run
 from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.stated import stated_in
+from workloads.sysbench_common import stated_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.stated import Patterns
+    from workloads.sysbench_common import Patterns
+
+NAME: Final = "webbench"
+URL: Final = f"http://{{{NAME}.authority}}/index.php"
+"""Where the page is; the worker fills host and port in."""
+
+PAGE_BYTES: Final = len("Hello World!")
+
+WEBBENCH: Final = Service(
+    NAME,
+    image="weighbridge/webbench",
+    command=("serve-webbench",),
+    port=80,
+    ready=("ready-webbench",),
+    binary="apache2",
+)
+
+PROGRAMS: Final = {"serve-webbench": "webbench/serve-webbench", "ready-webbench": "webbench/ready-webbench"}
+
 
 _STATED: Final[Patterns] = {
     "concurrency": (r"Concurrency Level: +(\d{1,9})", int),
@@ -63,8 +82,8 @@ class Ab(Workload):
         "less, and latencies leave out the requests that would have waited"
     )
     run_begins: ClassVar[str | None] = r"This is ApacheBench, Version "
-    services: ClassVar[tuple[Service, ...]] = (webbench.WEBBENCH,)
-    programs: ClassVar[Mapping[str, str]] = webbench.PROGRAMS
+    services: ClassVar[tuple[Service, ...]] = (WEBBENCH,)
+    programs: ClassVar[Mapping[str, str]] = PROGRAMS
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return warm-up and run, of which the run is timed and parsed; raise `UsageError` for what ab refuses."""
@@ -86,9 +105,9 @@ class Ab(Workload):
             f"{timeout_s:.0f}",
             *(("-k",) if params["keepalive"] else ()),
         )
-        steps = [Step("run", (*argv, "-n", str(requests), webbench.URL))]
+        steps = [Step("run", (*argv, "-n", str(requests), URL))]
         if warmup:
-            steps.insert(0, Step("warmup", (*argv, "-n", str(warmup), webbench.URL), timed=False, parse=False))
+            steps.insert(0, Step("warmup", (*argv, "-n", str(warmup), URL), timed=False, parse=False))
         return tuple(steps)
 
     def verify(self, params: Mapping[str, Scalar], metrics: Mapping[str, float]) -> None:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.stated import stated_in
+from workloads.sysbench_common import stated_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.stated import Patterns
+    from workloads.sysbench_common import Patterns
 
 SCRIPT: Final = 'blogbench --help && exec blogbench "$@" 2>&1'
 """Prints the help, the only place where blogbench says which version it is, then runs with stderr beside stdout.

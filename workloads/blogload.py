@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.stated import stated_in
+from workloads.sysbench_common import stated_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.stated import Patterns
+    from workloads.sysbench_common import Patterns
 
 MIB: Final = 2**20
 START_S: Final = 5.0

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
-from workloads import mariadb
+from workloads import sysbench_common
 from workloads.base import Metric, Parameter, Service, Step, Workload
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class Iibench(Workload):
         Parameter("query_threads", "int", 0, "processes that read by the indexes meanwhile", minimum=0, maximum=1024),
         Parameter("data_bytes", "size", 10, "length of each row's text", "B", minimum=0, maximum=4000),
         Parameter("seed", "int", 1, "fixes the rows", minimum=0, maximum=2**31),
-        mariadb.BUFFER_POOL_SIZE,
-        mariadb.CONNECTION,
+        sysbench_common.BUFFER_POOL_SIZE,
+        sysbench_common.CONNECTION,
     )
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("inserts_per_second", "1/s", "higher", "rows inserted a second, over the whole run"),
@@ -73,9 +73,9 @@ class Iibench(Workload):
         Metric("total_time_s", "s", "lower", "time that all rows took"),
         Metric("rows", "rows", "higher", "rows inserted"),
     )
-    services: ClassVar[tuple[Service, ...]] = (mariadb.MARIADB,)
+    services: ClassVar[tuple[Service, ...]] = (sysbench_common.MARIADB,)
     run_begins: ClassVar[str | None] = _BEGINS
-    programs: ClassVar[Mapping[str, str]] = {**mariadb.PROGRAMS, "iibench": "iibench/iibench.py"}
+    programs: ClassVar[Mapping[str, str]] = {**sysbench_common.PROGRAMS, "iibench": "iibench/iibench.py"}
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return the one command; raise `UsageError` where there would be no report before the last row."""
@@ -87,13 +87,13 @@ class Iibench(Workload):
         argv = (
             "iibench",
             *(
-                (f"--socket={mariadb.SOCKET}",)
-                if mariadb.uses_socket(params)
-                else (f"--host={mariadb.HOST}", f"--port={mariadb.PORT}")
+                (f"--socket={sysbench_common.SOCKET}",)
+                if sysbench_common.uses_socket(params)
+                else (f"--host={sysbench_common.HOST}", f"--port={sysbench_common.PORT}")
             ),
-            f"--user={mariadb.USER}",
-            f"--password={mariadb.PASSWORD}",
-            f"--database={mariadb.DATABASE}",
+            f"--user={sysbench_common.USER}",
+            f"--password={sysbench_common.PASSWORD}",
+            f"--database={sysbench_common.DATABASE}",
             *(
                 f"--{name.replace('_', '-')}={params[name]}"
                 for name in ("max_rows", "rows_per_report", "rows_per_commit", "query_threads", "data_bytes", "seed")
@@ -147,11 +147,15 @@ class Iibench(Workload):
 
     def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
         """Say whether the server is reached by its Unix socket."""
-        return mariadb.uses_socket(params)
+        return sysbench_common.uses_socket(params)
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the server's settings file, with the size of its buffer pool."""
-        return {mariadb.NAME: mariadb.settings_file(int(str(params[mariadb.BUFFER_POOL_SIZE.name])))}
+        return {
+            sysbench_common.NAME: sysbench_common.settings_file(
+                int(str(params[sysbench_common.BUFFER_POOL_SIZE.name]))
+            )
+        }
 
 
 class _Lines:

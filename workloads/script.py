@@ -1,17 +1,24 @@
 """The script of a job: which operations it has, what they are called in reports, how long each may take.
 
 Master and worker both need it, the one to name rows, the other to do them; it follows from the treatment alone.
+
+Commands as they are run here and now: services found where they are, own programs found without an image. Pure.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
 
 from bench_common.treatment import Guest, Operation, Treatment
 from workloads.base import Service, Step
 from workloads.registry import workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 IDLE_COMMAND: Final = ("sleep", "infinity")
 """What a guest's container runs while the steps of a workload with several are executed in it."""
@@ -122,3 +129,25 @@ def service_limit_s(treatment: Treatment, service: Service) -> float:
 
 def _services(treatment: Treatment) -> tuple[Service, ...]:
     return workload(treatment.job.workload).services if isinstance(treatment.job, Guest) else ()
+
+
+def filled(argv: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
+    """Return `argv` with each placeholder of `words` (such as ``{mariadb.port}``) replaced by what stands for it."""
+    result = []
+    for word in argv:
+        text = word
+        for placeholder, value in words.items():
+            text = text.replace(placeholder, value)
+        result.append(text)
+    return tuple(result)
+
+
+def on_host(argv: tuple[str, ...], programs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return `argv` as it is run where there is no image: one of our own `programs` is a file below ``dockerfiles``.
+
+    A Python program is run by this interpreter, anything else by the shell, for which it was written.
+    """
+    if argv[0] not in programs:
+        return argv
+    path = str(files("dockerfiles") / programs[argv[0]])
+    return (sys.executable if path.endswith(".py") else "/bin/sh", path, *argv[1:])

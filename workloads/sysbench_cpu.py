@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.stated import stated_in
 from workloads.sysbench_common import (
     PERCENTILE,
     RUN_BEGINS,
     STATED,
     SUMMARY_METRICS,
     latest_report,
+    stated_in,
     summary_values,
     whole_seconds,
 )

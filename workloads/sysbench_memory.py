@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.stated import size, stated_in
-from workloads.sysbench_common import PERCENTILE, RUN_BEGINS, STATED, SUMMARY_METRICS, summary_values, whole_seconds
+from workloads.sysbench_common import (
+    PERCENTILE,
+    RUN_BEGINS,
+    STATED,
+    SUMMARY_METRICS,
+    size,
+    stated_in,
+    summary_values,
+    whole_seconds,
+)
 from workloads.sysbench_output import Summary, number, read_run
 
 if TYPE_CHECKING:
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.stated import Patterns
+    from workloads.sysbench_common import Patterns
 
 MIB: Final = 2**20
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
-from workloads import mariadb
+from workloads import sysbench_common
 from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.stated import stated_in
 from workloads.sysbench_common import (
     PERCENTILE,
     RUN_BEGINS,
     STATED,
     SUMMARY_METRICS,
     latest_report,
+    stated_in,
     summary_values,
     whole_seconds,
 )
@@ -113,8 +113,8 @@ class SysbenchOltp(Workload):
             choices=("special", "uniform", "gaussian", "pareto"),
         ),
         Parameter("skip_trx", "bool", default=False, help="leave out BEGIN and COMMIT"),
-        mariadb.BUFFER_POOL_SIZE,
-        mariadb.CONNECTION,
+        sysbench_common.BUFFER_POOL_SIZE,
+        sysbench_common.CONNECTION,
         PERCENTILE,
         Parameter(
             "report_interval", "duration", 0.0, "whole seconds between progress lines; 0 is none", "s", minimum=0
@@ -146,8 +146,8 @@ class SysbenchOltp(Workload):
         "oltp-read-only": {"on": "read_only", "off": ""},
     }
     run_begins: ClassVar[str | None] = RUN_BEGINS
-    services: ClassVar[tuple[Service, ...]] = (mariadb.MARIADB,)
-    programs: ClassVar[Mapping[str, str]] = mariadb.PROGRAMS
+    services: ClassVar[tuple[Service, ...]] = (sysbench_common.MARIADB,)
+    programs: ClassVar[Mapping[str, str]] = sysbench_common.PROGRAMS
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return preparation, warm-up, run and clean-up; only the run is timed and parsed.
@@ -165,13 +165,13 @@ class SysbenchOltp(Workload):
             f"oltp_{params['test']}",
             "--db-driver=mysql",
             *(
-                (f"--mysql-socket={mariadb.SOCKET}",)
-                if mariadb.uses_socket(params)
-                else (f"--mysql-host={mariadb.HOST}", f"--mysql-port={mariadb.PORT}")
+                (f"--mysql-socket={sysbench_common.SOCKET}",)
+                if sysbench_common.uses_socket(params)
+                else (f"--mysql-host={sysbench_common.HOST}", f"--mysql-port={sysbench_common.PORT}")
             ),
-            f"--mysql-user={mariadb.USER}",
-            f"--mysql-password={mariadb.PASSWORD}",
-            f"--mysql-db={mariadb.DATABASE}",
+            f"--mysql-user={sysbench_common.USER}",
+            f"--mysql-password={sysbench_common.PASSWORD}",
+            f"--mysql-db={sysbench_common.DATABASE}",
             f"--tables={params['tables']}",
             f"--table-size={params['table_size']}",
         )
@@ -245,11 +245,15 @@ class SysbenchOltp(Workload):
 
     def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
         """Say whether the server is reached by its Unix socket."""
-        return mariadb.uses_socket(params)
+        return sysbench_common.uses_socket(params)
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the server's settings file, with the size of its buffer pool."""
-        return {mariadb.NAME: mariadb.settings_file(int(str(params[mariadb.BUFFER_POOL_SIZE.name])))}
+        return {
+            sysbench_common.NAME: sysbench_common.settings_file(
+                int(str(params[sysbench_common.BUFFER_POOL_SIZE.name]))
+            )
+        }
 
     def progress(self, text: str) -> str:
         """Return the latest line of `report_interval`."""

@@ -1,1 +1,1 @@
-"""PACKAGE bench_common/stats."""
+"""The stats file: frames on disk, rows in them, who writes and who reads them."""

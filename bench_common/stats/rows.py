@@ -2,30 +2,296 @@
 
 `pack_*` make plain msgpack values; `unpack` gives back equal rows and raises `ValueError` on anything that a writer
 would not have written. `docs/stats-file.rst` describes the same for people.
+
+Columns: an array of numbers as few bytes as gzip can make of it, and strictly back.
+
+A column is stored as differences (`DELTA`, for what mostly grows: tickets, instants) or as distances from its
+smallest value (`OFFSET`, for the rest), and its bytes are shuffled into planes (all lowest bytes, then all second
+bytes ...) of which only those that hold anything are kept. Planes of a kind compress several times better than whole
+integers.
+
+Layout: mode (u8), planes (u8), base (i64 LE), then ``planes * rows`` bytes. In `DELTA` the base is the first value
+and the rest are zigzag-coded wrapping differences, the first being 0; in `OFFSET` the base is the minimum; in `FLOAT`
+the base is 0 and the eight planes are those of little-endian IEEE doubles.
+
+Reads the rows of a block by column, and only the columns that somebody asks for.
+
+A report goes twice over tens of millions of rows and needs a few numbers of each: putting all of them together to
+rows first takes longer than everything that is done with them. What is checked of a block is checked at once, though,
+so that nothing can be found wrong with it once it was handed on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from bench_common.columns import DELTA, FLOAT, OFFSET, Column, ColumnError, decode_column, encode_column
-from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, OutputRecord
-from bench_common.stats_columns import (
-    JOB_COLUMNS,
-    ONLY_COLUMNS,
-    OPERATION_COLUMNS,
-    Body,
-    Columns,
-    field,
-    packed_columns,
-    unpack_jobs,
-    unpack_operations,
-)
+from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, Outcome, OutputRecord
+
+OFFSET: Final = 0
+DELTA: Final = 1
+FLOAT: Final = 2
+
+MAX_ROWS: Final = 65_536
+"""The most rows that one column, and so one block, may have."""
+
+_HEAD: Final = struct.Struct("<BBq")
+_WORD: Final = 8
+_HALF: Final = 4
+
+Column: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+
+
+class ColumnError(ValueError):
+    """Bytes that are no column of the rows that were announced."""
+
+
+def encode_column(values: npt.NDArray[np.generic], mode: int) -> bytes:
+    """Return the bytes of up to `MAX_ROWS` values: any integers in `OFFSET` or `DELTA`, doubles in `FLOAT`.
+
+    Unsigned 64-bit integers keep their bits and come back as signed ones.
+    """
+    if values.ndim != 1 or len(values) > MAX_ROWS:
+        raise ValueError(f"a column is one-dimensional and has at most {MAX_ROWS} rows, not {values.shape}")
+    if mode == FLOAT:
+        return _packed_planes(FLOAT, 0, values.astype("<f8").view(np.uint64), _WORD)
+    if values.dtype.kind not in "iub":
+        raise ValueError(f"integers expected, not {values.dtype}")
+    words = values.astype(np.int64)
+    if not len(words):
+        return _packed_planes(mode, 0, words.view(np.uint64), 0)
+    if mode == DELTA:
+        base = int(words[0])
+        steps = np.diff(words, prepend=words[:1])
+        codes = (steps << 1 ^ steps >> 63).view(np.uint64)
+    else:
+        base = int(words.min())
+        codes = words.view(np.uint64) - words.min().view(np.uint64)
+    planes = -(-int(codes.max()).bit_length() // _WORD)
+    return _packed_planes(mode, base, codes, planes)
+
+
+def _packed_planes(mode: int, base: int, codes: npt.NDArray[np.uint64], planes: int) -> bytes:
+    shuffled = codes.astype("<u8").view(np.uint8).reshape(len(codes), _WORD).T[:planes]
+    return _HEAD.pack(mode, planes, base) + shuffled.tobytes()
+
+
+def check_column(data: bytes, rows: int) -> tuple[int, int, int]:
+    """Return mode, planes and base of a column; raise `ColumnError` unless it is one of so many rows.
+
+    What passes can be decoded.
+    """
+    if not 0 <= rows <= MAX_ROWS:
+        raise ColumnError(f"{rows} rows: 0 to {MAX_ROWS} expected")
+    if len(data) < _HEAD.size:
+        raise ColumnError(f"a column has at least {_HEAD.size} bytes, not {len(data)}")
+    mode, planes, base = _HEAD.unpack_from(data)
+    if mode not in (OFFSET, DELTA, FLOAT) or planes > _WORD or (mode == FLOAT and (planes, base) != (_WORD, 0)):
+        raise ColumnError(f"unknown column: mode {mode}, {planes} planes, base {base}")
+    if len(data) != _HEAD.size + planes * rows:
+        raise ColumnError(f"{planes} planes of {rows} rows are {planes * rows} bytes, not {len(data) - _HEAD.size}")
+    return mode, planes, base
+
+
+def decode_column(data: bytes, rows: int) -> Column:
+    """Return the column of `rows` values; raise `ColumnError` unless the bytes are exactly that."""
+    mode, planes, base = check_column(data, rows)
+    shuffled = np.frombuffer(data, np.uint8, offset=_HEAD.size).reshape(planes, rows)
+    # Half the width where the codes fit it is half the time.
+    codes = _gathered(shuffled, np.dtype(np.uint32) if planes <= _HALF else np.dtype(np.uint64))
+    if mode == FLOAT:
+        return codes.view(np.float64)
+    if mode == OFFSET:
+        words = codes.astype(np.uint64, copy=False)
+        words += np.array(base, dtype=np.int64).view(np.uint64)
+        return words.view(np.int64)
+    signs = codes & codes.dtype.type(1)
+    codes >>= codes.dtype.type(1)
+    codes ^= np.negative(signs, out=signs)
+    values = np.cumsum(codes.view(f"i{codes.itemsize}"), dtype=np.int64)
+    values += np.int64(base)
+    return values
+
+
+def _gathered(shuffled: npt.NDArray[np.uint8], word: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the codes, one `word` each, whose bytes are in the planes, the lowest first."""
+    planes, rows = shuffled.shape
+    if not planes:
+        return np.zeros(rows, dtype=word)
+    codes: npt.NDArray[Any] = shuffled[-1].astype(word)
+    for plane in shuffled[-2::-1]:
+        codes <<= word.type(_WORD)
+        codes |= plane
+    return codes
+
+
+Body: TypeAlias = dict[str, Any]
+Where: TypeAlias = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
+
+JOB_COLUMNS: Final = {
+    "ticket": DELTA,
+    "treatment": OFFSET,
+    "trial": OFFSET,
+    "worker": OFFSET,
+    "outcome": OFFSET,
+    "end_ns": DELTA,
+    "duration_ns": OFFSET,
+    "bound_ns": OFFSET,
+    "wait_ns": OFFSET,
+}
+"""Jobs arrive in the order of their ends: those differ little, and durations vary less than starts do."""
+
+OPERATION_COLUMNS: Final = {
+    "ticket": DELTA,
+    "treatment": OFFSET,
+    "trial": OFFSET,
+    "operation": OFFSET,
+    "ok": OFFSET,
+    "start_ns": DELTA,
+    "duration_ns": OFFSET,
+}
+
+ONLY_COLUMNS: Final = {"operation": OFFSET, "ok": OFFSET, "delay_ns": OFFSET, "rest_ns": OFFSET}
+"""Of a job's only operation: how long after the job it began, and how long before it it ended. Nearly always 0."""
+
+Maker: TypeAlias = "Callable[[Columns], npt.NDArray[Any]]"
+"""Makes a column of the rows that it is given, of those of the block or of others of their columns."""
+
+_PLANE_BITS: Final = 8
+
+
+class Columns:
+    """Rows of one block, or some of them. `rows["name"]` is a column, `rows[where]` are the rows of a mask or slice.
+
+    That is how a numpy array of rows is read as well. Integers come as 64-bit words, tickets as unsigned ones.
+    """
+
+    __slots__ = ("_length", "_makers", "_ready")
+
+    def __init__(self, length: int, makers: Mapping[str, Maker]) -> None:
+        self._length = length
+        self._makers = makers
+        self._ready: dict[str, npt.NDArray[Any]] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, key: str) -> npt.NDArray[Any]: ...
+
+    @overload
+    def __getitem__(self, key: Where) -> Columns: ...
+
+    def __getitem__(self, key: str | Where) -> npt.NDArray[Any] | Columns:
+        if isinstance(key, str):
+            column = self._ready.get(key)
+            if column is None:
+                column = self._ready[key] = self._makers[key](self)
+            return column
+        if isinstance(key, slice):
+            length = len(range(*key.indices(self._length)))
+        else:
+            length = int(np.count_nonzero(key)) if key.dtype == np.bool_ else len(key)
+        return Columns(length, {name: self._part(name, key) for name in self._makers})
+
+    def _part(self, name: str, where: Where) -> Maker:
+        return lambda _: self[name][where]
+
+    def rows(self, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
+        """Return the rows as an array of a dtype whose fields are columns."""
+        rows = np.empty(self._length, dtype=dtype)
+        for name in dtype.names or ():
+            rows[name] = self[name]
+        return rows
+
+
+def unpack_jobs(body: Body, kinds: Collection[str] | None = None) -> Iterator[tuple[str, Columns]]:
+    """Yield what a ``jobs`` block holds of the wanted kinds: ``jobs``, and ``operations`` if they are in it.
+
+    Jobs have the fields of a `JOB_ROW` and ``duration_ns``. Raises `ColumnError` for what no writer would have
+    written.
+    """
+    single = "operations" in body
+    if kinds is not None and "jobs" not in kinds and not (single and "operations" in kinds):
+        return
+    length, makers = _makers(body, JOB_COLUMNS, JOB_ROW)
+    # Wrapping on purpose, here and below: the differences were taken in the same arithmetic.
+    makers["start_ns"] = lambda own: own["end_ns"] - own["duration_ns"]
+    jobs = Columns(length, makers)
+    yield "jobs", jobs
+    if single and (kinds is None or "operations" in kinds):
+        _, only = _makers({"rows": length, "columns": body["operations"]}, ONLY_COLUMNS, OPERATION_ROW)
+        rest = Columns(length, only)
+        whole: dict[str, Maker] = {
+            "start_ns": lambda _: jobs["start_ns"] + rest["delay_ns"],
+            "duration_ns": lambda _: jobs["duration_ns"] - rest["delay_ns"] - rest["rest_ns"],
+        }
+        for name in ("ticket", "treatment", "trial"):
+            whole[name] = _column_of(jobs, name)
+        for name in ("operation", "ok"):
+            whole[name] = only[name]
+        yield "operations", Columns(length, whole)
+
+
+def unpack_operations(body: Body) -> Columns:
+    """Return the operations of an ``operations`` block; raise `ColumnError` for what no writer would have written."""
+    return Columns(*_makers(body, OPERATION_COLUMNS, OPERATION_ROW))
+
+
+def field(body: Body, name: str, expected: type) -> Any:
+    """Return an entry of a body that is of the type that is expected; raise `ColumnError` if it is not."""
+    value = body.get(name)
+    if type(value) is not expected:
+        raise ColumnError(f"{name} is {type(value).__name__}: {expected.__name__} expected")
+    return value
+
+
+def packed_columns(body: Body) -> tuple[int, dict[str, bytes]]:
+    """Return how many rows a body has, and its columns, each of which must be bytes."""
+    length, columns = field(body, "rows", int), field(body, "columns", dict)
+    return length, {name: field(columns, name, bytes) for name in columns}
+
+
+def _column_of(columns: Columns, name: str) -> Maker:
+    return lambda _: columns[name]
+
+
+def _makers(body: Body, expected: Mapping[str, int], dtype: np.dtype[np.void]) -> tuple[int, dict[str, Maker]]:
+    """Check a body's columns against each other and against the rows that they make; return who unpacks each."""
+    length, columns = packed_columns(body)
+    if columns.keys() != expected.keys():
+        raise ColumnError(f"columns {sorted(columns)}: {sorted(expected)} expected")
+    names = dtype.names or ()
+    return length, {
+        name: _maker(name, data, length, dtype[name] if name in names else np.dtype(np.int64))
+        for name, data in columns.items()
+    }
+
+
+def _maker(name: str, data: bytes, length: int, kind: np.dtype[Any]) -> Maker:
+    mode, planes, base = check_column(data, length)
+    if mode not in (OFFSET, DELTA):
+        raise ColumnError("integers expected in every column")
+    if kind == np.uint64:
+        return lambda _: decode_column(data, length).view(np.uint64)
+    if kind.itemsize == np.dtype(np.int64).itemsize:
+        return lambda _: decode_column(data, length)
+    low, high = 0, int(max(Outcome)) if name == "outcome" else int(np.iinfo(kind).max)
+    if mode == OFFSET and low <= base and base + (1 << _PLANE_BITS * planes) - 1 <= high:
+        # So few bytes cannot hold a value that does not fit.
+        return lambda _: decode_column(data, length)
+    column: Column = decode_column(data, length)
+    if length:
+        for value in (int(column.min()), int(column.max())):
+            if not low <= value <= high:
+                raise ColumnError(f"{name} {value}: {low} to {high} expected")
+    return lambda _: column
+
 
 Rows = npt.NDArray[np.void]
 Record = TypeVar("Record", MetricRecord, ErrorRecord, OutputRecord)

@@ -1,1 +1,1 @@
-"""PACKAGE bench_master/analysis."""
+"""What a stats file says about its run: aggregates, percentiles, validity, and the document of a report."""

@@ -26,18 +26,13 @@ from bench_common.records import (
     Outcome,
     job_id_of,
 )
-from bench_common.set_aside import RESUMED
-from bench_common.stats.reader import Block
-from bench_common.stats.rows import Samples
-from bench_common.stats_columns import Columns
+from bench_common.stats.reader import RESUMED, Block
+from bench_common.stats.rows import Columns, Samples
+from bench_master.analysis.host_samples import Load, Span, Spans
 from bench_master.analysis.open_system import OpenSystems
 from bench_master.analysis.packing import Packings
 from bench_master.analysis.percentiles import Key, Series, grouped_rows, groups, selected
-from bench_master.analysis.validity import Loops
-from bench_master.clocks import Clocks
-from bench_master.course import Course
-from bench_master.load import Load
-from bench_master.spans import Span, Spans
+from bench_master.analysis.validity import Clocks, Course, Loops
 
 JOB: Final = "job"
 """What the whole job is called among the operations."""

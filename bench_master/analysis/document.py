@@ -20,15 +20,12 @@ from bench_common.records import OPERATION_DONE
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import evaluate, percentiles_of
 from bench_master.analysis.aggregate import JOB, KINDS, RESPONSE, Ledger, TrialMetric
+from bench_master.analysis.host_samples import EngineCosts, HostCpu, Load, Spans, compare
 from bench_master.analysis.open_system import open_warnings
 from bench_master.analysis.percentiles import Key, Percentiles, Series
 from bench_master.analysis.published import beside
 from bench_master.analysis.validity import doubt, timing_error, timing_warnings
-from bench_master.host_cpu import HostCpu
-from bench_master.load import Load
-from bench_master.overhead import EngineCosts, compare
-from bench_master.spans import Spans
-from bench_master.table import counted
+from bench_master.table import plural
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 1
@@ -218,7 +215,7 @@ def _incomplete(ledger: Ledger, totals: Document, damage: str | None) -> list[st
     for index, treatment in enumerate(ledger.treatments):
         planned, seen = ledger.trials_of(index)
         if seen < planned:
-            reasons.append(f"{planned - seen} of {counted(planned, 'trial')} not run: {treatment.get('title')}")
+            reasons.append(f"{planned - seen} of {plural(planned, 'trial')} not run: {treatment.get('title')}")
     if reasons:
         # A worker that came back in time costs no job; that it was away is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]
@@ -229,10 +226,10 @@ def _warnings(ledger: Ledger) -> list[str]:
     """Return what does not add up inside the file itself."""
     found = []
     if ledger.strangers:
-        found.append(f"left out: {counted(ledger.strangers, 'job')} of treatments that the header does not know")
+        found.append(f"left out: {plural(ledger.strangers, 'job')} of treatments that the header does not know")
     counts = (ledger.footer or {}).get("counts", {})
     found += [
-        f"the run counted {counted(counts[name], 'job')} {name}, the file holds {ledger.all_outcomes[name]}"
+        f"the run counted {plural(counts[name], 'job')} {name}, the file holds {ledger.all_outcomes[name]}"
         for name in ("done", "failed")
         if name in counts and counts[name] != ledger.all_outcomes[name]
     ]
@@ -241,11 +238,11 @@ def _warnings(ledger: Ledger) -> list[str]:
     outside = ledger.outside_brackets()
     if outside:
         found.append(
-            f"jobs of {counted(outside, 'trial')} lie outside of the time in which the master had them run, by more "
+            f"jobs of {plural(outside, 'trial')} lie outside of the time in which the master had them run, by more "
             "than the clocks may be off: do not believe their times"
         )
     if ledger.ungrouped_errors:
-        found.append(f"{counted(ledger.ungrouped_errors, 'error')} of more kinds than can be listed")
+        found.append(f"{plural(ledger.ungrouped_errors, 'error')} of more kinds than can be listed")
     return found
 
 

@@ -1,12 +1,37 @@
-"""Mean and extremes of readings, kept while they stream by."""
+"""Mean and extremes of readings, kept while they stream by.
+
+The measured trials of a run on the time axis, and which readings of its hosts fall into them.
+
+What the hosts and the harness's own processes were doing while the run went on, summed up from their samples.
+
+How much CPU time the hosts spent in each treatment, second by second: what a monitor of /proc/stat would show.
+
+Figures are in USER_HZ a second (ticks of a hundredth of a second nearly everywhere), of all CPUs of a host together,
+so that they can stand beside those of studies that polled the kernel's counters. A reading counts where all of its
+interval lies within one measured trial, on a host that ran jobs of it: none is shared with another trial,
+with warm-up or with the time between trials. The kernel's iowait can run backwards; such readings are kept.
+
+What the engines themselves cost, treatment by treatment: their samples, laid over the trials that they fall into.
+
+A reading of memory belongs to the trial that was under way at that moment. CPU time was used at some time within an
+interval; it is spread over that interval evenly, and each trial gets the part that it overlaps. Warm-up is left out.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from bench_common.histogram import CEILING_NS, Histogram
+from bench_common.stats.rows import Column, Samples
+from bench_common.thresholds import label_equals
+from bench_common.treatment import SOURCE
 
 
 @dataclass(slots=True)
@@ -30,3 +55,347 @@ class Extent:
     def document(self) -> dict[str, Any]:
         """Return the figures; there must be a reading."""
         return {"unit": self.unit, "n": self.n, "mean": self.total / self.n, "min": self.low, "max": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A measured trial: its treatment, when it began and ended (ns, the master's clock), and which workers ran it."""
+
+    treatment: int
+    begin_ns: int
+    end_ns: int
+    workers: frozenset[int]
+
+
+class Spans:
+    """Measured trials, which do not overlap. What is read on the host of a worker belongs to trials that it ran."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(spans, key=lambda span: span.begin_ns)
+        self._begins = np.array([span.begin_ns for span in self._spans], np.int64)
+        self._ends = np.array([span.end_ns for span in self._spans], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def holding(
+        self, worker: int, begins: npt.NDArray[Any], ends: npt.NDArray[Any]
+    ) -> Iterator[tuple[Span, npt.NDArray[np.bool_]]]:
+        """Yield the trials that hold some of a worker's intervals (ns) from begin to end, and which ones."""
+        if not self._spans:
+            return
+        places = np.searchsorted(self._begins, begins, side="right") - 1
+        whole = (places >= 0) & (ends <= self._ends[places])
+        for place in np.unique(places[whole]).tolist():
+            if worker in self._spans[place].workers:
+                yield self._spans[place], whole & (places == place)
+
+    def touching(self, worker: int, begin_ns: int, end_ns: int) -> Iterator[Span]:
+        """Yield the trials that overlap with an interval of a worker."""
+        first = int(np.searchsorted(self._ends, begin_ns, side="right"))
+        last = int(np.searchsorted(self._begins, end_ns, side="left"))
+        yield from (span for span in self._spans[first:last] if worker in span.workers)
+
+
+_NOT_SUMMED: Final = frozenset({"time_ns", "interval_ns"})
+_RATED: Final = ("disk_", "net_")
+"""Columns that are amounts since the previous sample; they are reported per second."""
+
+
+@dataclass(slots=True)
+class Load:
+    """The samples of one process's host (``host``) and of its own event loop (``loop``)."""
+
+    columns: dict[str, Extent] = field(default_factory=dict)
+    busy: Extent = field(default_factory=lambda: Extent("share"))
+    lag: Histogram = field(default_factory=Histogram)
+
+    def add(self, samples: Samples) -> None:
+        """Take in one block; sources that are not known are left alone."""
+        if samples.source == "host":
+            for name, (values, unit) in _per_second(samples.columns, samples.units).items():
+                self.columns.setdefault(name, Extent(unit)).add(values)
+        elif samples.source == "loop":
+            if "busy_share" in samples.columns:
+                self.busy.add(samples.columns["busy_share"])
+            if "lag_max_ns" in samples.columns:
+                self.lag.record(samples.columns["lag_max_ns"])
+
+    def samples(self) -> dict[str, Any]:
+        """Return mean, min and max of each column of the host's samples."""
+        return {name: extent.document() for name, extent in self.columns.items() if extent.n}
+
+    def loop(self) -> dict[str, Any] | None:
+        """Return how busy the event loop was and how late it came; None where nothing was measured.
+
+        Each sample is the longest lag since the one before; `lag_p99_s` is within the histogram's error of the 99th
+        percentile of those.
+        """
+        if not self.lag.n and not self.busy.n:
+            return None
+        p99 = self.lag.quantile(0.99)
+        return {
+            "n": max(self.lag.n, self.busy.n),
+            "busy_mean": self.busy.total / self.busy.n if self.busy.n else None,
+            "busy_max": self.busy.high if self.busy.n else None,
+            "lag_p99_s": None if p99 is None else p99 / 1e9,
+            "lag_max_s": None if self.lag.max is None else self.lag.max / 1e9,
+        }
+
+
+def _per_second(columns: Mapping[str, Column], units: Mapping[str, str]) -> dict[str, tuple[Column, str]]:
+    """Return the columns to sum up, amounts turned into rates by the real length of each interval."""
+    interval = columns.get("interval_ns")
+    found: dict[str, tuple[Column, str]] = {}
+    for name, values in columns.items():
+        unit = units.get(name, "")
+        if interval is not None and name.startswith(_RATED):
+            seconds = np.where(interval > 0, interval, np.nan) / 1e9
+            found[f"{name}_per_s"] = (values / seconds, f"{unit}/s")
+        elif name not in _NOT_SUMMED:
+            found[name] = (values, unit)
+    return found
+
+
+UNIT: Final = "USER_HZ/s"
+COLUMNS: Final = {
+    "host_cpu_user": "cpu_user_ticks",
+    "host_cpu_system": "cpu_system_ticks",
+    "host_cpu_iowait": "cpu_iowait_ticks",
+}
+"""The figures, and the columns of the hosts' samples that they are made of."""
+
+_GRAIN: Final = 1_000_000
+"""Parts of a USER_HZ/s that the histogram counts in."""
+
+_NEEDED: Final = frozenset({"time_ns", "interval_ns"})
+
+
+@dataclass(slots=True)
+class Rates:
+    """Spread of readings that may be negative, in memory that does not grow with their number."""
+
+    n: int = 0
+    mean: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+    _squares: float = 0.0
+    """Sum of squared distances from the mean, kept up by Chan's update."""
+    _above: Histogram = field(default_factory=Histogram)
+    _below: Histogram = field(default_factory=Histogram)
+    """Those from 0 up, and the sizes of those below."""
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Take readings in; NaN and infinities are left out."""
+        finite = values[np.isfinite(values)]
+        if not len(finite):
+            return
+        count, mean = len(finite), float(finite.mean())
+        shift, total = mean - self.mean, self.n + count
+        self._squares += float(((finite - mean) ** 2).sum()) + shift * shift * self.n * count / total
+        self.mean += shift * count / total
+        self.n = total
+        self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+        parts = np.minimum(np.rint(np.abs(finite) * _GRAIN), CEILING_NS).astype(np.int64)
+        for histogram, own in ((self._above, finite >= 0), (self._below, finite < 0)):
+            if own.any():
+                histogram.record(parts[own])
+
+    @property
+    def stddev(self) -> float | None:
+        """Return the standard deviation of a sample (n - 1); None below two readings."""
+        return math.sqrt(self._squares / (self.n - 1)) if self.n > 1 else None
+
+    @property
+    def median(self) -> float:
+        """Return the middle reading, or the mean of the two middle ones, each to within 0.2 %; there must be one."""
+        return (self._at((self.n + 1) // 2) + self._at(self.n // 2 + 1)) / 2
+
+    def _at(self, rank: int) -> float:
+        # Of those below 0 the largest comes first.
+        below = self._below.n
+        sign, histogram, place = (
+            (-1, self._below, below + 1 - rank) if rank <= below else (1, self._above, rank - below)
+        )
+        parts = histogram.quantile(Fraction(place, histogram.n)) or 0.0
+        return min(max(sign * parts / _GRAIN, self.low), self.high)
+
+    def document(self) -> dict[str, Any]:
+        """Return the figures as those of a metric, of which n counts readings; there must be one."""
+        return {
+            "unit": UNIT,
+            "direction": "lower",
+            "n": self.n,
+            "median": self.median,
+            "mean": self.mean,
+            "stddev": self.stddev,
+            "min": self.low,
+            "max": self.high,
+        }
+
+
+class HostCpu:
+    """Takes the hosts' samples of one run, and gives each treatment the readings that fall into its measured trials.
+
+    `spans` are those trials.
+    """
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._rates: dict[tuple[int, str], Rates] = {}
+
+    def add(self, samples: Samples) -> None:
+        """Take in one block; one that is of no host, or whose readings have no times, is left alone."""
+        columns = samples.columns
+        if samples.source != "host" or not columns.keys() >= _NEEDED:
+            return
+        ends, lengths = columns["time_ns"], columns["interval_ns"]
+        for span, inside in self._spans.holding(samples.worker, ends - lengths, ends):
+            here = inside & (lengths > 0)
+            for name, column in COLUMNS.items():
+                if column in columns:
+                    rates = columns[column][here] / (lengths[here] / 1e9)
+                    self._rates.setdefault((span.treatment, name), Rates()).add(rates)
+
+    def document(self, treatment: int) -> dict[str, Any] | None:
+        """Return a treatment's figures by name; None where no reading is of it."""
+        found = {name: self._rates.get((treatment, name)) for name in COLUMNS}
+        return {name: rates.document() for name, rates in found.items() if rates is not None and rates.n} or None
+
+
+Document = dict[str, Any]
+
+MEMORY: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
+"""Columns that are of an instant, with their units; a source has some of them."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """One treatment's readings."""
+
+    columns: dict[str, Extent] = field(default_factory=dict)
+    cpu_percent: Extent = field(default_factory=lambda: Extent("%"))
+    cpu_ns: float = 0.0
+    covered_ns: float = 0.0
+
+
+class EngineCosts:
+    """Takes the engines' samples of one run, and gives each treatment its part.
+
+    `spans` are the measured trials, `engines` the engine of each treatment.
+    """
+
+    def __init__(self, spans: Spans, engines: Sequence[str]) -> None:
+        self._spans = spans
+        self._engines = engines
+        self._accounts: dict[int, _Account] = {}
+
+    def add(self, samples: Samples) -> None:
+        """Take in one block; one that is of no engine is left alone."""
+        if not samples.source.startswith(SOURCE):
+            return
+        engine = samples.source.removeprefix(SOURCE)
+        columns = samples.columns
+        self._add_instants(engine, samples.worker, columns)
+        if {"cpu_ns", "interval_ns"} <= columns.keys():
+            rows = zip(*(columns[name].tolist() for name in ("time_ns", "interval_ns", "cpu_ns")), strict=True)
+            for time_ns, interval_ns, cpu_ns in rows:
+                if interval_ns > 0 and np.isfinite(cpu_ns):
+                    self._add_interval(
+                        engine, samples.worker, int(time_ns - interval_ns), int(time_ns), float(cpu_ns)
+                    )
+
+    def _add_instants(self, engine: str, worker: int, columns: Mapping[str, Any]) -> None:
+        times = columns["time_ns"]
+        for span, here in self._spans.holding(worker, times, times):
+            account = self._account(engine, span)
+            if account is None:
+                continue
+            for name, unit in MEMORY.items():
+                if name in columns:
+                    account.columns.setdefault(name, Extent(unit)).add(np.asarray(columns[name])[here])
+
+    def _add_interval(self, engine: str, worker: int, begin_ns: int, end_ns: int, cpu_ns: float) -> None:
+        for span in self._spans.touching(worker, begin_ns, end_ns):
+            account = self._account(engine, span)
+            if account is None:
+                continue
+            overlap = min(end_ns, span.end_ns) - max(begin_ns, span.begin_ns)
+            account.covered_ns += overlap
+            account.cpu_ns += cpu_ns * overlap / (end_ns - begin_ns)
+            if overlap == end_ns - begin_ns:
+                account.cpu_percent.add(np.array([100.0 * cpu_ns / overlap]))
+
+    def _account(self, engine: str, span: Span) -> _Account | None:
+        """Return where what an engine did in a trial belongs; None where the trial is another engine's."""
+        if self._engines[span.treatment] != engine:
+            return None
+        return self._accounts.setdefault(span.treatment, _Account())
+
+    def document(self, treatment: int) -> Document | None:
+        """Return what a treatment's engine cost; None where nothing was sampled while it ran.
+
+        ``cpu_percent.mean`` is all CPU time by all time, of one CPU; its extremes are those of whole intervals.
+        """
+        account = self._accounts.get(treatment)
+        if account is None:
+            return None
+        document: Document = {name: extent.document() for name, extent in account.columns.items() if extent.n}
+        if account.covered_ns:
+            extremes = account.cpu_percent
+            document["cpu_percent"] = {
+                "unit": "%",
+                "n": extremes.n,
+                "mean": 100.0 * account.cpu_ns / account.covered_ns,
+                "min": extremes.low if extremes.n else None,
+                "max": extremes.high if extremes.n else None,
+            }
+            document["cpu_s"] = account.cpu_ns / 1e9
+            document["covered_s"] = account.covered_ns / 1e9
+        return document or None
+
+
+def compare(treatments: Sequence[Document], baseline: Mapping[str, str]) -> None:
+    """Add to the overhead of each treatment how it relates to its baseline's.
+
+    The baseline has the labels of `baseline`, and else those of the treatment itself where there is such a one;
+    without `baseline` it is the first treatment that has figures.
+    """
+    measured = [entry for entry in treatments if entry["overhead"]]
+    for entry in measured:
+        other = _baseline_of(entry, measured, baseline)
+        entry["overhead"]["relative"] = None if other is None else _relation(entry, other)
+
+
+def _baseline_of(entry: Document, measured: Sequence[Document], baseline: Mapping[str, str]) -> Document | None:
+    if not baseline:
+        return measured[0]
+    meant = [
+        other
+        for other in measured
+        if all(
+            key in other["treatment"] and label_equals(other["treatment"][key], value)
+            for key, value in baseline.items()
+        )
+    ]
+    own = {key: value for key, value in entry["treatment"].items() if key not in baseline}
+    alike = [
+        other
+        for other in meant
+        if {key: value for key, value in other["treatment"].items() if key not in baseline} == own
+    ]
+    return next(iter(alike or meant), None)
+
+
+def _relation(entry: Document, other: Document) -> Document:
+    memory = next((name for name in ("cgroup_bytes", "rss_bytes") if name in entry["overhead"]), None)
+    there = other["overhead"].get(memory)
+    cpu, cpu_there = (one["overhead"].get("cpu_percent", {}).get("mean") for one in (entry, other))
+    return {
+        "baseline": other["title"],
+        "memory": memory,
+        "memory_percent": 100.0 * (entry["overhead"][memory]["mean"] / there["mean"] - 1)
+        if memory and there and there["mean"]
+        else None,
+        "cpu_factor": cpu / cpu_there if cpu is not None and cpu_there else None,
+    }

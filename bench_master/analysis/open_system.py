@@ -15,8 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from bench_common.records import Outcome
-from bench_common.stats.rows import Samples
-from bench_common.stats_columns import Columns
+from bench_common.stats.rows import Columns, Samples
 from bench_master.analysis.percentiles import groups
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]

@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_common.columns import Column
-from bench_common.overhead import SOURCE
-from bench_common.stats.rows import Samples
+from bench_common.stats.rows import Column, Samples
+from bench_common.treatment import SOURCE
 from bench_master.analysis.host_samples import Extent
 
 Document = dict[str, Any]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bench_common.histogram import Histogram, Int64Array, bucket_bounds, bucket_of, nearest_rank
 from bench_common.records import job_id_of
-from bench_common.stats_columns import Columns
+from bench_common.stats.rows import Columns
 
 Key: TypeAlias = tuple[int, str]
 """Treatment index and name of the operation (``job`` for the whole job)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_master.scenario.profiles import FULL
+from bench_master.scenario.keys_run import FULL
 from bench_master.scenario.published import FIGURES, belongs
 
 if TYPE_CHECKING:

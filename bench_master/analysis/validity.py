@@ -1,13 +1,24 @@
-"""How far the run's own stamps may be off, and whether that matters beside what was measured."""
+"""How far the run's own stamps may be off, and whether that matters beside what was measured.
+
+Whether the hosts' clocks went like the master's while each trial lasted, by the readings at its begin and its end.
+
+A host's own time of a trial is the master's bracket and what its clock gained on the master's. Where the two disagree
+by more than both readings' bounds and any drift allow, the clock was set, or stood still as that of a virtual machine
+does that is stopped: what the host measured meanwhile is not to be believed.
+
+The course that a run took: in which order its trials really ran, and where it was resumed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bench_common.clock import drifted_ns
 from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
-from bench_master.table import counted
+from bench_common.stats.reader import RESUMED
+from bench_master.table import plural
 
 MOST: Final = 0.1
 """A timing error beyond this share of the shortest operation's median is warned of."""
@@ -99,9 +110,165 @@ def timing_warnings(treatments: Iterable[Mapping[str, Any]]) -> list[str]:
     worst, error_s, shortest_s, title, advice = max(doubtful)
     # Of an operation that found nothing to do it is a number of six digits, which says no more than the times.
     share = f" ({worst:.0%})" if worst <= TOLD_SHARE else ""
-    where = counted(len(doubtful), "treatment")
+    where = plural(len(doubtful), "treatment")
     text = (
         f"the timing error (p99) is more than {MOST:.0%} of the shortest operation's median in {where}, at worst "
         f"{error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms{share} in {title}: {advice}"
     )
     return [text]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How far a host's clock was ahead of the master's at an instant of the master's (ns)."""
+
+    at_ns: int
+    offset_ns: int
+    bound_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A trial (or what came right after it) in which a host's clock gained `gained_ns`, more than it can."""
+
+    worker: int
+    trial: int
+    bracket_ns: int
+    gained_ns: int
+    allowed_ns: int
+
+
+class Clocks:
+    """Follows the events of a run."""
+
+    def __init__(self) -> None:
+        self.disagreements: list[Disagreement] = []
+        self.bounds: dict[int, int] = {}
+        """The largest bound at which each worker's clock was read, in ns."""
+        self._last: dict[int, Reading] = {}
+        self._trial: int | None = None
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take in an event; what is malformed is passed over."""
+        kind, at_ns, trial = event.get("kind"), event.get("at_ns"), event.get("trial")
+        if kind == RESUMED:
+            self._last.clear()
+        elif kind in ("worker-joined", "worker-back"):
+            # Another boot may be another clock.
+            self._last.pop(event.get("worker", -1), None)
+        if kind not in ("trial-begin", "trial-end") or not isinstance(at_ns, int) or not isinstance(trial, int):
+            return
+        for reading in event.get("clocks") or ():
+            if isinstance(reading, list) and len(reading) == 3 and all(isinstance(value, int) for value in reading):  # noqa: PLR2004
+                worker, offset_ns, bound_ns = reading
+                # What is only seen when a trial begins happened right after the one before it.
+                of = self._trial if kind == "trial-begin" and self._trial is not None else trial
+                self._read(worker, of, Reading(at_ns, offset_ns, bound_ns))
+        self._trial = trial
+
+    def _read(self, worker: int, trial: int, new: Reading) -> None:
+        self.bounds[worker] = max(self.bounds.get(worker, 0), new.bound_ns)
+        old = self._last.get(worker)
+        self._last[worker] = new
+        if old is None:
+            return
+        bracket_ns, gained_ns = new.at_ns - old.at_ns, new.offset_ns - old.offset_ns
+        allowed_ns = old.bound_ns + new.bound_ns + drifted_ns(bracket_ns)
+        if abs(gained_ns) > allowed_ns:
+            self.disagreements.append(Disagreement(worker, trial, bracket_ns, gained_ns, allowed_ns))
+
+    def document(self, worker: int) -> dict[str, Any]:
+        """Return what a report says of one host's clock."""
+        bound_ns = self.bounds.get(worker)
+        return {
+            "bound_max_s": None if bound_ns is None else bound_ns / 1e9,
+            "disagreements": [
+                {
+                    "trial": found.trial,
+                    "bracket_s": found.bracket_ns / 1e9,
+                    "own_s": (found.bracket_ns + found.gained_ns) / 1e9,
+                    "allowed_s": found.allowed_ns / 1e9,
+                }
+                for found in self.disagreements
+                if found.worker == worker
+            ],
+        }
+
+    def warnings(self, names: Mapping[int, str]) -> list[str]:
+        """Return a warning for each host whose clock disagreed with the master's; `names` are the workers'."""
+        found = []
+        for worker in sorted({one.worker for one in self.disagreements}):
+            theirs = [one for one in self.disagreements if one.worker == worker]
+            worst = max(theirs, key=lambda one: abs(one.gained_ns))
+            found.append(
+                f"the clock of {names.get(worker, f'worker {worker}')} disagreed with the master's in "
+                f"{plural(len(theirs), 'trial')}, at worst in trial {worst.trial}: it counted "
+                f"{(worst.bracket_ns + worst.gained_ns) / 1e9:.3f} s where the master counted "
+                f"{worst.bracket_ns / 1e9:.3f} s (give or take {worst.allowed_ns / 1e9:.3f} s): a virtual machine "
+                "that was stopped, or a clock that was set; do not believe what it measured then"
+            )
+        return found
+
+
+class Course:
+    """Follows the events of a run whose planned trials are `trials`: [treatment, block, is warm-up] each."""
+
+    def __init__(self, trials: Sequence[Sequence[Any]]) -> None:
+        self._blocks = [trial[1] for trial in trials]
+        self._parts: list[list[int]] = [[]]
+        self.resumes: list[dict[str, Any]] = []
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take in an event; those of trials that were begun anew are not to be among them."""
+        trial = event.get("trial")
+        if event.get("kind") == RESUMED:
+            gap_ns, again = event.get("gap_ns"), event.get("again")
+            self.resumes.append(
+                {
+                    "at": event.get("at"),
+                    "ended": event.get("ended"),
+                    "gap_s": gap_ns / 1e9 if isinstance(gap_ns, int) else None,
+                    "whole": event.get("whole"),
+                    "again": list(again) if isinstance(again, list) else [],
+                }
+            )
+            self._parts.append([])
+        elif event.get("kind") == "trial-begin" and isinstance(trial, int) and 0 <= trial < len(self._blocks):
+            self._parts[-1].append(trial)
+
+    def realised(self) -> dict[str, Any]:
+        """Return how the order that the trials ran in relates to the planned one.
+
+        `late` are the trials that ran after one that was planned behind them, `split_blocks` the blocks of which
+        some trials ran before and some after the run was resumed.
+        """
+        late, furthest = [], -1
+        for trial in (trial for part in self._parts for trial in part):
+            if trial < furthest:
+                late.append(trial)
+            furthest = max(furthest, trial)
+        seen: set[Any] = set()
+        split: set[Any] = set()
+        for part in self._parts:
+            blocks = {self._blocks[trial] for trial in part}
+            split |= blocks & seen
+            seen |= blocks
+        return {"as_planned": not late, "late": late, "split_blocks": sorted(split)}
+
+    def warnings(self) -> list[str]:
+        """Return what a reader of the figures must know of the course."""
+        realised = self.realised()
+        found = []
+        if realised["split_blocks"]:
+            numbers = ", ".join(map(str, realised["split_blocks"][:10]))
+            blocks = plural(len(realised["split_blocks"]), "block")
+            found.append(
+                f"the run was resumed {plural(len(self.resumes), 'time')}, without its warm-up; {blocks} ran partly "
+                f"before and partly after that: {numbers}"
+            )
+        if realised["late"]:
+            found.append(
+                f"{plural(len(realised['late']), 'trial')} did not run in the planned order, but after the run was "
+                "resumed: what changed with time is not shared by their block"
+            )
+        return found

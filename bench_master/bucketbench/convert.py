@@ -3,6 +3,14 @@
 Every value keeps the place where it was written, so that what the scenario's own checks have to say (of an order of
 operations that cannot work, say) names a line of the definition. What cannot be carried over is a note; what was
 decided is a comment, which `writing` puts into the scenario's file.
+
+How the container of each driver is made: from the image, or from the bundle that an OCI runtime is given.
+
+Which operations a definition's commands become under each driver, and which of them cannot be had there.
+
+What of a bucketbench definition means something else here, or nothing: a sentence for each, with its place.
+
+Nothing is dropped in silence. What bucketbench itself overlooks is said too, since its author may not know.
 """
 
 from __future__ import annotations
@@ -12,18 +20,235 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
-from bench_master.bucketbench.containers import Containers, Values, shared, text
-from bench_master.bucketbench.losses import losses
-from bench_master.bucketbench.schema import GRACE, Driver, read_definition
-from bench_master.bucketbench.steps import steps_of
+from bench_master.bucketbench.schema import GRACE, Driver, read_definition, told
 from bench_master.scenario.operations import OperationsShape
-from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place
 from bench_master.scenario.types import INVALID
+from bench_master.scenario.yaml_tree import Entries, Items, Leaf, Node, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench_master.scenario.diagnostics import Findings, Given
+
+Values: TypeAlias = dict[str, Node]
+
+
+def runs_bundle(kind: Driver, definition: Mapping[str, Given[Any]]) -> bool:
+    """Return whether a driver runs the definition's bundle, whose ``config.json`` says the command."""
+    return kind.takes_rootfs and "rootfs" in definition
+
+
+class Containers:
+    """The containers of one definition. What two of them share is the same node, so that it can be told once."""
+
+    def __init__(self, definition: Mapping[str, Given[Any]]) -> None:
+        self._definition = definition
+        self._image: Values = {"image": text(definition["image"])}
+        self._rootfs: Values = {"rootfs": text(definition["rootfs"])} if "rootfs" in definition else {}
+        command: Given[str] | None = definition.get("command")
+        if command is not None and command.value.split():
+            words: list[Node] = [Leaf(command.place, word, plain=False) for word in command.value.split()]
+            self._image["command"] = Items(command.place, words)
+
+    def of(self, driver: Mapping[str, Given[Any]]) -> Values:
+        """Return the container of one driver's jobs."""
+        kind: Driver = driver["type"].value
+        if runs_bundle(kind, self._definition):
+            return dict(self._rootfs)
+        return self._image | (_logs(driver) if kind.logs else {})
+
+
+def shared(containers: Sequence[Values]) -> Values:
+    """Return what all of the containers have in common."""
+    first, *others = containers
+    return {key: node for key, node in first.items() if all(other.get(key) is node for other in others)}
+
+
+def text(given: Given[str]) -> Leaf:
+    """Return text as a node at its place."""
+    return Leaf(given.place, given.value, plain=False)
+
+
+def _logs(driver: Mapping[str, Given[Any]]) -> Values:
+    if "logDriver" not in driver:
+        return {}
+    logs: Values = {"log_driver": text(driver["logDriver"])}
+    options = driver.get("logOpts")
+    if options is not None and options.value:
+        node = Entries(options.place)
+        for name, value in options.value.items():
+            node.put(name, text(value), value.place)
+        logs["log_options"] = node
+    return logs
+
+
+_POLL_S: Final = 1
+"""How often a stream of statistics comes where the definition does not say, in seconds."""
+
+
+def steps_of(commands: Given[tuple[Given[str], ...]], driver: Mapping[str, Given[Any]], grace: str = GRACE) -> Items:
+    """Return the operations of one driver's job, each at the place of its command; `grace` is that of `stop`."""
+    kind: Driver = driver["type"].value
+    lost = {id(command) for command, _ in _left_out(commands.value, kind)}
+    kept = [command for command in commands.value if id(command) not in lost]
+    return Items(commands.place, [_step(command, kind, driver, grace) for command in kept])
+
+
+def _step(command: Given[str], kind: Driver, driver: Mapping[str, Given[Any]], grace: str) -> Node:
+    place = command.place
+    if command.value == "stop":
+        return _with_option(place, command.value, "grace", grace)
+    stream, interval = driver.get("streamStats"), driver.get("statsIntervalSec")
+    if command.value == "stats" and stream is not None and stream.value:
+        seconds = interval.value if kind.polls and interval is not None else 0
+        return _with_option(place, command.value, "interval", f"{seconds or _POLL_S}s")
+    return Leaf(place, command.value)
+
+
+def _with_option(place: Place, kind: str, name: str, value: str) -> Entries:
+    option, step = Entries(place), Entries(place)
+    option.put(name, Leaf(place, value), place)
+    step.put(kind, option, place)
+    return step
+
+
+def _left_out(commands: Sequence[Given[str]], kind: Driver) -> Iterator[tuple[Given[str], str]]:
+    """Yield the commands that have no operation under a driver, and why."""
+    ended = False
+    for command in commands:
+        if command.value == "stats":
+            if not kind.streams:
+                yield command, "bucketbench cannot do it there either, and counts errors"
+            elif ended:
+                yield command, "the container has ended by then, so there is nothing to ask"
+        elif command.value in {"pause", "unpause"} and kind.name == "CRI":
+            yield command, "a CRI runtime has no such call; bucketbench does nothing, and reports a success"
+        ended = ended or command.value in {"wait", "stop"}
+
+
+def commands_left_out(commands: Sequence[Given[str]], kinds: Sequence[Driver]) -> Iterator[str]:
+    """Yield a note for each command that is left out, and each reason, with the drivers that it holds for."""
+    found: dict[tuple[int, str], dict[str, None]] = {}
+    for kind in kinds:
+        for command, reason in _left_out(commands, kind):
+            found.setdefault((id(command), reason), {})[kind.name] = None
+    for command in commands:
+        for (which, reason), names in found.items():
+            if which == id(command):
+                where = f"{told(command.place)}: '{command.value}'"
+                yield f"{where} is left out under {', '.join(names)}: {reason}"
+
+
+def losses(
+    definition: Mapping[str, Given[Any]],
+    drivers: Sequence[Given[Mapping[str, Given[Any]]]],
+    *,
+    overhead: bool,
+    grace: str,
+) -> Iterator[str]:
+    """Yield what is not carried over of a definition that is right, and of those of its drivers that are to run.
+
+    `overhead` says whether what the engines cost is measured, `grace` how long `stop` waits.
+    """
+    commands: Sequence[Given[str]] = definition["commands"].value
+    kinds: list[Driver] = [driver.value["type"].value for driver in drivers]
+    yield from _of_containers(definition, kinds)
+    groups: dict[str, str] = {}
+    asked = any(command.value == "stats" for command in commands)
+    for driver, kind in zip(drivers, kinds, strict=True):
+        yield from _of_driver(kind, driver.value)
+        yield from _of_stats(kind, driver.value, asked=asked)
+        if "cgroupPath" in driver.value:
+            yield from _of_group(kind, driver.value["cgroupPath"], groups, overhead=overhead)
+    yield from _of_stop(commands, kinds, grace)
+    yield from commands_left_out(commands, kinds)
+
+
+def _of_containers(definition: Mapping[str, Given[Any]], kinds: Sequence[Driver]) -> Iterator[str]:
+    detached, command = definition.get("detached"), definition.get("command")
+    if command is not None and set(command.value) & set("'\""):
+        yield _said(command, "'command' is split at its blanks, as bucketbench does: quotes are parts of the words")
+    # Where bucketbench runs a bundle, and here it is the image.
+    unbundled = ", ".join(
+        dict.fromkeys(kind.name for kind in kinds if kind.bundle and not runs_bundle(kind, definition))
+    )
+    if unbundled and command is not None:
+        yield _said(command, f"'command' is what runs under {unbundled} too; bucketbench takes it from 'config.json'")
+    if "rootfs" in definition and not any(kind.bundle for kind in kinds):
+        yield _said(definition["rootfs"], "'rootfs' means nothing to these drivers, in bucketbench too")
+    elif "rootfs" in definition and unbundled:
+        text = f"'rootfs' is not carried over under {unbundled}: the root file system is made of 'image'"
+        yield _said(definition["rootfs"], text)
+    if detached is not None and not detached.value:
+        yield _said(detached, "'detached: false' has no effect: containers are always detached, in bucketbench too")
+
+
+def _said(given: Given[Any], text: str) -> str:
+    return f"{told(given.place)}: {text}"
+
+
+def _of_stop(commands: Sequence[Given[str]], kinds: Sequence[Driver], grace: str) -> Iterator[str]:
+    """Yield that stop is one thing here: bucketbench's three cannot be compared with each other."""
+    stop = next((command for command in commands if command.value == "stop"), None)
+    others: dict[str, dict[str, None]] = {}
+    for kind in kinds:
+        if kind.stop != grace:
+            others.setdefault(kind.stop, {})[kind.name] = None
+    if stop is not None and others:
+        there = "; ".join(f"{meaning} under {', '.join(names)}" for meaning, names in others.items())
+        text = f"'stop' is SIGTERM, and SIGKILL after {grace} (see --stop-grace), under every driver"
+        yield _said(stop, f"{text}; in bucketbench {there}")
+
+
+def _of_driver(kind: Driver, driver: Mapping[str, Given[Any]]) -> Iterator[str]:
+    name = kind.name
+    if name == "Ctr":
+        yield _said(driver["type"], "Ctr, which is containerd before 1.0, runs as engine containerd, from the image")
+    if name == "CRI":
+        text = "CRI runs 'image' and 'command'; bucketbench takes them from contrib/container_config.json"
+        yield _said(driver["type"], text)
+    if "clientpath" in driver and driver["clientpath"].value != kind.client:
+        yield _said(driver["clientpath"], _about_client(kind))
+    if "logDriver" in driver and not kind.logs:
+        yield _said(driver["logDriver"], f"'logDriver' means nothing to {name}, in bucketbench too")
+    if "logOpts" in driver and not (kind.logs and "logDriver" in driver):
+        why = "without 'logDriver'" if kind.logs else f"to {name}"
+        yield _said(driver["logOpts"], f"'logOpts' means nothing {why}, in bucketbench too")
+
+
+def _of_stats(kind: Driver, driver: Mapping[str, Given[Any]], *, asked: bool) -> Iterator[str]:
+    stream, interval = driver.get("streamStats"), driver.get("statsIntervalSec")
+    streams = stream is not None and stream.value
+    if stream is not None and streams and not (asked and kind.streams):
+        why = f"to {kind.name}" if asked else "without the command 'stats'"
+        yield _said(stream, f"'streamStats' means nothing {why}, in bucketbench too")
+    elif stream is not None and streams and kind.asks:
+        text = (
+            f"'streamStats' of {kind.name} asks anew each time; bucketbench keeps one `docker stats` for all readings"
+        )
+        yield _said(stream, text)
+    if interval is not None and not (asked and kind.polls and streams):
+        why = "without 'streamStats' and the command 'stats'" if kind.polls else f"to {kind.name}"
+        yield _said(interval, f"'statsIntervalSec' means nothing {why}, in bucketbench too")
+
+
+def _of_group(kind: Driver, group: Given[str], groups: dict[str, str], *, overhead: bool) -> Iterator[str]:
+    """Yield what becomes of a cgroup path; `groups` are those of the drivers before, by engine."""
+    if not overhead:
+        yield _said(group, f"'cgroupPath' of {kind.name} has an effect with --overhead alone, in bucketbench too")
+    elif groups.setdefault(kind.engine, group.value) != group.value:
+        yield _said(group, f"'cgroupPath' of {kind.name} is left out: {groups[kind.engine]} is that of its engine")
+
+
+def _about_client(kind: Driver) -> str:
+    if kind.client == "nothing":
+        return f"'clientpath' means nothing to {kind.name}, in bucketbench too"
+    own = "the socket of its host" if kind.client == "socket" else f"the '{kind.client}' on its PATH"
+    return (
+        f"'clientpath' of {kind.name} is not carried over, as no scenario tells a worker what to run: "
+        f"it uses {own}, see list-engines"
+    )
+
 
 TIMEOUT: Final = "10m"
 """How long an operation may take where containers are waited for: nobody knows how long their command runs."""

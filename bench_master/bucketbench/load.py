@@ -1,23 +1,95 @@
-"""Loads what `-f` names, whichever of the two it is: a scenario, or a bucketbench definition."""
+"""Loads what `-f` names, whichever of the two it is: a scenario, or a bucketbench definition.
+
+Writes a translated definition as a scenario's file: YAML that a person would write, with comments that say why.
+"""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import UsageError
 from bench_master.bucketbench.convert import Flags, translate
 from bench_master.bucketbench.schema import GRACE, is_definition
-from bench_master.bucketbench.writing import written
+from bench_master.progress.output import one_line
 from bench_master.scenario.diagnostics import Findings
 from bench_master.scenario.load import scenario_from, tree_of
-from bench_master.scenario.source import read_source
+from bench_master.scenario.yaml_tree import Entries, Items, Node, read_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from bench_master.bucketbench.convert import Native
     from bench_master.scenario.model import Scenario
-    from bench_master.scenario.tree import Entries
+
+WIDTH: Final = 100
+_PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*")
+_WORDS_OF_YAML: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+"""Words that some reader of YAML takes for something else than text."""
+
+
+def written(native: Native, path: str, lost: Sequence[str]) -> str:
+    """Return the text of a scenario that was translated of the file `path`; `lost` is what is not in it."""
+    lines = [*_comment(f"Made from {path}, a bucketbench definition.", "")]
+    if lost:
+        lines += ["#", *_comment("Not carried over, or not as bucketbench does it:", "")]
+        lines += [line for text in lost for line in _comment(text, "", bullet="- ")]
+    for key in native.root.values:
+        lines += ["", *_entry(native, native.root, key, "")]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str, indent: str, bullet: str = "") -> list[str]:
+    first, rest = f"{indent}# {bullet}", f"{indent}# {' ' * len(bullet)}"
+    # A path or a key may hold anything, a line's end too.
+    wrapper = textwrap.TextWrapper(WIDTH, first, rest, break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(one_line(text))
+
+
+def _entry(native: Native, node: Entries, key: str, indent: str) -> Iterator[str]:
+    """Yield the lines of one key: a mapping as a block, anything else on one line if it fits."""
+    comment = native.comments.get((id(node), key))
+    if comment:
+        yield from _comment(comment, indent)
+    value = node.values[key]
+    head = f"{indent}{_text(key)}:"
+    if isinstance(value, Entries):
+        yield head
+        for inner in value.values:
+            yield from _entry(native, value, inner, f"{indent}  ")
+        return
+    line = f"{head} {_flow(value)}"
+    if isinstance(value, Items) and len(line) > WIDTH:
+        yield head
+        yield from (f"{indent}  - {_flow(item)}" for item in value.items)
+    else:
+        yield line
+
+
+def _flow(node: Node) -> str:
+    if isinstance(node, Items):
+        return f"[{', '.join(map(_flow, node.items))}]"
+    if isinstance(node, Entries):
+        return f"{{{', '.join(f'{_text(key)}: {_flow(value)}' for key, value in node.values.items())}}}"
+    return node.text if node.plain else _text(node.text)
+
+
+def _text(text: str) -> str:
+    """Return text as a scalar that every reader of YAML takes for that text."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML:
+        return text
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(letter: str) -> str:
+    if letter in '"\\':
+        return f"\\{letter}"
+    if letter.isprintable():
+        return letter
+    return f"\\u{ord(letter):04x}" if ord(letter) <= 0xFFFF else f"\\U{ord(letter):08x}"  # noqa: PLR2004
+
 
 NO_FLAGS: Final = Flags()
 BUCKETBENCH: Final = "bucketbench"

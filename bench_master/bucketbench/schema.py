@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_common.arguments import MAX_SLOTS
+from bench_common.cli import MAX_SLOTS
 from bench_common.errors import did_you_mean, nearest
-from bench_master.scenario.composites import Field, ListOf, MapOf, Record
-from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
-from bench_master.scenario.types import INVALID, WHOLE, Measured, Shape, Text
+from bench_master.scenario.types import INVALID, WHOLE, Field, ListOf, MapOf, Measured, Record, Shape, Text
+from bench_master.scenario.yaml_tree import Entries, Items, Leaf, Node, Place, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench_common.arguments import file_name
+from bench_common.cli import file_name
 from bench_common.errors import ExitCode, UsageError
 from bench_master.bucketbench import native_text
-from bench_master.commands.definition_options import add_definition_options, definition_flags
+from bench_master.commands.run_options import add_definition_options, definition_flags
 
 if TYPE_CHECKING:
     import argparse

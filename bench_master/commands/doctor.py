@@ -1,4 +1,7 @@
-"""`bench-master doctor`: is this machine fit to measure, and what to do if not."""
+"""`bench-master doctor`: is this machine fit to measure, and what to do if not.
+
+What `doctor -i` does: looks at every host of an inventory, and at what tells them apart.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,111 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from bench_common.errors import ExitCode
-from bench_master.commands.fleet_doctor import examine_fleet
-from bench_master.commands.fleet_options import add_inventory
+from bench_common.errors import ExitCode, InfrastructureError
+from bench_master.commands.fleet_options import Progress, add_inventory, errand_of, inventory_of, say_learned
+from bench_master.fleet.fleet import Difference, Fleet, Look, differences
+from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.local_worker import ask_worker
-from bench_master.run.endpoints import Ports
+from bench_master.run.sockets import Ports
+from bench_master.table import WIDTH, plural
+
+QUESTIONS: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))
+GRAVE: Final = ("problem", "warning")
+LONGEST: Final = 160
+"""How much of a value is shown, in characters."""
+
+
+def examine_fleet(arguments: argparse.Namespace) -> int:
+    """Look at every host, print what was found and what differs; return the exit code."""
+    inventory = inventory_of(arguments)
+    errand = errand_of(arguments, inventory)
+    with Fleet(inventory, errand, Progress(inventory, quiet=arguments.quiet)) as fleet:
+        answers = fleet.ask(QUESTIONS)
+    say_learned(errand.known_hosts, quiet=arguments.quiet)
+    looks = [
+        look_of(host, told) for host, told in _pairs(inventory, answers) if not isinstance(told, InfrastructureError)
+    ]
+    failed = {
+        host.name: str(told) for host, told in _pairs(inventory, answers) if isinstance(told, InfrastructureError)
+    }
+    found = differences(looks)
+    if arguments.format == "json":
+        sys.stdout.write(json.dumps(_document(looks, failed, found), indent=2) + "\n")
+    else:
+        sys.stdout.write(render_fleet(looks, failed, found))
+    unfit = any(finding["level"] == "problem" for look in looks for finding in look.findings)
+    return int(ExitCode.INFRASTRUCTURE if unfit or failed else ExitCode.OK)
+
+
+def look_of(host: FleetHost, told: Sequence[Sequence[Mapping[str, Any]]]) -> Look:
+    """Return what a host told in answer to `QUESTIONS`."""
+    findings, (place,), engines = told
+    return Look(
+        host.name,
+        host.environment or str(place["environment"]),
+        place["facts"],
+        place.get("shown", {}),
+        frozenset(place.get("identity", ())),
+        {str(row["name"]): str(row.get("version", "")) for row in engines if row.get("usable")},
+        findings,
+        {str(row["name"]): str(row.get("reason", "")) for row in engines if not row.get("usable")},
+    )
+
+
+def render_fleet(looks: Sequence[Look], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
+    """Return hosts, what is grave about them, and what differs, in 80 columns."""
+    lines: list[str] = []
+    for name, reason in failed.items():
+        lines += _wrapped_fleet(f"{name}: cannot be looked at: {reason}", "")
+    for look in looks:
+        counts = Counter(finding["level"] for finding in look.findings)
+        grave = ", ".join(plural(counts[level], level) for level in GRAVE if counts[level]) or "fit"
+        lines.append(f"{look.host} ({look.environment}): {grave}")
+        for level in GRAVE:
+            for finding in look.findings:
+                if finding["level"] == level:
+                    lines += _wrapped_fleet(f"{level} {finding['check']}: {finding['finding']}", "  ")
+    lines.append("")
+    if len(looks) > 1:
+        lines.append("What differs between hosts" if found else "No property that was looked at differs.")
+    for difference in found:
+        lines += _wrapped_fleet(f"{difference.level} {difference.name}: {difference.meaning}", "  ")
+        for value, hosts in difference.values.items():
+            shown = value if len(value) <= LONGEST else value[: LONGEST - 3] + "..."
+            lines += _wrapped_fleet(f"{', '.join(hosts)}: {shown}", "      ")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _wrapped_fleet(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
+
+
+def _pairs(inventory: Inventory, answers: Mapping[str, Any]) -> list[tuple[FleetHost, Any]]:
+    return [(host, answers[host.name]) for host in inventory.hosts]
+
+
+def _document(looks: Sequence[Look], failed: Mapping[str, str], found: Sequence[Difference]) -> dict[str, Any]:
+    hosts: dict[str, Any] = {
+        look.host: {
+            "environment": look.environment,
+            "findings": list(look.findings),
+            "facts": dict(look.facts),
+            "engines": dict(look.engines),
+        }
+        for look in looks
+    }
+    rows = [
+        {
+            "name": difference.name,
+            "level": difference.level,
+            "meaning": difference.meaning,
+            "within": list(difference.within),
+            "values": {value: list(names) for value, names in difference.values.items()},
+        }
+        for difference in found
+    ]
+    return {"hosts": hosts, "failed": dict(failed), "differences": rows}
+
 
 NAME = "doctor"
 HELP = "look whether this machine is fit to measure, and say what to do if not"

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench_common.arguments import file_name
+from bench_common.cli import file_name
 from bench_common.errors import ExitCode, InfrastructureError
 from bench_master.commands.fleet_options import Progress, add_inventory, errand_of, inventory_of, say_learned
 from bench_master.fleet.fleet import Fleet

@@ -1,29 +1,33 @@
-"""What the commands for a fleet share: inventory, how its hosts are reached, progress, the table at the end."""
+"""What the commands for a fleet share: inventory, how its hosts are reached, progress, the table at the end.
+
+What `list-workers` and `kill-workers` share: where to listen, for how long, with which keys.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
-from bench_common.addresses import host_name
-from bench_common.arguments import file_name
+from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT, bare, file_name, host_name, port, seconds
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import default_directory
 from bench_common.units import parse_duration
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import Inventory
 from bench_master.fleet.inventory import load_inventory
-from bench_master.fleet.known_hosts import KnownHosts, default_known_hosts
 from bench_master.fleet.launchers.base import PATIENCE_S, RUN_PATIENCE_S, STARTED, Errand, Outcome
+from bench_master.fleet.ssh import KnownHosts, default_known_hosts
 from bench_master.fleet.ssh_config import SshConfig
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.run.endpoints import Ports
+from bench_master.run.discovery import Muster
 from bench_master.run.key_provisioning import Enrolment
-from bench_master.table import counted, tab_separated, table
+from bench_master.run.sockets import Endpoints, Ports, Switchboard, load_keys
+from bench_master.table import plural, tab_separated, table
 
 TITLES = ("HOST", "WORKER", "STATE", "DETAIL")
 
@@ -156,7 +160,7 @@ def status_of(outcomes: Sequence[Outcome]) -> int:
     failed = [outcome for outcome in outcomes if outcome.failed]
     if failed:
         hosts = len({outcome.host for outcome in failed})
-        sys.stderr.write(f"bench-master: {counted(hosts, 'host')} failed; the reasons are in the table\n")
+        sys.stderr.write(f"bench-master: {plural(hosts, 'host')} failed; the reasons are in the table\n")
         return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.OK)
 
@@ -173,3 +177,45 @@ def end_all(fleet: Fleet, outcomes: Sequence[Outcome]) -> list[Outcome]:
     hosts = [host for host in fleet.inventory.hosts if host.name in names]
     ended = {outcome.worker: outcome for outcome in fleet.stop(hosts)}
     return [outcome if outcome.failed else ended.get(outcome.worker, outcome) for outcome in outcomes]
+
+
+def add_muster_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of both commands."""
+    parser.add_argument(
+        "--wait", type=seconds, default=5.0, metavar="SECONDS", help="how long to listen (default: 5)"
+    )
+    parser.add_argument(
+        "--zmq-bind-ip", type=bare, metavar="IP", help="address to listen on (default: 127.0.0.1; with -i all)"
+    )
+    parser.add_argument(
+        "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--zmq-results-port", type=port, default=RESULTS_PORT, metavar="PORT", help="(default: %(default)s)"
+    )
+    parser.add_argument("--key-dir", type=Path, metavar="DIR", help="where `bench-master keygen` put the keys")
+    parser.add_argument("--insecure", action="store_true", help="listen beyond loopback without keys")
+
+
+@contextmanager
+def mustered(arguments: argparse.Namespace, *, asks: bool = False) -> Iterator[Muster]:
+    """Give a muster whose sockets are open, and close them afterwards; `asks`: for engines as they are now."""
+    ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, WORK_PORT)
+    fleet = arguments.inventory is not None
+    bind_ip = arguments.zmq_bind_ip or ("*" if fleet else "127.0.0.1")
+    with Endpoints(bind_ip, ports, insecure=arguments.insecure, keys=fleet) as endpoints:
+        key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
+        muster = Muster(asks=asks)
+        board = Switchboard(
+            endpoints,
+            on_control=muster.control_came,
+            on_result=muster.result_came,
+            master_key=key,
+            allow_list=allow_list,
+        )
+        muster.board = board
+        board.open()
+        try:
+            yield muster
+        finally:
+            board.close()

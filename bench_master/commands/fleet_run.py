@@ -16,7 +16,7 @@ from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet, running
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.launchers.base import STARTED, Outcome
-from bench_master.run.endpoints import Ports
+from bench_master.run.sockets import Ports
 
 EVERYWHERE = "*"
 LOOPBACK = "127.0.0.1"

@@ -9,11 +9,11 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bench_common.arguments import file_name, name
+from bench_common.cli import file_name, name
 from bench_common.errors import ExitCode, ParseError, UsageError
 from bench_common.units import parse_duration
 from bench_master.imported import Import, read_bytes, read_monitor, split_runs, text_of, write_import
-from bench_master.table import counted
+from bench_master.table import plural
 from workloads.registry import workload
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stderr.write(f"{place}: failed run: {one.error}\n")
     if not arguments.quiet:
         failed = f", {what.failed} of them failed" if what.failed else ""
-        logs = f"; {counted(len(what.monitors), 'log')} of monitors, too" if what.monitors else ""
-        runs = counted(len(what.runs), "run")
+        logs = f"; {plural(len(what.monitors), 'log')} of monitors, too" if what.monitors else ""
+        runs = plural(len(what.runs), "run")
         sys.stderr.write(f"{runs} imported{failed}{logs}\nstats file: {arguments.stats_file}\n")
     return int(ExitCode.OK)
 
@@ -110,7 +110,7 @@ def _take(what: Import, file: str, metric: str | None, before: str) -> bool:
     what.runs += [(place, one) for one in own]
     what.files.append(described | {"runs": len(own), "readings": 0})
     if others:
-        outputs = counted(len(others), "output")
+        outputs = plural(len(others), "output")
         sys.stderr.write(f"{place}: {outputs} passed over, as no run of {what.workload.name}: {others[0].error}\n")
     return bool(runs)
 

@@ -7,8 +7,15 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bench_common.allow_list import parse_allow_list, revoke_worker
-from bench_common.keys import ALLOW_LIST_FILE, checked_name, default_directory, read_trusted, worker_file
+from bench_common.keys import (
+    ALLOW_LIST_FILE,
+    checked_name,
+    default_directory,
+    parse_allow_list,
+    read_trusted,
+    revoke_worker,
+    worker_file,
+)
 from bench_master.run.key_provisioning import Enrolment
 
 NAME = "keygen"

@@ -9,13 +9,14 @@ from bench_common.errors import ExitCode, UsageError
 from bench_master.commands.fleet_options import (
     Progress,
     add_inventory,
+    add_muster_options,
     errand_of,
     inventory_of,
+    mustered,
     say_learned,
     show,
     status_of,
 )
-from bench_master.commands.muster_options import add_muster_options, mustered
 from bench_master.fleet.fleet import Fleet
 
 NAME = "kill-workers"

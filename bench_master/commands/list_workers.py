@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_common.arguments import file_name
+from bench_common.cli import file_name
 from bench_common.errors import ExitCode
-from bench_master.commands.muster_options import add_muster_options, mustered
+from bench_master.commands.fleet_options import add_muster_options, mustered
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.inventory import load_inventory
 from bench_master.run.discovery import Present
-from bench_master.table import counted, tab_separated, table
+from bench_master.table import plural, tab_separated, table
 
 NAME = "list-workers"
 HELP = "list the workers that are waiting for this master, and how they are"
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write("\n".join(lines) + "\n")
     missing = sum(row.present is None for row in rows)
     if missing:
-        silent = f"{counted(missing, 'worker')} of {arguments.inventory}"
+        silent = f"{plural(missing, 'worker')} of {arguments.inventory}"
         sys.stderr.write(f"bench-master: {silent} not heard within {arguments.wait:g} s\n")
         return int(ExitCode.INFRASTRUCTURE)
     if not present:

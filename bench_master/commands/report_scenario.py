@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from bench_common.arguments import file_name
+from bench_common.cli import file_name
 from bench_common.errors import ExitCode, UsageError
 from bench_common.stats.reader import StatsFile
-from bench_master.commands.report_options import add_report_options
+from bench_master.commands.run_options import add_report_options
 from bench_master.reports import ReportSource, report_named
 from bench_master.reports.rate import write_rate_histogram
-from bench_master.table import counted
+from bench_master.table import plural
 
 NAME = "report-scenario"
 HELP = "print the report of a stats file"
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         for verdict in failed:
             sys.stderr.write(f"bench-master: threshold failed: {verdict['message']}\n")
     elif failed:
-        sys.stderr.write(f"bench-master: {counted(len(failed), 'threshold')} failed\n")
+        sys.stderr.write(f"bench-master: {plural(len(failed), 'threshold')} failed\n")
     return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
 
 
@@ -99,4 +99,4 @@ def _write_rates(stats: StatsFile, path: Path) -> None:
     with _created(path) as out:
         out.write(text.getvalue())
     if outside:
-        sys.stderr.write(f"bench-master: {counted(outside, 'job')} ended outside of the run, not in {path}\n")
+        sys.stderr.write(f"bench-master: {plural(outside, 'job')} ended outside of the run, not in {path}\n")

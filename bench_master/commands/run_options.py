@@ -1,22 +1,328 @@
-"""The command line of `run-scenario`: what may be said of workers, load, hand-out, results and network."""
+"""The command line of `run-scenario`: what may be said of workers, load, hand-out, results and network.
+
+What the command line of `run-scenario` changes in a scenario: size, rate, limit, what is watched, seed.
+
+How long silence between master and workers is borne: for networks that are slow, that stutter, or that break.
+
+What `run-scenario` and `report-scenario` share: how a report is shown.
+
+What `run-scenario` and `convert-scenario` share: what can be said of a bucketbench definition besides its text.
+
+What a resumed run takes from its stats file in place of the command line, and what may be said anew.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final
 
-from bench_common.addresses import bare
-from bench_common.arguments import MAX_SEED, file_name, name, port, whole_number
-from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
-from bench_common.treatment import ARRIVAL_PROCESSES
-from bench_master.commands.definition_options import add_definition_options
+from bench_common.cli import (
+    CONTROL_PORT,
+    MAX_SEED,
+    RESULTS_PORT,
+    WORK_PORT,
+    bare,
+    file_name,
+    name,
+    port,
+    whole_number,
+)
+from bench_common.errors import UsageError
+from bench_common.treatment import ARRIVAL_PROCESSES, OpenLoad, Overhead, Treatment
+from bench_common.units import format_duration, parse_duration, parse_rate
+from bench_master.analysis.document import DEFAULT_PERCENTILE
+from bench_master.bucketbench import Flags, load_either
+from bench_master.bucketbench.schema import GRACE
 from bench_master.commands.fleet_options import add_inventory, add_start
-from bench_master.commands.patience_options import add_patience_options
-from bench_master.commands.report_options import add_report_options
-from bench_master.commands.resume_options import add_resume_option
-from bench_master.commands.run_place import DEFAULT_DIRECTORY
-from bench_master.coordinator.shares import MAX_AHEAD
+from bench_master.commands.run_signals import DEFAULT_DIRECTORY
+from bench_master.coordinator import Policy
+from bench_master.coordinator.trials import MAX_AHEAD
 from bench_master.progress.choice import MODES
+from bench_master.reports import report_formats
+from bench_master.run.outbound import HEARTBEAT_S, LEASE_S
+from bench_master.run.resume import Resumption
+from bench_master.scenario import Scenario
+from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
+from bench_master.scenario.load import scenario_from
+from bench_master.scenario.yaml_tree import Source
+
+
+def changed(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
+    """Return the scenario with what the command line says in the place of its own."""
+    scenario = _paced(_resized(scenario, arguments), arguments)
+    if arguments.overhead and scenario.overhead is None:
+        scenario = replace(scenario, overhead=Overhead())
+    if arguments.skip_limit or arguments.noop:
+        scenario = replace(scenario, limit=False)
+    return scenario
+
+
+def _resized(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
+    """Return the scenario with `-o` or `-r` in the place of its own sizes."""
+    count, seconds = arguments.operation_count, arguments.run_seconds
+    if count is None and seconds is None:
+        return scenario
+    length = None if seconds is None else duration(seconds, "--run-seconds")
+    if length is not None and length <= 0:
+        raise UsageError(f"--run-seconds {seconds}: expected more than 0 seconds")
+
+    def resize(treatment: Treatment) -> Treatment:
+        return replace(treatment, iterations=None, operation_count=count, run_seconds=length)
+
+    return replace(scenario, treatments=tuple(resize(treatment) for treatment in scenario.treatments))
+
+
+def _paced(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
+    """Return the scenario with `--rate` and `--arrivals` in the place of its own."""
+    if arguments.rate is None and arguments.arrivals is None:
+        return scenario
+    rate = None
+    if arguments.rate is not None:
+        try:
+            rate = parse_rate(arguments.rate)
+        except ValueError as error:
+            raise UsageError(f"--rate {arguments.rate}: {error}") from error
+        if not 0 < rate <= MAX_RATE_PER_S:
+            raise UsageError(f"--rate {arguments.rate}: expected more than 0 and at most {MAX_RATE_PER_S:g} a second")
+
+    def pace(treatment: Treatment) -> Treatment:
+        load = treatment.open_load
+        if rate is None and load is None:
+            raise UsageError(
+                f"--arrivals {arguments.arrivals}: nothing arrives at a rate; give --rate, such as 200/s"
+            )
+        if treatment.iterations is not None:
+            advice = "say how many jobs (-o) or how long (-r)"
+            raise UsageError(f"--rate {arguments.rate}: the scenario counts iterations of a slot; {advice}")
+        if load is None:
+            assert rate is not None
+            width = treatment.concurrency if treatment.concurrency > 1 else OPEN_CONCURRENCY
+            load, treatment = OpenLoad(rate), replace(treatment, concurrency=width)
+        paced = replace(load, rate_per_s=rate or load.rate_per_s, process=arguments.arrivals or load.process)
+        return replace(treatment, open_load=paced)
+
+    return replace(scenario, treatments=tuple(pace(treatment) for treatment in scenario.treatments))
+
+
+def seed_of(scenario: Scenario, arguments: argparse.Namespace) -> int:
+    """Return the seed that is given, else the scenario's, else one that is drawn."""
+    if arguments.seed is not None:
+        return int(arguments.seed)
+    return scenario.seed if scenario.seed is not None else secrets.randbelow(1 << 31)
+
+
+def duration(text: str, flag: str) -> float:
+    """Return the seconds that a flag's text stands for; raise `UsageError` where it stands for none."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: {error}") from error
+
+
+DEFAULT: Final = Policy()
+SHORTEST_S: Final = 0.5
+"""Below this a host that is only busy would be taken for dead."""
+BEATS: Final = 6
+"""How many heartbeats there are in the time after which a silent worker is missed, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What a run is to bear, all in seconds; `heartbeat_s` is the time between two signs of life."""
+
+    silence_s: float
+    rejoin_s: float
+    lease_s: float
+
+    @property
+    def heartbeat_s(self) -> float:
+        """Short enough that some heartbeats may be lost before a worker is missed."""
+        return min(HEARTBEAT_S, self.silence_s / BEATS)
+
+
+def add_patience_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options to a group."""
+    parser.add_argument(
+        "--silence",
+        metavar="TIME",
+        help=f"how long a worker may be silent before its jobs are tried anew (default: {DEFAULT.silence_s:g}s)",
+    )
+    parser.add_argument(
+        "--rejoin",
+        metavar="TIME",
+        help=f"how long it is awaited then before they are lost (default: {DEFAULT.rejoin_s:g}s)",
+    )
+    parser.add_argument(
+        "--lease",
+        metavar="TIME",
+        help="how long a worker goes on without a word of its master before it cleans up "
+        f"(default: {LEASE_S:g}s; no less than --silence)",
+    )
+
+
+def patience_of(silence: str | None, rejoin: str | None, lease: str | None) -> Patience:
+    """Return what the options say; raise `UsageError` for what makes no sense."""
+    silence_s = DEFAULT.silence_s if silence is None else duration(silence, "--silence")
+    rejoin_s = DEFAULT.rejoin_s if rejoin is None else duration(rejoin, "--rejoin")
+    lease_s = max(LEASE_S, silence_s) if lease is None else duration(lease, "--lease")
+    for flag, text, seconds in (("--silence", silence, silence_s), ("--rejoin", rejoin, rejoin_s)):
+        if seconds < SHORTEST_S:
+            raise UsageError(f"{flag} {text}: expected {SHORTEST_S:g} s or more: a busy host is not a dead one")
+    if lease_s < silence_s:
+        raise UsageError(
+            f"--lease {lease}: expected no less than --silence ({silence_s:g} s): workers would give up a master "
+            "that still awaits them"
+        )
+    return Patience(silence_s, rejoin_s, lease_s)
+
+
+def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the options of both commands."""
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument(
+        "--format", default="text", choices=sorted(report_formats()), help="format of the report (default: text)"
+    )
+    formats.add_argument("--csv", action="store_const", const="csv", dest="format", help="the same as --format csv")
+    parser.add_argument(
+        "--pctile",
+        type=percentile,
+        default=DEFAULT_PERCENTILE,
+        metavar="P",
+        help="the percentile to show, above 0 and below 100 (default: 95)",
+    )
+
+
+def percentile(text: str) -> float:
+    """Return the percentile that `text` says; raise `argparse.ArgumentTypeError`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 100:  # noqa: PLR2004
+        raise argparse.ArgumentTypeError(f"{text!r}: a number above 0 and below 100 expected, such as 95 or 99.9")
+    return value
+
+
+def add_definition_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of both commands, but for ``--overhead``, which stands elsewhere in each."""
+    group = parser.add_argument_group("bucketbench definitions")
+    group.add_argument(
+        "--legacy", action="store_true", help="each driver with 1, 2 ... and all of its threads, not only all"
+    )
+    group.add_argument(
+        "--drivers",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="only these drivers, by type; the second of a type is called Docker-2",
+    )
+    group.add_argument(
+        "--stop-grace",
+        type=_grace,
+        default=GRACE,
+        metavar="TIME",
+        help="how long `stop` waits under every driver before it kills (default: %(default)s)",
+    )
+
+
+def definition_flags(arguments: argparse.Namespace) -> Flags:
+    """Return what the command line says."""
+    return Flags(arguments.legacy, arguments.overhead, arguments.drivers, arguments.stop_grace)
+
+
+def _grace(text: str) -> str:
+    try:
+        return format_duration(parse_duration(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, (part.strip() for part in text.split(","))))
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r}: names of drivers expected, such as Docker,CRun")
+    return names
+
+
+FIXED: Final[Mapping[str, Any]] = {
+    "noop": False,
+    "keep": False,
+    "user_count": None,
+    "operation_count": None,
+    "run_seconds": None,
+    "rate": None,
+    "arrivals": None,
+    "overhead": False,
+    "skip_limit": False,
+    "look_ahead": True,
+    "batch_size": None,
+    "seed": None,
+    "silence": None,
+    "rejoin": None,
+    "lease": None,
+}
+"""Options that belong to the plan or to the load, each with its default: a resumed run has those of its beginning."""
+
+WHO: Final = ("workers", "expect", "environment")
+"""Options that say who works; what is not said anew is as it was."""
+
+
+def add_resume_option(parser: argparse.ArgumentParser, scenario: argparse.Action) -> None:
+    """Add ``--resume``; where it is given the argument `scenario`, which is required otherwise, may be left out."""
+
+    class Resume(argparse.Action):
+        def __call__(
+            self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any
+        ) -> None:
+            setattr(namespace, self.dest, values)
+            scenario.required = False
+
+    parser.add_argument(
+        "--resume",
+        action=Resume,
+        type=file_name,
+        metavar="FILE",
+        help="go on with a run that was killed or interrupted, in its stats file: its plan and its load are in it, "
+        "so -f can be left out, and what is missing is run",
+    )
+
+
+def stored_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what the header keeps of the command line."""
+    return {name: getattr(arguments, name) for name in (*FIXED, *WHO)}
+
+
+def adopt(arguments: argparse.Namespace, past: Resumption) -> None:
+    """Set the options that the run was begun with; raise `UsageError` where other ones are given."""
+    path, options = past.stats.path, past.header.get("options", {})
+    stored = {**FIXED, **options, "seed": past.header["seed"], "noop": bool(past.header["noop"])}
+    for key, default in FIXED.items():
+        given = getattr(arguments, key)
+        if given not in (default, stored[key]):
+            flag = "--" + key.replace("_", "-")
+            raise UsageError(f"{flag}: {path} was begun with another value, and goes on as it began: leave it out")
+        setattr(arguments, key, stored[key])
+    if arguments.set and arguments.file is None:
+        raise UsageError(f"--set {arguments.set[0]}: {path} goes on with the scenario that it has: leave it out")
+    if arguments.stats_file is not None and arguments.stats_file.resolve() != path.resolve():
+        raise UsageError(f"--stats-file {arguments.stats_file}: what is resumed goes on in {path}: leave it out")
+    if not arguments.workers and arguments.expect is None:
+        arguments.workers, arguments.expect = options.get("workers") or 0, options.get("expect")
+    if arguments.environment is None:
+        arguments.environment = options.get("environment")
+
+
+def scenario_of(arguments: argparse.Namespace, past: Resumption) -> Scenario:
+    """Return the scenario that is named, else the one in the stats file as it was resolved there."""
+    if arguments.file is not None:
+        return load_either(arguments.file, arguments.set, definition_flags(arguments))
+    stored = past.header["scenario"]
+    return scenario_from(Source(str(stored["path"]), json.dumps(stored["document"])))
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,32 +10,27 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
+from bench_common.cli import CONTROL_PORT
 from bench_common.clock import clock_id
 from bench_common.heap import share_heap
 from bench_common.keys import KeyPair
-from bench_common.ports import CONTROL_PORT
 from bench_common.records import KEPT_PREFIX
 from bench_common.stats.reader import StatsWriter
 from bench_master.commands.fleet_run import bind_ip_for
-from bench_master.commands.patience_options import patience_of
-from bench_master.commands.resume_options import stored_options
+from bench_master.commands.run_options import patience_of, stored_options
 from bench_master.commands.run_signals import take_signals
 from bench_master.coordinator import Policy
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress.choice import choose_view
-from bench_master.run.access import load_keys
-from bench_master.run.descriptors import make_room
-from bench_master.run.endpoints import Endpoints, Ports
-from bench_master.run.header import build_header, operation_names
-from bench_master.run.journal import Journal
+from bench_master.run.journal import Journal, build_header, operation_names
 from bench_master.run.live_stats import Tally
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.profiles import Profiles
 from bench_master.run.resume import Resumption
 from bench_master.run.session import Result, Session, SessionOptions
-from bench_master.run.sockets import Switchboard
+from bench_master.run.sockets import Endpoints, Ports, Switchboard, load_keys, make_room
 from bench_master.scenario import Scenario
-from bench_master.table import counted
+from bench_master.table import plural
 
 
 class PlanRun:
@@ -195,7 +190,7 @@ class PlanRun:
         port = "" if endpoints.ports.control == CONTROL_PORT else f" --zmq-control-port {endpoints.ports.control}"
         key = " --key FILE" if endpoints.curve else ""
         here = "" if self._arguments.workers else " (to use this machine, give --workers 1 instead)"
-        sys.stderr.write(f"waiting for {counted(count, 'worker')}: bench-worker --zmq-host {host}{port}{key}{here}\n")
+        sys.stderr.write(f"waiting for {plural(count, 'worker')}: bench-worker --zmq-host {host}{port}{key}{here}\n")
 
 
 def _bind_ip(arguments: argparse.Namespace) -> str | None:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import gevent
 
-from bench_common.arguments import port
+from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT, port
 from bench_common.errors import ExitCode
-from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_master.commands.fleet_options import (
     Progress,
     add_inventory,
@@ -26,7 +25,7 @@ from bench_master.commands.fleet_options import (
 from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import FleetHost, Inventory, Login
-from bench_master.run.endpoints import Ports
+from bench_master.run.sockets import Ports
 from bench_master.table import tab_separated, table
 
 NAME = "start-workers"

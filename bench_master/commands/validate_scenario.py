@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from bench_common.errors import ExitCode, UsageError
 from bench_master.bucketbench import load_either
 from bench_master.scenario import Scenario, scenario_schema
-from bench_master.scenario.profiles import SCALE
-from bench_master.table import counted
+from bench_master.scenario.keys_run import SCALE
+from bench_master.table import plural
 
 if TYPE_CHECKING:
     import argparse
@@ -82,10 +82,10 @@ def _check_profile(reference: str, profile: str, arguments: argparse.Namespace) 
 
 def _verdict(reference: str, scenario: Scenario, *, quiet: bool) -> str:
     warmup = sum(scenario.warmup)
-    trials = counted(sum(scenario.repeats), "trial")
+    trials = plural(sum(scenario.repeats), "trial")
     if warmup:
-        trials += f" and {counted(warmup, 'warm-up trial')}"
-    lines = [f"{reference}: ok, {counted(len(scenario.treatments), 'treatment')}, {trials}"]
+        trials += f" and {plural(warmup, 'warm-up trial')}"
+    lines = [f"{reference}: ok, {plural(len(scenario.treatments), 'treatment')}, {trials}"]
     if not quiet:
         lines += [f"{reference}: note: {note}" for note in scenario.notes]
     return "\n".join(lines) + "\n"

@@ -7,6 +7,6 @@ actions out.
 """
 
 from bench_master.coordinator.machine import Coordinator
-from bench_master.coordinator.policy import Policy
+from bench_master.coordinator.messages import Policy
 
 __all__ = ["Coordinator", "Policy"]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
-from bench_common.placement import unplaced
 from bench_common.records import Outcome
+from bench_common.requirements import unplaced
 from bench_common.treatment import Treatment
-from bench_master.coordinator import actions as act
+from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
-from bench_master.coordinator.policy import Policy
+from bench_master.coordinator.messages import Policy
 from bench_master.coordinator.roster import Member, Presence, Roster
 from bench_master.coordinator.trials import Course
 from bench_master.plan import Trial

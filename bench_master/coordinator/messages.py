@@ -1,10 +1,17 @@
-"""What can happen to a run: the vocabulary that the shell speaks to the coordinator."""
+"""What can happen to a run: the vocabulary that the shell speaks to the coordinator.
+
+What the coordinator wants done: each action is carried out once, in order, by the shell.
+
+The deadlines and limits that a run keeps to, apart from the decisions that use them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from bench_common.records import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +112,145 @@ class Tick:
 
 
 Event: TypeAlias = Hello | Heard | Gone | Finished | Packed | Swept | Refused | Interrupt | Absent | Tick
+
+
+RunStatus = Literal["complete", "incomplete", "interrupted", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Admit a worker as roster member `number` under `epoch`."""
+
+    peer: bytes
+    worker_id: str
+    number: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Tell a peer that what it is doing no longer counts; with `final` it must not ask again."""
+
+    peer: bytes
+    reason: str
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """Tell a member what a treatment is, before its first job of it."""
+
+    number: int
+    treatment: int
+
+
+@dataclass(slots=True)
+class Issue:
+    """Hand jobs to a member: a range of fresh tickets, or single ones that are tried anew.
+
+    At most `width` jobs run there at once; results come back when `batch` of them are there. In an open system
+    `intended_ns` are the instants at which fresh tickets arrive, in ns of the coordinator's clock.
+    """
+
+    number: int
+    trial: int
+    treatment: int
+    tickets: range | tuple[int, ...]
+    width: int
+    batch: int
+    intended_ns: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class Journal:
+    """Write a batch of results; `keep` are the rows of it that count (None: all of them)."""
+
+    number: int
+    sequence: int
+    batch: object
+    keep: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Acknowledge a batch again, that is in the journal already."""
+
+    number: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """Write the end of jobs that no worker will report: lost or aborted."""
+
+    number: int
+    trial: int
+    treatment: int
+    tickets: tuple[int, ...]
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write an event to the journal: `kind` and its fields."""
+
+    kind: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Tell a member to abort what it runs."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Tell a member to remove everything on its host that carries the run's label."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The run is over for a member."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunOver:
+    """The run has ended; nothing follows."""
+
+    status: RunStatus
+    reasons: Sequence[str] = ()
+
+
+Action: TypeAlias = (
+    Welcome | Dismiss | Define | Issue | Journal | Acknowledge | Conclude | Note | Cancel | Sweep | Release | RunOver
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The deadlines (seconds) and limits of a run.
+
+    `expected` workers are gathered for at most `gather_s`; one that is silent for `silence_s` is missed and awaited
+    for `rejoin_s`; a job is tried `max_attempts` times; a second Ctrl-C waits `abort_s`, the clean-up `sweep_s`.
+    `user_count` is how many jobs are in flight over all workers, in place of each treatment's own concurrency.
+    `look_ahead` lets jobs wait at a worker beyond those that run there, where jobs are independent; `batch_size`
+    fixes how many jobs and results travel together.
+    """
+
+    expected: int = 1
+    gather_s: float = 30.0
+    silence_s: float = 5.0
+    rejoin_s: float = 10.0
+    max_attempts: int = 3
+    abort_s: float = 15.0
+    sweep_s: float = 60.0
+    user_count: int | None = None
+    look_ahead: bool = True
+    batch_size: int | None = None

@@ -3,23 +3,237 @@
 The course begins and ends trials, hands out jobs and keeps the account of them: each job that was issued is out, to
 be tried anew, accepted, lost, aborted or given back. When a trial may begin, and what follows the last one, is not
 its to decide.
+
+When jobs arrive in an open system: the intended starts of one worker's part of a trial.
+
+They follow from the rate, the seed, the trial and the worker's place alone, and not from how fast anything is: a
+system that falls behind is not asked less often for it (the error known as coordinated omission). Instants are drawn
+in blocks as they are needed, so that a trial of any length takes the same memory.
+
+What each member holds of the trial under way: its part of the jobs, what is out, what is to be tried anew.
+
+A trial's jobs are divided over the roster when it begins, so the load per host stays what the scenario says. A lost
+member's part waits for that member; it is never given to another one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from bench_common.placement import takers
+import numpy as np
+import numpy.typing as npt
+
 from bench_common.records import Outcome, attempt_of, job_id_of, ticket_of
-from bench_common.treatment import Treatment
-from bench_master.arrivals import Arrivals
-from bench_master.coordinator import actions as act
+from bench_common.requirements import takers
+from bench_common.treatment import OpenLoad, Treatment
+from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
-from bench_master.coordinator.policy import Policy
+from bench_master.coordinator.messages import Policy
 from bench_master.coordinator.roster import Presence, Roster
-from bench_master.coordinator.shares import HORIZON_S, MAX_AHEAD, MAX_OPEN, Share, quotas
 from bench_master.plan import Trial, independent
+
+Instants = npt.NDArray[np.int64]
+
+BLOCK: Final = 4096
+
+
+class Arrivals:
+    """The arrivals at worker `part` of `parts` in one trial, in nanoseconds from the trial's begin.
+
+    ``constant``: the trial's arrivals are evenly spaced and go round the workers. ``poisson``: each worker has a
+    Poisson process of its own with its part of the rate; together they are one with the whole rate. They end after
+    `count` arrivals, or before `seconds` have passed. `seed` is any number of non-negative integers.
+    """
+
+    def __init__(
+        self,
+        load: OpenLoad,
+        *,
+        seed: tuple[int, ...],
+        part: int,
+        parts: int,
+        count: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        self._gap_ns = 1e9 * parts / load.rate_per_s
+        self._offset_ns = 1e9 * part / load.rate_per_s
+        self._left = count
+        self._until_ns = math.inf if seconds is None else seconds * 1e9
+        self._random = None
+        if load.process == "poisson":
+            self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*seed, part])))
+        self._drawn = 0
+        self._last_ns = 0.0
+        self._ready: Instants = np.zeros(0, np.int64)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no job will arrive any more."""
+        self._refill()
+        return not len(self._ready)
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next job arrives that was not taken yet; None where none will."""
+        self._refill()
+        return int(self._ready[0]) if len(self._ready) else None
+
+    def take(self, before_ns: float, most: int) -> list[int]:
+        """Take out the arrivals before an instant, at most so many of them; return them in order."""
+        taken: list[int] = []
+        while len(taken) < most:
+            self._refill()
+            count = min(int(np.searchsorted(self._ready, before_ns)), most - len(taken))
+            if not count:
+                break
+            taken += self._ready[:count].tolist()
+            self._ready = self._ready[count:]
+        return taken
+
+    def _refill(self) -> None:
+        """See to it that there is an arrival ready, unless there is none left."""
+        if len(self._ready) or self._left == 0:
+            return
+        size = BLOCK if self._left is None else min(BLOCK, self._left)
+        if self._random is None:
+            instants = self._offset_ns + self._gap_ns * np.arange(self._drawn, self._drawn + size)
+        else:
+            instants = self._last_ns + np.cumsum(self._random.exponential(self._gap_ns, size))
+        self._drawn += size
+        self._last_ns = float(instants[-1])
+        within = instants[instants < self._until_ns]
+        if len(within) < size:
+            self._left = 0
+        elif self._left is not None:
+            self._left -= size
+        self._ready = np.rint(within).astype(np.int64)
+
+
+AHEAD_S: Final = 0.004
+"""About how long the jobs last that wait at a member beyond those that run there: a few round trips."""
+MAX_AHEAD: Final = 2048
+"""The most jobs that may wait there, and the largest batch."""
+PACE_S: Final = 0.01
+"""Over how long a member's pace is measured."""
+HORIZON_S: Final = 0.5
+"""How long before its arrival a job is handed out, in an open system: some ticks of the coordinator's clock."""
+MAX_OPEN: Final = 65_536
+"""The most jobs of an open system that a member may hold; those beyond are handed out late, and counted from their
+own arrival all the same."""
+
+
+@dataclass(slots=True)
+class Share:
+    """One member's part of a trial.
+
+    `quota` is how many jobs it gets (None: as many as the time allows), `width` how many may run at once. With
+    `look_ahead` some more may be out, that wait for their turn: `fixed_batch` of them, or as many as `AHEAD_S` needs.
+    """
+
+    number: int
+    width: int
+    quota: int | None
+    issued: int = 0
+    outstanding: set[int] = field(default_factory=set)
+    retries: list[int] = field(default_factory=list)
+    progressed_at: float = 0.0
+    look_ahead: bool = False
+    fixed_batch: int | None = None
+    ahead: int = 0
+    arrivals: Arrivals | None = None
+    """When its jobs arrive, in an open system; None where a slot takes the next job when it has ended one."""
+    _paced_at: float = 0.0
+    _since: int = 0
+
+    def __post_init__(self) -> None:
+        if self.look_ahead and self.fixed_batch is not None:
+            self.ahead = self.fixed_batch
+
+    @property
+    def batch(self) -> int:
+        """How many results should leave the member together: half of what it holds, so that it never runs dry."""
+        return self.fixed_batch or max(1, (self.width + self.ahead) // 2)
+
+    def progress(self, jobs: int, now: float) -> None:
+        """Note that so many jobs have ended, and tune how far to look ahead to the pace."""
+        self.progressed_at = now
+        if not self.look_ahead or self.fixed_batch is not None:
+            return
+        self._since += jobs
+        passed = now - self._paced_at
+        if passed >= PACE_S:
+            self.ahead = min(MAX_AHEAD, int(self._since / passed * AHEAD_S))
+            self._paced_at, self._since = now, 0
+
+    @property
+    def unissued(self) -> int:
+        """How many jobs were never handed out; 0 where the number is open."""
+        return 0 if self.quota is None else self.quota - self.issued
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is out and nothing is to be tried anew."""
+        return not self.outstanding and not self.retries
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has nothing left to do, now or later."""
+        if self.arrivals is not None:
+            return self.idle and self.arrivals.exhausted
+        return self.idle and self.quota is not None and self.issued >= self.quota
+
+    def arriving(self, before_ns: int) -> list[int]:
+        """Take out the arrivals before an instant of the trial (ns) for which there is room."""
+        if self.arrivals is None:
+            return []
+        return self.arrivals.take(before_ns, MAX_OPEN - len(self.outstanding))
+
+    def room(self, *, open_ended: bool) -> int:
+        """Return how many fresh jobs may be handed out now; `open_ended` says that time allows more."""
+        if self.arrivals is not None:
+            return 0
+        free = self.width + self.ahead - len(self.outstanding)
+        if self.quota is None:
+            return max(0, free) if open_ended else 0
+        return max(0, min(free, self.quota - self.issued))
+
+    def counting(self, tickets: Sequence[int]) -> tuple[int, ...]:
+        """Return the positions of those tickets that are out, each ticket's first only."""
+        seen: set[int] = set()
+        rows = []
+        for row, ticket in enumerate(tickets):
+            if ticket in self.outstanding and ticket not in seen:
+                seen.add(ticket)
+                rows.append(row)
+        return tuple(rows)
+
+
+def divide(total: int, parts: int) -> list[int]:
+    """Divide `total` over `parts` as evenly as whole numbers allow, larger parts first."""
+    each, rest = divmod(total, parts)
+    return [each + (place < rest) for place in range(parts)]
+
+
+def quotas(treatment: Treatment, members: Sequence[int], user_count: int | None) -> list[tuple[int, int, int | None]]:
+    """Return (member number, width, quota) for each of the members that takes part in a treatment.
+
+    `user_count` is how many jobs are in flight over all of them, in place of the treatment's own concurrency.
+    """
+    if not members:
+        return []
+    widths = [treatment.concurrency] * len(members) if user_count is None else divide(user_count, len(members))
+    counts: list[int | None]
+    if treatment.operation_count is not None:
+        counts = list(divide(treatment.operation_count, len(members)))
+    elif treatment.iterations is not None:
+        counts = [treatment.iterations * width for width in widths]
+    else:
+        counts = [None] * len(members)
+    return [(number, width, count) for number, width, count in zip(members, widths, counts, strict=True) if width]
+
 
 LEAD_S: Final = 0.1
 """How long after a trial's begin its first job can arrive, in an open system."""

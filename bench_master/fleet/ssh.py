@@ -1,23 +1,214 @@
-"""SSH connections to hosts: who they are is proven first, by known_hosts; who we are by keys, never by passwords."""
+"""SSH connections to hosts: who they are is proven first, by known_hosts; who we are by keys, never by passwords.
+
+Why a connection to a host failed, and what to do about it: the SSH library's words are for its programmers.
+
+It has no exception for most of what a slow or a full host does. Which words stand for what, with paramiko:
+
+- ``Error reading SSH protocol banner``: nothing came before the deadline, or the end did;
+- ``No existing session``: the deadline passed while keys were agreed on, which it notices only when it goes on;
+- an `EOFError` without words: the host closed the connection, or its own deadline for that passed;
+- ``Authentication timeout.``, an `AuthenticationException` as those are that mean a refusal;
+- ``encountered RSA key, expected OPENSSH key``: a key file is tried as one of every kind, and the last one's fault is
+  told, whatever the host has said to the right one.
+
+Host keys: a host is who ``known_hosts`` says. A new one is learned on request only, a changed one is refused.
+"""
 
 from __future__ import annotations
 
+import base64
 import getpass
+import hashlib
 import logging
+import os
+import socket
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from shlex import quote
 from time import monotonic, sleep
-from typing import Final
+from typing import Final, cast
 
 import paramiko
+from paramiko.ssh_exception import NoValidConnectionsError
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import Login
-from bench_master.fleet.known_hosts import KnownHosts
-from bench_master.fleet.ssh_faults import explain
+
+NEARLY: Final = 0.9
+"""What took this part of a deadline or more ended because of it: the library looks at its clock now and then."""
+
+_OTHER_KIND: Final = ("key, expected", "private key file")
+_FULL: Final = "it may be overloaded, or have as many logins under way as its MaxStartups lets it"
+
+
+def explain(error: Exception, login: Login, user: str, *, took_s: float, limit_s: float) -> str:
+    """Return why a connection failed with `error`, in a sentence for the user.
+
+    It was tried for `took_s` in all; each step of it may take `limit_s`.
+    """
+    if isinstance(error, FileNotFoundError):
+        return f"key {_keys(login)}: not found"
+    if isinstance(error, socket.gaierror):
+        return f"{login.address}: no such host; give an 'address:'"
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} here: {error.strerror}"
+    told = _not_let_in(error, login, user, limit_s) or _not_begun(error, took_s >= NEARLY * limit_s, limit_s)
+    return f"{login.address}:{login.port}{told or f': {str(error) or type(error).__name__}'}"
+
+
+def _not_let_in(error: Exception, login: Login, user: str, limit_s: float) -> str | None:
+    """Say what became of the login, if it came to that."""
+    said, keys = str(error), _keys(login)
+    means = f"the key {keys}" if keys else "the agent's keys and those in ~/.ssh"
+    see = f"see: ssh -p {login.port} {user}@{login.address}"
+    if isinstance(error, paramiko.PasswordRequiredException):
+        return (
+            f" does not let {user} in by {means} (it has a passphrase, so it has to be in the agent: ssh-add); {see}"
+        )
+    if isinstance(error, paramiko.AuthenticationException):
+        if "timeout" in said:
+            return f" neither let {user} in nor refused within {limit_s:g} s: {_FULL}"
+        if "EOF" in said:
+            return f" closed the connection while {user} logged in: see its SSH server's log, or {_FULL}"
+        return f" does not let {user} in by {means}; {see}"
+    if "No authentication methods" in said:
+        return f" has no key of ours to let {user} in by: load one into the agent (ssh-add), or name it with 'key:'"
+    if any(words in said for words in _OTHER_KIND):
+        return f" does not let {user} in by {means}, if that is a private key at all ({said}); {see}"
+    return None
+
+
+def _not_begun(error: Exception, late: bool, limit_s: float) -> str | None:  # noqa: FBT001
+    """Say what became of the connection before any login; `late`: a deadline passed."""
+    said = str(error)
+    if isinstance(error, NoValidConnectionsError):
+        return f": nothing listens there for SSH, or a firewall is in the way ({_reason(error)})"
+    if "No existing session" in said or isinstance(error, EOFError):
+        if late:
+            return f" took the connection, and had not agreed on keys with us within {limit_s:g} s: {_FULL}"
+        return f" closed the connection before keys were agreed on: {_FULL}"
+    if isinstance(error, paramiko.SSHException) and "protocol" in said:
+        if late and said.startswith("Error reading"):
+            silent = f" took the connection, and had not said within {limit_s:g} s that it speaks SSH"
+            return f"{silent}: {_FULL}; or name the port of its SSH server with 'port:'"
+        return f" does not speak SSH ({said}); name the port of its SSH server with 'port:'"
+    if isinstance(error, TimeoutError):
+        return f" did not answer within {limit_s:g} s"
+    return None
+
+
+def _keys(login: Login) -> str:
+    return " or ".join(map(str, login.keys))
+
+
+def _reason(error: NoValidConnectionsError) -> str:
+    return "; ".join(sorted({getattr(each, "strerror", None) or str(each) for each in error.errors.values()}))
+
+
+REVOKED = "@revoked"
+
+
+def default_known_hosts() -> Path:
+    """Return the user's own file."""
+    return Path("~/.ssh/known_hosts").expanduser()
+
+
+def fingerprint_of(key: paramiko.PKey) -> str:
+    """Return a key's fingerprint as ``ssh-keygen -l`` shows it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
+
+
+class KnownHosts:
+    """One ``known_hosts`` file. With `accept_new` a host that is not in it is added; threads may use it together."""
+
+    def __init__(self, path: Path, *, accept_new: bool = False) -> None:
+        self.path = path
+        self.accept_new = accept_new
+        self.learned: list[str] = []
+        self._lock = threading.Lock()
+
+    def client(self) -> paramiko.SSHClient:
+        """Return a client that lets in nobody else; to be connected."""
+        import paramiko  # where a fleet is reached: it takes 16 MB, which a run on this host alone need not have
+
+        client = paramiko.SSHClient()
+        client.set_missing_host_key_policy(cast("paramiko.MissingHostKeyPolicy", _Unknown(self)))
+        with self._lock:
+            try:
+                lines = self.path.read_text("utf-8", "replace").splitlines()
+            except FileNotFoundError:
+                lines = []
+            except OSError as error:
+                raise InfrastructureError(f"{self.path}: {error.strerror}") from error
+        revoked = self._revoked(lines)
+        keys = client.get_host_keys()
+        for number, line in enumerate(lines, start=1):
+            if not line.strip() or line.startswith(("#", "@")):
+                continue
+            try:
+                entry = paramiko.hostkeys.HostKeyEntry.from_line(line, number)
+            except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
+                continue  # a kind of key that this library does not know: the host counts as unknown
+            if entry is None or entry.key.asbytes() in revoked:
+                continue
+            for name in entry.hostnames:
+                keys.add(name, entry.key.get_name(), entry.key)
+        return client
+
+    def meet(self, name: str, key: paramiko.PKey) -> None:
+        """Judge a host that is not in the file: learn its key, or raise `InfrastructureError`."""
+        text = f"{key.get_name()} {fingerprint_of(key)}"
+        with self._lock:
+            lines = self.path.read_text("utf-8", "replace").splitlines() if self.path.exists() else []
+            if key.asbytes() in self._revoked(lines):
+                raise InfrastructureError(f"its host key {text} is marked {REVOKED} in {self.path}: not talked to")
+            if not self.accept_new:
+                raise InfrastructureError(
+                    f"its host key is not in {self.path}: {text}; compare it with "
+                    "`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on the host, then give --accept-new once"
+                )
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(f"{name} {key.get_name()} {key.get_base64()}\n")
+            self.learned.append(f"{name}: learned its host key {text}")
+
+    def changed(self, error: paramiko.BadHostKeyException) -> str:
+        """Say that a host has another key than it had."""
+        return (
+            f"its host key has CHANGED: {self.path} has {error.expected_key.get_name()} "
+            f"{fingerprint_of(error.expected_key)}, it showed {error.key.get_name()} {fingerprint_of(error.key)}. "
+            "Somebody may be in between; this is never accepted. If the host was really installed anew: "
+            f"ssh-keygen -f {self.path} -R '{error.hostname}'"
+        )
+
+    @staticmethod
+    def _revoked(lines: list[str]) -> set[bytes]:
+        found = set()
+        for line in lines:
+            words = line.split()
+            if len(words) > 3 and words[0] == REVOKED:  # noqa: PLR2004  marker, names, type, key
+                try:
+                    found.add(base64.b64decode(words[3]))
+                except ValueError:
+                    continue
+        return found
+
+
+class _Unknown:
+    """What paramiko asks about a host that is not in the file: a policy of its for missing host keys."""
+
+    def __init__(self, known: KnownHosts) -> None:
+        self._known = known
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        """Learn the key, or raise."""
+        del client
+        self._known.meet(hostname, key)
+
 
 CONNECT_S: Final = 15.0
 """How long a host may take to answer, to prove itself and to let us in, each."""

@@ -4,23 +4,50 @@ A workload's parser reads one run and refuses every line that it does not know. 
 and each piece is given to the parser; what it refuses behind a run that is complete belongs to somebody else. A run
 that is not complete is a failed run, never a missing one. An output of the tool that is no run at all, such as what
 it prints when it makes its files, is neither.
+
+What collectors of logs put in front of each line, taken off again: the time, a container's name, syslog's head.
+
+A tool's output that went through ``docker logs -t``, Compose, a CRI or the journal has it, and no parser knows such a
+line. Only forms that are known go, and only from a text in which lines begin with them.
+
+Reads files that hold what a tool printed: plain or gzip, of a size that such a thing can have.
 """
 
 from __future__ import annotations
 
+import codecs
+import gzip
+import io
 import math
 import re
+import sys
+import zlib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import NoRun, ParseError, UsageError, did_you_mean
-from bench_master.imported.prefixes import without_prefixes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench_common.treatment import Scalar
     from workloads.base import Workload
+
+_TIME: Final = r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
+_END: Final = r"(?: |$)"
+_PREFIX: Final = re.compile(
+    rf"[\w.-]{{1,128}} +\|{_END}(?:{_TIME}{_END})?"  # Compose, with times or without
+    rf"|{_TIME}{_END}(?:(?:stdout|stderr) [FP]{_END})?"  # `docker logs -t`, `ts`; a CRI's log
+    rf"|[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \S{{1,128}} [^\s:]{{1,128}}:{_END}",  # syslog, the journal
+    re.ASCII,
+)
+
+
+def without_prefixes(lines: Sequence[str]) -> list[str]:
+    """Return the lines less what a collector put in front of them; lines that have no such thing stay as they are."""
+    return [_PREFIX.sub("", line, count=1) if _PREFIX.match(line) else line for line in lines]
+
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
@@ -122,3 +149,50 @@ def _located(error: ParseError, start: int) -> str:
     if error.line is None:
         return str(error)
     return f"line {start + error.line - 1}: {str(error).removeprefix(f'line {error.line}: ')}"
+
+
+LIMIT_BYTES: Final = 64 * 2**20
+"""No benchmark prints more; a larger file is not an output, and a gzip bomb stops here."""
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_OTHERS: Final = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+"""How files begin that are packed in ways that are not undone here."""
+
+
+def read_bytes(name: str) -> tuple[str, bytes]:
+    """Return what to call the source, and its bytes; ``-`` is standard input. Raises `UsageError`."""
+    if name == "-":
+        return "<stdin>", sys.stdin.buffer.read(LIMIT_BYTES + 1)
+    try:
+        with Path(name).open("rb") as stream:
+            return name, stream.read(LIMIT_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from error
+
+
+def text_of(place: str, data: bytes) -> str:
+    """Return `data` as text, unpacked if it is gzip; bytes that are no UTF-8 stay visible as escapes.
+
+    A text that a Windows shell redirected into a file is UTF-16, and begins with a mark that says so.
+
+    Raises `UsageError` for damaged gzip, for what is packed otherwise, and for what is longer than `LIMIT_BYTES`.
+    """
+    if data.startswith(_GZIP_MAGIC):
+        data = _unpacked(place, data)
+    other = next((name for magic, name in _OTHERS.items() if data.startswith(magic)), None)
+    if other is not None:
+        raise UsageError(f"{place}: packed by {other}; unpack it first, or pack it by gzip")
+    if len(data) > LIMIT_BYTES:
+        raise UsageError(
+            f"{place}: longer than {LIMIT_BYTES >> 20} MiB, which no benchmark prints; is it the right file?"
+        )
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+    return data.decode(encoding, errors="backslashreplace")
+
+
+def _unpacked(place: str, data: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            return stream.read(LIMIT_BYTES + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        raise UsageError(f"{place}: damaged gzip: {error}") from error

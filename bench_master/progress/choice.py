@@ -8,8 +8,7 @@ from typing import Final, Literal, TextIO, TypeAlias
 
 from bench_common.cli import check_choice
 from bench_common.errors import UsageError
-from bench_master.progress.lines import LinesView
-from bench_master.progress.plain import CharsView
+from bench_master.progress.plain import CharsView, LinesView
 from bench_master.progress.view import NoticesView, View
 
 Mode: TypeAlias = Literal["auto", "live", "chars", "lines", "none"]

@@ -2,6 +2,12 @@
 
 It draws when it is told to and never otherwise; the scroll-back stays clean, because at the end the picture is
 replaced by one line. What others write while it is up (log records, warnings) is printed above it.
+
+What the live view shows, as a pure function of a snapshot and the size of the screen.
+
+Everything is lines: a head, then three sections (latencies, errors, hosts) that share the height that is left, each
+getting a line in turn until it has what it wants. So the picture is never taller than the screen, the small sections
+are whole whenever the large one can afford it, and what had to be left out is counted on the section's last line.
 """
 
 from __future__ import annotations
@@ -9,18 +15,211 @@ from __future__ import annotations
 import atexit
 import sys
 import textwrap
-from typing import TYPE_CHECKING, TextIO, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from bench_master.progress.quantities import printable
-from bench_master.progress.screen import render
+from bench_master.progress.output import clock, duration, one_line, printable, three_digits
 from bench_master.progress.view import NoticesView, closing_line
 
 if TYPE_CHECKING:
-    from bench_master.progress.snapshot import Snapshot
+    from collections.abc import Sequence
+
+    from bench_master.progress.view import HostRow, LatencyRow, Snapshot
+
+LAG_WARNING_MS: Final = 50.0
+"""A worker's loop that is later than this is shown in yellow: its stamps deserve a look in the report."""
+
+NAME_WIDTH: Final = 16
+BAR_WIDTH: Final = 40
+_COLUMNS: Final = (("n", 9), ("errors", 8), ("p50", 10), ("p95", 10), ("max", 10))
+_DROP_FIRST: Final = ("max", "errors", "p95")
+"""The columns that a narrow screen does without, the least missed one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and its rows; `noun` is what is counted when rows must be left out."""
+
+    heading: Text
+    rows: Sequence[Text]
+    noun: str
+
+    def cut_to(self, height: int) -> list[Text]:
+        """Return at most `height` lines, the last one counting the rows that are not shown."""
+        lines = [self.heading, *self.rows]
+        if len(lines) <= height:
+            return lines
+        if height <= 1:
+            return [Text(f"{len(self.rows)} {self.noun}", style="dim")][:height]
+        shown = height - 2
+        more = Text(f"  ... {len(self.rows) - shown} more {self.noun}", style="dim")
+        return [self.heading, *self.rows[:shown], more]
+
+
+def render(snapshot: Snapshot, width: int, height: int) -> Group:
+    """Return the picture: at most `height` lines, none wider than `width` columns."""
+    head = _head(snapshot, width, height)
+    sections = [
+        section
+        for section in (
+            _latencies(snapshot, width, height - len(head)),
+            _errors(snapshot),
+            _news(snapshot),
+            _hosts(snapshot),
+        )
+        if section.rows
+    ]
+    spaced = height - len(head) >= 4 * len(sections)
+    free = height - len(head) - (len(sections) if spaced else 0)
+    lines = head
+    for section, share in zip(sections, shares([1 + len(s.rows) for s in sections], free), strict=True):
+        lines += [Text()] if spaced else []
+        lines += section.cut_to(share)
+    for line in lines:
+        line.no_wrap = True
+        line.truncate(width, overflow="ellipsis")
+    return Group(*lines)
+
+
+def shares(wanted: Sequence[int], free: int) -> list[int]:
+    """Share `free` lines: one to each in turn, from the last section to the first, until it has what it wants."""
+    got = [0] * len(wanted)
+    while free > 0 and got != list(wanted):
+        for index in reversed(range(len(wanted))):
+            if free > 0 and got[index] < wanted[index]:
+                got[index] += 1
+                free -= 1
+    return got
+
+
+def _head(snapshot: Snapshot, width: int, height: int) -> list[Text]:
+    lines = [_title(snapshot), _bar(snapshot, width), _counts(snapshot), _trial(snapshot)]
+    # What matters most on a screen of a line or two is how far the run is.
+    return lines if height >= len(lines) else lines[1 : height + 1]
+
+
+def _title(snapshot: Snapshot) -> Text:
+    text = Text(one_line(snapshot.scenario), style="bold")
+    if snapshot.noop:
+        text.append("  NO-OP: nothing is executed, this is the harness's own ceiling", style="yellow")
+    return text
+
+
+def _bar(snapshot: Snapshot, width: int) -> Text:
+    finished, planned = snapshot.finished, snapshot.planned
+    times = f"{clock(snapshot.elapsed_s)} elapsed, {clock(snapshot.eta_s)} to go"
+    if planned is None:
+        return Text(f"{finished:,} jobs   {times}")
+    share = min(1.0, finished / planned) if planned else 1.0
+    # Rounded down: a run that is not over never reads 100 %.
+    text = f"{finished:,}/{planned:,} jobs {int(share * 100):3}%"
+    size = min(BAR_WIDTH, width - len(text) - len(times) - 4)
+    if size < BAR_WIDTH // 5:
+        return Text(f"{text}  {times}")
+    filled = int(size * share)
+    return Text.assemble((text, "bold"), "  ", ("█" * filled, "green"), ("░" * (size - filled), "dim"), "  ", times)
+
+
+def _counts(snapshot: Snapshot) -> Text:
+    text = Text(f"{three_digits(snapshot.rate_now)} jobs/s now, {three_digits(snapshot.rate_mean)} mean")
+    for count, word in ((snapshot.failed, "failed"), (snapshot.lost, "lost"), (snapshot.aborted, "aborted")):
+        if count or word == "failed":
+            text.append(f"   {count:,} {word}", style="bold red" if count else "")
+    text.append(f"   {snapshot.in_flight:,} in flight")
+    return text
+
+
+def _trial(snapshot: Snapshot) -> Text:
+    trial = snapshot.trial
+    if trial is None:
+        return Text("no trial under way", style="dim")
+    warmup = " (warm-up, not in the latencies)" if trial.warmup else ""
+    return Text(f"trial {trial.number:,} of {trial.of:,}{warmup}: {one_line(trial.title)}")
+
+
+def _latencies(snapshot: Snapshot, width: int, height: int) -> Section:
+    columns = dict(_COLUMNS)
+    for name in _DROP_FIRST:
+        if NAME_WIDTH + sum(columns.values()) > width:
+            del columns[name]
+    heading = Text(f"{'latency so far':{NAME_WIDTH}}", style="dim")
+    for name, size in columns.items():
+        heading.append(f"{name:>{size}}")
+    groups = _by_treatment(snapshot)
+    current = None if snapshot.trial is None else snapshot.trial.treatment
+    if sum(1 + len(rows) for rows in groups.values()) + 1 > height:
+        # Too many: the treatment that is running comes first. Otherwise each keeps its place, which is calmer.
+        groups = dict(sorted(groups.items(), key=lambda item: item[0] != current))
+    lines = []
+    for treatment, rows in groups.items():
+        lines.append(Text(one_line(rows[0].title), style="bold" if treatment == current else ""))
+        lines += [_latency(row, columns) for row in rows]
+    return Section(heading, lines, "rows of latencies")
+
+
+def _by_treatment(snapshot: Snapshot) -> dict[int, list[LatencyRow]]:
+    groups: dict[int, list[LatencyRow]] = {}
+    for row in snapshot.latencies:
+        if row.n or row.errors:
+            groups.setdefault(row.treatment, []).append(row)
+    return groups
+
+
+def _latency(row: LatencyRow, columns: dict[str, int]) -> Text:
+    cells = {
+        "n": f"{row.n:,}",
+        "errors": f"{row.errors:,}",
+        "p50": duration(row.p50_s),
+        "p95": duration(row.p95_s),
+        "max": duration(row.max_s),
+    }
+    name = f"  {one_line(row.operation)}"
+    line = Text(f"{name:{NAME_WIDTH}}" if len(name) < NAME_WIDTH else f"{name[: NAME_WIDTH - 2]}~ ")
+    for column, size in columns.items():
+        style = "bold red" if column == "errors" and row.errors else ""
+        line.append(f"{cells[column]:>{size}}", style=style)
+    return line
+
+
+def _errors(snapshot: Snapshot) -> Section:
+    rows = [
+        Text.assemble(
+            (f"{group.count:7,} x ", "bold red"),
+            f"{one_line(group.operation)} {one_line(group.kind)}: {one_line(group.message)}",
+        )
+        for group in snapshot.errors
+    ]
+    return Section(Text("errors", style="dim"), rows, "kinds of error")
+
+
+def _hosts(snapshot: Snapshot) -> Section:
+    return Section(Text("hosts", style="dim"), [_host(row) for row in snapshot.hosts], "hosts")
+
+
+def _news(snapshot: Snapshot) -> Section:
+    several = len(snapshot.hosts) > 1
+    rows = [
+        Text(f"  {f'{one_line(row.worker_id)} ' if several else ''}{one_line(row.said)}")
+        for row in snapshot.hosts
+        if row.said
+    ]
+    return Section(Text("what benchmarks report", style="dim"), rows, "reports")
+
+
+def _host(row: HostRow) -> Text:
+    place = f"{one_line(row.host)} ({one_line(row.environment)})"
+    if row.host != row.worker_id:
+        place = f"{one_line(row.worker_id)} on {place}"
+    line = Text(f"  {place}: {one_line(row.state)}, {row.running}/{row.slots} slots busy")
+    if row.cpu_percent is not None:
+        line.append(f", cpu {row.cpu_percent:.0f} %")
+    if row.lag_ms is not None:
+        line.append(f", loop lag {row.lag_ms:.1f} ms", style="yellow" if row.lag_ms > LAG_WARNING_MS else "")
+    return line
 
 
 class LiveView(NoticesView):

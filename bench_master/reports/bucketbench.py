@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.aggregate import JOB
-from bench_master.progress.quantities import one_line
+from bench_master.progress.output import one_line
 from bench_master.reports import ReportSource
 from bench_master.reports.layout import significant
 

@@ -1,4 +1,9 @@
-"""The text report: for a person in front of 80 columns. What is missing or doubtful is said first."""
+"""The text report: for a person in front of 80 columns. What is missing or doubtful is said first.
+
+The tables of the text report that hold results: one line per treatment, per operation, per metric.
+
+The tables of the text report that tell how a treatment scales: its rate and latencies by jobs in flight.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,204 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, TextIO
 
-from bench_master.progress.quantities import one_line, printable
+from bench_master.analysis.aggregate import JOB
+from bench_master.analysis.document import percentile_name
+from bench_master.progress.output import one_line, printable
 from bench_master.reports import ReportSource
-from bench_master.reports.layout import field, heading, paragraph, seconds, significant, size, span
-from bench_master.reports.text_overhead import overhead_notes, overhead_table
-from bench_master.reports.text_packing import packing_notes, packing_table
-from bench_master.reports.text_published import published_lines, published_notes
-from bench_master.reports.text_scaling import scaling_tables
-from bench_master.reports.text_sections import harness_table, load_table, timing
-from bench_master.reports.text_tables import overview, treatment_tables
-from bench_master.table import counted
+from bench_master.reports.layout import (
+    Column,
+    counted,
+    field,
+    heading,
+    paragraph,
+    seconds,
+    significant,
+    size,
+    span,
+    table,
+)
+from bench_master.reports.text_sections import (
+    harness_table,
+    load_table,
+    overhead_notes,
+    overhead_table,
+    packing_notes,
+    packing_table,
+    published_lines,
+    published_notes,
+    timing,
+)
+from bench_master.table import plural
+
+_DIGITS: Final = 3
+"""Seven times of three digits fit a line; the overview and the other formats have more."""
+
+
+def overview(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return one line for each treatment, to compare at a glance; `names` are what tells them apart.
+
+    Lost and aborted jobs have a column where there are any, and so have the medians of each treatment's first metric.
+    """
+    treatments = document["treatments"]
+    outcomes = ["done", "failed", *(name for name in ("lost", "aborted") if any(e["jobs"][name] for e in treatments))]
+    chosen = list(dict.fromkeys(("p50", percentile_name(document["pctile"]))))
+    metric, medians = _first_metrics(treatments)
+    columns = [Column("treatment", left=True), *map(Column, outcomes), Column("jobs/s")]
+    columns += [*(Column(f"job {figure}") for figure in chosen), *([Column(metric)] if metric else [])]
+    rows = []
+    for entry, name, median in zip(treatments, names, medians, strict=True):
+        rate, job = entry["jobs_per_s"], entry["operations"][JOB]
+        rows.append(
+            [
+                name,
+                *(counted(entry["jobs"][outcome]) for outcome in outcomes),
+                "-" if rate is None else significant(rate),
+                *(seconds(job[f"{figure}_s"]) for figure in chosen),
+                *([median] if metric else []),
+            ]
+        )
+    return table(columns, rows, indent=0)
+
+
+def _first_metrics(treatments: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
+    """Return a column's title (empty: nobody gave a metric) and the median of each treatment's first metric."""
+    firsts = [
+        next(((name, metric) for name, metric in entry["metrics"].items() if metric["n"]), None)
+        for entry in treatments
+    ]
+    names = {first[0] for first in firsts if first}
+    cells = [
+        "-" if first is None else f"{significant(first[1]['median'])} {first[1]['unit']}".strip() for first in firsts
+    ]
+    return ("" if not names else names.pop() if len(names) == 1 else "first metric"), cells
+
+
+def treatment_tables(entry: Mapping[str, Any], pctile: float) -> Iterator[str]:
+    """Yield a treatment's operations, then its metrics."""
+    operations = entry["operations"]
+    # Results that were measured elsewhere have no operation but the whole job, and that without a time.
+    timed = list(operations) != [JOB] or operations[JOB]["n"] or operations[JOB]["errors"]
+    if timed:
+        yield from _operations(operations, percentile_name(pctile))
+    given = {name: metric for name, metric in entry["metrics"].items() if metric["n"]}
+    if given:
+        if timed:
+            yield ""
+        yield from _metrics(given, percentile_name(pctile))
+    if missing := [name for name in entry["metrics"] if name not in given]:
+        yield ""
+        yield from paragraph(f"not given by any trial: {', '.join(missing)}", indent=2, hanging=4)
+
+
+def _operations(operations: Mapping[str, Mapping[str, Any]], chosen: str) -> list[str]:
+    tail = [] if chosen in ("p99", "p50") else ["p99"]
+    shown = dict.fromkeys(("p50", chosen))
+    columns = [Column("operation", left=True), Column("n"), Column("err")]
+    columns += [Column(title) for title in ("min", "mean", "stddev", *shown)]
+    columns += [*(Column(title, spare=True) for title in tail), Column("max"), Column("slowest")]
+    rows = []
+    for name, operation in operations.items():
+        figures = ("min", "mean", "stddev", *shown, *tail, "max")
+        cells = [seconds(operation[f"{figure}_s"], _DIGITS) + _mark(figure, operation) for figure in figures]
+        slowest = operation["slowest_job"]
+        rows.append(
+            [
+                name,
+                counted(operation["n"]),
+                counted(operation["errors"]),
+                *cells,
+                "-" if slowest is None else f"{slowest}",
+            ]
+        )
+    return table(columns, rows)
+
+
+def _mark(figure: str, operation: Mapping[str, Any]) -> str:
+    return "?" if figure == "p99" and operation["p99_marked"] else ""
+
+
+def _metrics(metrics: Mapping[str, Mapping[str, Any]], chosen: str) -> list[str]:
+    columns = [Column("metric", left=True), Column("unit", left=True), Column("n"), Column("min"), Column("mean")]
+    columns += [Column("stddev"), Column("median"), Column(chosen, spare=True), Column("max"), Column("worst")]
+    rows = []
+    for name, metric in metrics.items():
+        sign = {"higher": " +", "lower": " -"}.get(metric["direction"] or "", "")
+        figures = ("min", "mean", "stddev", "median", chosen, "max")
+        cells = ["-" if metric[figure] is None else significant(metric[figure]) for figure in figures]
+        worst = metric["worst_job"]
+        rows.append(
+            [name, f"{metric['unit']}{sign}".strip(), str(metric["n"]), *cells, "-" if worst is None else f"{worst}"]
+        )
+    return table(columns, rows)
+
+
+CONCURRENCY: Final = "concurrency"
+"""The label that a matrix gives to what it varies here."""
+
+_COLUMNS: Final = 7
+"""How many numbers of jobs in flight stand side by side; further ones have a table of their own."""
+
+
+def scaling_tables(document: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table for each set of treatments that differ in nothing but the jobs in flight.
+
+    `common` are labels that need not be repeated. Nothing is yielded where the concurrency does not vary.
+    """
+    first = True
+    for labels, entries in _series(document["treatments"]):
+        if not first:
+            yield ""
+        first = False
+        spelled = one_line(" ".join(f"{key}={value}" for key, value in labels if key not in common))
+        if spelled:
+            yield from paragraph(spelled, indent=2, hanging=4)
+        for start in range(0, len(entries), _COLUMNS):
+            yield from _table(entries[start : start + _COLUMNS], entries[0], document["pctile"])
+
+
+def _series(treatments: Sequence[Mapping[str, Any]]) -> list[tuple[tuple[tuple[str, Any], ...], list[Any]]]:
+    """Return the treatments that differ in concurrency alone, by what they have in common, the lowest first."""
+    found: dict[tuple[tuple[str, Any], ...], list[Any]] = {}
+    for entry in treatments:
+        labels = entry["treatment"]
+        # A benchmark may have a parameter of that name, which is not how many of its jobs were in flight.
+        if CONCURRENCY in labels and labels[CONCURRENCY] == entry["concurrency"]:
+            rest = tuple((key, value) for key, value in labels.items() if key != CONCURRENCY)
+            found.setdefault(rest, []).append(entry)
+    return [
+        (rest, sorted(entries, key=lambda entry: int(entry["treatment"][CONCURRENCY])))
+        for rest, entries in found.items()
+        if len(entries) > 1
+    ]
+
+
+def _table(entries: Sequence[Mapping[str, Any]], base: Mapping[str, Any], pctile: float) -> list[str]:
+    columns = [Column("jobs in flight", left=True)]
+    columns += [Column(str(entry["treatment"][CONCURRENCY])) for entry in entries]
+    rates = [entry["jobs_per_s"] for entry in entries]
+    rows = [["jobs/s", *("-" if rate is None else significant(rate) for rate in rates)]]
+    rows.append(
+        [f"x that of {base['treatment'][CONCURRENCY]}", *(_ratio(rate, base["jobs_per_s"]) for rate in rates)]
+    )
+    failed = [entry["jobs"]["failed"] for entry in entries]
+    if any(failed):
+        rows.append(["failed", *map(counted, failed)])
+    names = list(dict.fromkeys(name for entry in entries for name in entry["operations"]))
+    rows += [
+        [f"{name} {figure}", *(_time(entry["operations"].get(name), f"{figure}_s") for entry in entries)]
+        for name in sorted(names, key=lambda name: name != JOB)
+        for figure in dict.fromkeys(("p50", percentile_name(pctile)))
+    ]
+    return table(columns, rows)
+
+
+def _ratio(rate: float | None, base: float | None) -> str:
+    return "-" if rate is None or not base else f"{rate / base:.2f}"
+
+
+def _time(operation: Mapping[str, Any] | None, figure: str) -> str:
+    return seconds(None if operation is None else operation[figure], _DIGITS)
+
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
 """What of a host's fingerprint is shown; the rest is in the JSON report."""
@@ -134,7 +327,7 @@ def _origin(run: Mapping[str, Any]) -> Iterator[str]:
     origin = run["imported"]
     yield from field("imported", f"{run['run_id']}, {_instant(origin['at'])}; when it was measured is not known")
     for file in origin["files"]:
-        amount = f"{file['readings']:,} readings of a monitor" if file["readings"] else counted(file["runs"], "run")
+        amount = f"{file['readings']:,} readings of a monitor" if file["readings"] else plural(file["runs"], "run")
         yield from field("from", one_line(f"{file['name']}, {amount}"))
     yield from field("order", "not known; nor are hosts, times, and parameters that the outputs do not state")
 

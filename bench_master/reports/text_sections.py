@@ -1,11 +1,21 @@
-"""The tables of the text report that tell of the machines: their load, and the harness's own share in it."""
+"""The tables of the text report that tell of the machines: their load, and the harness's own share in it.
+
+The table of the text report that tells what the engines themselves cost.
+
+The table of the text report that tells how many containers hosts held, and how they were meanwhile.
+
+The tables of the text report that put published figures beside ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from bench_master.analysis.host_samples import COLUMNS
+from bench_master.progress.output import one_line
 from bench_master.reports.layout import Column, paragraph, seconds, share, significant, size, table
+from bench_master.scenario.published import FIGURES
 
 _DIGITS: Final = 3
 
@@ -71,3 +81,139 @@ def _processes(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, 
     yield "master", document["master"]
     for host in document["hosts"]:
         yield str(host["worker_id"]), host
+
+
+def overhead_table(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return a line for each treatment whose engine was watched; nothing where none was.
+
+    Memory is that of the processes (RSS) or of a control group; the last two columns are against the baseline's.
+    """
+    entries = [(name, entry) for name, entry in zip(names, document["treatments"], strict=True) if entry["overhead"]]
+    if not entries:
+        return []
+    columns = [Column("treatment", left=True), Column("n"), Column("mem min"), Column("avg"), Column("max")]
+    columns += [Column("PSS avg", spare=True), Column("CPU% min"), Column("avg"), Column("max")]
+    columns += [Column("Mem %"), Column("CPU x")]
+    rows = []
+    for name, entry in entries:
+        overhead = entry["overhead"]
+        memory: Mapping[str, Any] = overhead.get("cgroup_bytes") or overhead.get("rss_bytes") or {}
+        cpu: Mapping[str, Any] = overhead.get("cpu_percent") or {}
+        relative: Mapping[str, Any] = overhead["relative"] or {}
+        rows.append(
+            [
+                name,
+                str(memory.get("n", 0)),
+                *(_size(memory.get(figure)) for figure in ("min", "mean", "max")),
+                _size((overhead.get("pss_bytes") or {}).get("mean")),
+                *(_number(cpu.get(figure), "{:.1f}") for figure in ("min", "mean", "max")),
+                _number(relative.get("memory_percent"), "{:+.2f}"),
+                _number(relative.get("cpu_factor"), "{:.2f}"),
+            ]
+        )
+    return table(columns, rows)
+
+
+def overhead_notes(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what has to be known to read the table."""
+    overheads = [entry["overhead"] for entry in document["treatments"] if entry["overhead"]]
+    if not overheads:
+        return
+    yield "CPU% is of one CPU; Mem % and CPU x are against the averages of the baseline."
+    if any("rss_bytes" in overhead for overhead in overheads):
+        yield (
+            "mem is the RSS of the engine's processes, in which pages that they share count for each; PSS counts "
+            "them once. What began and ended between two readings is missed."
+        )
+    if any("cgroup_bytes" in overhead for overhead in overheads):
+        yield "mem is what is charged to a control group, less file pages that it has not used lately."
+
+
+def _size(value: float | None) -> str:
+    return size(value).replace(" ", "")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def packing_table(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each packing of a treatment, then why each ended; nothing where nothing was packed."""
+    packing = entry["packing"]
+    if not packing:
+        return
+    columns = [Column("packed", left=True), Column("containers"), Column("memory"), Column("each")]
+    columns += [Column("CPU busy"), Column("engine mem", spare=True), Column("engine CPU", spare=True)]
+    rows = []
+    for trial in packing["trials"]:
+        steady = trial["steady"]
+        engine = steady.get("engine_cgroup_bytes") or steady.get("engine_rss_bytes")
+        rows.append(
+            [
+                f"trial {trial['trial']} on {trial['worker']}{' (warm-up)' if trial['warmup'] else ''}",
+                str(trial["containers"]),
+                _mean(steady.get("memory_used_bytes")),
+                _size(trial["memory_per_container_bytes"]),
+                _percent(steady.get("cpu_busy_percent")),
+                _mean(engine),
+                _percent(steady.get("engine_cpu_percent")),
+            ]
+        )
+    yield ""
+    yield from table(columns, rows)
+    reasons = dict.fromkeys(one_line(trial["reason"]) for trial in packing["trials"])
+    yield from paragraph(f"no more, because: {'; '.join(reasons)}", indent=2, hanging=4)
+
+
+def packing_notes(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what has to be known to read the tables."""
+    if any(entry["packing"] for entry in document["treatments"]):
+        yield (
+            "packed: means of the readings while all containers were held. `each` is how much more memory was in use "
+            "than before the first of them, shared out."
+        )
+
+
+def _mean(figures: Mapping[str, Any] | None) -> str:
+    return _size(None if figures is None else figures["mean"])
+
+
+def _percent(figures: Mapping[str, Any] | None) -> str:
+    return "-" if figures is None else f"{significant(figures['mean'])}%"
+
+
+def published_lines(section: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the text report's section; nothing where the scenario names no published figures."""
+    if section is None:
+        return
+    yield from paragraph(f"{section['title']}: {section['source']}.", indent=2)
+    yield from paragraph(section["caution"], indent=2)
+    if not section["tables"]:
+        yield from paragraph("None of the figures published there is of a treatment of this run.", indent=2)
+    columns = [Column("whose", left=True), Column("n"), Column("mean"), Column("stddev")]
+    columns += [Column("min", spare=True), Column("median"), Column("max", spare=True)]
+    for one in section["tables"]:
+        yield ""
+        sign = {"higher": ", higher is better", "lower": ", lower is better"}.get(one["direction"] or "", "")
+        yield from paragraph(f"{one['treatment']}: {one['metric']} ({one['unit']}{sign})", indent=2, hanging=4)
+        rows = [["this run", *_cells(one["ours"])]]
+        rows += [[f"published: {row['where']}", *_cells(row)] for row in one["published"]]
+        yield from table(columns, rows, indent=4)
+        for note in dict.fromkeys(row["note"] for row in one["published"] if row["note"]):
+            whose = ", ".join(row["where"] for row in one["published"] if row["note"] == note)
+            yield from paragraph(f"{whose}: {note}", indent=6, hanging=8)
+
+
+def published_notes(section: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield what has to be known to read the tables."""
+    if section is not None and any(one["metric"] in COLUMNS for one in section["tables"]):
+        yield (
+            "host_cpu: ticks of all CPUs of a host together, per second. n counts the readings whose whole interval "
+            "lies in a measured trial; nice is in user, interrupts are in system, and iowait may run backwards."
+        )
+
+
+def _cells(figures: Mapping[str, Any] | None) -> list[str]:
+    if figures is None:
+        return ["-"] * len(FIGURES)
+    return ["-" if figures[name] is None else significant(figures[name]) for name in FIGURES]

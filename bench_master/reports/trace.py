@@ -16,13 +16,12 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TextIO
 
-from bench_common.overhead import SOURCE
 from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_of
 from bench_common.stats.rows import Rows, Samples
+from bench_common.treatment import SOURCE
 from bench_master.reports import ReportSource
 from bench_master.reports.job_window import Details, JobWindow
-from bench_master.reports.json import finite
-from bench_master.reports.jsonl import WINDOW_ROWS
+from bench_master.reports.jsonl import WINDOW_ROWS, finite
 
 Event = dict[str, Any]
 

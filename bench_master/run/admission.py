@@ -1,24 +1,203 @@
-"""What workers say comes in: each message is held against who said it, and becomes an event or a record."""
+"""What workers say comes in: each message is held against who said it, and becomes an event or a record.
+
+Whether a worker can do what the plan asks of it: looked at when it joins, before anything runs.
+
+What a worker says of itself is not trusted to have the right shape; what it does not say, it cannot do.
+
+What a worker is asked before it is admitted: whether its host has what the plan's containers need.
+
+Hellos wait here for the answer. It takes a worker a few milliseconds, or as long as copying an image does. What a
+hello says of engines may be as old as its worker: with the answer comes what those of the plan are like now.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic, monotonic_ns
+from typing import Any, Final
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import Message
+from bench_common.requirements import beside, engines_of, inapplicable, lent_by, needs_of, refusals
+from bench_common.treatment import ContainerSettings, Treatment
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.roster import Member, Roster
 from bench_master.plan import Plan
-from bench_master.progress.quantities import one_line
-from bench_master.run.fitness import assess
-from bench_master.run.header import operation_names
+from bench_master.progress.output import one_line
 from bench_master.run.hosts import Host, Hosts
-from bench_master.run.inquiry import Inquiry
+from bench_master.run.journal import operation_names
 from bench_master.run.outbound import Courier
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceDesk
 from bench_master.run.results import unpack
+from bench_master.table import plural
+
+
+@dataclass(frozen=True, slots=True)
+class Fitness:
+    """What stands against a worker: `reasons` (empty: fit), and whether an engine is not usable on its host.
+
+    `remarks` are settings that have no meaning for an engine of the plan, and are left out there.
+    """
+
+    reasons: tuple[str, ...] = ()
+    unusable: bool = False
+    remarks: tuple[str, ...] = ()
+
+
+def assess(
+    treatments: Sequence[Treatment],
+    *,
+    environment: str,
+    slots: int,
+    info: Mapping[str, Any],
+    noop: bool,
+    worker_id: str = "",
+) -> Fitness:
+    """Hold the treatments of an environment against a worker's slots and engines (`info` is from its hello).
+
+    So are the services that it has to lend to the jobs of others.
+    """
+    reasons: dict[str, None] = {}
+    remarks: dict[str, None] = {}
+    unusable = False
+    told = info.get("engines")
+    engines: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    for treatment in treatments:
+        lent = {} if noop else lent_by(treatment, worker_id, environment)
+        takes = treatment.environment in (None, environment)
+        if not takes and not lent:
+            continue
+        if takes and treatment.concurrency > slots:
+            asked, there = plural(treatment.concurrency, "job"), plural(slots, "slot")
+            reasons[f"{asked} in flight asked for, and it has {there} (-c)"] = None
+        if noop:
+            continue
+        status = engines.get(treatment.engine)
+        if not isinstance(status, dict):
+            reasons[f"it does not know the engine {treatment.engine!r}"] = None
+        elif not status.get("usable"):
+            unusable = True
+            advice = f"; {status['advice']}" if status.get("advice") else ""
+            reasons[f"engine {treatment.engine} cannot be used: {status.get('reason')}{advice}"] = None
+        else:
+            here = _here(treatment, lent, takes=takes)
+            reasons |= dict.fromkeys(refusals(status, here))
+            reasons |= dict.fromkeys(_mounts(here, info, status))
+            reasons |= dict.fromkeys(_swap(here, info))
+            remarks |= dict.fromkeys(inapplicable(status, here))
+    return Fitness(tuple(reasons), unusable, tuple(remarks))
+
+
+def _here(treatment: Treatment, lent: Mapping[str, ContainerSettings], *, takes: bool) -> Treatment:
+    """Return what of a treatment is done on a worker's host: its jobs with what is beside them, what it lends."""
+    if not treatment.places:
+        return treatment
+    if takes:
+        return replace(treatment, services={**beside(treatment), **lent})
+    return replace(treatment, container=ContainerSettings(), services=dict(lent), swap_off=False)
+
+
+def _mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:
+    if info.get("allow_host_mounts"):
+        return []
+    containers = (treatment.container, *treatment.services.values())
+    sources = [mount.source for one in containers for mount in one.storage if mount.kind == "host" and mount.source]
+    if treatment.container.rootfs and "rootfs" not in status.get("inapplicable", ()):
+        sources.append(treatment.container.rootfs)
+    return [f"host directory {source} may not be mounted: start it with --allow-host-mounts" for source in sources]
+
+
+def _swap(treatment: Treatment, info: Mapping[str, Any]) -> list[str]:
+    fingerprint = info.get("fingerprint")
+    none = isinstance(fingerprint, dict) and fingerprint.get("swap") == 0
+    if not treatment.swap_off or none or info.get("allow_swapoff"):
+        return []
+    return ["swap may not be switched off: start it with --allow-swapoff, or let it be with `swap: as-is`"]
+
+
+ANSWER_S: Final = 300.0
+"""How long a worker may take to answer, in seconds."""
+ALIVE_S: Final = 5.0
+"""A worker that waits repeats its hello twice a second; one that has been silent for so long is no more."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A hello that waits, as it came last: with the connection's identity, and when it came (ns)."""
+
+    asked_s: float
+    heard_s: float
+    identity: str | None
+    hello: Message
+    received_ns: int
+
+
+class Inquiry:
+    """Who was asked, and who has what it takes.
+
+    `ask(peer, needs, engines)` sends the question, `clock()` gives seconds.
+    """
+
+    def __init__(
+        self,
+        treatments: Sequence[Treatment],
+        ask: Callable[[bytes, list[dict[str, str | None]], list[str]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._treatments = treatments
+        self._ask = ask
+        self._clock = clock
+        self._waiting: dict[bytes, _Waiting] = {}
+        self._answered: set[bytes] = set()
+
+    def admits(
+        self, peer: bytes, identity: str | None, hello: Message, received_ns: int, *, doubtful: bool = False
+    ) -> bool:
+        """Say whether this worker has answered, or has not to: nothing is needed, and its hello is not `doubtful`.
+
+        If it was not asked yet, it is, and its hello is kept.
+        """
+        who = (self._treatments, hello["environment"], identity or hello["worker_id"])
+        needs, engines = needs_of(*who), engines_of(*who)
+        if peer in self._answered or not (needs or (doubtful and engines)):
+            return True
+        now = self._clock()
+        self._forget(now)
+        kept = self._waiting.get(peer)
+        if kept is None:
+            self._ask(peer, [need.to_wire() for need in needs], engines)
+        asked_s = now if kept is None else kept.asked_s
+        self._waiting[peer] = _Waiting(asked_s, now, identity, hello, received_ns)
+        return False
+
+    def answered(self, peer: bytes, identity: str | None, engines: Mapping[str, Any]) -> tuple[Message, int] | None:
+        """Note an answer; return the hello that waited for it, with these engines in it, and when that came (ns).
+
+        None where this worker was not asked.
+        """
+        kept = self._waiting.get(peer)
+        if kept is None or kept.identity != identity:
+            return None
+        del self._waiting[peer]
+        self._answered.add(peer)
+        told = kept.hello["info"].get("engines")
+        if isinstance(told, dict):
+            told |= engines
+        return kept.hello, kept.received_ns
+
+    def _forget(self, now: float) -> None:
+        """Drop hellos whose connection has been gone for longer than any answer takes."""
+        gone = [peer for peer, kept in self._waiting.items() if now - kept.heard_s > ANSWER_S]
+        for peer in gone:
+            del self._waiting[peer]
+
+    @property
+    def open(self) -> bool:
+        """Whether an answer is awaited that may still come."""
+        now = self._clock()
+        return any(now - kept.asked_s < ANSWER_S and now - kept.heard_s < ALIVE_S for kept in self._waiting.values())
 
 
 class Reception:

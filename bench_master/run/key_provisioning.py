@@ -6,14 +6,16 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_common.allow_list import REMARKS, add_worker, parse_allow_list
 from bench_common.errors import UsageError
 from bench_common.keys import (
     ALLOW_LIST_FILE,
     MASTER_FILE,
+    REMARKS,
     KeyPair,
     WorkerKey,
+    add_worker,
     make_private_directory,
+    parse_allow_list,
     read_master_key,
     read_trusted,
     read_worker_key,

@@ -15,7 +15,7 @@ import numpy as np
 
 from bench_common.histogram import Histogram
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, Outcome, join_rows
-from bench_master.progress.snapshot import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
+from bench_master.progress.view import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_common.profiling import Call, Profile, Profiler
-from bench_master.table import counted
+from bench_master.table import plural
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def render_text(title: str, profile: Profile) -> Iterator[str]:
     yield f"Profile of the {title}"
     yield (
         f"{total_ns / 1e9:.3f} s of processor time in {profile.elapsed_ns / 1e9:.3f} s ({share:.1%}), "
-        f"{counted(profile.samples, 'sample')}"
+        f"{plural(profile.samples, 'sample')}"
     )
     yield "Shares are of the processor time of the thread of the event loop; what it waits is not in them."
     for heading, ranked in (

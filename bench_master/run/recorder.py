@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from bench_common.records import BATCHES, JOB_ROW, LOOP, OPERATION_ROW, ErrorRecord, Outcome
-from bench_master.coordinator import actions as act
+from bench_master.coordinator import messages as act
 from bench_master.progress.view import View
 from bench_master.run.hosts import Hosts
 from bench_master.run.journal import Journal
 from bench_master.run.live_stats import Tally
 from bench_master.run.results import Batch, loop_of, settle
-from bench_master.table import counted
+from bench_master.table import plural
 
 LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP), "ns")
 LOOPS_NS: Final = 1_000_000_000
@@ -26,7 +26,7 @@ SETTLE_ROWS: Final = 8_192
 
 def loss_of(worker_id: str, fields: Mapping[str, Any]) -> str:
     """Return how the loss of a worker is told, from the fields of its event."""
-    return f"worker {worker_id} was lost ({fields['reason']}) with {counted(fields['held'], 'job')}"
+    return f"worker {worker_id} was lost ({fields['reason']}) with {plural(fields['held'], 'job')}"
 
 
 class Recorder:
@@ -178,7 +178,7 @@ class Recorder:
             case "packed":
                 self.tally.give_back(fields["returned"])
                 worker = self._hosts[fields["worker"]].worker_id
-                held = counted(fields["containers"], "container")
+                held = plural(fields["containers"], "container")
                 self.view.say(f"worker {worker} holds {held}: {fields['reason']}")
             case "master-absent":
                 self.warn(

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench_common.errors import ProtocolError
-from bench_common.placement import ACTS, KIND, LOST, REMOVE, START, Supplied, lender
+from bench_common.requirements import ACTS, KIND, LOST, REMOVE, START, Supplied, lender
 from bench_common.treatment import Treatment
 from bench_master.coordinator.roster import Member, Presence, Roster
 

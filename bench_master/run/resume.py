@@ -1,6 +1,12 @@
 """A run that goes on in the stats file that it has, after a crash or an interruption.
 
 The file is locked first, then read to its last whole block, and only cut and written to once the workers are there.
+
+How far a run has come, by its stats file alone: the journal, replayed.
+
+`replay` is a pure function of the file's blocks. It says which trials are whole, so that they need not be run again,
+and everything else that a resumed run must not lose: which job ids and roster numbers are taken, how long the parts
+before lasted, what they warned of.
 """
 
 from __future__ import annotations
@@ -8,22 +14,150 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from bench_common.errors import InfrastructureError, StatsFileError, UsageError
-from bench_common.set_aside import RESUMED, SetAside
+from bench_common.records import JOB_ID, job_id_of
 from bench_common.stats.frame import block_follows
-from bench_common.stats.reader import StatsFile, StatsWriter
+from bench_common.stats.reader import RESUMED, Block, SetAside, StatsFile, StatsWriter
 from bench_master.plan import Plan
-from bench_master.run.header import operation_names, read_clock, versions
+from bench_master.run.journal import operation_names, read_clock, versions
 from bench_master.run.live_stats import Tally
 from bench_master.run.outbound import LEASE_S
 from bench_master.run.recorder import loss_of
-from bench_master.run.standing import KINDS, Standing, replay
-from bench_master.table import counted
+from bench_master.table import plural
+
+KINDS: Final = frozenset({"host", "jobs", "metrics", "errors", "outputs", "event", "footer"})
+"""The blocks that `replay` needs."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """What is known of a run. Trials go by their index in the plan; instants are ns of the file's own clock."""
+
+    whole: set[int] = field(default_factory=set)
+    """Trials that were run, every job of them."""
+    again: list[int] = field(default_factory=list)
+    """Trials that were begun, and must be run again, in the order in which they were begun."""
+    first_job: int = 0
+    """The first job id that is in no row of the file, and above all that are."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The roster number of each worker that ever joined, by its id."""
+    environments: dict[int, str] = field(default_factory=dict)
+    """The environment of each of these numbers."""
+    roster: list[int] = field(default_factory=list)
+    """The numbers of those who began the run."""
+    parts: int = 1
+    """How many times the run was begun or resumed."""
+    footer: Mapping[str, Any] | None = None
+    """How the last part ended; None where it was killed."""
+    warnings: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    last_ns: int = 0
+    ran_ns: int = 0
+    """How long the parts lasted, summed, without the gaps between them."""
+    began_ns: int = 0
+    resumed: list[Mapping[str, Any]] = field(default_factory=list)
+    """The events of the resumes before."""
+    losses: list[Mapping[str, Any]] = field(default_factory=list)
+    """The losses of workers since the last footer, which would have warned of them."""
+
+    @property
+    def status(self) -> str:
+        """How the last part ended: as its footer says, or ``killed``."""
+        return "killed" if self.footer is None else str(self.footer.get("status"))
+
+    @property
+    def crew(self) -> Counter[str]:
+        """How many workers the run began with in each environment."""
+        return Counter(self.environments.get(number, "?") for number in self.roster)
+
+
+def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> Standing:
+    """Return where the run of these blocks stands; they are of `KINDS`, and everything of them.
+
+    What a trial was before it was begun anew does not count, nor does a footer with something behind it. Events that
+    name no trial of the plan are passed over.
+    """
+    began_ns = int(header["clock"]["monotonic_ns"])
+    found = Standing(began_ns=began_ns, last_ns=began_ns)
+    planned = len(header["trials"])
+    begun: dict[int, None] = {}
+    for block in blocks:
+        match block.kind:
+            case "jobs":
+                if len(block.body):
+                    _take_ids(found, int((block.body["ticket"] & np.uint64(JOB_ID)).max()))
+                    found.last_ns = max(found.last_ns, int(block.body["end_ns"].max()))
+                    _take_trials(begun, np.unique(block.body["trial"]).tolist(), planned)
+            case "metrics" | "errors" | "outputs":
+                _take_ids(found, max((job_id_of(record.ticket) for record in block.body), default=-1))
+                _take_trials(begun, (record.trial for record in block.body), planned)
+            case "host":
+                _take_host(found, block.body)
+            case "footer":
+                found.footer = block.body
+                found.warnings = [str(text) for text in block.body.get("warnings", ())]
+                found.remarks = [str(text) for text in block.body.get("remarks", ())]
+                found.losses = []
+            case "event":
+                _take_event(found, block.body, begun, planned)
+    found.ran_ns += found.last_ns - found.began_ns
+    found.again = [trial for trial in begun if trial not in found.whole]
+    return found
+
+
+def _take_ids(found: Standing, highest: int) -> None:
+    found.first_job = max(found.first_job, highest + 1)
+
+
+def _take_trials(begun: dict[int, None], trials: Iterable[int], planned: int) -> None:
+    # A flush puts rows before events: a cut between them leaves jobs of a trial whose begin is not in the file.
+    begun.update(dict.fromkeys(trial for trial in trials if trial < planned))
+
+
+def _take_host(found: Standing, body: Mapping[str, Any]) -> None:
+    number, worker_id = body.get("worker"), body.get("worker_id")
+    if isinstance(number, int) and isinstance(worker_id, str):
+        found.numbers[worker_id] = number
+        found.environments[number] = str(body.get("environment"))
+
+
+def _take_event(found: Standing, event: Mapping[str, Any], begun: dict[int, None], planned: int) -> None:
+    kind, at_ns = event.get("kind"), event.get("at_ns")
+    if kind == "worker-lost":
+        found.losses.append(event)
+    elif kind == RESUMED:
+        found.resumed.append(event)
+        found.parts += 1
+        found.footer = None
+        found.first_job = max(found.first_job, int(event.get("first_job", 0)))
+        found.ran_ns += found.last_ns - found.began_ns
+        found.began_ns = int(event.get("at_ns", found.last_ns))
+        found.last_ns = max(found.last_ns, found.began_ns)
+    if isinstance(at_ns, int):
+        found.last_ns = max(found.last_ns, at_ns)
+    if kind == "run-begin" and not found.roster:
+        roster: Sequence[Any] = event.get("roster", ())
+        found.roster = [member["worker"] for member in roster]
+    trial = event.get("trial")
+    if not isinstance(trial, int) or not 0 <= trial < planned:
+        return
+    if kind == "trial-begin":
+        begun[trial] = None
+        found.whole.discard(trial)
+    elif kind == "trial-end":
+        if event.get("whole") is True:
+            found.whole.add(trial)
+        else:
+            found.whole.discard(trial)
+
 
 CLEAN_UP_S: Final = 5.0
 """How long workers whose lease has ended are given to remove what they left."""
@@ -91,7 +225,7 @@ class Resumption:
     def summary(self) -> str:
         """Return one line on what is there and what is left to do."""
         planned, whole, again = len(self.header["trials"]), len(self.standing.whole), len(self.standing.again)
-        text = f"{whole} of {counted(planned, 'trial')} whole, {again} begun and to be run again"
+        text = f"{whole} of {plural(planned, 'trial')} whole, {again} begun and to be run again"
         return (
             f"{text}, {planned - whole - again} not begun; the last part of the run ended as {self.standing.status}"
         )
@@ -111,7 +245,7 @@ class Resumption:
         if (plan.order, plan.seed) != (header["order"], header["seed"]):
             told = f"order and seed are {plan.order} {plan.seed}, not {header['order']} {header['seed']}"
         elif len(ours) != len(stored):
-            told = f"{counted(len(ours), 'treatment')}, not {len(stored)}"
+            told = f"{plural(len(ours), 'treatment')}, not {len(stored)}"
         elif ours != stored:
             place = next(place for place, pair in enumerate(zip(ours, stored, strict=True)) if pair[0] != pair[1])
             keys = ", ".join(key for key in ours[place] if ours[place][key] != stored[place].get(key))
@@ -222,4 +356,4 @@ def _comparable(wire: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelled(crew: Counter[str]) -> str:
-    return ", ".join(f"{counted(count, 'worker')} in {name}" for name, count in sorted(crew.items())) or "none"
+    return ", ".join(f"{plural(count, 'worker')} in {name}" for name, count in sorted(crew.items())) or "none"

@@ -18,17 +18,15 @@ from typing import Any, Final
 import gevent
 from gevent.event import Event
 
-from bench_common.absence import absent_s
 from bench_common.errors import InfrastructureError, StatsFileError, WeighbridgeError
-from bench_common.eventloop import LoopMeter
-from bench_common.overhead import Overhead
+from bench_common.eventloop import LoopMeter, absent_s
+from bench_common.treatment import Overhead
 from bench_master.coordinator import Coordinator, Policy
-from bench_master.coordinator import actions as act
+from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.plan import Plan
-from bench_master.progress.snapshot import Snapshot
-from bench_master.progress.view import View
+from bench_master.progress.view import Snapshot, View
 from bench_master.run.admission import Reception
 from bench_master.run.hosts import Hosts
 from bench_master.run.journal import Journal
@@ -36,9 +34,9 @@ from bench_master.run.live_stats import Tally
 from bench_master.run.outbound import HEARTBEAT_S, LEASE_S, Courier
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceDesk
-from bench_master.run.standing import Standing
-from bench_master.scenario.advice import caveats
-from bench_master.table import counted
+from bench_master.run.resume import Standing
+from bench_master.scenario.load import caveats
+from bench_master.table import plural
 from workloads.script import job_limit_s
 
 log = logging.getLogger(__name__)
@@ -188,7 +186,7 @@ class Session:
         self._handle(ev.Interrupt())
         coordinator = self._coordinator
         if not self._over.is_set() and coordinator.interrupts == 1:
-            running = counted(coordinator.course.in_flight, "running job")
+            running = plural(coordinator.course.in_flight, "running job")
             self._view.say(f"interrupted: {running} to be finished; Ctrl-C again aborts")
         elif coordinator.interrupts == 2:  # noqa: PLR2004  the second Ctrl-C
             self._view.say("interrupted again: running jobs are aborted and cleaned up")
@@ -246,7 +244,7 @@ class Session:
         if journal is None:
             return
         if recorder.refused:
-            recorder.warn(f"{counted(recorder.refused, 'result')} refused: too late, or there already")
+            recorder.warn(f"{plural(recorder.refused, 'result')} refused: too late, or there already")
         board = self.courier.board
         dropped = board.dropped.total() if board is not None else 0
         if dropped:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import did_you_mean
 from bench_master.scenario.guest import PARAMS, find_parameter
-from bench_master.scenario.tree import Entries, Items, Leaf, Node, quoted
+from bench_master.scenario.yaml_tree import Entries, Items, Leaf, Node, quoted
 from workloads.registry import workload_classes
 
 if TYPE_CHECKING:

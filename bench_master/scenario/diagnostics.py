@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from bench_master.scenario.tree import Items, Leaf
+from bench_master.scenario.yaml_tree import Items, Leaf
 
 if TYPE_CHECKING:
     from bench_common.errors import Problem
     from bench_common.treatment import Scalar
-    from bench_master.scenario.tree import Entries, Node, Place
+    from bench_master.scenario.yaml_tree import Entries, Node, Place
 
 T = TypeVar("T")
 

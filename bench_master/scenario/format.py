@@ -10,22 +10,44 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from bench_common.arguments import MAX_SEED, MAX_SLOTS, NAME_PATTERN
+from bench_common.cli import MAX_SEED, MAX_SLOTS, NAME_PATTERN
 from bench_common.treatment import ARRIVAL_PROCESSES
-from bench_master.scenario.composites import Command, Field, ListOf, MapOf, Needs, OneOf, Record
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
-from bench_master.scenario.keys_container import confinement_fields
-from bench_master.scenario.keys_run import OverheadShape
+from bench_master.scenario.keys_container import MountShape, confinement_fields, terminal_fields
+from bench_master.scenario.keys_run import (
+    FILE_PATTERN,
+    FULL,
+    PROFILE_PATTERN,
+    PROFILES,
+    SCALE,
+    FileText,
+    OverheadShape,
+    OverridesShape,
+    ServicesOfWorkload,
+    services_record,
+)
 from bench_master.scenario.matrix import MatrixShape
-from bench_master.scenario.operations import OperationsShape
-from bench_master.scenario.packing import UntilShape
-from bench_master.scenario.profiles import FULL, PROFILES, SCALE, OverridesShape
-from bench_master.scenario.profiles import PROFILE_PATTERN as PROFILE_PATTERN
+from bench_master.scenario.operations import OperationsShape, UntilShape
 from bench_master.scenario.published import FILE_PATTERN as PUBLISHED_PATTERN
-from bench_master.scenario.services import FILE_PATTERN, FileText, ServicesOfWorkload, services_record
-from bench_master.scenario.storage import MountShape
-from bench_master.scenario.terminals import terminal_fields
-from bench_master.scenario.types import DURATION, NUMBER, RATE, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
+from bench_master.scenario.types import (
+    DURATION,
+    NUMBER,
+    RATE,
+    SIZE,
+    WHOLE,
+    Boolean,
+    Choice,
+    Command,
+    Field,
+    ListOf,
+    MapOf,
+    Measured,
+    Needs,
+    OneOf,
+    Record,
+    Shape,
+    Text,
+)
 from workloads.registry import workload_classes
 
 ENGINES_GROUP: Final = "weighbridge.engines"

@@ -8,10 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_master.scenario.composites import Rule
 from bench_master.scenario.diagnostics import Findings
-from bench_master.scenario.tree import Entries, Leaf, Node, Place
-from bench_master.scenario.types import DURATION, INVALID, NUMBER, SIZE, WHOLE, Boolean, Choice, Measured, Shape, Text
+from bench_master.scenario.types import (
+    DURATION,
+    INVALID,
+    NUMBER,
+    SIZE,
+    WHOLE,
+    Boolean,
+    Choice,
+    Measured,
+    Rule,
+    Shape,
+    Text,
+)
+from bench_master.scenario.yaml_tree import Entries, Leaf, Node, Place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

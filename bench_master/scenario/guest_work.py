@@ -1,23 +1,192 @@
-"""What a job of a workload does, and in which containers: its own and those of its services."""
+"""What a job of a workload does, and in which containers: its own and those of its services.
+
+The containers of one treatment: their settings, and what only shows where container, job and engine meet.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import WeighbridgeError
-from bench_common.treatment import ContainerSettings, Guest, Lifecycle
-from bench_master.scenario.containers import client_network, service_places, service_settings
+from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, Operation
 from bench_master.scenario.format import NATIVE
 from bench_master.scenario.guest import PARAMS
+from bench_master.scenario.inheritance import values_of
+from bench_master.scenario.types import INVALID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from bench_common.treatment import Scalar
     from bench_master.scenario.diagnostics import Findings
     from bench_master.scenario.matrix import Settings
-    from bench_master.scenario.tree import Place
+    from bench_master.scenario.yaml_tree import Place
     from workloads.base import Workload
+
+HOST: Final = "host"
+"""The network of the host itself."""
+
+_ORIGINS = frozenset({"container.image", "container.rootfs", "container"})
+
+
+def container_settings(settings: Settings, findings: Findings, prefix: str = "container") -> ContainerSettings | None:
+    """Return the container that the settings below `prefix` describe; None where one of them was refused."""
+    mounts = _mounts(settings, findings, prefix)
+    _check_cpuset(settings, findings, prefix)
+    _check_ulimits(settings, findings, prefix)
+    _check_capabilities(settings, findings, prefix)
+    start = f"{prefix}."
+    inner = {
+        key.removeprefix(start): given.value
+        for key, given in settings.items()
+        if key == prefix or key.startswith(start)
+    }
+    if mounts is None or any(value is INVALID for value in inner.values()):
+        return None
+    return ContainerSettings(
+        image=inner.get("image"),
+        command=inner.get("command"),
+        memory_bytes=inner.get("memory"),
+        cpus=inner.get("cpus"),
+        cpuset=inner.get("cpuset"),
+        network=inner.get("network"),
+        storage=mounts,
+        env=_named("env.", inner),
+        log_driver=inner.get("log_driver"),
+        log_options=_named("log_options.", inner),
+        init=inner.get("init"),
+        files=_named("files.", inner),
+        rootfs=inner.get("rootfs"),
+        runtime=inner.get("runtime"),
+        pids=inner.get("pids"),
+        ulimits=_named("ulimits.", inner),
+        blkio_weight=inner.get("blkio_weight"),
+        device_read_bps=_named("device_read_bps.", inner),
+        device_write_bps=_named("device_write_bps.", inner),
+        device_read_iops=_named("device_read_iops.", inner),
+        device_write_iops=_named("device_write_iops.", inner),
+        read_only=inner.get("read_only"),
+        security_options=_values("security_options", inner),
+        cap_add=_values("cap_add", inner),
+        cap_drop=_values("cap_drop", inner),
+    )
+
+
+def _values(key: str, inner: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(item.value for item in inner.get(key, ()))
+
+
+def _named(prefix: str, inner: dict[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in inner.items() if key.startswith(prefix)}
+
+
+def _mounts(settings: Settings, findings: Findings, prefix: str) -> tuple[Mount, ...] | None:
+    given = settings.get(f"{prefix}.storage")
+    if given is None:
+        return ()
+    if given.value is INVALID:
+        return None
+    targets: set[str] = set()
+    for mount in given.value:
+        target = mount.value.target.rstrip("/") or "/"
+        if target in targets:
+            findings.add(mount.place, f"something is mounted at '{target}' already: choose another target", deep=True)
+        targets.add(target)
+    return tuple(mount.value for mount in given.value)
+
+
+def _check_cpuset(settings: Settings, findings: Findings, prefix: str) -> None:
+    given = settings.get(f"{prefix}.cpuset")
+    if given is None or given.value is INVALID:
+        return
+    for part in given.value.split(","):
+        first, _, last = part.partition("-")
+        if last and int(last) < int(first):
+            findings.add(given.place, f"'{part}' is no range of CPUs: write {last}-{first}", deep=True)
+
+
+def _check_ulimits(settings: Settings, findings: Findings, prefix: str) -> None:
+    for key, given in settings.items():
+        if not key.startswith(f"{prefix}.ulimits.") or given.value is INVALID:
+            continue
+        soft, _, hard = str(given.value).partition(":")
+        # -1 is no limit.
+        if hard and int(hard) >= 0 and not 0 <= int(soft) <= int(hard):
+            findings.add(given.place, f"'{given.value}': a soft limit is at most the hard one, {hard}", deep=True)
+
+
+def _check_capabilities(settings: Settings, findings: Findings, prefix: str) -> None:
+    dropped = values_of(settings.get(f"{prefix}.cap_drop"))
+    given = settings.get(f"{prefix}.cap_add")
+    for name in values_of(given):
+        if given is not None and name in dropped:
+            findings.add(given.place, f"{name} is in 'cap_drop' as well: leave it out of one of them", deep=True)
+
+
+def check_lifecycle_container(
+    operations: Sequence[Operation], engine: str, settings: Settings, place: Place, findings: Findings
+) -> None:
+    """Note what a life-cycle job's container lacks: an image for an engine that has images, a command without one."""
+    makers = [operation for operation in operations if operation.kind in {"pull", "create", "run"}]
+    if not makers or findings.is_misspelt("container"):
+        return
+    if engine == NATIVE:
+        given = "container.command" in settings or makers[0].argv or "container" in settings
+        if not given and not findings.is_misspelt("command"):
+            findings.add(
+                place,
+                f"'container.command' is missing: engine {NATIVE} has no image that says what runs",
+                deep=True,
+            )
+    elif not {"container.image", "container.rootfs", "container"} & settings.keys() and not findings.is_misspelt(
+        "image"
+    ):
+        findings.add(
+            place,
+            f"'container.image' is missing: a life-cycle job under engine {engine} needs one (say weighbridge/base)",
+            deep=True,
+        )
+
+
+def service_settings(
+    workload: type[Workload], params: Mapping[str, Scalar], settings: Settings, findings: Findings
+) -> dict[str, ContainerSettings] | None:
+    """Return the container of each of the workload's services; None where one of its settings was refused.
+
+    What the scenario says of a file goes before what the parameters make of it.
+    """
+    files = workload().service_files(params)
+    result = {}
+    for service in workload.services:
+        made = container_settings(settings, findings, f"services.{service.name}")
+        if made is None:
+            return None
+        texts = {**files.get(service.name, {}), **made.files}
+        result[service.name] = replace(made, image=made.image or service.image, files=texts)
+    return result
+
+
+def service_places(services: Mapping[str, ContainerSettings], settings: Settings) -> dict[str, str]:
+    """Return where those of the services run that are not on the host of the job."""
+    given = {name: settings.get(f"services.{name}.at") for name in services}
+    return {name: one.value for name, one in given.items() if one is not None}
+
+
+def client_network(given: str | None, services: Mapping[str, ContainerSettings]) -> tuple[str | None, str | None]:
+    """Return the network of the job's own container, and why it cannot reach a service from there, if so.
+
+    Where nothing is said it is the host's as soon as a service has that: nothing else reaches its loopback.
+    """
+    on_host = [name for name, service in services.items() if service.network == HOST]
+    if not on_host or given == HOST:
+        return given, None
+    if given is None:
+        return HOST, None
+    return given, (
+        f"the container has the network '{given}', from which {on_host[0]}, in the host's, is not reached: "
+        "give both 'host', or neither"
+    )
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,48 @@
-"""The key ``overhead``: whether, how often and against what the cost of the engines themselves is measured."""
+"""The key ``overhead``: whether, how often and against what the cost of the engines themselves is measured.
 
-# ruff: noqa: D102  what each method of a shape does is said once, in the base class
+Profiles: one scenario at several scales, such as a study at full size and a small one that ends in minutes.
+
+A profile is a list of overrides under a name; `overrides` applies the one that ``scale`` asks for.
+
+The services of a guest job's workload, as a scenario configures them: storage, network, limits, files.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from bench_common.overhead import INTERVAL_S, Overhead
+from bench_common.cli import NAME_PATTERN
+from bench_common.errors import did_you_mean
 from bench_common.thresholds import label_equals
+from bench_common.treatment import INTERVAL_S, Overhead
 from bench_common.units import format_duration
-from bench_master.scenario.composites import Field, MapOf, Record
-from bench_master.scenario.tree import Entries, Leaf, Node
-from bench_master.scenario.types import DURATION, INVALID, Boolean, Choice, Measured, Shape, Text
+from bench_master.scenario.diagnostics import Findings
+from bench_master.scenario.types import (
+    DURATION,
+    INVALID,
+    Boolean,
+    Choice,
+    Field,
+    MapOf,
+    Measured,
+    Record,
+    Rule,
+    Shape,
+    Text,
+    shortened,
+)
+from bench_master.scenario.yaml_tree import Entries, Leaf, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from bench_common.treatment import Treatment
-    from bench_master.scenario.diagnostics import Findings, Given
+    from bench_common.treatment import Scalar, Treatment
+    from bench_master.scenario.diagnostics import Given
+    from workloads.base import Workload
+
+# ruff: noqa: D102  what each method of a shape does is said once, in the base class
 
 
 @dataclass(frozen=True)
@@ -103,3 +126,97 @@ def check_baseline(
 
 def _inner(given: Any) -> list[Any]:
     return [] if given.value is INVALID else list(given.value.values())
+
+
+# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+
+
+SCALE: Final = "scale"
+PROFILES: Final = "profiles"
+FULL: Final = "full"
+"""The scale of a scenario as it is written."""
+PROFILE_PATTERN: Final = "^[A-Za-z][A-Za-z0-9_+-]*$"
+
+
+class OverridesShape(Shape):
+    """The overrides of a profile: values by dotted key. What they mean shows when they are applied."""
+
+    @property
+    def expected(self) -> str:
+        return "a profile: values by dotted key, such as {repeats: 2, jobs.cpu.params.time: 1s}"
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        return node if isinstance(node, Entries) else self.refuse(node, findings)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object"}
+
+
+# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+
+
+FILE_PATTERN: Final = r"^(/(?!\.\.?(/|$))[^/\x00]+)+$"
+"""An absolute path of a file, which no part of leads upwards."""
+
+
+_PLACE: Final = Field(
+    "at",
+    Text("an environment or a worker's id", NAME_PATTERN, bare=("number", "boolean", "null")),
+    "where it runs (default: on the host of the job)",
+)
+
+
+@dataclass(frozen=True)
+class FileText(Shape):
+    """The text of a file: any text, of several lines or none."""
+
+    @property
+    def expected(self) -> str:
+        return "the text of a file"
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        if not isinstance(node, Leaf) or "\0" in node.text:
+            return self.refuse(node, findings)
+        findings.understood(node, node.text)
+        return node.text
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+    def label(self, value: str) -> Scalar:
+        return shortened(" ".join(value.split())) or "none"
+
+
+def services_record(workloads: Iterable[type[Workload]], container: Record) -> Record:
+    """Return the record of all services that the workloads declare: each a container whose command is its own."""
+    names = sorted({service.name for workload in workloads for service in workload.services})
+    own = Record(
+        "service",
+        (*(field for field in container.fields if field.name != "command"), _PLACE),
+        container.rules,
+    )
+    return Record("services", tuple(Field(name, own, f"the container of {name}") for name in names))
+
+
+@dataclass(frozen=True)
+class ServicesOfWorkload(Rule):
+    """A job configures no service that its workload does not have."""
+
+    workloads: Mapping[str, type[Workload]]
+
+    def check(self, node: Entries, findings: Findings) -> None:
+        name, services = node.values.get("workload"), node.values.get("services")
+        if not isinstance(services, Entries):
+            return
+        workload = self.workloads.get(name.text) if isinstance(name, Leaf) else None
+        if workload is None and name is not None:
+            return
+        known = [service.name for service in workload.services] if workload is not None else []
+        whose = f"workload {workload.name}" if workload is not None else "a job of operations"
+        for key in services.values:
+            if key not in known:
+                hint = did_you_mean(key, known) or f"; it has: {', '.join(known) or 'none'}"
+                findings.add(services.key_places[key], f"{whose} has no service '{key}'{hint}", deep=True)
+
+    def schema(self) -> dict[str, Any]:
+        return {}

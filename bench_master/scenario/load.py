@@ -1,31 +1,120 @@
-"""Loads a scenario: text, tree, overrides, shapes, treatments; and says everything that is wrong at once."""
+"""Loads a scenario: text, tree, overrides, shapes, treatments; and says everything that is wrong at once.
+
+The thresholds of a scenario, checked against what it will measure: one that can find nothing would always fail.
+
+What a user should know of a scenario that is right as it is: notes, never refusals.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from bench_common.errors import ProtocolError, ScenarioError
+from bench_common.errors import ProtocolError, ScenarioError, did_you_mean
 from bench_common.messages import encode
-from bench_master.scenario.advice import notes_on
+from bench_common.thresholds import Threshold, parse_threshold
+from bench_common.treatment import Guest, Lifecycle, Treatment
 from bench_master.scenario.aliases import translate_spellings
-from bench_master.scenario.demands import check_thresholds
 from bench_master.scenario.diagnostics import Findings, Given, plain_data
-from bench_master.scenario.format import scenario_format
-from bench_master.scenario.keys_run import check_baseline
+from bench_master.scenario.format import NATIVE, scenario_format
+from bench_master.scenario.keys_run import PROFILES, SCALE, check_baseline
 from bench_master.scenario.model import Scenario
+from bench_master.scenario.operations import leaves_container
 from bench_master.scenario.overrides import apply_all
-from bench_master.scenario.profiles import PROFILES, SCALE
 from bench_master.scenario.published import read_published
 from bench_master.scenario.resolve import Resolver
-from bench_master.scenario.source import Source, read_source
-from bench_master.scenario.tree import Entries, Leaf, Place, quoted
 from bench_master.scenario.types import INVALID
-from bench_master.scenario.yaml_tree import Composer
+from bench_master.scenario.yaml_tree import Composer, Entries, Leaf, Place, Source, quoted, read_source
+from workloads.registry import workload
+from workloads.script import metrics_of, script_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from bench_common.treatment import Treatment
+
+def check_thresholds(
+    read: Mapping[str, Given[Any]], treatments: Sequence[Treatment], findings: Findings
+) -> tuple[str, ...]:
+    """Return the thresholds of a scenario; note those that cannot be read, or that no treatment can answer."""
+    given = read.get("thresholds")
+    if given is None or given.value is INVALID:
+        return ()
+    overhead = read.get("overhead")
+    watched = overhead is not None and overhead.value is not None
+    for one in given.value:
+        try:
+            complaint = _unanswered(parse_threshold(one.value), treatments, watched=watched)
+        except ValueError as error:
+            complaint = str(error)
+        if complaint:
+            findings.add(one.place, complaint, deep=True)
+    return tuple(one.value for one in given.value)
+
+
+def _unanswered(threshold: Threshold, treatments: Sequence[Treatment], *, watched: bool) -> str:
+    """Return why no treatment can answer a threshold, or nothing."""
+    labels = {label for treatment in treatments for label in treatment.labels}
+    for key, _ in threshold.where:
+        if treatments and key not in labels:
+            return f"threshold '{threshold}': no treatment has a '{key}'{did_you_mean(key, labels)}"
+    meant = [treatment for treatment in treatments if threshold.selects(treatment.labels)]
+    if treatments and not meant:
+        return f"threshold '{threshold}': no treatment is what 'where' asks for"
+    if threshold.path[0] == "overhead" and not watched:
+        return f"threshold '{threshold}': what engines cost is not measured; say 'overhead: true' in the scenario"
+    if threshold.path[0] not in {"operations", "metrics"}:
+        return ""
+    known = {name for treatment in meant for name in _figures(treatment, threshold.path[0])}
+    if not meant or threshold.path[1] in known:
+        return ""
+    kind = threshold.path[0].removesuffix("s")
+    hint = did_you_mean(threshold.path[1], known) or f"; there is: {', '.join(sorted(known)) or 'none'}"
+    return f"threshold '{threshold}': no treatment has {kind} '{threshold.path[1]}'{hint}"
+
+
+def _figures(treatment: Treatment, kind: str) -> set[str]:
+    """Return the names of a treatment's operations or metrics; every job has the operation `job`, all of it."""
+    if kind == "operations":
+        return {"job", *(operation.name for operation in script_of(treatment))}
+    return set(metrics_of(treatment))
+
+
+FEWEST_TRIALS: Final = 6
+"""With fewer trials there is no 95 % interval of a median, whatever the difference."""
+
+
+def notes_on(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[str]:
+    """Yield a note for each thing that is likely to surprise."""
+    lifecycles = [(one, one.job.operations) for one in treatments if isinstance(one.job, Lifecycle)]
+    yield from _about(
+        (one for one, operations in lifecycles if leaves_container(operations)),
+        "the operations end without 'remove'; the worker removes the container afterwards, untimed",
+    )
+    yield from _about(
+        (
+            one
+            for one, operations in lifecycles
+            if one.engine != NATIVE
+            and one.container.init is None
+            and any(operation.kind == "stop" for operation in operations)
+        ),
+        "'stop' takes the whole grace period if the command has no SIGTERM handler; 'init: true' forwards it",
+    )
+    few = [one for one, count in zip(treatments, repeats, strict=True) if count < FEWEST_TRIALS]
+    if len(treatments) > 1:
+        yield from _about(few, f"fewer than {FEWEST_TRIALS} repeats give no 95 % interval, so no verdict")
+
+
+def caveats(treatments: Iterable[Treatment]) -> tuple[str, ...]:
+    """Return what a reader of the numbers must know of the workloads that gave them, with their names."""
+    names = dict.fromkeys(one.job.workload for one in treatments if isinstance(one.job, Guest))
+    return tuple(f"{name}: {caveat}" for name in names if (caveat := workload(name).caveat))
+
+
+def _about(treatments: Iterable[Treatment], text: str) -> Iterator[str]:
+    jobs = dict.fromkeys(str(one.labels.get("job", "")) for one in treatments)
+    if jobs:
+        names = ", ".join(name for name in jobs if name)
+        yield f"{f'job {names}: ' if names else ''}{text}"
 
 
 def load_scenario(reference: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> Scenario:

@@ -3,25 +3,31 @@
 The rules are those that many know from the matrices of GitHub Actions, with environments and engines as two more
 dimensions: `exclude` is applied first; then each entry of `include` extends every original cell that it does not
 contradict, and becomes a cell of its own where it contradicts them all.
-"""
 
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+What a treatment is called: the shortest clear name of each key that varies, and a short word for each value.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
 from bench_master.scenario.diagnostics import Findings, Given
-from bench_master.scenario.tree import Entries, Items, Node, Place, quoted
 from bench_master.scenario.types import INVALID, Shape
+from bench_master.scenario.yaml_tree import Entries, Items, Node, Place, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from bench_common.treatment import Scalar
+
+# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+
 
 MAX_TREATMENTS: Final = 10_000
 _ENVIRONMENT: Final = "environment"
@@ -248,3 +254,39 @@ def _agrees(cell: Cell, settings: Settings, matrix: Matrix) -> bool:
     """Return whether no setting contradicts the cell; what is no dimension of the matrix contradicts nothing."""
     dimensions = {_ENGINE, _ENVIRONMENT, *matrix.dimensions}
     return all(cell.value_of(key) == given.value for key, given in settings.items() if key in dimensions)
+
+
+RESERVED: Final = frozenset({"environment", "engine", "job"})
+
+
+def label_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the shortest clear name of each dotted key: ``memory`` for ``container.memory`` if nothing clashes."""
+    distinct = list(dict.fromkeys(keys))
+    short = {key: _tail(key) for key in distinct}
+    clashes = Counter(short.values())
+    return {key: key if clashes[name] > 1 or name in RESERVED else name for key, name in short.items()}
+
+
+def _tail(key: str) -> str:
+    if key.startswith("services."):
+        key = f"container.{key.split('.', 2)[2]}"
+    for prefix in ("container.env.", "container.files.", "container.log_options.", "container.", "params."):
+        if key.startswith(prefix):
+            return key.removeprefix(prefix)
+    return key
+
+
+class ValueLabels:
+    """Gives every value of a key its label, and different values different ones."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, Scalar], list[Any]] = {}
+
+    def label(self, key: str, shape: Shape, value: Any) -> Scalar:
+        """Return the label of `value`; where another value has it already, with a number: ``sh -c...#2``."""
+        plain = shape.label(value)
+        same_label = self._values.setdefault((key, plain), [])
+        if value not in same_label:
+            same_label.append(value)
+        position = same_label.index(value)
+        return plain if position == 0 else f"{plain}#{position + 1}"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.overhead import Overhead
-    from bench_common.treatment import Treatment
+    from bench_common.treatment import Overhead, Treatment
 
 Order = Literal["interleaved", "blocked", "as-written"]
 

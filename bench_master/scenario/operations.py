@@ -1,6 +1,9 @@
-"""The operations of a life-cycle job: how they are written, and which orders of them can work."""
+"""The operations of a life-cycle job: how they are written, and which orders of them can work.
 
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+What a job that pulls its image cannot have: others that use the same store at the same time.
+
+The key ``until``, and what packed jobs must keep to: a ``hold``, and as many containers as there are in flight.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,30 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_common.treatment import OPERATIONS, Operation
-from bench_master.scenario.composites import Command, Field, Record, shortened
+from bench_common.treatment import FORM, OPERATIONS, Operation, parse_until
 from bench_master.scenario.diagnostics import Findings, Given
-from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
-from bench_master.scenario.types import DURATION, INVALID, Boolean, Choice, Measured, Shape
+from bench_master.scenario.types import (
+    DURATION,
+    INVALID,
+    Boolean,
+    Choice,
+    Command,
+    Field,
+    Measured,
+    Record,
+    Shape,
+    shortened,
+)
+from bench_master.scenario.yaml_tree import Entries, Items, Leaf, Node, Place, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bench_common.treatment import Scalar
+    from bench_master.scenario.matrix import Settings
+
+# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+
 
 SIGNALS: Final = (
     "SIGHUP",
@@ -251,3 +268,74 @@ def leaves_container(operations: Sequence[Operation]) -> bool:
     """Return whether the container outlives the operations, so that the worker has to remove it."""
     kinds = {operation.kind for operation in operations}
     return bool(kinds & {"create", "run"}) and "remove" not in kinds
+
+
+def check_pull(operations: Sequence[Operation], settings: Settings, findings: Findings) -> None:
+    """Note where an image would be taken away from under other jobs, and where there is no image to pull."""
+    pulls = [one for one in operations if one.kind == "pull"]
+    if not pulls:
+        return
+    if "container.rootfs" in settings:
+        message = "'pull' fetches an image, and 'container.rootfs' stands in its place: leave one of the two out"
+        findings.add(settings["container.rootfs"].place, message, deep=True)
+    if not any(one.anew for one in pulls):
+        return
+    concurrency, rate = settings.get("concurrency"), settings.get("rate")
+    if rate is not None:
+        message = "'pull' with 'anew' takes the image away from under jobs that are still under way: leave 'rate' out"
+        findings.add(rate.place, message, deep=True)
+    elif concurrency is not None and concurrency.value is not INVALID and concurrency.value > 1:
+        message = (
+            "'pull' with 'anew' takes the image away from under the other jobs: give it 'concurrency: 1', or leave "
+            "'anew' out"
+        )
+        findings.add(concurrency.place, message, deep=True)
+
+
+# ruff: noqa: D102  what each method of a shape does is said once, in the base class
+
+
+PACKED_UNTIL: Final = 1000
+"""How many containers there are at most where a condition ends the packing, and no ``concurrency`` is given."""
+
+
+@dataclass(frozen=True)
+class UntilShape(Shape):
+    """A condition that ends a packing; read as text, in its usual form."""
+
+    @property
+    def expected(self) -> str:
+        return FORM
+
+    def read(self, node: Node, findings: Findings) -> Any:
+        if not isinstance(node, Leaf) or node.empty:
+            return self.refuse(node, findings)
+        try:
+            return str(parse_until(node.text))
+        except ValueError as error:
+            findings.add(node.place, str(error), deep=True)
+            return INVALID
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1}
+
+
+def check_packing(
+    operations: Sequence[Operation] | None, settings: Settings, place: Place, findings: Findings
+) -> None:
+    """Note what a packing cannot have, and what means nothing without one; `operations` is None for a guest job."""
+    holds = [one for one in operations or () if one.kind == "hold"]
+    if not holds:
+        if "until" in settings:
+            message = "'until' means nothing without the operation 'hold', which keeps the containers that were made"
+            findings.add(settings["until"].place, message, deep=True)
+        return
+    iterations = settings.get("iterations")
+    odd = [settings[key] for key in ("operation_count", "run_seconds") if key in settings]
+    if iterations is not None and iterations.value not in (1, INVALID):
+        odd.append(iterations)
+    for given in odd:
+        message = "jobs with 'hold' are packed once in a trial: 'concurrency' says how many, and nothing else"
+        findings.add(given.place, message, deep=True)
+    if len(holds) > 1:
+        findings.add(place, "a job can have one 'hold': all containers are held together, once", deep=True)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
 from bench_master.scenario.format import QUANTITIES
-from bench_master.scenario.profiles import FULL, PROFILES, SCALE
-from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
-from bench_master.scenario.yaml_tree import Composer
+from bench_master.scenario.keys_run import FULL, PROFILES, SCALE
+from bench_master.scenario.yaml_tree import Composer, Entries, Items, Leaf, Node, Place, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

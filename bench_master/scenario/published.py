@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import Treatment
     from bench_master.scenario.diagnostics import Findings
-    from bench_master.scenario.tree import Place
+    from bench_master.scenario.yaml_tree import Place
 
 FILE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.csv$"
 FIGURES: Final = ("n", "mean", "stddev", "min", "median", "max")

@@ -1,30 +1,67 @@
-"""From what a scenario says to its treatments: inheritance, matrix, defaults, and what only a whole cell shows."""
+"""From what a scenario says to its treatments: inheritance, matrix, defaults, and what only a whole cell shows.
+
+How jobs arrive: what `rate`, `arrivals` and `patience` of a cell say together.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from bench_common.treatment import Lifecycle, Scalar, Treatment
-from bench_master.scenario.containers import check_lifecycle_container, container_settings
+from bench_common.treatment import Lifecycle, OpenLoad, Scalar, Treatment
 from bench_master.scenario.diagnostics import Findings, Given
 from bench_master.scenario.format import OPEN_CONCURRENCY, QUANTITIES, ScenarioFormat, default_of
 from bench_master.scenario.guest import PARAMS, find_parameter, read_param, shape_of
-from bench_master.scenario.guest_work import GuestOrder, Work
+from bench_master.scenario.guest_work import GuestOrder, Work, check_lifecycle_container, container_settings
 from bench_master.scenario.inheritance import flat, overlaid, values_of
-from bench_master.scenario.labels import ValueLabels, label_names
-from bench_master.scenario.matrix import MAX_TREATMENTS, Cell, Listed, Matrix, Settings, expand
-from bench_master.scenario.open_load import open_load
-from bench_master.scenario.packing import PACKED_UNTIL, check_packing
-from bench_master.scenario.pulls import check_pull
-from bench_master.scenario.tree import Leaf, Place
+from bench_master.scenario.matrix import (
+    MAX_TREATMENTS,
+    Cell,
+    Listed,
+    Matrix,
+    Settings,
+    ValueLabels,
+    expand,
+    label_names,
+)
+from bench_master.scenario.operations import PACKED_UNTIL, check_packing, check_pull
 from bench_master.scenario.types import INVALID, Shape
+from bench_master.scenario.yaml_tree import Leaf, Place
 from workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from workloads.base import Workload
+
+_WITH_A_RATE = ("arrivals", "patience")
+
+
+def open_load(settings: Settings, findings: Findings) -> OpenLoad | None:
+    """Return how the jobs of a cell arrive; None in the closed model, or where what is said makes no sense.
+
+    A rate needs an end: a number of jobs or a time. Iterations are of slots, which do not pace jobs that arrive.
+    """
+    rate = settings.get("rate")
+    if rate is None:
+        for key in _WITH_A_RATE:
+            if key in settings:
+                findings.add(settings[key].place, f"'{key}' needs a 'rate', such as 'rate: 200/s'", deep=True)
+        return None
+    operations = settings.get("operations")
+    if operations is not None and any(one.kind == "hold" for one in operations.value):
+        message = "containers that 'hold' are packed one after the other, whatever the clock says"
+        findings.add(rate.place, f"{message}: leave out the 'rate', or the 'hold'", deep=True)
+        return None
+    if "iterations" in settings:
+        message = "'iterations' counts jobs of a slot, and with a 'rate' no slot decides when a job begins"
+        findings.add(settings["iterations"].place, f"{message}; say 'operation_count' or 'run_seconds'", deep=True)
+        return None
+    if "operation_count" not in settings and "run_seconds" not in settings:
+        findings.add(rate.place, "a 'rate' goes on for ever: say 'operation_count' or 'run_seconds'", deep=True)
+        return None
+    arrivals, patience = (_value(settings, key) for key in _WITH_A_RATE)
+    return OpenLoad(rate.value, arrivals, patience)
 
 
 @dataclass(frozen=True)

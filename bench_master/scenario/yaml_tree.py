@@ -2,16 +2,97 @@
 
 PyYAML's own composer is not used: it keeps the last of two equal keys in silence, recurses as deep as the text does,
 and lets ten lines of aliases grow to gigabytes.
+
+A scenario as its author wrote it: text, lists and mappings, each with its place.
+
+No scalar has a type yet. What ``no``, ``010`` or ``12:30`` means is decided where it is known what is wanted there,
+so none of YAML 1.1's guesses is ever made.
+
+Finds the file that a scenario is named by, and reads its text.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import yaml
 
-from bench_common.errors import Problem
-from bench_master.scenario.tree import Entries, Items, Leaf, Node, Place, quoted
+from bench_common.errors import Problem, ScenarioError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.resources.abc import Traversable
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something was written: 1-based `line` and `column` of `file`; line 0 where there are no lines.
+
+    What the command line says has no lines: its `file` is the argument itself, such as ``--set repeats=9``.
+    """
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def problem(self, message: str) -> Problem:
+        """Return `message` as a problem at this place."""
+        return Problem(self.file, self.line, self.column, message)
+
+
+@dataclass(eq=False, slots=True)
+class Leaf:
+    """A scalar: its text, and whether it was written plain (without quotes)."""
+
+    place: Place
+    text: str
+    plain: bool = True
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was written, or YAML's word for nothing."""
+        return self.plain and self.text in {"", "~", "null"}
+
+
+@dataclass(eq=False, slots=True)
+class Items:
+    """A list."""
+
+    place: Place
+    items: list[Node] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Entries:
+    """A mapping: values by key, and the place of each key."""
+
+    place: Place
+    values: dict[str, Node] = field(default_factory=dict)
+    key_places: dict[str, Place] = field(default_factory=dict)
+
+    def put(self, key: str, value: Node, place: Place) -> None:
+        """Set a key, wherever it stood before."""
+        self.values[key] = value
+        self.key_places[key] = place
+
+
+Node: TypeAlias = Leaf | Items | Entries
+
+
+def quoted(node: Node) -> str:
+    """Return a node as an error message shows it, cut to a readable length."""
+    if isinstance(node, Items):
+        return "a list" if node.items else "an empty list"
+    if isinstance(node, Entries):
+        return "a mapping"
+    if node.plain and not node.text:
+        return "nothing"
+    text = node.text if len(node.text) <= 60 else node.text[:57] + "..."  # noqa: PLR2004  what fits on a line
+    return repr(text)
+
 
 MAX_DEPTH: Final = 24
 MAX_NODES: Final = 50_000
@@ -207,3 +288,70 @@ class Composer:
         line = before.count("\n") + 1
         place = self._at or Place(self._file, line, error.position - (before.rfind("\n") + 1) + 1)
         return place.problem(f"character U+{error.character:04X} is not allowed in YAML: remove it")
+
+
+MAX_BYTES: Final = 1024**2
+_SUFFIX: Final = ".yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A scenario's text, and the name by which its problems call it."""
+
+    path: str
+    text: str
+
+
+def shipped_scenarios() -> dict[str, Traversable]:
+    """Return the ready-made scenarios by name, such as ``quickstart`` or ``study/sweep``."""
+    return dict(sorted(_under(files("scenarios"), "")))
+
+
+def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.name.startswith(("_", ".")):
+            yield from _under(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(_SUFFIX):
+            yield prefix + entry.name.removesuffix(_SUFFIX), entry
+
+
+def read_source(reference: str) -> Source:
+    """Return the text of a file, or of the ready-made scenario of that name.
+
+    Raises `UsageError` where there is no such thing, and `ScenarioError` where it is no text.
+    """
+    if not reference:
+        raise UsageError("'': expected a scenario's file or a ready-made one's name, and it is empty")
+    path = Path(reference)
+    shipped = shipped_scenarios()
+    if path.exists() and not path.is_dir():
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"{reference}: {error.strerror}: the scenario cannot be read") from error
+        return Source(reference, _text(reference, content))
+    if reference in shipped:
+        found = shipped[reference]
+        return Source(str(found), _text(str(found), found.read_bytes()))
+    if path.is_dir():
+        raise UsageError(f"{reference}: a directory; name one scenario file in it, or a ready-made scenario")
+    neighbours = [str(each) for each in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+    name = reference.removeprefix("scenarios/").removesuffix(_SUFFIX)
+    hint = did_you_mean(reference, neighbours) or did_you_mean(name, shipped)
+    raise UsageError(
+        f"{reference}: there is no such file, and no ready-made scenario of that name{hint}; see list-scenarios"
+    )
+
+
+def _text(path: str, content: bytes) -> str:
+    if len(content) > MAX_BYTES:
+        raise ScenarioError([Place(path, 1, 1).problem(f"larger than {MAX_BYTES} bytes: this is no scenario")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line = before.count(b"\n") + 1
+        column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
+        message = f"byte 0x{content[error.start]:02x} is not UTF-8: save the file as UTF-8"
+        raise ScenarioError([Place(path, line, column).problem(message)]) from error

@@ -5,34 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from bench_worker.doctor import clock, engines, hardware, limits, load, memory, ports, storage, system
-from bench_worker.doctor.base import Check, Finding, Level
-from bench_worker.doctor.scene import Scene, observe
+from bench_worker.doctor import hardware, system
+from bench_worker.doctor.base import Check, Finding, Level, Scene, observe
 
 __all__ = ["CHECKS", "Check", "Finding", "Level", "Scene", "examine", "observe"]
 
 CHECKS: Final[tuple[Check, ...]] = (
-    engines.EnginesCheck(),
-    engines.ToolsCheck(),
+    system.EnginesCheck(),
+    system.ToolsCheck(),
     hardware.AffinityCheck(),
     hardware.GovernorCheck(),
     hardware.TurboCheck(),
     hardware.StealCheck(),
-    load.LoadCheck(),
-    load.BusyProcessesCheck(),
-    load.ContainersCheck(),
-    memory.FreeMemoryCheck(),
-    memory.SwapCheck(),
-    memory.HugePagesCheck(),
-    clock.ClockSourceCheck(),
-    clock.TimerSlackCheck(),
-    storage.SpaceCheck(),
-    limits.OpenFilesCheck(),
-    limits.PythonCheck(),
+    hardware.LoadCheck(),
+    hardware.BusyProcessesCheck(),
+    hardware.ContainersCheck(),
+    hardware.FreeMemoryCheck(),
+    hardware.SwapCheck(),
+    hardware.HugePagesCheck(),
+    hardware.ClockSourceCheck(),
+    hardware.TimerSlackCheck(),
+    system.SpaceCheck(),
+    system.OpenFilesCheck(),
+    system.PythonCheck(),
     system.HypervisorCheck(),
     system.ContainerCheck(),
     system.CgroupCheck(),
-    ports.PortsCheck(),
+    system.PortsCheck(),
 )
 """Everything that is looked at, in the order of the report."""
 

@@ -1,14 +1,138 @@
-"""What a check of the doctor says: a finding, how grave it is, and what to do about it."""
+"""What a check of the doctor says: a finding, how grave it is, and what to do about it.
+
+What the doctor looks at: a host, watched for a moment and then held still, so that checks are pure functions.
+"""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import Any, ClassVar
 
-from bench_worker.doctor.scene import Scene
+from bench_worker.engines.base import EngineStatus
+from bench_worker.host.procfs import HostFiles, ProcStat, parse_stat
+
+WATCH_S = 0.7
+"""How long CPUs and processes are watched, in seconds: long enough for a share of 2 % to be more than one tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process and the CPU time that it has used, in USER_HZ ticks."""
+
+    pid: int
+    name: str
+    parent: int
+    ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A host as it was found.
+
+    `before` and `after` are the ends of a short watch. `directories` are where runs will write, `ports` what a
+    master will bind. `engines` probes, `tools` maps a program that native jobs need to the workloads that need it,
+    `advice` says how to come by those that no archive has, `which` finds a program on PATH.
+    """
+
+    files: HostFiles
+    before: ProcStat | None = None
+    after: ProcStat | None = None
+    processes_before: Mapping[int, Process] = field(default_factory=dict)
+    processes_after: Mapping[int, Process] = field(default_factory=dict)
+    directories: Sequence[str] = ()
+    ports: Sequence[int] = ()
+    python_version: str = platform.python_version()
+    engines: Callable[[], Sequence[EngineStatus]] = tuple
+    tools: Callable[[], Mapping[str, Sequence[str]]] = dict
+    advice: Callable[[], Mapping[str, str]] = dict
+    which: Callable[[str], str | None] = shutil.which
+    writable: Callable[[str], bool] = lambda directory: os.access(directory, os.W_OK | os.X_OK)
+
+    @property
+    def cpus(self) -> int:
+        """CPUs on line, at least 1."""
+        return max(1, self.after.cpus if self.after else 1)
+
+
+def observe(
+    files: HostFiles, wait: Callable[[float], object], *, directories: Sequence[str] = (), ports: Sequence[int] = ()
+) -> Scene:
+    """Watch this host for `WATCH_S` seconds (`wait` passes them) and return the scene.
+
+    Engines are probed only when a check asks, which is after the watch: probing makes load of its own.
+    """
+    before, processes_before = _stat(files), read_processes(files)
+    wait(WATCH_S)
+    after, processes_after = _stat(files), read_processes(files)
+    return Scene(
+        files,
+        before,
+        after,
+        processes_before,
+        processes_after,
+        tuple(dict.fromkeys(directories or (os.getcwd(), tempfile.gettempdir()))),  # noqa: PTH109  a str is wanted
+        ports,
+        engines=cache(_probe_engines),
+        tools=_tools,
+        advice=_advice,
+    )
+
+
+def read_processes(files: HostFiles) -> dict[int, Process]:
+    """Return all processes by id; those that end meanwhile are left out."""
+    found = {}
+    for name in files.names("/proc"):
+        if name.isdigit():
+            process = parse_process(files.text(f"/proc/{name}/stat") or "")
+            if process is not None:
+                found[process.pid] = process
+    return found
+
+
+def parse_process(text: str) -> Process | None:
+    """Parse /proc/PID/stat (proc(5)); a name may hold spaces and brackets, so the last bracket ends it."""
+    head, _, tail = text.rpartition(")")
+    pid, _, name = head.partition(" (")
+    words = tail.split()
+    try:
+        return Process(int(pid), name, int(words[1]), int(words[11]) + int(words[12]))
+    except (ValueError, IndexError):
+        return None
+
+
+def _stat(files: HostFiles) -> ProcStat | None:
+    text = files.text("/proc/stat")
+    return parse_stat(text) if text else None
+
+
+def _probe_engines() -> Sequence[EngineStatus]:
+    from bench_worker.engines.registry import probe_all
+
+    return probe_all()
+
+
+def _advice() -> Mapping[str, str]:
+    from workloads.registry import workload_classes
+
+    return {workload.binary: workload.provided_by for workload in workload_classes().values() if workload.provided_by}
+
+
+def _tools() -> Mapping[str, Sequence[str]]:
+    from workloads.registry import workload_classes
+
+    needed: dict[str, list[str]] = {}
+    for name, workload in workload_classes().items():
+        for binary in dict.fromkeys((workload.binary, *(service.binary for service in workload.services))):
+            needed.setdefault(binary, []).append(name)
+    return needed
 
 
 class Level(StrEnum):

@@ -1,8 +1,9 @@
 """Drives an engine through a program of its own (``docker``, ``ctr``, ``runc``), one process for each command.
 
 What engines of this kind have in common, and nothing of any one of them: processes are started by
-`bench_worker.timing.processes` (so ends are stamped by the reaper's thread, with their bound), output is read from pipes as
-it comes and kept up to a limit, a deadline kills what still runs, and what a program says becomes a kind of failure.
+`bench_worker.timing.processes` (so ends are stamped by the reaper's thread, with their bound), output is read from
+pipes as it comes and kept up to a limit, a deadline kills what still runs, and what a program says becomes a kind of
+failure.
 
 How an engine uses it::
 

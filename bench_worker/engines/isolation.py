@@ -1,15 +1,30 @@
-"""What the engines below Docker have in common: images are got ready before anything is timed, networks not made."""
+"""What the engines below Docker have in common: images are got ready before anything is timed, networks not made.
+
+Where containers are reached under engines that make no networks: in the host's own, and nowhere else.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from time import monotonic_ns
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from bench_worker.engines import host_network
-from bench_worker.engines.base import Container, Engine
+from bench_worker.engines.base import Container, Engine, OperationFailed
 
 if TYPE_CHECKING:
     from bench_common.treatment import ContainerSettings
+
+HOST: Final = "host"
+LOOPBACK: Final = "127.0.0.1"
+
+
+def address_of(container: Container) -> str:
+    """Return the loopback's address for a container in the host's network; raise the failure ``refused`` else."""
+    if container.settings.network == HOST:
+        return LOOPBACK
+    now_ns = monotonic_ns()
+    text = f"{container.name} has no address that is reached from this host: its network is not the host's"
+    raise OperationFailed("refused", text, start_ns=now_ns, end_ns=now_ns)
 
 
 class Ground(Engine):
@@ -37,4 +52,4 @@ class Ground(Engine):
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the loopback's, for a container in the host's network; there is no other way to one."""
         del timeout_s
-        return host_network.address_of(container)
+        return address_of(container)

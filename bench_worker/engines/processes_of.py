@@ -2,6 +2,11 @@
 
 A container's root has some; none has more than the process that starts it may pass on. In a container, or a virtual
 machine of some providers, that is less than all.
+
+The processes that engines of today are made of, for the engines to declare as their daemon side.
+
+Engines that are driven differently (Docker by its API or by its client) share one daemon, so what belongs to it
+is said once.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bench_common.treatment import CAPABILITIES
+from bench_worker.engines.base import Companion, DaemonSide
 
 OWN: Final = "self"
 """This process: what it starts may have what it may have."""
@@ -30,3 +36,63 @@ def withheld(process: str, proc: Path = Path("/proc")) -> list[str]:
             mask = int(line.split()[1], 16)
             return [name for number, name in enumerate(CAPABILITIES) if not mask >> number & 1]
     return []
+
+
+CONTAINERD_SOCKET: Final = "/run/containerd/containerd.sock"
+
+NO_DAEMON: Final = DaemonSide()
+"""Of an engine whose program ends before its containers do."""
+
+_SHIMS: Final = frozenset({"containerd-shim"})
+"""``containerd-shim``, ``containerd-shim-runc-v2`` and their kin: the kernel keeps the first 15 letters."""
+_GVISOR: Final = frozenset({"runsc-sandbox", "runsc-gofer"})
+"""gVisor's kernel of a container, and what opens files for it."""
+_NETWORK: Final = frozenset({"docker-proxy", "rootlesskit", "vpnkit", "slirp4netns", "pasta"})
+
+
+def docker_side(endpoint: str) -> DaemonSide | None:
+    """Return the own processes of the Docker Engine at ``unix:///PATH``; None for one beyond a network."""
+    if not endpoint.startswith("unix://"):
+        return None
+    socket = "/" + endpoint.removeprefix("unix://").lstrip("/")
+    usual = socket in ("/var/run/docker.sock", "/run/docker.sock")
+    return DaemonSide(
+        names=frozenset({"dockerd", "containerd"}) | _NETWORK,
+        sockets=(socket,),
+        # Where systemd made the socket, whoever listens on it is systemd.
+        pid_files=("/var/run/docker.pid",) if usual else (),
+        companions=(Companion("containerd", "--containerd", CONTAINERD_SOCKET),),
+        shims=_SHIMS,
+        sandboxes=_GVISOR,
+    )
+
+
+def containerd_side(socket: str = CONTAINERD_SOCKET) -> DaemonSide:
+    """Return the processes of the containerd that listens on `socket`."""
+    return DaemonSide(names=frozenset({"containerd"}), sockets=(socket,), shims=_SHIMS, sandboxes=_GVISOR)
+
+
+def podman_side(socket: str | None = None) -> DaemonSide:
+    """Return podman's processes: its service at `socket`, if there is one, and the monitor of each container."""
+    return DaemonSide(
+        names=frozenset({"podman", "netavark", "aardvark-dns"}) | _NETWORK,
+        sockets=() if socket is None else (socket,),
+        roots=("podman",),
+        shims=frozenset({"conmon"}),
+        sandboxes=_GVISOR,
+    )
+
+
+def cri_side(socket: str) -> DaemonSide:
+    """Return the processes of whatever serves the CRI socket: containerd with its shims, CRI-O with its monitors."""
+    return DaemonSide(
+        names=frozenset({"containerd", "crio"}),
+        sockets=(socket,),
+        shims=_SHIMS | frozenset({"conmon"}),
+        sandboxes=_GVISOR,
+    )
+
+
+def gvisor_side(state: str) -> DaemonSide:
+    """Return the processes that gVisor adds to each container whose runtime keeps its state in a directory."""
+    return DaemonSide(sandboxes=_GVISOR, state=state)

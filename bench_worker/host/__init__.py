@@ -1,1 +1,1 @@
-"""PACKAGE bench_worker/host."""
+"""What the worker reads about its host: /proc, samples, daemons, facts, fingerprint."""

@@ -9,10 +9,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.facts import cpu, memory, software, storage, system
-from bench_worker.host.facts import Fact, Value
-from bench_worker.host_files import HostFiles, LiveFiles
-from bench_worker.virtualization import NO_HYPERVISOR, hypervisor
+from bench_worker.host.facts import (
+    CPU_FACTS,
+    MEMORY_FACTS,
+    NO_HYPERVISOR,
+    SOFTWARE_FACTS,
+    STORAGE_FACTS,
+    SYSTEM_FACTS,
+    Fact,
+    Value,
+    hypervisor,
+)
+from bench_worker.host.procfs import HostFiles, LiveFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +28,7 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 
 FACTS: Final[Mapping[str, Fact]] = {
-    fact.name: fact for part in (system, cpu, memory, storage, software) for fact in part.FACTS
+    fact.name: fact for fact in (*SYSTEM_FACTS, *CPU_FACTS, *MEMORY_FACTS, *STORAGE_FACTS, *SOFTWARE_FACTS)
 }
 """Every fact by name, in the order of a report."""
 

@@ -2,12 +2,27 @@
 
 Sources: proc(5), and Documentation/admin-guide/iostats.rst of the Linux kernel. A text that is not what the function
 knows raises `ValueError` with the offending line.
+
+How a host's files are read by sampler, fingerprint and doctor, so that tests can feed them a recorded host.
+
+What cannot be read is None or empty, never an error: a fact that a kernel, a container or a permission hides is an
+unknown fact.
+
+Which disks and network interfaces are counted, so that no byte is counted twice.
+
+A write to a file on LVM on RAID on a partition shows in /proc/diskstats four times; a container's packet on veth,
+bridge and network card. Counted is what stands nearest to the hardware.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 SECTOR_BYTES: Final = 512
 """The unit of /proc/diskstats, whatever the device's own sector is."""
@@ -205,3 +220,158 @@ def parse_loadavg(text: str) -> float:
         return float(text.split(maxsplit=1)[0])
     except (ValueError, IndexError) as error:
         raise ValueError(f"/proc/loadavg: {text[:80]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Room of a file system for an ordinary user; `inodes` 0 where a file system has no fixed number of them."""
+
+    total_bytes: int
+    free_bytes: int
+    inodes: int
+    free_inodes: int
+
+
+class HostFiles(Protocol):
+    """What is read of a host; paths are absolute."""
+
+    def text(self, path: str) -> str | None:
+        """Return a file's text without white space around it, or None."""
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the sorted names in a directory, or none."""
+
+    def exists(self, path: str) -> bool:
+        """Return whether something is there."""
+
+    def target(self, path: str) -> str | None:
+        """Return what a symbolic link says, or None."""
+
+    def space(self, path: str) -> Space | None:
+        """Return the room on the file system of a directory, or None."""
+
+
+class LiveFiles:
+    """This host."""
+
+    def text(self, path: str) -> str | None:
+        """Return a file's text without white space around it, or None."""
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123  half the cost of Path.open
+                return file.read().strip()
+        except (OSError, ValueError):
+            return None
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the sorted names in a directory, or none."""
+        try:
+            return tuple(sorted(os.listdir(path)))  # noqa: PTH208  names are wanted, not paths
+        except OSError:
+            return ()
+
+    def exists(self, path: str) -> bool:
+        """Return whether something is there."""
+        return os.path.lexists(path)
+
+    def target(self, path: str) -> str | None:
+        """Return what a symbolic link says, or None."""
+        try:
+            return os.readlink(path)  # noqa: PTH115  /proc/1/ns/pid says pid:[1], which is no path
+        except OSError:
+            return None
+
+    def space(self, path: str) -> Space | None:
+        """Return the room on the file system of a directory, or None."""
+        try:
+            state = os.statvfs(path)
+        except OSError:
+            return None
+        return Space(state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize, state.f_files, state.f_favail)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFiles:
+    """A host as it was recorded: texts, links and rooms by path; directories are what the paths imply."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    spaces: Mapping[str, Space] = field(default_factory=dict)
+
+    def text(self, path: str) -> str | None:
+        """Return a file's text without white space around it, or None."""
+        recorded = self.texts.get(path)
+        return None if recorded is None else recorded.strip()
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the sorted names in a directory, or none."""
+        inside = path.rstrip("/") + "/"
+        paths = (*self.texts, *self.links)
+        return tuple(sorted({p[len(inside) :].partition("/")[0] for p in paths if p.startswith(inside)}))
+
+    def exists(self, path: str) -> bool:
+        """Return whether something is there."""
+        return path in self.texts or path in self.links or bool(self.names(path))
+
+    def target(self, path: str) -> str | None:
+        """Return what a symbolic link says, or None."""
+        return self.links.get(path)
+
+    def space(self, path: str) -> Space | None:
+        """Return the room on the file system of a directory, or None."""
+        return self.spaces.get(path)
+
+
+STACKED_DISK: Final = re.compile(r"(loop|ram|zram|dm-|md|sr|fd|drbd|bcache)\d")
+PARTITION: Final = re.compile(r"(?P<disk>[a-z]+)\d+|(?P<numbered>.*\d)p\d+")
+INNER_INTERFACE: Final = re.compile(
+    r"(lo$|docker|br-|virbr|veth|cni|flannel|cali|podman|bond|team|tun|tap|wg|ifb|dummy)|.*[.@:]"
+)
+
+
+def physical_disks(files: HostFiles, names: Iterable[str]) -> frozenset[str]:
+    """Return those of `names` (of /proc/diskstats) that are whole physical or paravirtual disks.
+
+    sysfs knows: a whole disk has an entry in /sys/block, and one with a driver behind it a `device` link; loop, ram,
+    device mapper and RAID devices have none. Hidden paths of a multipath NVMe disk are left out. Without sysfs the
+    names decide.
+    """
+    names = set(names)
+    blocks = files.names("/sys/block")
+    if not blocks:
+        return frozenset(name for name in names if not STACKED_DISK.match(name) and not _is_partition(name, names))
+    return frozenset(
+        name
+        for name in names & set(blocks)
+        if files.exists(f"/sys/block/{name}/device") and files.text(f"/sys/block/{name}/hidden") != "1"
+    )
+
+
+def _is_partition(name: str, names: set[str]) -> bool:
+    match = PARTITION.fullmatch(name)
+    return match is not None and (match["disk"] or match["numbered"]) in names
+
+
+def outer_interfaces(files: HostFiles, names: Iterable[str]) -> frozenset[str]:
+    """Return those of `names` (of /proc/net/dev) through which traffic leaves the host or its network namespace.
+
+    Interfaces with a driver behind them (`device` link) count, unless their master counts too (a cloud's accelerated
+    interface below its paravirtual one). In a namespace without any, those count that are no bridge, stand on no
+    other interface and are in no bridge. Where sysfs shows another namespace than /proc does, names decide.
+    """
+    candidates = {name for name in names if name != "lo"}
+    if set(files.names("/sys/class/net")) - {"lo", "bonding_masters"} != candidates:
+        return frozenset(name for name in candidates if not INNER_INTERFACE.match(name)) or frozenset(candidates)
+    driven = {name for name in candidates if files.exists(f"/sys/class/net/{name}/device")}
+    if driven:
+        return frozenset(name for name in driven if _master(files, name) not in driven)
+    return frozenset(name for name in candidates if not _is_inner(files, name))
+
+
+def _master(files: HostFiles, name: str) -> str | None:
+    target = files.target(f"/sys/class/net/{name}/master")
+    return target.rpartition("/")[2] if target else None
+
+
+def _is_inner(files: HostFiles, name: str) -> bool:
+    inside = files.names(f"/sys/class/net/{name}")
+    return "bridge" in inside or "master" in inside or any(entry.startswith("lower_") for entry in inside)

@@ -2,32 +2,49 @@
 
 A sample costs a few reads of /proc and no fork. The caller drives; where it comes late, that shows in the longer
 `interval_ns` of the next row, and nothing is filled in.
+
+Samples of a control group: its memory and CPU time, under version 1 and version 2 of the kernel's interface.
+
+Sources: Documentation/admin-guide/cgroup-v1/{memory,cpuacct}.rst and cgroup-v2.rst of the Linux kernel. Nothing that
+ran in the group is missed, however short it lived, and its groups inside count too.
+
+What is read of a host, its engines and its load process while a run goes on: gathered, and sent now and then.
+
+One object belongs to one run, and ends with it.
 """
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from time import monotonic
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+import gevent
+from gevent.event import Event
 
 from bench_common.errors import InfrastructureError
-from bench_worker.devices import outer_interfaces, physical_disks
 from bench_worker.host.procfs import (
     CpuTicks,
     DiskCounters,
+    HostFiles,
+    LiveFiles,
     MemoryUse,
     NetCounters,
     ProcStat,
+    outer_interfaces,
     parse_diskstats,
     parse_loadavg,
     parse_meminfo,
     parse_net_dev,
     parse_stat,
+    physical_disks,
 )
-from bench_worker.host_files import HostFiles, LiveFiles
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+log = logging.getLogger(__name__)
+
 
 Row: TypeAlias = dict[str, int | float]
 Parsed = TypeVar("Parsed")
@@ -199,3 +216,183 @@ def _grown(
             resets += delta < 0
             grown[counter] = grown.get(counter, 0) + max(0, delta)
     return grown, resets
+
+
+ROOT: Final = "/sys/fs/cgroup"
+
+CGROUP_UNITS: Final[Mapping[str, str]] = {"time_ns": "ns", "interval_ns": "ns", "cgroup_bytes": "B", "cpu_ns": "ns"}
+"""Unit of every column. `cgroup_bytes` is what is charged to the group less file pages that it has not used
+lately, which is what container engines show; `cpu_ns` is CPU time within `interval_ns`. A controller that is
+not there gives NaN.
+"""
+
+_UNIFIED: Final = "unified"
+"""Where version 2 is on a host that has both: without controllers, but with the CPU time of each group."""
+_V1_MEMORY: Final = ("memory",)
+_V1_CPU: Final = ("cpuacct", "cpu,cpuacct", "cpuacct,cpu")
+
+
+class CgroupSampler:
+    """Gives a row for each call of `sample`; the first reading is taken now.
+
+    `path` is the group's, as /proc/PID/cgroup has it, or with ``/sys/fs/cgroup`` and a controller in front of it.
+    """
+
+    units = CGROUP_UNITS
+
+    def __init__(
+        self, path: str, files: HostFiles | None = None, *, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._files: HostFiles = files or LiveFiles()
+        self._clock = clock
+        self._path = _inner(path)
+        self._time_ns = clock()
+        self._cpu_ns = self._cpu()
+
+    @property
+    def found(self) -> bool:
+        """Whether there is such a group."""
+        return self._cpu() is not None or self._memory() is not None
+
+    def sample(self) -> Row | None:
+        """Return a row, of the time since the one before; None while there is no such group."""
+        now_ns, cpu_ns, memory = self._clock(), self._cpu(), self._memory()
+        before_ns, self._cpu_ns = self._cpu_ns, cpu_ns
+        if cpu_ns is None and memory is None:
+            return None
+        interval_ns, self._time_ns = now_ns - self._time_ns, now_ns
+        nan = float("nan")
+        return {
+            "time_ns": now_ns,
+            "interval_ns": interval_ns,
+            "cgroup_bytes": nan if memory is None else memory,
+            # A group that was made anew begins at 0 again.
+            "cpu_ns": nan if cpu_ns is None or before_ns is None else max(0, cpu_ns - before_ns),
+        }
+
+    def _memory(self) -> int | None:
+        for places, usage, idle in (
+            (("",), "memory.current", "inactive_file"),
+            (_V1_MEMORY, "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            for place in places:
+                charged = _number(self._read(place, usage))
+                if charged is not None:
+                    return max(0, charged - (_field(self._read(place, "memory.stat"), idle) or 0))
+        return None
+
+    def _cpu(self) -> int | None:
+        used_us = _field(self._read("", "cpu.stat"), "usage_usec")
+        if used_us is not None:
+            return used_us * 1000
+        found = (_number(self._read(place, "cpuacct.usage")) for place in _V1_CPU)
+        used_ns = next((value for value in found if value is not None), None)
+        if used_ns is None:
+            used_us = _field(self._read(_UNIFIED, "cpu.stat"), "usage_usec")
+        return used_ns if used_us is None else used_us * 1000
+
+    def _read(self, controller: str, name: str) -> str | None:
+        parts = (ROOT, controller, self._path, name)
+        return self._files.text("/".join(part for part in parts if part))
+
+
+def _inner(path: str) -> str:
+    """Return the group's path below its hierarchy's root, without slashes around it."""
+    inner = path.strip("/")
+    root = ROOT.strip("/")
+    if inner != root and not inner.startswith(f"{root}/"):
+        return inner
+    inner = inner[len(root) :].strip("/")
+    first, _, rest = inner.partition("/")
+    return rest if first in (*_V1_MEMORY, *_V1_CPU, _UNIFIED, "cpu") else inner
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
+
+
+def _field(text: str | None, name: str) -> int | None:
+    for line in (text or "").splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return _number(value)
+    return None
+
+
+SEND_S: Final = 2.0
+"""How often, at most, what was gathered is sent."""
+
+Send: TypeAlias = Callable[[str, dict[str, list[int | float]], dict[str, str]], None]
+
+
+class Sampler(Protocol):
+    """What can be read again and again. `units` are those of a row's columns, the same in every row."""
+
+    units: Mapping[str, str]
+
+    def sample(self) -> Row | None:
+        """Return a row, or None while there is nothing."""
+
+
+class Sampling:
+    """The samples of one run, until `end`. `send(source, columns, units)` gets what was gathered of a source."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._columns: dict[str, dict[str, list[int | float]]] = {}
+        self._units: dict[str, dict[str, str]] = {}
+        self._sent_at = monotonic()
+        self._over = Event()
+
+    def keep_reading_host(self, interval_s: float) -> None:
+        """Read this host, as ``host``, from now on, in a greenlet; where its /proc cannot be read, that is logged."""
+        gevent.spawn(self._read_host, interval_s)
+
+    def keep_reading(self, samplers: Mapping[str, Sampler], interval_s: float) -> None:
+        """Read each of some sources, by name, from now on, in a greenlet."""
+        if samplers:
+            gevent.spawn(self._read, samplers, interval_s)
+
+    def add(self, source: str, row: Mapping[str, int | float], units: Mapping[str, str]) -> None:
+        """Gather a row of a source that tells by itself."""
+        columns = self._columns.setdefault(source, {})
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+        self._units[source] = dict(units)
+
+    def flush(self) -> None:
+        """Send what was gathered."""
+        gathered, self._columns = self._columns, {}
+        self._sent_at = monotonic()
+        for source, columns in gathered.items():
+            self._send(source, columns, self._units[source])
+
+    def end(self) -> None:
+        """Read and send no more."""
+        self._over.set()
+
+    def _read_host(self, interval_s: float) -> None:
+        try:
+            self._read({"host": HostSampler()}, interval_s)
+        except InfrastructureError as error:
+            log.error("this host cannot be sampled any more: %s", error)  # noqa: TRY400  it says where
+
+    def _read(self, samplers: Mapping[str, Sampler], interval_s: float) -> None:
+        for _ in _ticks(interval_s, self._over):
+            for source, sampler in samplers.items():
+                row = sampler.sample()
+                if row is not None:
+                    self.add(source, row, sampler.units)
+            if monotonic() - self._sent_at >= SEND_S and not self._over.is_set():
+                self.flush()
+
+
+def _ticks(interval_s: float, over: Event) -> Iterator[None]:
+    """Yield at each multiple of an interval until it is over: late once is not late for ever."""
+    begun, count = monotonic(), 0
+    while True:
+        count += 1
+        if over.wait(max(0.0, begun + count * interval_s - monotonic())):
+            return
+        yield
+        count = max(count, int((monotonic() - begun) / interval_s))

@@ -27,10 +27,15 @@ def configure(group: argparse._ArgumentGroup) -> None:
 def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield one object for each image: image, action, source, identity, size_bytes, seconds."""
     from bench_worker.engines.docker.images import DockerImages
-    from bench_worker.images.apt import read_host
-    from bench_worker.images.base_system import cache_folder
-    from bench_worker.images.build import Builder, url_answers
-    from bench_worker.images.recipes import NAMESPACE, all_recipes, check_arguments, in_build_order
+    from bench_worker.images.base_system import cache_folder, read_host
+    from bench_worker.images.build import (
+        NAMESPACE,
+        Builder,
+        all_recipes,
+        check_arguments,
+        in_build_order,
+        url_answers,
+    )
 
     known = all_recipes()
     recipes = in_build_order(arguments.images, known)

@@ -33,7 +33,7 @@ def configure(group: argparse._ArgumentGroup) -> None:
 def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     """Yield every finding."""
     from bench_worker.doctor import examine, observe
-    from bench_worker.host_files import LiveFiles
+    from bench_worker.host.procfs import LiveFiles
 
     scene = observe(LiveFiles(), time.sleep, directories=arguments.doctor_directory, ports=arguments.doctor_port)
     for finding in examine(scene):

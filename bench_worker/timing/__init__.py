@@ -1,1 +1,1 @@
-"""PACKAGE bench_worker/timing."""
+"""When things happened: time stamps with their bounds, from processes and sockets."""

@@ -3,8 +3,8 @@
 One native thread waits for the ends of all processes with epoll on their pidfds, stamps each, and only then wakes
 the greenlet that waits. So a busy event loop delays the greenlet but not the stamp (by more than the interpreter's
 switch interval, 5 ms at most, while Python code runs elsewhere); how late it may be all the same goes with it (see
-`bench_worker.timing.stamps`). SIGCHLD is not used: libev's handler for it reaps every child of the process and drops exit
-codes. The same code works with and without gevent's patches.
+`bench_worker.timing.stamps`). SIGCHLD is not used: libev's handler for it reaps every child of the process and
+drops exit codes. The same code works with and without gevent's patches.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ LEASE_S = 4
 """How long workers of a `SHORT_LEASE` master go on without a word of it; of any other it is 15 s."""
 _PROGRAM = f"""
 from bench_master.__main__ import main
-from bench_master.run import resumption, session
-session.LEASE_S = resumption.LEASE_S = {LEASE_S}
+from bench_master.run import resume, session
+session.LEASE_S = resume.LEASE_S = {LEASE_S}
 main()
 """
 SHORT_LEASE = (sys.executable, "-c", _PROGRAM)

@@ -12,7 +12,7 @@ import pytest
 from tiny_image import missing
 from weighing import until
 
-from bench_worker.cgroups import CgroupSampler
+from bench_worker.host.sampler import CgroupSampler
 
 BUSY = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
 

@@ -6,7 +6,7 @@ import gevent
 import pytest
 import zmq
 
-from bench_common import vigil
+from bench_common import eventloop
 from bench_common.channel import Channel, in_parts, put_together, tune
 from bench_common.errors import ProtocolError
 from bench_common.messages import MAX_FRAME, PART
@@ -54,9 +54,9 @@ def test_what_is_sent_before_the_peer_is_there_arrives(context, tmp_path, attemp
 @pytest.mark.parametrize("quick_ns", [0, 1 << 40], ids=["asleep", "awake"])
 def test_ten_thousand_round_trips_lose_nothing(context, tmp_path, monkeypatch, quick_ns):
     """A ping-pong over two lanes never waits for an edge that has passed, nor does one that is waited for awake."""
-    monkeypatch.setattr(vigil, "QUICK_NS", quick_ns)
-    monkeypatch.setattr(vigil, "AWAY_NS", 1 << 40)
-    monkeypatch.setattr(vigil, "CPUS", 2)
+    monkeypatch.setattr(eventloop, "QUICK_NS", quick_ns)
+    monkeypatch.setattr(eventloop, "AWAY_NS", 1 << 40)
+    monkeypatch.setattr(eventloop, "CPUS", 2)
     there, back = f"ipc://{tmp_path}/there", f"ipc://{tmp_path}/back"
     pushes = [socket(context, zmq.PUSH) for _ in range(2)]
     pulls = [socket(context, zmq.PULL) for _ in range(2)]

@@ -10,10 +10,10 @@ from test_engine_oci import OPTIONAL
 from tiny_image import missing
 from weighing import Weighing
 
-from bench_common.capability import refusals
+from bench_common.requirements import refusals
 from bench_common.treatment import CONTAINER_SETTINGS, OPERATIONS, ContainerSettings, Lifecycle, Operation, Treatment
 from bench_master.commands.list_engines import as_table
-from bench_worker.engines import cri_probe
+from bench_worker.engines.cri import images as cri_images
 from bench_worker.engines.registry import engine_names
 
 ASKED = [kind for kind in OPERATIONS if kind not in {"sleep", "hold"}]
@@ -42,7 +42,7 @@ def status(request, listed, monkeypatch):
     if request.param != "cri":
         return listed[request.param]
     # There is hardly a machine with a CRI: it gets one.
-    monkeypatch.setenv(cri_probe.VARIABLE, request.getfixturevalue("endpoint"))
+    monkeypatch.setenv(cri_images.VARIABLE, request.getfixturevalue("endpoint"))
     return statuses()["cri"]
 
 

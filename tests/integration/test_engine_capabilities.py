@@ -7,7 +7,7 @@ from test_engine_oci import require
 from tiny_image import DockerBench
 from weighing import Weighing
 
-from bench_common.capability import CAPABILITIES_WITHHELD
+from bench_common.requirements import CAPABILITIES_WITHHELD
 from bench_common.treatment import GRANTABLE_CAPABILITIES
 from bench_worker.engines.docker.cli import DockerCliEngine
 from bench_worker.engines.docker.engine import DockerEngine

@@ -16,14 +16,12 @@ from test_engine_oci import require
 from tiny_image import DockerBench
 from weighing import Weighing
 
-from bench_common.capability import refusals
+from bench_common.requirements import refusals
 from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
-from bench_worker.engines.crun import CrunEngine
 from bench_worker.engines.docker.cli import DockerCliEngine
 from bench_worker.engines.docker.engine import DockerEngine
 from bench_worker.engines.docker.podman import PodmanEngine
-from bench_worker.engines.oci.runtimes import RuncEngine
-from bench_worker.engines.runsc import RunscEngine
+from bench_worker.engines.oci.runtimes import CrunEngine, RuncEngine, RunscEngine
 
 ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine, PodmanEngine)}
 ABLE_CRUN = Path("/usr/local/lib/weighbridge-criu/bin/crun")

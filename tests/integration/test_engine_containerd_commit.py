@@ -8,7 +8,7 @@ from test_engine_oci import require
 from tiny_image import DockerBench
 from weighing import Weighing
 
-from bench_worker.engines import containerd_commit
+from bench_worker.engines.containerd import images as containerd_images
 from bench_worker.engines.containerd.engine import ContainerdEngine
 
 KIB = 1024
@@ -26,7 +26,7 @@ def bench(image):
 def images(bench):
     """Return the names of the images that were made of containers, of any run."""
     names = bench.engine._cli.errand(10).ask("images", "ls", "-q").text.split()
-    return [name for name in names if name.startswith(containerd_commit.REPOSITORY)]
+    return [name for name in names if name.startswith(containerd_images.REPOSITORY)]
 
 
 def writing(bench, **settings):

@@ -18,11 +18,12 @@ from tiny_image import layer, missing, remove_image, run_patched
 from weighing import Weighing, require_images
 
 from bench_common.treatment import Mount
-from bench_worker.engines import cri_probe, oci_homes
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.cri import images as cri_images
 from bench_worker.engines.cri.engine import CriEngine
 from bench_worker.engines.cri.messages import pod_config
-from bench_worker.engines.protobuf import pack, text, unpack
+from bench_worker.engines.grpc import pack, text, unpack
+from bench_worker.engines.oci import images as oci_images
 from bench_worker.timing.processes import spawn
 
 PAUSE = f"weighbridge-test/pause:{uuid.uuid4().hex[:12]}"
@@ -71,7 +72,7 @@ def endpoint(image):
 
 @pytest.fixture
 def bench(endpoint, image, monkeypatch):
-    monkeypatch.setenv(cri_probe.VARIABLE, endpoint)
+    monkeypatch.setenv(cri_images.VARIABLE, endpoint)
     made = RuntimeBench(CriEngine, image, {"network": "host"}, allow_host_mounts=True)
     yield made
     made.close()
@@ -184,7 +185,7 @@ def test_each_failure_has_its_kind(bench):
 
 def test_a_runtime_that_is_not_there_is_unusable(bench, monkeypatch, tmp_path):
     """The probe says which socket it was; an engine that loses its socket says that nobody answers."""
-    monkeypatch.setenv(cri_probe.VARIABLE, f"unix://{tmp_path}/nobody.sock")
+    monkeypatch.setenv(cri_images.VARIABLE, f"unix://{tmp_path}/nobody.sock")
     status = CriEngine.probe()
     assert not status.usable
     assert f"{tmp_path}/nobody.sock" in status.reason
@@ -261,14 +262,14 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     assert leftover.name == name
     bench.engine.discard(leftover)
     assert bench.engine.leftovers(bench.run_id) == []
-    assert not (oci_homes.containers("cri") / name).exists()
+    assert not (oci_images.containers("cri") / name).exists()
 
 
 @pytest.mark.unpatched
 def test_a_run(endpoint, image, tmp_path):
     """A whole run: every job done, four at a time, and nothing is left."""
     with Weighing(tmp_path) as weighing:
-        weighing.environ[cri_probe.VARIABLE] = endpoint
+        weighing.environ[cri_images.VARIABLE] = endpoint
         container = {"image": image, "command": ["sleep", "600"], "network": "host"}
         job = {"operations": ["run", {"exec": ["/bin/true"]}, "kill", "remove"], "container": container}
         run = weighing.run(weighing.scenario(engines=["cri"], job=job, concurrency=4, iterations=2))
@@ -282,7 +283,7 @@ def test_a_server_in_the_hosts_network_is_reached(endpoint, tmp_path):
     params = {"test": "read_write", "tables": 1, "table_size": 200, "time": "1s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params}
     with Weighing(tmp_path) as weighing:
-        weighing.environ[cri_probe.VARIABLE] = endpoint
+        weighing.environ[cri_images.VARIABLE] = endpoint
         program, _ = weighing.start_run(weighing.scenario(engines=["cri"], job=job))
         ended = program.ended()
         assert ended.status == 2

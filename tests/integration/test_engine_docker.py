@@ -13,10 +13,9 @@ from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Con
 from bench_worker.engines.docker import oom as docker_oom
 from bench_worker.engines.docker.cli import DockerCliEngine
 from bench_worker.engines.docker.engine import DockerEngine
-from bench_worker.engines.docker.podman import PodmanEngine
+from bench_worker.engines.docker.podman import PodmanEngine, service_limits
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.engines.native.engine import NativeEngine
-from bench_worker.engines.podman_service import service_limits
 
 pytestmark = pytest.mark.docker
 

@@ -13,7 +13,7 @@ from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker.errors import operation
-from bench_worker.engines.docker_wire import Wire
+from bench_worker.engines.docker.http import Wire
 
 LATENCY_S = 0.05
 

@@ -12,14 +12,11 @@ from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, u
 from tiny_image import at_once, layer, missing, run_patched
 
 from bench_common.treatment import Mount
-from bench_worker.engines import oci_homes
 from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd.engine import ContainerdEngine
-from bench_worker.engines.crun import CrunEngine
-from bench_worker.engines.oci.runtimes import RuncEngine
-from bench_worker.engines.runsc import RunscEngine
-from bench_worker.engines.youki import YoukiEngine
+from bench_worker.engines.oci import images as oci_images
+from bench_worker.engines.oci.runtimes import CrunEngine, RuncEngine, RunscEngine, YoukiEngine
 
 ENGINES = {engine.name: engine for engine in (RuncEngine, CrunEngine, RunscEngine, YoukiEngine, ContainerdEngine)}
 OPTIONAL = ("youki",)
@@ -255,11 +252,11 @@ def stranger(bench):
     """Lend the name of somebody else's container, and a look at whether it is still there."""
     name = f"stranger-{uuid.uuid4().hex[:8]}"
     if bench.engine.name != "containerd":
-        directory = oci_homes.containers(bench.engine.name) / name
+        directory = oci_images.containers(bench.engine.name) / name
         directory.mkdir()
         (directory / "config.json").write_text(json.dumps({"annotations": {"owner": "somebody"}}))
         yield name, directory.exists
-        oci_homes.delete(directory)
+        oci_images.delete(directory)
         return
     ctr = bench.engine._cli
     image = bench.engine._images.get(bench.image)
@@ -299,7 +296,7 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     bench.engine.discard(leftover)
     until(lambda: not container.exists() or ") Z" in (container / "stat").read_text())
     assert bench.engine.leftovers(bench.run_id) == []
-    assert not (oci_homes.containers(bench.engine.name) / name).exists()
+    assert not (oci_images.containers(bench.engine.name) / name).exists()
 
 
 def test_a_paused_container_can_be_removed_and_discarded(bench):
@@ -333,7 +330,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
     require(RuncEngine)
     CommandLine("mount").errand(10).do("-t", "tmpfs", "-o", "size=16m", "weighbridge-test", str(tmp_path))
     try:
-        monkeypatch.setattr(oci_homes, "STORE", tmp_path)
+        monkeypatch.setattr(oci_images, "STORE", tmp_path)
         bench = RuntimeBench(RuncEngine, image)
         bench.engine.remove(bench.running("true"), timeout_s=10)
         ballast = tmp_path / "ballast"
@@ -349,7 +346,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
         lucky = bench.running("true")
         assert bench.engine.wait(lucky, timeout_s=10).exit_code == 0
         bench.engine.remove(lucky, timeout_s=10)
-        assert list(oci_homes.containers("runc").iterdir()) == []
+        assert list(oci_images.containers("runc").iterdir()) == []
         bench.close()
     finally:
         CommandLine("umount").errand(10).do("--lazy", str(tmp_path))

@@ -10,8 +10,8 @@ from runtime_bench import FOREVER, RuntimeBench, failure
 from test_engine_oci import ENGINES, require
 
 from bench_common.treatment import Mount
-from bench_worker.engines import oci_homes
 from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.oci import images as oci_images
 
 MIB = 1 << 20
 
@@ -117,7 +117,7 @@ def test_files_are_there_before_the_command_starts(bench):
 
 def disk():
     """Return the block device that containers' volumes are on; None where that cannot be told."""
-    number = oci_homes.STORE.stat().st_dev
+    number = oci_images.STORE.stat().st_dev
     event = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/uevent")
     if not event.exists():
         return None

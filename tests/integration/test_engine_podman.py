@@ -15,14 +15,13 @@ from weighing import Weighing, until
 from bench_common.errors import EngineUnavailable
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import EngineOptions, OperationFailed
-from bench_worker.engines.docker.podman import PodmanEngine
-from bench_worker.engines.podman_service import PrivateService, answers
+from bench_worker.engines.docker.podman import PodmanEngine, PrivateService, answers
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("usable")]
 
 HOLD = """
 import sys
-from bench_worker.engines.podman_service import PrivateService
+from bench_worker.engines.docker.podman import PrivateService
 print(PrivateService().start(20), flush=True)
 sys.stdin.read()
 """

@@ -11,7 +11,7 @@ import docker
 import pytest
 from tiny_image import layer, require_docker
 
-from bench_worker.images.recipes import all_recipes, in_build_order
+from bench_worker.images.build import all_recipes, in_build_order
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
 

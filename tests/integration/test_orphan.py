@@ -15,9 +15,9 @@ import pytest
 import zmq
 
 from bench_common.messages import encode
-from bench_master.run.orders import OrderBook
+from bench_master.run.outbound import OrderBook
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 from bench_worker.leases import RunLease
 
 SLEEPER = "name: a\nengines: [native]\njob: {operations: [run, wait, remove], container: {command: [sleep, '97']}}\n"

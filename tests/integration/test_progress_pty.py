@@ -27,7 +27,7 @@ monkey.patch_all()
 import contextlib, logging, sys, time
 import numpy as np
 from bench_common.records import JOB_ROW
-from bench_master.progress.snapshot import Snapshot, TrialRow
+from bench_master.progress.view import Snapshot, TrialRow
 from bench_master.progress.choice import choose_view
 
 logging.basicConfig()

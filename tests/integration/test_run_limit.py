@@ -1,6 +1,6 @@
 """The machine's own limit in a real run."""
 
-from bench_master.limit import is_limit
+from bench_master.plan import is_limit
 
 
 def test_the_limit_runs_first_and_is_reported_like_a_treatment(weighing):

@@ -7,7 +7,7 @@ from tiny_image import missing
 from weighing import Weighing, require_images
 
 from bench_worker.engines.docker.http import endpoint
-from bench_worker.engines.runsc import RunscEngine
+from bench_worker.engines.oci.runtimes import RunscEngine
 from bench_worker.host.daemons import listener_of
 
 pytestmark = pytest.mark.docker

@@ -27,7 +27,7 @@ SLOW_S = 150
 TALKATIVE = (
     sys.executable,
     "-c",
-    "from bench_master.__main__ import main; from bench_master.progress import lines; lines.INTERVAL_S = 1; main()",
+    "from bench_master.__main__ import main; from bench_master.progress import plain; plain.INTERVAL_S = 1; main()",
 )
 """A master that shows a line of status every second, not every five."""
 

@@ -10,8 +10,7 @@ import pytest
 
 from bench_master.fleet import ssh
 from bench_master.fleet.hosts import Login
-from bench_master.fleet.known_hosts import KnownHosts
-from bench_master.fleet.ssh import Connections, HostFailed
+from bench_master.fleet.ssh import Connections, HostFailed, KnownHosts
 
 pytestmark = pytest.mark.alone
 

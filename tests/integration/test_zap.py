@@ -7,11 +7,9 @@ import gevent
 import pytest
 import zmq
 
-from bench_common.allow_list import CONTROL_DOMAIN, AllowList, add_worker, lane_domain, revoke_worker
-from bench_common.curve import secure_client, secure_server
+from bench_common.curve import ZAP_ENDPOINT, Complaints, Verdict, ZapHandler, secure_client, secure_server
 from bench_common.errors import InfrastructureError
-from bench_common.keys import KeyPair
-from bench_common.zap import ZAP_ENDPOINT, Complaints, Verdict, ZapHandler
+from bench_common.keys import CONTROL_DOMAIN, AllowList, KeyPair, add_worker, lane_domain, revoke_worker
 
 ADMITTED_WITHIN_S = 5.0
 KEPT_OUT_FOR_S = 0.4

@@ -6,12 +6,10 @@ import pytest
 
 from bench_common.clock import Offset
 from bench_common.messages import decode, encode
-from bench_worker import load_keeper
-from bench_worker.agent import Agent
-from bench_worker.agent_options import AgentOptions
-from bench_worker.introductions import hello_of, orders_of
-from bench_worker.load_keeper import FALSE_STARTS, LoadKeeper
-from bench_worker.master_clock import COMPARED_S, MasterClock
+from bench_worker import supervisor
+from bench_worker.agent import COMPARED_S, Agent, MasterClock, hello_of, orders_of
+from bench_worker.cli import AgentOptions
+from bench_worker.supervisor import FALSE_STARTS, LoadKeeper
 
 S = 10**9
 
@@ -166,7 +164,7 @@ def children(monkeypatch):
         started.append(Child())
         return started[-1]
 
-    monkeypatch.setattr(load_keeper, "LoadChild", start)
+    monkeypatch.setattr(supervisor, "LoadChild", start)
     return started
 
 

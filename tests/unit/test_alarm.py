@@ -5,7 +5,7 @@ from time import monotonic_ns
 import gevent
 from gevent.event import Event
 
-from bench_worker.alarm import Alarm
+from bench_worker.slots import Alarm
 
 MS = 1_000_000
 

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from bench_common.arguments import MAX_NAME, MAX_SLOTS, name, port, seconds, whole_number
+from bench_common.cli import MAX_NAME, MAX_SLOTS, name, port, seconds, whole_number
 from bench_common.messages import decode, encode
 from bench_master import cli as master
 from bench_worker import cli as worker

@@ -13,7 +13,7 @@ from bench_master.bucketbench.schema import COMMANDS, DRIVERS
 from bench_master.commands.convert_scenario import NAME
 from bench_master.scenario import load_scenario, scenario_schema
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 from workloads.script import script_of
 
 DATA = Path(__file__).parent.parent / "data" / "bucketbench"

@@ -10,7 +10,7 @@ from bench_common.errors import ScenarioError
 from bench_master.bucketbench import Flags, load_either, native_text
 from bench_master.bucketbench.schema import COMMANDS, DEFINITION_KEYS, DRIVER_KEYS, DRIVERS
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 
 ENGINES = ("containerd", "cri", "crun", "docker", "docker-cli", "native", "runc", "youki")
 

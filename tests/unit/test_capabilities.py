@@ -3,8 +3,8 @@
 import msgpack
 import pytest
 
-from bench_common.capability import CAPABILITIES_WITHHELD, refusals
 from bench_common.errors import ProtocolError
+from bench_common.requirements import CAPABILITIES_WITHHELD, refusals
 from bench_common.treatment import (
     CAPABILITIES,
     DROPPABLE_CAPABILITIES,

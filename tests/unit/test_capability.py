@@ -1,6 +1,6 @@
 """What an engine cannot do of a treatment."""
 
-from bench_common.capability import inapplicable, refusals
+from bench_common.requirements import inapplicable, refusals
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, Operation, Treatment
 
 STATUS = {

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench_common import cli
+from bench_common import cli as command_line
 from bench_common.cli import check_choice, guarded, steady_streams
 from bench_common.errors import (
     EngineUnavailable,
@@ -393,7 +393,7 @@ def test_an_interrupt_while_loading_ends_at_once(program):
 
 def test_the_command_itself_is_interrupted_as_usual(call, monkeypatch):
     """Once it is loaded, Ctrl-C raises in the command, which can clean up."""
-    monkeypatch.setattr(cli, "loaded", lambda: called.append("loaded"))
+    monkeypatch.setattr(command_line, "loaded", lambda: called.append("loaded"))
     called = []
     assert call("weigh-things", run=lambda arguments: called.append("run") or 0) == 0
     assert called == ["loaded", "run"]

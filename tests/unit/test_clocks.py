@@ -6,7 +6,7 @@ from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import summarise
-from bench_master.clocks import Clocks
+from bench_master.analysis.validity import Clocks
 
 
 def told(*readings, worker=0):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_common.columns import DELTA, FLOAT, MAX_ROWS, OFFSET, ColumnError, decode_column, encode_column
 from bench_common.records import BOUND_GRAIN_NS
+from bench_common.stats.rows import DELTA, FLOAT, MAX_ROWS, OFFSET, ColumnError, decode_column, encode_column
 
 int64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 

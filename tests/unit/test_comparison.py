@@ -1,7 +1,7 @@
 """Hosts side by side: what differs, how grave that is, and what is as good as the same."""
 
-from bench_master.commands.fleet_doctor import look_of, render_fleet
-from bench_master.fleet.comparison import Look, differences
+from bench_master.commands.doctor import look_of, render_fleet
+from bench_master.fleet.fleet import Look, differences
 from bench_master.fleet.inventory import inventory_from
 
 

@@ -7,7 +7,7 @@ import tarfile
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container
-from bench_worker.engines.containerd_commit import Base, chain_id, configuration, digest_of, images_of, pack
+from bench_worker.engines.containerd.images import Base, chain_id, configuration, digest_of, images_of, pack
 
 LOWEST, NEXT = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 LAYERS = (

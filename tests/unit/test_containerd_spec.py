@@ -5,13 +5,12 @@ import json
 import pytest
 
 from bench_common.treatment import CONTAINER_SETTINGS, ContainerSettings
-from bench_worker.engines import containerd_spec
 from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.containerd import api as containerd_api
 from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.engine import ContainerdEngine
-from bench_worker.engines.grpc import CallFailed, Reply
+from bench_worker.engines.grpc import CallFailed, Reply, blob, pack, text, unpack
 from bench_worker.engines.oci.settings import SettingRefused
-from bench_worker.engines.protobuf import blob, pack, text, unpack
 
 KIND = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
@@ -37,7 +36,7 @@ def specifications(service):
     """Return the specifications of a service that needs no socket."""
     api = ContainerdApi("/nowhere", "ours")
     api._channel = service
-    return containerd_spec.Specifications(api)
+    return containerd_api.Specifications(api)
 
 
 def test_the_rest_of_a_specification_stays_as_it_is():
@@ -78,14 +77,14 @@ def test_a_service_that_fails_is_told_of(code, kind):
 def test_a_device_that_is_none_is_refused_before_anything_is_made():
     """By name."""
     with pytest.raises(SettingRefused, match="/dev/null is no block device"):
-        containerd_spec.check(ContainerSettings(device_read_bps={"/dev/null": 1}))
-    containerd_spec.check(ContainerSettings(pids=9))
+        containerd_api.check(ContainerSettings(device_read_bps={"/dev/null": 1}))
+    containerd_api.check(ContainerSettings(pids=9))
 
 
 def test_what_the_command_line_has_a_word_for_takes_no_second_command():
     """Only the rest does."""
-    assert not containerd_spec.is_needed(ContainerSettings(image="i", memory_bytes=1 << 20, cpus=1, read_only=True))
-    assert containerd_spec.is_needed(ContainerSettings(image="i", cpuset="0"))
+    assert not containerd_api.is_needed(ContainerSettings(image="i", memory_bytes=1 << 20, cpus=1, read_only=True))
+    assert containerd_api.is_needed(ContainerSettings(image="i", cpuset="0"))
 
 
 def test_containerd_takes_all_that_a_container_can_be_given_but_what_it_says():

@@ -7,7 +7,7 @@ import pytest
 from bench_common.records import Outcome, attempt_of, job_id_of
 from bench_common.treatment import Guest, Lifecycle, OpenLoad, Operation, Treatment
 from bench_master.coordinator import Coordinator, Policy
-from bench_master.coordinator import actions as act
+from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.plan import Trial

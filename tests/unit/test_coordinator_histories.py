@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from bench_common.records import job_id_of
 from bench_common.treatment import Lifecycle, Operation, Treatment
 from bench_master.coordinator import Coordinator, Policy
-from bench_master.coordinator import actions as act
+from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.plan import Trial

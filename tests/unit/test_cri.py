@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import Container
 from bench_worker.engines.cri.messages import container_config, pod_config, split_log
-from bench_worker.engines.protobuf import MalformedMessage, blob, number, pack, text, texts, unpack
+from bench_worker.engines.grpc import MalformedMessage, blob, number, pack, text, texts, unpack
 
 
 @pytest.mark.parametrize(

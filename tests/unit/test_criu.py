@@ -2,13 +2,14 @@
 
 import pytest
 
-from bench_common.capability import refusals
+from bench_common.requirements import refusals
 from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
-from bench_worker.engines import criu, docker_checkpoint, oci_homes
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
-from bench_worker.engines.crun import CrunEngine
-from bench_worker.engines.oci.bundle import Bundle
-from bench_worker.engines.oci_checkpoint import explained, words
+from bench_worker.engines.docker import probe as docker_probe
+from bench_worker.engines.oci import images as oci_images
+from bench_worker.engines.oci import runtime as oci_runtime
+from bench_worker.engines.oci.bundle import Bundle, explained, words
+from bench_worker.engines.oci.runtimes import CrunEngine
 
 CHECK = "Error (criu/vdso.c:381): vdso: Unexpected rt vDSO area bounds\nError (criu/crtools.c:260): Could not\n"
 DUMP = (
@@ -29,13 +30,13 @@ DUMP = (
 )
 def test_the_first_error_is_the_reason(said, error):
     """Without its place in the source; that CRIU may not raise its own limits is no reason."""
-    assert criu.first_error(said) == error
+    assert oci_runtime.first_error(said) == error
 
 
 def test_a_missing_program_is_said_with_what_to_do(monkeypatch):
     """Nothing is started for that."""
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "apt-get install criu" in criu.trouble("runc")
+    assert "apt-get install criu" in oci_runtime.trouble("runc")
 
 
 def test_an_engine_that_cannot_save_says_why():
@@ -61,11 +62,11 @@ def test_a_failure_tells_what_the_log_tells(tmp_path):
 
 def test_docker_saves_with_experimental_features_only(monkeypatch):
     """Which are looked for first; CRIU is asked where it would do its work, and nowhere else."""
-    monkeypatch.setattr(criu, "trouble", lambda runtime: f"{runtime}: no")
-    assert "experimental" in docker_checkpoint.trouble({}, here=True)
+    monkeypatch.setattr(oci_runtime, "trouble", lambda runtime: f"{runtime}: no")
+    assert "experimental" in docker_probe.trouble({}, here=True)
     able = {"ExperimentalBuild": True, "DefaultRuntime": "runc"}
-    assert docker_checkpoint.trouble(able, here=True) == "runc: no"
-    assert docker_checkpoint.trouble(able, here=False) == ""
+    assert docker_probe.trouble(able, here=True) == "runc: no"
+    assert docker_probe.trouble(able, here=False) == ""
 
 
 def test_each_saving_has_a_folder_of_its_own(tmp_path):
@@ -78,7 +79,7 @@ def test_each_saving_has_a_folder_of_its_own(tmp_path):
 
 def test_crun_is_told_where_its_cover_of_folders_is(tmp_path, monkeypatch):
     """Once, however often a container is restored, and not where it has none."""
-    monkeypatch.setattr(oci_homes, "STATE_ROOT", tmp_path)
+    monkeypatch.setattr(oci_images, "STATE_ROOT", tmp_path)
     configuration = tmp_path / "criu.conf"
     configuration.write_text("inherit-fd fd[1]:x\n")
     life = Container("life", 1, ContainerSettings())

@@ -5,14 +5,12 @@ import os
 
 import pytest
 
-from bench_worker.cgroups import CgroupSampler
-from bench_worker.engine_samplers import engine_samplers
 from bench_worker.engines.base import Companion, DaemonSide
-from bench_worker.engines.daemon_sides import containerd_side, docker_side, gvisor_side, podman_side
+from bench_worker.engines.processes_of import containerd_side, docker_side, gvisor_side, podman_side
 from bench_worker.engines.registry import daemon_side
-from bench_worker.host.daemons import PSS_SHARE, DaemonSampler, listener_of
-from bench_worker.host.procfs import parse_process_stat, parse_pss
-from bench_worker.host_files import RecordedFiles
+from bench_worker.host.daemons import PSS_SHARE, DaemonSampler, engine_samplers, listener_of
+from bench_worker.host.procfs import RecordedFiles, parse_process_stat, parse_pss
+from bench_worker.host.sampler import CgroupSampler
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")

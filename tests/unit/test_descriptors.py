@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_master.run.descriptors import make_room
+from bench_master.run.sockets import make_room
 
 FREE = resource.RLIM_INFINITY
 

@@ -4,8 +4,9 @@ import pytest
 import requests
 
 from bench_common.treatment import ContainerSettings, Mount
-from bench_worker.engines import docker_belongings, docker_stats
 from bench_worker.engines.base import Container, OperationFailed
+from bench_worker.engines.docker import engine as docker_engine
+from bench_worker.engines.docker import leftovers as docker_leftovers
 
 ADDRESS = "unix:///run/user/1000/podman/podman.sock"
 
@@ -33,12 +34,12 @@ def container():
 @pytest.mark.parametrize(
     "attempt",
     [
-        pytest.param(lambda one: docker_belongings.make(Gone(), one, timeout_s=5, address=ADDRESS), id="make"),
+        pytest.param(lambda one: docker_leftovers.make(Gone(), one, timeout_s=5, address=ADDRESS), id="make"),
         pytest.param(
-            lambda one: docker_belongings.remove_attached(Gone(), one, timeout_s=5, address=ADDRESS), id="remove"
+            lambda one: docker_leftovers.remove_attached(Gone(), one, timeout_s=5, address=ADDRESS), id="remove"
         ),
-        pytest.param(lambda _: docker_stats.one_reading(Gone(), "c", 5, ADDRESS), id="stats"),
-        pytest.param(lambda _: next(docker_stats.readings(Gone(), "c", 5, ADDRESS)), id="watch"),
+        pytest.param(lambda _: docker_engine.one_reading(Gone(), "c", 5, ADDRESS), id="stats"),
+        pytest.param(lambda _: next(docker_engine.readings(Gone(), "c", 5, ADDRESS)), id="watch"),
     ],
 )
 def test_what_cannot_be_reached_is_called_by_its_own_address(container, attempt):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench_worker.engines.docker_builds import reason_of
+from bench_worker.engines.docker.images import reason_of
 
 STEP = "The command '/bin/sh -c set -e;     apt-get install \"$PACKAGE\"' returned a non-zero code: 100"
 LOOKUP = 'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host'

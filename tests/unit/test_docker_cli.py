@@ -7,9 +7,8 @@ import pytest
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.docker.cli import KINDS
+from bench_worker.engines.docker.cli import KINDS, create_words
 from bench_worker.engines.docker.settings import MountRefused
-from bench_worker.engines.docker_cli_arguments import create_words
 
 CREATE_FAILED = "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc: "
 

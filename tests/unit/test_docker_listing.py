@@ -3,7 +3,7 @@
 import docker.errors
 import pytest
 
-from bench_worker.engines.docker_listing import listed
+from bench_worker.engines.docker.images import listed
 
 GONE = 'retrieving parent of image "5c44": locating image with ID "b609": image not known'
 

@@ -9,15 +9,15 @@ import pytest
 
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container
+from bench_worker.engines.docker.cli import create_words
 from bench_worker.engines.docker.settings import (
     KNOWN_SOCKETS,
     MountRefused,
     archive_of,
+    confinement_words,
     create_arguments,
     safe_host_directory,
 )
-from bench_worker.engines.docker_cli_arguments import create_words
-from bench_worker.engines.docker_confinement import confinement_words
 from bench_worker.engines.native import labels as native_labels
 
 

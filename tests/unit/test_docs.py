@@ -12,9 +12,9 @@ from documents import DOCUMENTS, ROOT, literals, rows, tree
 from docutils import nodes
 
 from bench_common.channel import tune
+from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.errors import ExitCode
 from bench_common.messages import KIB, MESSAGES
-from bench_common.ports import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.treatment import OPERATIONS
 from bench_master.cli import build_parser
 from bench_master.scenario.format import scenario_format
@@ -238,7 +238,7 @@ ALLOWED = {
     "bench_master": {"bench_master", "bench_common", "workloads"},
     "bench_worker": {"bench_worker", "bench_common", "workloads"},
 }
-ENGINES = {"bench_worker.engines.noop", "bench_worker.engines.docker.images"}
+ENGINES = {"bench_worker.engines.noop", "bench_worker.engines.docker"}
 """What of bench_worker/engines others may import beside base and registry: no engine that is weighed is among it."""
 
 
@@ -281,7 +281,7 @@ def test_no_engine_and_no_workload_is_imported_by_name(package):
         if not name.startswith("workloads/"):
             inside = {found for found in imports(path) if found.startswith("workloads.")}
             modules = {".".join(found.split(".")[:2]) for found in inside}
-            assert modules <= {"workloads.base", "workloads.programs", "workloads.registry", "workloads.script"}, path
+            assert modules <= {"workloads.base", "workloads.script", "workloads.registry"}, path
 
 
 def test_gevent_patches_in_the_two_entry_points_alone():

@@ -10,10 +10,10 @@ import pytest
 import bench_worker.doctor
 from bench_master.commands import doctor as command
 from bench_worker.doctor import CHECKS, Check, Level, Scene, examine, observe
-from bench_worker.doctor.scene import parse_process
+from bench_worker.doctor.base import parse_process
 from bench_worker.engines.base import EngineStatus
+from bench_worker.host.procfs import RecordedFiles, Space
 from bench_worker.host.sampler import COLUMNS
-from bench_worker.host_files import RecordedFiles, Space
 from bench_worker.queries import doctor as question
 
 CPU = "/sys/devices/system/cpu"

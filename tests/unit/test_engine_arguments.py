@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from bench_worker.engines.arguments import parse_cpuset, parse_signal
+from bench_worker.engines.output import parse_cpuset, parse_signal
 
 
 @pytest.mark.parametrize("text", ["SIGTERM", "TERM", "term", " sigterm ", "15"])

@@ -5,11 +5,9 @@ import json
 import pytest
 
 from bench_worker.cli import run_command_line
-from bench_worker.facts.cpu import governor, mitigations, turbo
-from bench_worker.facts.storage import mount_of
+from bench_worker.host.facts import cgroup_layout, container, governor, hypervisor, mitigations, mount_of, turbo
 from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, suggested_environment
-from bench_worker.host_files import RecordedFiles
-from bench_worker.virtualization import cgroup_layout, container, hypervisor
+from bench_worker.host.procfs import RecordedFiles
 
 METAL = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme\n"
 GUEST = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme hypervisor\n"

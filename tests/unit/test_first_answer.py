@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from bench_worker.first_answer import SILENCE_S, FirstAnswer
+from bench_worker.control_channel import SILENCE_S, FirstAnswer
 
 
 class Clock:

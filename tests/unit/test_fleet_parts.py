@@ -19,11 +19,9 @@ from bench_master.commands.fleet_options import end_all, show, status_of
 from bench_master.commands.list_workers import clock_text, rows_of
 from bench_master.fleet import wheels
 from bench_master.fleet.inventory import inventory_from
-from bench_master.fleet.known_hosts import KnownHosts, fingerprint_of
-from bench_master.fleet.launchers.base import FAILED, STARTED, Errand, Outcome
-from bench_master.fleet.launchers.side_by_side import outcomes_of, side_by_side
+from bench_master.fleet.launchers.base import FAILED, STARTED, Errand, Outcome, outcomes_of, side_by_side
 from bench_master.fleet.remote_host import _chosen
-from bench_master.fleet.ssh import HostFailed
+from bench_master.fleet.ssh import HostFailed, KnownHosts, fingerprint_of
 from bench_master.fleet.wheels import PythonKind, Wheelhouse, closure
 from bench_master.run.discovery import Present
 from bench_master.run.key_provisioning import Enrolment

@@ -9,9 +9,8 @@ import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.stats.rows import Samples
-from bench_master.host_cpu import HostCpu, Rates
+from bench_master.analysis.host_samples import HostCpu, Rates, Span, Spans
 from bench_master.reports import write_report
-from bench_master.spans import Span, Spans
 
 PAPER = {
     "title": "A study",

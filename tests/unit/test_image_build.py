@@ -12,11 +12,8 @@ import pytest
 from bench_common.errors import InfrastructureError
 from bench_master.commands.build_images import line_for
 from bench_worker.images import base_system, build
-from bench_worker.images.apt import HostApt
-from bench_worker.images.base_system import cache_folder, only_builder, tarball_path, whole
-from bench_worker.images.build import Builder, url_answers
-from bench_worker.images.recipes import IMAGE_LABEL, RECIPE_LABEL, all_recipes, in_build_order
-from bench_worker.images.source import BaseSource
+from bench_worker.images.base_system import BaseSource, HostApt, cache_folder, only_builder, tarball_path, whole
+from bench_worker.images.build import IMAGE_LABEL, RECIPE_LABEL, Builder, all_recipes, in_build_order, url_answers
 
 SOURCE = BaseSource("bookworm", "http://m/debian", ("main",), "/k.gpg", "minbase", ())
 

@@ -6,18 +6,19 @@ import pytest
 
 from bench_common.errors import InfrastructureError, UsageError
 from bench_master.cli import run_command_line
-from bench_worker.images.apt import (
+from bench_worker.images.base_system import (
     Archive,
     HostApt,
     archives_in,
+    choose_source,
     options_from,
     proxies_from,
     read_host,
+    read_settings,
     settings_in,
     without_credentials,
 )
-from bench_worker.images.recipes import all_recipes, check_arguments, in_build_order
-from bench_worker.images.source import choose_source, read_settings
+from bench_worker.images.build import all_recipes, check_arguments, in_build_order
 
 
 @pytest.fixture

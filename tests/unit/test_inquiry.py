@@ -8,7 +8,7 @@ from bench_common.errors import EngineUnavailable, ProtocolError
 from bench_common.messages import Message
 from bench_common.requirements import Need, needs_of
 from bench_common.treatment import ContainerSettings, Lifecycle, Treatment
-from bench_master.run.inquiry import ALIVE_S, ANSWER_S, Inquiry
+from bench_master.run.admission import ALIVE_S, ANSWER_S, Inquiry
 from bench_worker.engines.base import EngineStatus
 from bench_worker.preflight import FRESH_S, Offer, Stock
 

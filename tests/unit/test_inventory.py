@@ -5,9 +5,8 @@ from documents import ROOT, rows
 
 from bench_common.errors import ScenarioError, UsageError
 from bench_master.fleet.fleet import launcher_class
-from bench_master.fleet.inventory import inventory_from, load_inventory
-from bench_master.fleet.inventory_format import inventory_format
-from bench_master.fleet.ranges import expand
+from bench_master.fleet.hosts import expand
+from bench_master.fleet.inventory import inventory_format, inventory_from, load_inventory
 
 LAUNCHERS = ("local", "ssh")
 

@@ -4,10 +4,9 @@ import pytest
 
 from bench_common.treatment import Treatment
 from bench_master.cli import run_command_line
-from bench_master.limit import is_limit, limits_of
-from bench_master.plan import make_plan
+from bench_master.plan import is_limit, limits_of, make_plan
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 from workloads.script import script_of
 
 TEXT = """\

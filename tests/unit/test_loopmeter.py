@@ -11,7 +11,7 @@ from bench_common.eventloop import HANDOVER_NS, LoopMeter, LoopReading, Poll
 PROGRAM = """
 import time
 import gevent
-from bench_common import loopmeter
+from bench_common import eventloop
 from bench_common.eventloop import LoopMeter
 
 def work(seconds):
@@ -24,7 +24,7 @@ def said(condition, text):
         raise SystemExit(text)
 
 meter = LoopMeter()
-said(loopmeter.last_poll() is None, "a meter that was not started counts as at work")
+said(eventloop.last_poll() is None, "a meter that was not started counts as at work")
 meter.start()
 gevent.sleep(0.01)
 """
@@ -126,10 +126,10 @@ said(meter.held_ns(at) >= at - begun, "a thread was not held up by a busy loop")
 def test_a_meter_that_was_stopped_says_nothing():
     """After `stop` the process has no meter, and a bound rests on the switch interval alone."""
     in_a_fresh_process("""
-said(loopmeter.last_poll() is not None, "no meter at work")
+said(eventloop.last_poll() is not None, "no meter at work")
 meter.stop()
-said(loopmeter.last_poll() is None, "still at work")
-said(loopmeter.held_ns(1) == loopmeter.switch_interval_ns(), "not the switch interval")
+said(eventloop.last_poll() is None, "still at work")
+said(eventloop.held_ns(1) == eventloop.switch_interval_ns(), "not the switch interval")
 """)
 
 
@@ -189,12 +189,12 @@ meter.read()
 gevent.sleep(0.001)
 work(0.1)
 begun = time.monotonic_ns()
-said(begun <= loopmeter.waited() <= time.monotonic_ns(), "another time than now")
+said(begun <= eventloop.waited() <= time.monotonic_ns(), "another time than now")
 span, busy, lag = meter.lap()
 said(span - busy >= 100_000_000, f"busy {busy} of {span}")
 reading = meter.read()
 said(reading.busy_share < 1, f"busy {reading.busy_share}")
 said(meter.held_ns(time.monotonic_ns()) < 100_000_000, "a native thread was kept waiting")
 meter.stop()
-said(begun <= loopmeter.waited() <= time.monotonic_ns(), "without a meter")
+said(begun <= eventloop.waited() <= time.monotonic_ns(), "without a meter")
 """)

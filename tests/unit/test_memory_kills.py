@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench_worker.engines.base import Done
-from bench_worker.engines.memory_kills import MemoryKills, memory_directory
+from bench_worker.engines.oci.cgroups import MemoryKills, memory_directory
 
 HYBRID = "9:cpuset:/x/abc\n4:memory:/pods/abc\n1:name=systemd:/s/abc\n0::/u/abc\n"
 

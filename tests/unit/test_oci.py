@@ -4,23 +4,21 @@ import json
 
 import pytest
 
-from bench_common.capability import NETWORK_CHOICE, UNNAMED_VOLUMES, refusals
+from bench_common.requirements import NETWORK_CHOICE, UNNAMED_VOLUMES, refusals
 from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operation, Treatment
-from bench_worker.engines import oci_homes
 from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import Answer, CommandLine
-from bench_worker.engines.containerd.engine import ContainerdEngine
+from bench_worker.engines.containerd.engine import ContainerdEngine, create_options
 from bench_worker.engines.containerd.tasks import KINDS as CTR_KINDS
-from bench_worker.engines.containerd_exits import read_exit
-from bench_worker.engines.containerd_options import create_options
+from bench_worker.engines.containerd.tasks import read_exit
 from bench_worker.engines.cri.engine import CriEngine
 from bench_worker.engines.docker.settings import MountRefused
+from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, oom_kills
 from bench_worker.engines.oci.runtime import KINDS, RuntimeErrand
-from bench_worker.engines.oci.runtimes import RuncEngine
+from bench_worker.engines.oci.runtimes import RuncEngine, RunscEngine
 from bench_worker.engines.oci.settings import SettingRefused, bind, check_settings
 from bench_worker.engines.oci.spec import ImageConfig, Surroundings, User, make_config, read_user
-from bench_worker.engines.runsc import RunscEngine
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1001:Ann:/home/ann:/bin/sh\n"
 GROUP = "root:x:0:\nstaff:x:50:ann,bob\nann:x:1001:\n"
@@ -188,7 +186,7 @@ def test_storage_becomes_mounts(tmp_path):
 def test_each_engine_says_which_processes_are_its_own(monkeypatch):
     """A runtime has none, but for gVisor's sandboxes; containerd and a CRI are what listens on the socket."""
     assert not RuncEngine.daemon_side()
-    assert RunscEngine.daemon_side().state == str(oci_homes.STATE_ROOT / "runsc")
+    assert RunscEngine.daemon_side().state == str(oci_images.STATE_ROOT / "runsc")
     monkeypatch.setenv("CONTAINERD_ADDRESS", "/c.sock")
     monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", "unix:///r.sock")
     assert ContainerdEngine.daemon_side().sockets == ("/c.sock",)

@@ -3,11 +3,12 @@
 import pytest
 
 from bench_common.treatment import ContainerSettings
-from bench_worker.engines import host_network, oci_files
+from bench_worker.engines import isolation
 from bench_worker.engines.base import Container, OperationFailed
-from bench_worker.engines.oci_confinement import SETTINGS, confine, device_numbers
-from bench_worker.engines.oci_ground import OciGround
-from bench_worker.engines.runsc import RunscEngine
+from bench_worker.engines.oci import bundle as oci_bundle
+from bench_worker.engines.oci.engine import OciGround
+from bench_worker.engines.oci.runtimes import RunscEngine
+from bench_worker.engines.oci.spec import SETTINGS, confine, device_numbers
 
 NONE = 2**64 - 1
 
@@ -94,39 +95,39 @@ def test_a_container_in_the_hosts_network_finds_its_own_name(tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n10.1.2.3 other\n")
     shared = ContainerSettings(network="host", files={"/b": "x"})
-    assert oci_files.with_names(shared, "me", hosts) == {
+    assert oci_bundle.with_names(shared, "me", hosts) == {
         "/etc/hosts": "127.0.0.1 localhost\n10.1.2.3 other\n127.0.0.1 me\n",
         "/b": "x",
     }
     assert (
-        oci_files.with_names(shared, "me", tmp_path / "none")["/etc/hosts"] == "127.0.0.1 localhost\n127.0.0.1 me\n"
+        oci_bundle.with_names(shared, "me", tmp_path / "none")["/etc/hosts"] == "127.0.0.1 localhost\n127.0.0.1 me\n"
     )
     own = ContainerSettings(network="host", files={"/etc/hosts": "mine"})
-    assert oci_files.with_names(own, "me", hosts) == {"/etc/hosts": "mine"}
-    assert oci_files.with_names(ContainerSettings(files={"/b": "x"}), "me", hosts) == {"/b": "x"}
+    assert oci_bundle.with_names(own, "me", hosts) == {"/etc/hosts": "mine"}
+    assert oci_bundle.with_names(ContainerSettings(files={"/b": "x"}), "me", hosts) == {"/b": "x"}
 
 
 def test_a_container_is_reached_in_the_hosts_network_alone():
     """At the loopback's address; elsewhere nobody here can say."""
     inside = Container("c", 1, ContainerSettings(network="host"))
-    assert host_network.address_of(inside) == "127.0.0.1"
+    assert isolation.address_of(inside) == "127.0.0.1"
     for network in (None, "none"):
         with pytest.raises(OperationFailed, match="not the host's") as caught:
-            host_network.address_of(Container("c", 1, ContainerSettings(network=network)))
+            isolation.address_of(Container("c", 1, ContainerSettings(network=network)))
         assert caught.value.kind == "refused"
 
 
 def test_files_are_mounted_one_by_one(tmp_path):
     """In the order of their paths in the scenario, and readable by everybody in the container."""
     files = {"/etc/a.conf": "one\n", "/b": "zwei ü"}
-    oci_files.write(files, tmp_path)
-    mounts = oci_files.binds(files, tmp_path)
+    oci_bundle.write(files, tmp_path)
+    mounts = oci_bundle.bind_mounts(files, tmp_path)
     assert [mount["destination"] for mount in mounts] == ["/etc/a.conf", "/b"]
     sources = [tmp_path / "files" / str(ordinal) for ordinal in range(2)]
     assert [mount["source"] for mount in mounts] == [str(path) for path in sources]
     assert [path.read_text("utf-8") for path in sources] == ["one\n", "zwei ü"]
     assert {path.stat().st_mode & 0o777 for path in sources} == {0o644}
-    oci_files.write({}, tmp_path / "nowhere")
+    oci_bundle.write({}, tmp_path / "nowhere")
 
 
 def empowered(user=0, **settings):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench_common.treatment import OpenLoad
-from bench_master.arrivals import BLOCK, Arrivals
+from bench_master.coordinator.trials import BLOCK, Arrivals
 
 S = 1_000_000_000
 FOR_EVER = 1e30

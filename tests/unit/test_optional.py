@@ -12,7 +12,7 @@ from bench_common.thresholds import evaluate
 from bench_common.treatment import Treatment
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 
 MISSING = "No such image: weighbridge/blogbench:latest"
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from bench_common.records import ticket_of
-from bench_master.run import orders
-from bench_master.run.orders import OrderBook
+from bench_master.run import outbound
+from bench_master.run.outbound import OrderBook
 
 
 def rows(packed):
@@ -13,7 +13,7 @@ def rows(packed):
 
 def test_orders_do_not_depend_on_how_they_are_handed_out(monkeypatch):
     """In one go, one by one, or over the edge of a block: the same rows."""
-    monkeypatch.setattr(orders, "BLOCK_JOBS", 8)
+    monkeypatch.setattr(outbound, "BLOCK_JOBS", 8)
     together = rows(OrderBook(5).fresh(range(20)))
     book = OrderBook(5)
     assert [row for first in range(20) for row in rows(book.fresh(range(first, first + 1)))] == together

@@ -10,13 +10,12 @@ import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.errors import ScenarioError
-from bench_common.overhead import Overhead
 from bench_common.stats.rows import Samples
-from bench_master.overhead import EngineCosts, compare
+from bench_common.treatment import Overhead
+from bench_master.analysis.host_samples import EngineCosts, Span, Spans, compare
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
-from bench_master.spans import Span, Spans
+from bench_master.scenario.yaml_tree import Source
 
 JOB = "job: {operations: [run, remove], container: {image: i, command: [x]}}\n"
 MIB = 1 << 20

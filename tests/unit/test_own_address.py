@@ -4,9 +4,9 @@ import argparse
 
 import pytest
 
-from bench_common.addresses import authority, host_address, host_name
-from bench_worker import own_address as module
-from bench_worker.own_address import own_address
+from bench_common.cli import authority, host_address, host_name
+from bench_worker import agent as module
+from bench_worker.agent import own_address
 
 
 @pytest.fixture

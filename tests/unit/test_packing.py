@@ -11,18 +11,17 @@ from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.errors import ProtocolError, ScenarioError
 from bench_common.records import Outcome
-from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
-from bench_common.until import HostState, parse_until
+from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_until
 from bench_master.analysis.packing import Packings
 from bench_master.plan import estimate_seconds, independent, make_plan
 from bench_master.reports import write_report
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.packing import PACKED_UNTIL
-from bench_master.scenario.source import Source
+from bench_master.scenario.operations import PACKED_UNTIL
+from bench_master.scenario.yaml_tree import Source
 from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.base import Done, OperationFailed
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.host_files import RecordedFiles
+from bench_worker.host.procfs import RecordedFiles
 from bench_worker.outbox import Outbox
 from bench_worker.packing import ALL, HostLook
 from workloads.script import job_limit_s

@@ -3,7 +3,7 @@
 import pytest
 
 from bench_common.errors import UsageError
-from bench_master.commands.patience_options import BEATS, patience_of
+from bench_master.commands.run_options import BEATS, patience_of
 from bench_master.run.outbound import HEARTBEAT_S, LEASE_S
 
 

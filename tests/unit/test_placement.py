@@ -5,18 +5,17 @@ from dataclasses import dataclass, replace
 import pytest
 
 from bench_common.errors import ProtocolError, ScenarioError
-from bench_common.placement import lender, lent_by, takers, unplaced
-from bench_common.requirements import needs_of
+from bench_common.requirements import lender, lent_by, needs_of, takers, unplaced
 from bench_common.treatment import ContainerSettings, Treatment
 from bench_master.coordinator import Coordinator, Policy
-from bench_master.coordinator import actions as act
+from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
-from bench_master.run.fitness import assess
+from bench_master.run.admission import assess
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
+from workloads.ab import WEBBENCH
 from workloads.script import errand_limit_s, job_limit_s
-from workloads.webbench import WEBBENCH
 
 AB = "name: a\n%sjob: {workload: ab, services: {webbench: {%s}}}\n"
 

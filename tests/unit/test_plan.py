@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from bench_common.treatment import Lifecycle, Operation, Treatment
 from bench_master.plan import OPERATION_S, estimate_seconds, make_plan
-from bench_master.plan_text import render_plan
-from bench_master.prospects import Prospect, takers_of
+from bench_master.plan_text import Prospect, render_plan, takers_of
 from bench_master.scenario import load_scenario
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.model import Scenario
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 
 
 def estimate(plan, workers=1):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench_worker.engines.podman_service import limits_from
+from bench_worker.engines.docker.podman import limits_from
 
 HEAD = "Limit                     Soft Limit           Hard Limit           Units     \n"
 FILES = "Max open files            1024                 20000                files     \n"

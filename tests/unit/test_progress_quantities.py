@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_master.progress.quantities import clock, duration, one_line, three_digits
+from bench_master.progress.output import clock, duration, one_line, three_digits
 
 
 @pytest.mark.parametrize(

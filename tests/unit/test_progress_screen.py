@@ -9,9 +9,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from bench_master.progress.lines import status_line
-from bench_master.progress.screen import render, shares
-from bench_master.progress.snapshot import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
+from bench_master.progress.live import render, shares
+from bench_master.progress.plain import status_line
+from bench_master.progress.view import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
 
 ENGINES = ("docker", "native", "podman", "runc")
 OPERATIONS = ("job", "create", "start", "a-very-long-operation-name", "remove")

@@ -12,11 +12,9 @@ import pytest
 from bench_common.errors import UsageError
 from bench_common.records import JOB_ROW
 from bench_master.progress.choice import choose_view
-from bench_master.progress.lines import LinesView
 from bench_master.progress.live import LiveView
-from bench_master.progress.plain import CharsView
-from bench_master.progress.snapshot import Snapshot, TrialRow
-from bench_master.progress.view import NoticesView, View
+from bench_master.progress.plain import CharsView, LinesView
+from bench_master.progress.view import NoticesView, Snapshot, TrialRow, View
 
 GOOD = {"TERM": "xterm-256color"}
 

@@ -12,13 +12,13 @@ from bench_common.errors import ScenarioError
 from bench_common.records import MetricRecord, ticket_of
 from bench_common.stats.reader import StatsWriter
 from bench_common.treatment import Guest
+from bench_master.analysis.host_samples import COLUMNS, UNIT
 from bench_master.analysis.published import beside
-from bench_master.host_cpu import COLUMNS, UNIT
 from bench_master.reports import write_report
-from bench_master.reports.text_published import published_lines
+from bench_master.reports.text_sections import published_lines
 from bench_master.scenario.load import load_scenario, scenario_from
 from bench_master.scenario.published import belongs
-from bench_master.scenario.source import Source, shipped_scenarios
+from bench_master.scenario.yaml_tree import Source, shipped_scenarios
 from workloads.registry import workload
 
 HEAD = "# title: A study\n# source: its table 3\n"

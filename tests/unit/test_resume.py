@@ -10,16 +10,14 @@ from test_coordinator import Run, issued, treatment
 from bench_common.clock import clock_id
 from bench_common.errors import InfrastructureError, NotAStatsFile, StatsFileError, UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
-from bench_common.set_aside import SetAside
-from bench_common.stats.reader import StatsFile, StatsWriter
+from bench_common.stats.reader import SetAside, StatsFile, StatsWriter
 from bench_master.analysis.document import summarise
 from bench_master.coordinator import Coordinator
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial, make_plan
-from bench_master.run.header import build_header
+from bench_master.run.journal import build_header
 from bench_master.run.live_stats import Tally
-from bench_master.run.resume import Resumption
-from bench_master.run.standing import KINDS, replay
+from bench_master.run.resume import KINDS, Resumption, replay
 from bench_master.scenario import load_scenario
 
 TRIALS = [(0, block, False) for block in range(4)]

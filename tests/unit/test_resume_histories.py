@@ -11,11 +11,10 @@ from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_master.analysis.document import summarise
 from bench_master.coordinator import Coordinator, Policy
-from bench_master.coordinator import actions as act
+from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
-from bench_master.run.resume import Resumption
-from bench_master.run.standing import Standing
+from bench_master.run.resume import Resumption, Standing
 
 JOBS = 6
 """In each trial: two in flight, three each."""

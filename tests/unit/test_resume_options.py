@@ -5,12 +5,12 @@ from builders import StatsBuilder, header
 
 from bench_common.errors import UsageError
 from bench_master.cli import build_parser
-from bench_master.commands.resume_options import FIXED, WHO, adopt, scenario_of, stored_options
+from bench_master.commands.run_options import FIXED, WHO, adopt, scenario_of, stored_options
 from bench_master.plan import make_plan
-from bench_master.run.header import build_header
+from bench_master.run.journal import build_header
 from bench_master.run.resume import Resumption
 from bench_master.scenario import load_scenario
-from bench_master.scenario.source import shipped_scenarios
+from bench_master.scenario.yaml_tree import shipped_scenarios
 
 
 def parsed(*words):

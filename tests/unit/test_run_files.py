@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_master.commands.run_place import NAME_LIMIT, default_path
+from bench_master.commands.run_signals import NAME_LIMIT, default_path
 from bench_master.scenario import load_scenario
 
 

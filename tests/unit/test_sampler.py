@@ -5,17 +5,19 @@ import math
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_worker.devices import outer_interfaces, physical_disks
 from bench_worker.host.procfs import (
     CpuTicks,
+    LiveFiles,
+    RecordedFiles,
+    outer_interfaces,
     parse_diskstats,
     parse_loadavg,
     parse_meminfo,
     parse_net_dev,
     parse_stat,
+    physical_disks,
 )
 from bench_worker.host.sampler import COLUMNS, UNITS, HostSampler, cpu_row
-from bench_worker.host_files import LiveFiles, RecordedFiles
 
 STAT = """\
 cpu  5017 3 1106 191220 397 2 96 15 7 1

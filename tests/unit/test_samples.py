@@ -5,7 +5,7 @@ import math
 import pytest
 
 from bench_common.errors import ProtocolError
-from bench_master.run.samples import busy_percent, checked_columns
+from bench_master.run.hosts import busy_percent, checked_columns
 
 
 def test_columns_become_arrays_on_the_masters_clock():

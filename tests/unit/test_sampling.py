@@ -3,8 +3,8 @@
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_worker import sampling
-from bench_worker.sampling import SEND_S, Sampling
+from bench_worker.host import sampler
+from bench_worker.host.sampler import SEND_S, Sampling
 
 UNITS = {"time_ns": "ns"}
 
@@ -49,11 +49,11 @@ class Counting:
 @pytest.fixture
 def samples(monkeypatch):
     """Return what gives a `Sampling` whose time goes by at once, and what it has sent."""
-    monkeypatch.setattr(sampling.gevent, "spawn", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(sampler.gevent, "spawn", lambda function, *arguments: function(*arguments))
 
     def of(waits, late=None):
         time = Time(waits, late)
-        monkeypatch.setattr(sampling, "monotonic", time.monotonic)
+        monkeypatch.setattr(sampler, "monotonic", time.monotonic)
         sent = []
         made = Sampling(lambda *what: sent.append(what))
         made._over = time
@@ -96,7 +96,7 @@ def test_a_host_that_cannot_be_read_is_told_and_ends_no_more_than_its_samples(sa
             raise InfrastructureError("/proc/stat gives nothing")
 
     made, sent, _ = samples(4)
-    monkeypatch.setattr(sampling, "HostSampler", Unreadable)
+    monkeypatch.setattr(sampler, "HostSampler", Unreadable)
     made.keep_reading_host(0.5)
     assert sent == []
     assert caplog.messages == ["this host cannot be sampled any more: /proc/stat gives nothing"]

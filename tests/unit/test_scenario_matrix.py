@@ -3,9 +3,9 @@
 import pytest
 
 from bench_common.errors import ScenarioError
-from bench_master.scenario.labels import label_names
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.matrix import label_names
+from bench_master.scenario.yaml_tree import Source
 
 
 def load(text):

@@ -9,8 +9,7 @@ from bench_common.treatment import OPERATIONS, Operation
 from bench_master.scenario.diagnostics import Given
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.operations import OperationsShape, impossible, leaves_container, named
-from bench_master.scenario.source import Source
-from bench_master.scenario.tree import Place
+from bench_master.scenario.yaml_tree import Place, Source
 
 
 def load(operations):

@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.errors import ScenarioError
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 
 TEXT = """\
 name: a

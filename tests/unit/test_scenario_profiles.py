@@ -5,7 +5,7 @@ import pytest
 from bench_common.errors import ScenarioError
 from bench_master.cli import run_command_line
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 
 TEXT = """\
 name: primes

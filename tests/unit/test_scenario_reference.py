@@ -10,7 +10,7 @@ from bench_common.treatment import OPERATIONS
 from bench_master.scenario.format import ORDERS, scenario_format
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.operations import SIGNALS
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "scenario-reference.rst").read_text()
 FORMAT = scenario_format()

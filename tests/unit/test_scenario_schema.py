@@ -15,8 +15,7 @@ from bench_master.scenario.diagnostics import Findings
 from bench_master.scenario.format import scenario_format
 from bench_master.scenario.load import scenario_from
 from bench_master.scenario.resolve import Resolver
-from bench_master.scenario.source import Source
-from bench_master.scenario.yaml_tree import Composer
+from bench_master.scenario.yaml_tree import Composer, Source
 
 SCHEMA = scenario_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bench_common.capability import inapplicable, refusals
 from bench_common.errors import ScenarioError
+from bench_common.requirements import inapplicable, refusals
 from bench_common.treatment import Mount, Treatment
-from bench_master.run.fitness import assess
+from bench_master.run.admission import assess
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 
 OLTP = "name: a\njob: {workload: sysbench-oltp%s}\n"
 SETTINGS = "/etc/weighbridge/my.cnf"

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from bench_common.errors import ScenarioError, UsageError
 from bench_master.scenario import load_scenario
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import MAX_BYTES, Source, read_source, shipped_scenarios
-from bench_master.scenario.yaml_tree import MAX_DEPTH, Composer
+from bench_master.scenario.yaml_tree import MAX_BYTES, MAX_DEPTH, Composer, Source, read_source, shipped_scenarios
 
 GOOD = "name: a\njob: {operations: [sleep: 1s]}\n"
 

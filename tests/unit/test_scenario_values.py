@@ -8,7 +8,7 @@ from bench_common.errors import ScenarioError
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, OpenLoad, Treatment
 from bench_master.scenario.format import OPEN_CONCURRENCY
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 
 HEAD = "name: a\nengines: [native]\n"
 SLEEP = "job: {operations: [sleep: 1s]}\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bench_master.scenario.load import load_scenario
+from workloads.ab import WEBBENCH
 from workloads.registry import workload
 from workloads.script import script_of
-from workloads.webbench import WEBBENCH
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "vm-docker-bench"
 

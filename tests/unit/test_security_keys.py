@@ -6,27 +6,24 @@ import stat
 import pytest
 from zmq.utils import z85
 
-from bench_common.allow_list import (
+from bench_common.curve import Complaints, Verdict, answer, curve_required, insecure_warning, is_loopback
+from bench_common.errors import UsageError
+from bench_common.keys import (
     CONTROL_DOMAIN,
     RESULTS_DOMAIN,
     AllowList,
-    add_worker,
-    lane_domain,
-    parse_allow_list,
-    revoke_worker,
-)
-from bench_common.curve import curve_required, insecure_warning, is_loopback
-from bench_common.errors import UsageError
-from bench_common.keys import (
     KeyPair,
     WorkerKey,
+    add_worker,
     default_directory,
+    lane_domain,
+    parse_allow_list,
     read_master_key,
     read_worker_key,
+    revoke_worker,
     write_master_key,
     write_worker_key,
 )
-from bench_common.zap import Complaints, Verdict, answer
 from bench_master.cli import run_command_line
 
 ONE, TWO = KeyPair.generate(), KeyPair.generate()

@@ -6,8 +6,8 @@ from test_job_services import ServingEngine
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import decode
-from bench_common.placement import Supplied
 from bench_common.records import Outcome
+from bench_common.requirements import Supplied
 from bench_common.treatment import ContainerSettings, Guest, Treatment
 from bench_master.coordinator.roster import Roster
 from bench_master.run.remote_services import ServiceDesk

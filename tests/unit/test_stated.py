@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.registry import workload, workload_classes
-from workloads.stated import size
+from workloads.sysbench_common import size
 
 DATA = Path(__file__).parents[1] / "data"
 OURS = ("blogbench", "blogload", "mbw", "sysbench-cpu", "sysbench-fileio", "sysbench-memory")

@@ -6,10 +6,19 @@ from builders import job_rows, operation_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_common.columns import DELTA, OFFSET, ColumnError, encode_column
 from bench_common.records import JOB_ROW, OPERATION_ROW
-from bench_common.stats.rows import pack_jobs, pack_operations, unpack, unpack_by_column
-from bench_common.stats_columns import Columns, unpack_operations
+from bench_common.stats.rows import (
+    DELTA,
+    OFFSET,
+    ColumnError,
+    Columns,
+    encode_column,
+    pack_jobs,
+    pack_operations,
+    unpack,
+    unpack_by_column,
+    unpack_operations,
+)
 
 TICKETS = st.integers(0, 2**64 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -9,7 +9,7 @@ from bench_worker.crew import Assignment, Crew
 from bench_worker.engines.base import Container, Done, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.outbox import Outbox
-from bench_worker.stats_watch import StatsWatch
+from bench_worker.performer import StatsWatch
 from workloads.script import COMMIT_BYTES, STATS_READINGS, metrics_of
 
 

@@ -16,15 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from bench_common.columns import MAX_ROWS
 from bench_common.errors import StatsFileError
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, OutputRecord
-from bench_common.stats import frame
+from bench_common.stats import frame as stats_frame
 from bench_common.stats.frame import MAGIC, MAX_PAYLOAD, FrameError, FrameReader, frame, pack_payload
 from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
-from bench_common.stats.rows import Samples, pack_jobs, unpack
-from bench_common.stats.writer import MAX_OUTPUT
-from bench_common.stats_batches import Batches
+from bench_common.stats.rows import MAX_ROWS, Samples, pack_jobs, unpack
+from bench_common.stats.writer import MAX_OUTPUT, Batches
 
 HEAD = header([treatment_wire(0, {"engine": "native"})], [(0, 0, False)])
 
@@ -335,7 +333,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 )
 def test_jobs_with_any_number_of_operations_come_back(monkeypatch, flows, mixed):
     """None, one or several operations a job, in step with the jobs or not, at any instants: no row changes."""
-    monkeypatch.setattr("bench_common.stats_batches.MAX_ROWS", 4)
+    monkeypatch.setattr("bench_common.stats.writer.MAX_ROWS", 4)
     batches, payloads, given_rows = Batches(), [], {"jobs": [], "operations": []}
     for flow in flows:
         jobs = job_rows(*({"ticket": ticket, "start_ns": start, "end_ns": end} for ticket, _, start, end in flow))
@@ -608,13 +606,13 @@ def test_either_library_reads_what_the_other_wrote(path, monkeypatch, library):
     """Where there is no isal zlib does its work: each reads the other's files, and notices the same damage."""
     lifecycle_run(path)
     other = path.with_name("other.stats.gz")
-    monkeypatch.setattr(frame, "_zlib", library)
+    monkeypatch.setattr(stats_frame, "_zlib", library)
     assert kinds(path)[-1] == "footer"
     lifecycle_run(other)
     monkeypatch.undo()
     whole = [repr(block) for block in StatsFile(path).blocks()]
     assert [repr(block) for block in StatsFile(other).blocks()] == whole
-    monkeypatch.setattr(frame, "_zlib", library)
+    monkeypatch.setattr(stats_frame, "_zlib", library)
     content = bytearray(other.read_bytes())
     content[-5] ^= 1
     other.write_bytes(content)

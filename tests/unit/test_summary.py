@@ -13,7 +13,7 @@ from bench_common.errors import StatsFileError, UsageError
 from bench_common.histogram import RELATIVE_ERROR, nearest_rank
 from bench_common.records import BATCHES, LOOP, ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import StatsFile
-from bench_common.stats_columns import Columns
+from bench_common.stats.rows import Columns
 from bench_master.analysis.document import percentile_name, summarise
 from bench_master.analysis.percentiles import Percentiles, Series, grouped_rows, groups
 

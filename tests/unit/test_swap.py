@@ -4,9 +4,9 @@ import pytest
 
 from bench_common.errors import ScenarioError
 from bench_common.treatment import Treatment
-from bench_master.run.fitness import assess
+from bench_master.run.admission import assess
 from bench_master.scenario.load import scenario_from
-from bench_master.scenario.source import Source
+from bench_master.scenario.yaml_tree import Source
 from bench_worker.host.swap_guard import swap_areas
 
 TABLE = """\

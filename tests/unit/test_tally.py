@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, Outcome
-from bench_master.progress.snapshot import HostRow
+from bench_master.progress.view import HostRow
 from bench_master.run import live_stats as tally_module
 from bench_master.run.live_stats import JOB, Tally
 

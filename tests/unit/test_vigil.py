@@ -3,8 +3,8 @@
 import gevent
 import pytest
 
-from bench_common import vigil as module
-from bench_common.vigil import AWAY_NS, QUICK_NS, REST_NS, SLOW_NS, Vigil
+from bench_common import eventloop as module
+from bench_common.eventloop import AWAY_NS, QUICK_NS, REST_NS, SLOW_NS, Vigil
 
 
 class Clock:
@@ -25,7 +25,7 @@ class Clock:
 def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(module, "monotonic_ns", made.now)
-    monkeypatch.setattr(module.loopmeter, "waited", made.now)
+    monkeypatch.setattr(module, "waited", made.now)
     monkeypatch.setattr(module.os, "sched_yield", made.yielded)
     monkeypatch.setattr(module, "CPUS", 2)
     return made

@@ -8,7 +8,7 @@ from mutilated import assert_refused, cut_at_characters
 
 from bench_common.errors import ParseError, UsageError
 from bench_common.treatment import Guest, Treatment
-from bench_master.scenario.advice import caveats
+from bench_master.scenario.load import caveats
 from workloads.ab import Ab
 
 OUTPUTS = Path(__file__).parents[1] / "data" / "ab"

@@ -11,8 +11,7 @@ from typing import ClassVar, Final
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.cluster import LABEL, ClusterLauncher
-from bench_master.fleet.launchers.tool import run_tool
+from bench_master.fleet.launchers.cluster import LABEL, ClusterLauncher, run_tool
 
 GRACE: Final = "60s"
 """How long a worker may take to clean up before its container is killed."""

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Final
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.cluster import LABEL, ClusterLauncher
-from bench_master.fleet.launchers.tool import run_tool
+from bench_master.fleet.launchers.cluster import LABEL, ClusterLauncher, run_tool
 
 KEY_FOLDER: Final = "/etc/weighbridge"
 KINDS: Final = {"job": "Job", "daemonset": "DaemonSet"}

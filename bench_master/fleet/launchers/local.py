@@ -12,8 +12,17 @@ from typing import Any
 from bench_common.errors import InfrastructureError
 from bench_master.fleet import remote_agent
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Launcher, Outcome, Told
-from bench_master.fleet.launchers.side_by_side import each_worker, outcomes_of, side_by_side
+from bench_master.fleet.launchers.base import (
+    RUNNING,
+    STARTED,
+    Answers,
+    Launcher,
+    Outcome,
+    Told,
+    each_worker,
+    outcomes_of,
+    side_by_side,
+)
 from bench_master.local_worker import ask_worker
 
 HERE = "this installation"

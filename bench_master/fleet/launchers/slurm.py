@@ -15,8 +15,7 @@ from typing import ClassVar, Final
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.cluster import ClusterLauncher
-from bench_master.fleet.launchers.tool import run_tool
+from bench_master.fleet.launchers.cluster import ClusterLauncher, run_tool
 from bench_master.fleet.remote_agent import write_private
 
 END_S: Final = 120.0

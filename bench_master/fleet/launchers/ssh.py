@@ -9,12 +9,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bench_common.addresses import host_address
+from bench_common.cli import host_address
 from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Errand, Launcher, Outcome, Told
-from bench_master.fleet.launchers.side_by_side import each_worker, outcomes_of, side_by_side
+from bench_master.fleet.launchers.base import (
+    RUNNING,
+    STARTED,
+    Answers,
+    Errand,
+    Launcher,
+    Outcome,
+    Told,
+    each_worker,
+    outcomes_of,
+    side_by_side,
+)
 from bench_master.fleet.remote_host import Station
 from bench_master.fleet.ssh import Connections, HostFailed, far_address, local_address
 from bench_master.fleet.tunnels import LOOPBACK, Tunnel

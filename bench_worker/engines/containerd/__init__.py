@@ -1,1 +1,1 @@
-"""PACKAGE bench_worker/engines/containerd."""
+"""The engine `containerd`."""

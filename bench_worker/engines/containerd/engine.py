@@ -2,32 +2,253 @@
 
 A container in containerd is a record and a snapshot; a task is its process. `create` makes the first, `start` the
 second, `remove` deletes both. The end of a process is stamped by the reaper's thread, which waits on a pidfd: it is
-no child of ours, so its exit code is what containerd tells of it (see `bench_worker.engines.containerd_exits`).
+no child of ours, so its exit code is what containerd tells of it (see `bench_worker.engines.containerd.tasks`).
+
+Finds and removes what runs left in containerd: in our namespace, and only what carries the label.
+
+Turns a container's settings into options of ``ctr``.
+
+What is around the verbs of containerd, and not timed: being found, images, directories of ours, leftovers.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import gevent
 
-from bench_worker.engines import containerd_commit, containerd_spec, oci_homes
-from bench_worker.engines.arguments import parse_signal
-from bench_worker.engines.base import Container, Done
-from bench_worker.engines.command_line import Errand
+from bench_common.errors import InfrastructureError
+from bench_worker.engines.base import (
+    RUN_LABEL,
+    WORKER_LABEL,
+    Container,
+    DaemonSide,
+    Done,
+    EngineStatus,
+    Leftover,
+    OperationFailed,
+)
+from bench_worker.engines.command_line import CommandLine, Errand
+from bench_worker.engines.containerd import api as containerd_api
+from bench_worker.engines.containerd import images as containerd_images
 from bench_worker.engines.containerd import probe as containerd_probe
-from bench_worker.engines.containerd.tasks import delete, held_still, steer, until_ended
-from bench_worker.engines.containerd_exec import Execution
-from bench_worker.engines.containerd_ground import ContainerdGround
-from bench_worker.engines.memory_kills import MemoryKills
+from bench_worker.engines.containerd.api import ContainerdApi, Execution
+from bench_worker.engines.containerd.images import ContainerdImages, images_of
+from bench_worker.engines.containerd.tasks import KINDS, Exits, Task, delete, held_still, steer, until_ended
+from bench_worker.engines.isolation import Ground
 from bench_worker.engines.native.process import disk_errors, ended_at, fail
+from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
-from bench_worker.engines.oci.settings import refusals
-from bench_worker.engines.output import read_beginning
+from bench_worker.engines.oci import images as oci_images
+from bench_worker.engines.oci.cgroups import MemoryKills
+from bench_worker.engines.oci.images import ImageTrouble
+from bench_worker.engines.oci.settings import bind, check_settings, make_volumes, refusals
+from bench_worker.engines.output import parse_signal, read_beginning
+from bench_worker.engines.processes_of import containerd_side
 from bench_worker.timing.processes import WaitTimeout
+
+if TYPE_CHECKING:
+    from bench_common.treatment import ContainerSettings
+
+ENGINE: Final = "containerd"
+_IMAGE: Final = "image"
+
+
+def find(cli: CommandLine, run_id: str | None, worker_id: str | None, *, timeout_s: float) -> list[Leftover]:
+    """Return containers and images with the label; raise `InfrastructureError` when containerd does not tell."""
+    wanted = [f'labels."{RUN_LABEL}"' if run_id is None else f'labels."{RUN_LABEL}"=="{run_id}"']
+    if worker_id is not None:
+        wanted.append(f'labels."{WORKER_LABEL}"=="{worker_id}"')
+    try:
+        names = cli.errand(timeout_s).ask("containers", "ls", "-q", ",".join(wanted)).text.split()
+        runs = {name: _run_of(cli, name, timeout_s) for name in names}
+        images = _images(cli, ",".join(wanted), timeout_s)
+    except OperationFailed as error:
+        raise InfrastructureError(f"containerd cannot say what was left behind: {error}") from error
+    return [
+        *(Leftover(ENGINE, "container", name, name, run) for name, run in runs.items() if run),
+        *(Leftover(ENGINE, _IMAGE, name, name, run) for name, run in images.items()),
+    ]
+
+
+def remove(cli: CommandLine, leftover: Leftover, home: Path, *, timeout_s: float) -> None:
+    """Remove one that still carries the label of its run, and its directory below `home`; gone already is fine.
+
+    With a container goes the image that was made of it and has no label yet. Raises `InfrastructureError`.
+    """
+    try:
+        if leftover.what == _IMAGE:
+            if _images(cli, f"name=={leftover.identity}", timeout_s).get(leftover.identity) == leftover.run_id:
+                delete(cli.errand(timeout_s), "images", "rm", "--sync", leftover.identity)
+        elif _run_of(cli, leftover.identity, timeout_s) == leftover.run_id:
+            errand = cli.errand(timeout_s)
+            delete(errand, "tasks", "delete", "--force", leftover.identity)
+            delete(errand, "containers", "delete", leftover.identity)
+            for image in errand.ask("images", "ls", "-q").text.split():
+                if image.startswith(images_of(leftover.identity)):
+                    delete(errand, "images", "rm", "--sync", image)
+            oci_images.delete(home / leftover.identity)
+    except (OperationFailed, OSError) as error:
+        raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
+
+
+def _images(cli: CommandLine, wanted: str, timeout_s: float) -> dict[str, str]:
+    """Return the images with our label that a filter lets through, with their runs."""
+    # A table with a line of titles: the name comes first, the labels last.
+    rows = [row.split() for row in cli.errand(timeout_s).ask("images", "ls", wanted).text.splitlines()[1:]]
+    labels = {row[0]: dict(pair.partition("=")[::2] for pair in row[-1].split(",")) for row in rows}
+    return {name: pairs[RUN_LABEL] for name, pairs in labels.items() if RUN_LABEL in pairs}
+
+
+def _run_of(cli: CommandLine, name: str, timeout_s: float) -> str:
+    """Return the run whose label a container carries; nothing where there is no such container any more."""
+    errand = cli.errand(timeout_s)
+    answer = errand.call("containers", "info", name)
+    if answer.exit_code:
+        failure = errand.failed(answer)
+        if failure.kind == "not-found":
+            return ""
+        raise failure
+    facts: dict[str, Any] = json.loads(answer.stdout)
+    return str((facts.get("Labels") or {}).get(RUN_LABEL, ""))
+
+
+def create_options(container: Container, directory: Path, *, allow_host_mounts: bool) -> list[str]:
+    """Return the options of ``containers create`` and ``run``; volumes are below `directory`.
+
+    Raises `SettingRefused` and `MountRefused`.
+    """
+    settings = container.settings
+    options = [f"--label={name}={value}" for name, value in container.labels.items()]
+    options += [f"--env={name}={value}" for name, value in settings.env.items()]
+    if settings.network == "host":
+        options.append("--net-host")
+    if settings.memory_bytes is not None:
+        options.append(f"--memory-limit={settings.memory_bytes}")
+    if settings.cpus is not None:
+        options.append(f"--cpus={settings.cpus:g}")
+    if settings.read_only:
+        options.append("--read-only")
+    mounts = [bind(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
+    for mount in (*mounts, *oci_bundle.bind_mounts(settings.files, directory)):
+        chosen = ":".join(mount["options"])
+        options.append(
+            f"--mount=type={mount['type']},src={mount['source']},dst={mount['destination']},options={chosen}"
+        )
+    return options
+
+
+class ContainerdGround(Ground):
+    """What is around the verbs; these are in `bench_worker.engines.containerd.engine`."""
+
+    name: ClassVar[str] = "containerd"
+    operations: ClassVar[frozenset[str]] = frozenset(
+        {
+            "pull",
+            "create",
+            "start",
+            "run",
+            "exec",
+            "wait",
+            "pause",
+            "unpause",
+            "stop",
+            "kill",
+            "commit",
+            "stats",
+            "logs",
+            "remove",
+        }
+    )
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"image", "command", "memory_bytes", "cpus", "network", "storage", "env", "files"} | containerd_api.SETTINGS
+    )
+    troubles: ClassVar[tuple[type[Exception], ...]] = (ImageTrouble, OperationFailed)
+    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    reasons: ClassVar[dict[str, str]] = {
+        "init": "containerd brings no init of its own; use a command that reaps its children",
+        "runtime": "ctr starts runc, the runtime that it was built with; runtimes are engines of their own",
+        "rootfs": "ctr makes no snapshot of a directory; use an OCI runtime",
+    }
+    lacks: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("checkpoint", "restore"), "ctr restores what was saved only as another container"
+    )
+
+    @classmethod
+    def probe(cls) -> EngineStatus:
+        """Ask containerd for its version."""
+        return containerd_probe.look(
+            cls.name,
+            operations=cls.operations,
+            settings=cls.settings,
+            inapplicable=cls.inapplicable,
+            reasons=cls.reasons,
+            lacks=cls.lacks,
+        )
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return the containerd that listens at the present address, with its shims."""
+        return containerd_side(containerd_probe.address())
+
+    def open(self) -> None:
+        """See that it answers, and begin to hear of exits."""
+        self._usable()
+        socket = containerd_probe.address()
+        ctr, *options = program = containerd_probe.program(socket)
+        self._cli = CommandLine(ctr, tuple(options), kinds=KINDS)
+        self._cgroups = oci_cgroups.Cgroups.look(swap_limit=False)
+        self._home = oci_images.make_private(oci_images.containers(self.name))
+        self._images = ContainerdImages(self._cli, self._home)
+        self._exits = Exits(program, containerd_probe.NAMESPACE)
+        self._exits.open()
+        self._api = ContainerdApi(socket, containerd_probe.NAMESPACE)
+        self._specifications = containerd_api.Specifications(self._api)
+
+    def close(self) -> None:
+        """Hear no more, and close the connections."""
+        self._exits.close()
+        self._api.close()
+
+    def _get_ready(self, settings: ContainerSettings) -> None:
+        self._images.get(settings.image)
+
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return the containers and images of our namespace that carry the label."""
+        return find(self._cli, run_id, worker_id, timeout_s=self.options.timeout_s)
+
+    def discard(self, leftover: Leftover) -> None:
+        """Delete one of them, if it still carries the label of that run."""
+        remove(self._cli, leftover, self._home, timeout_s=self.options.timeout_s)
+
+    def _before(self, container: Container, *words: str) -> tuple[str, ...]:
+        """Get a container's directory and image ready, which is not timed; return the command that makes it."""
+        begun_ns = time.monotonic_ns()
+        self._label(container)
+        directory = self._home / container.name
+        with refusals(begun_ns):
+            check_settings(type(self), container.settings, self._cgroups)
+            containerd_api.check(container.settings)
+            image = container.pulled or self._images.get(container.settings.image)
+            options = create_options(container, directory, allow_host_mounts=self.options.allow_host_mounts)
+        with disk_errors(begun_ns):
+            directory.mkdir(mode=0o700)
+            container.handle = task = Task(directory, image)
+            make_volumes(container.settings, directory)
+            oci_bundle.write(container.settings.files, directory)
+        if words[0] == "run":
+            options += task.options
+        return (*words, *options, "--", image, container.name, *(container.settings.command or ()))
+
+    def _task(self, container: Container) -> Task:
+        if not isinstance(container.handle, Task):
+            fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
+        return container.handle
+
 
 _TOLD_S: Final = 10.0
 """How long after the end of a process containerd may take to tell its exit code."""
@@ -47,7 +268,7 @@ class ContainerdEngine(ContainerdGround):
         words = self._before(container, "containers", "create")
         errand = self._cli.errand(timeout_s)
         errand.do(*words)
-        if containerd_spec.is_needed(container.settings):
+        if containerd_api.is_needed(container.settings):
             self._specifications.confine(container.name, container.settings, timeout_s=errand.left_s())
         return errand.done()
 
@@ -61,7 +282,7 @@ class ContainerdEngine(ContainerdGround):
 
     def run(self, container: Container, *, timeout_s: float) -> Done:
         """``run --detach``: both in one. Two commands where its specification has to be changed in between."""
-        if containerd_spec.is_needed(container.settings):
+        if containerd_api.is_needed(container.settings):
             return super().run(container, timeout_s=timeout_s)
         words = self._before(container, "run", "--detach")
         return self._launch(container, self._cli.errand(timeout_s), *words)
@@ -145,16 +366,16 @@ class ContainerdEngine(ContainerdGround):
         """``snapshots diff``, while it is paused, then ``images import`` of that on top of its image, and labels."""
         task = self._task(container)
         before = self._cli.errand(timeout_s)
-        base = containerd_commit.base_of(before, task.image, container.name)
+        base = containerd_images.base_of(before, task.image, container.name)
         layer, archive = task.directory / "layer.tar", task.directory / "image.tar"
-        name = f"{containerd_commit.images_of(container.name)}{len(container.images) + 1}"
+        name = f"{containerd_images.images_of(container.name)}{len(container.images) + 1}"
         errand = self._cli.errand(before.left_s())
         try:
             with held_still(errand, container.name, task):
-                errand.do(*containerd_commit.DIFF, container.name, stdout_path=str(layer))
+                errand.do(*containerd_images.DIFF, container.name, stdout_path=str(layer))
             with disk_errors(errand.start_ns):
                 work = (layer, archive, base, container)
-                packing = gevent.get_hub().threadpool.spawn(containerd_commit.pack, *work)
+                packing = gevent.get_hub().threadpool.spawn(containerd_images.pack, *work)
                 try:
                     task.committed_bytes = packing.get(timeout=errand.left_s())
                 except gevent.Timeout:
@@ -183,7 +404,7 @@ class ContainerdEngine(ContainerdGround):
             delete(errand, "images", "rm", "--sync", container.images[-1])
             container.images.pop()
         with disk_errors(errand.start_ns):
-            oci_homes.delete(task.directory)
+            oci_images.delete(task.directory)
         self._exits.forget(container.name)
         container.handle = None
         return errand.done()

@@ -7,11 +7,11 @@ import re
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from bench_common.capability import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
+from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import processes_of
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.host_network import HOST
+from bench_worker.engines.isolation import HOST
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.spec import NETWORKS
 

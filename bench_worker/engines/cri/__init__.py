@@ -1,1 +1,1 @@
-"""PACKAGE bench_worker/engines/cri."""
+"""The engine `cri`: the Kubernetes container runtime interface."""

@@ -3,30 +3,248 @@
 The CRI is what the kubelet speaks. A container lives in a pod, so `create` makes a pod sandbox and a container in it,
 and `remove` removes both. It is spoken directly, over gRPC: each of the calls is one request and one answer, stamped
 at the socket. (The command line of its makers, ``crictl``, would add its own start to each.)
+
+What is around the verbs of the CRI: being found, images, pods of ours, calls and their failures, leftovers.
+
+None of it is timed but the calls themselves, which the verbs make.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import time
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import gevent
 
-from bench_worker.engines import oci_homes
-from bench_worker.engines.arguments import parse_signal
-from bench_worker.engines.base import Container, Done
-from bench_worker.engines.cri.messages import LOG, split_log
-from bench_worker.engines.cri_ground import CriGround, done_by, failures
-from bench_worker.engines.docker_pull import BY_MESSAGE
-from bench_worker.engines.memory_kills import MemoryKills
+from bench_common.errors import InfrastructureError
+from bench_worker.engines.base import (
+    RUN_LABEL,
+    WORKER_LABEL,
+    Container,
+    DaemonSide,
+    Done,
+    EngineStatus,
+    Leftover,
+    OperationFailed,
+)
+from bench_worker.engines.containerd.tasks import KINDS
+from bench_worker.engines.cri import images as cri_images
+from bench_worker.engines.cri.images import CriImages
+from bench_worker.engines.cri.messages import LOG, RUNTIME, container_config, pod_config, pod_filter, split_log
+from bench_worker.engines.docker.images import BY_MESSAGE
+from bench_worker.engines.docker.settings import THROTTLES
+from bench_worker.engines.grpc import CallFailed, Channel, Reply, blob, number, pack, text, texts, unpack
+from bench_worker.engines.isolation import Ground
 from bench_worker.engines.native.process import disk_errors, fail
-from bench_worker.engines.oci.settings import refusals
-from bench_worker.engines.output import read_beginning
-from bench_worker.engines.protobuf import blob, number, text, unpack
+from bench_worker.engines.oci import bundle as oci_bundle
+from bench_worker.engines.oci import images as oci_images
+from bench_worker.engines.oci.cgroups import Cgroups, MemoryKills, memory_directory
+from bench_worker.engines.oci.images import ImageTrouble
+from bench_worker.engines.oci.settings import SettingRefused, check_settings, make_volumes, refusals
+from bench_worker.engines.output import parse_signal, read_beginning
+from bench_worker.engines.processes_of import cri_side
 
 if TYPE_CHECKING:
-    from bench_worker.engines.protobuf import Value
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.grpc import Value
+
+_BY_CODE: Final = {4: "timeout", 5: "not-found", 6: "conflict", 9: "conflict", 12: "unsupported", 14: "unreachable"}
+"""The kinds of failure that gRPC's codes are, where the words say nothing better."""
+_WORDS: Final = (("conflict", re.compile("is in CONTAINER_[A-Z]+ state")), *KINDS)
+
+_ENDING: Final = re.compile("failed to kill container.*ttrpc: closed")
+"""How containerd says that a container's shim has gone while it was told to kill the container."""
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod of ours and its only container."""
+
+    directory: Path
+    config: bytes = b""
+    sandbox: str = ""
+    container: str = ""
+    started: bool = False
+    memory: Path | None = None
+    """The directory of the cgroup that limits its memory, once it is known."""
+
+
+class CriGround(Ground):
+    """What is around the verbs; these are in `bench_worker.engines.cri.engine`."""
+
+    name: ClassVar[str] = "cri"
+    operations: ClassVar[frozenset[str]] = frozenset(
+        {"pull", "create", "start", "run", "exec", "wait", "stop", "kill", "stats", "logs", "remove"}
+    )
+    settings: ClassVar[frozenset[str]] = frozenset(
+        {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files", "read_only"}
+        | {"security_options", "cap_add", "cap_drop"}
+    )
+    troubles: ClassVar[tuple[type[Exception], ...]] = (ImageTrouble, CallFailed)
+    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    reasons: ClassVar[dict[str, str]] = {
+        "init": "the CRI has no such setting; use a command that reaps its children",
+        "rootfs": "the CRI starts containers from images alone",
+        "runtime": "the CRI knows handlers of its own configuration, and no runtimes",
+        **dict.fromkeys(("pids", "ulimits", "blkio_weight", *THROTTLES), "the CRI has no field for it"),
+    }
+    lacks: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("pause", "unpause", "commit"), "the CRI has no call for it"),
+        **dict.fromkeys(("checkpoint", "restore"), "the CRI has no call that restores a container"),
+    }
+
+    @classmethod
+    def probe(cls) -> EngineStatus:
+        """Ask for the runtime's version."""
+        return cri_images.look(
+            cls.name,
+            operations=cls.operations,
+            settings=cls.settings,
+            inapplicable=cls.inapplicable,
+            reasons=cls.reasons,
+            lacks=cls.lacks,
+        )
+
+    @classmethod
+    def daemon_side(cls) -> DaemonSide:
+        """Return whatever listens at the present address, with its helpers."""
+        return cri_side(cri_images.address())
+
+    def open(self) -> None:
+        """See that it answers."""
+        self._usable()
+        self._channel = Channel(cri_images.address())
+        self._cgroups = Cgroups.look(swap_limit=False)
+        self._home = oci_images.make_private(oci_images.containers(self.name))
+        self._images = CriImages(self._channel, self._home)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._channel.close()
+
+    def _get_ready(self, settings: ContainerSettings) -> None:
+        self._images.get(settings.image)
+
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return the pods that carry the label."""
+        wanted = {RUN_LABEL: run_id, WORKER_LABEL: worker_id}
+        labels = {label: value for label, value in wanted.items() if value is not None}
+        return [item for item in self._pods(pod_filter(labels=labels)) if item.run_id]
+
+    def discard(self, leftover: Leftover) -> None:
+        """Remove a pod that still carries the label of that run."""
+        deadline = time.monotonic() + self.options.timeout_s
+        for item in self._pods(pod_filter(leftover.identity)):
+            if (item.identity, item.run_id) == (leftover.identity, leftover.run_id):
+                try:
+                    self._end_pod(item.identity, deadline)
+                    oci_images.delete(self._home / item.name)
+                except (CallFailed, OSError) as error:
+                    raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
+
+    def _end_pod(self, sandbox: str, deadline: float) -> Done:
+        """Stop and remove a pod with what is in it; raise `CallFailed`.
+
+        containerd fails to stop what ends in the very moment in which it is to be killed, and so is asked again.
+        """
+        try:
+            start_ns = self._ask("StopPodSandbox", {1: sandbox}, deadline).start_ns
+        except CallFailed as error:
+            if not _ENDING.search(str(error)):
+                raise
+            start_ns = error.start_ns
+            self._ask("StopPodSandbox", {1: sandbox}, deadline, since_ns=start_ns)
+        return done_by(self._ask("RemovePodSandbox", {1: sandbox}, deadline, since_ns=start_ns), start_ns)
+
+    def _before(self, container: Container) -> tuple[Pod, bytes]:
+        """Get a container's directory, image and configuration ready, which is not timed."""
+        begun_ns = time.monotonic_ns()
+        self._label(container)
+        directory = self._home / container.name
+        with refusals(begun_ns):
+            check_settings(type(self), container.settings, self._cgroups, networks=("host",))
+            if any(mount.kind == "tmpfs" for mount in container.settings.storage):
+                raise SettingRefused("storage: the CRI mounts no tmpfs; use a volume")
+            with failures():
+                image = container.pulled or self._images.get(container.settings.image)
+            allow = self.options.allow_host_mounts
+            config = container_config(container, image, directory, allow_host_mounts=allow)
+        with disk_errors(begun_ns):
+            directory.mkdir(mode=0o700)
+            container.handle = pod = Pod(directory, pod_config(container, directory))
+            make_volumes(container.settings, directory)
+            oci_bundle.write(container.settings.files, directory)
+        return pod, config
+
+    def _pod(self, container: Container) -> Pod:
+        if not isinstance(container.handle, Pod):
+            fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
+        return container.handle
+
+    def _memory_directory(self, container: Container, pod: Pod) -> Path | None:
+        """Return the directory of its cgroup; None where its memory is not limited, or the runtime does not tell.
+
+        The CRI itself has no word for it. What a runtime tells besides, when asked to be verbose, has the number of
+        the first process with both containerd and CRI-O.
+        """
+        if container.settings.memory_bytes is not None and pod.memory is None:
+            with suppress(CallFailed, ValueError, TypeError, KeyError):
+                deadline = time.monotonic() + self.options.timeout_s
+                reply = self._ask("ContainerStatus", {1: pod.container, 2: 1}, deadline)
+                told = json.loads(texts(unpack(reply.message), 2)["info"])
+                pod.memory = memory_directory(int(told["pid"]), pod.container)
+        return pod.memory
+
+    def _pods(self, message: bytes) -> list[Leftover]:
+        try:
+            reply = self._channel.call(f"{RUNTIME}ListPodSandbox", message, timeout_s=self.options.timeout_s)
+        except CallFailed as error:
+            raise InfrastructureError(f"the CRI cannot say what was left behind: {error}") from error
+        found = []
+        for item in unpack(reply.message).get(1, ()):
+            pod = unpack(item) if isinstance(item, bytes) else {}
+            run = texts(pod, 5).get(RUN_LABEL, "")
+            age_s = max(0.0, time.time() - number(pod, 4) / 1e9)
+            found.append(Leftover(self.name, "pod", text(pod, 1), text(unpack(blob(pod, 2)), 1), run, age_s))
+        return found
+
+    def _ask(
+        self, method: str, fields: Mapping[int, Value], deadline: float, *, since_ns: int | None = None
+    ) -> Reply:
+        """Call a method of the runtime by `deadline`; a failure began at `since_ns`, if that is given."""
+        left_s = max(0.001, deadline - time.monotonic())
+        try:
+            return self._channel.call(RUNTIME + method, pack(fields), timeout_s=left_s)
+        except CallFailed as error:
+            error.start_ns = error.start_ns if since_ns is None else since_ns
+            raise
+
+
+@contextmanager
+def failures(telling: Sequence[tuple[str, re.Pattern[str]]] = ()) -> Iterator[None]:
+    """Turn calls that fail into failures of the operation; words that are `telling` go before gRPC's code."""
+    try:
+        yield
+    except CallFailed as error:
+        by_words, told = (
+            next((kind for kind, pattern in words if pattern.search(str(error))), "") for words in (_WORDS, telling)
+        )
+        kind = told or _BY_CODE.get(error.code) or by_words or "engine"
+        raise OperationFailed(kind, str(error), start_ns=error.start_ns, end_ns=error.end_ns) from error
+
+
+def done_by(reply: Reply, start_ns: int | None = None) -> Done:
+    """Return the operation that ended with a call, and began with it or at `start_ns`."""
+    return Done(reply.start_ns if start_ns is None else start_ns, reply.end_ns, end_bound_ns=reply.end_bound_ns)
+
 
 _EXITED: Final = 2
 _POLL_S: Final = 0.005
@@ -141,7 +359,7 @@ class CriEngine(CriGround):
             with failures():
                 done = self._end_pod(pod.sandbox, deadline)
         with disk_errors(begun_ns):
-            oci_homes.delete(pod.directory)
+            oci_images.delete(pod.directory)
         container.handle = None
         return done
 

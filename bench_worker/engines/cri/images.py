@@ -1,26 +1,39 @@
-"""Gets images into a CRI's own store: pulled by it, or taken from the Docker Engine where it is a containerd."""
+"""Gets images into a CRI's own store: pulled by it, or taken from the Docker Engine where it is a containerd.
+
+Finds a CRI socket and asks what is behind it.
+"""
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 from gevent.lock import RLock
 
-from bench_worker.engines import oci_homes
-from bench_worker.engines.base import OperationFailed
+from bench_common.requirements import (
+    CAPABILITIES_WITHHELD,
+    GRACE_STEP,
+    NETWORK_CHOICE,
+    SERVICES_NETWORK,
+    UNNAMED_VOLUMES,
+)
+from bench_worker.engines import processes_of
+from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.cri.messages import IMAGES, RUNTIME, image_spec
-from bench_worker.engines.grpc import CallFailed
+from bench_worker.engines.grpc import CallFailed, Channel, MalformedMessage, blob, pack, text, unpack
+from bench_worker.engines.isolation import HOST
+from bench_worker.engines.oci import images as oci_images
+from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.images import ImageTrouble, lent_client
-from bench_worker.engines.protobuf import blob, pack, text, unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from bench_worker.engines.grpc import Channel, Reply
-    from bench_worker.engines.protobuf import Fields
+    from bench_worker.engines.grpc import Fields, Reply
 
 _ANSWER_S: Final = 30.0
 _FETCH_S: Final = 300.0
@@ -102,7 +115,7 @@ class CriImages:
     def _import(self, chunks: Any) -> None:
         if shutil.which("ctr") is None:
             raise ImageTrouble("image-missing", "there is no program 'ctr' to take it from Docker")
-        archive = oci_homes.make_private(self._folder) / f".{secrets.token_hex(8)}.tar"
+        archive = oci_images.make_private(self._folder) / f".{secrets.token_hex(8)}.tar"
         try:
             with archive.open("wb") as file:
                 for chunk in chunks:
@@ -122,3 +135,76 @@ class CriImages:
 def _texts(fields: Fields, number: int) -> list[str]:
     """Return all values of a repeated field of text."""
     return [item.decode("utf-8", "replace") for item in fields.get(number, ()) if isinstance(item, bytes)]
+
+
+VARIABLE: Final = "CONTAINER_RUNTIME_ENDPOINT"
+"""The variable of ``crictl`` and of the kubelet's tools."""
+_SOCKETS: Final = ("/run/crio/crio.sock", "/run/containerd/containerd.sock", "/run/cri-dockerd.sock")
+_PROBE_S: Final = 3.0
+_UNIMPLEMENTED: Final = 12
+_ADVICE: Final = (
+    "start CRI-O, or containerd with its CRI plugin (take `cri` out of disabled_plugins in its config.toml), "
+    "or name a socket in CONTAINER_RUNTIME_ENDPOINT"
+)
+
+
+def address() -> str:
+    """Return the socket that the environment names, or the first of the usual ones that there is."""
+    named = os.environ.get(VARIABLE, "").removeprefix("unix://")
+    return named or next((path for path in _SOCKETS if os.path.exists(path)), _SOCKETS[1])  # noqa: PTH110
+
+
+def look(
+    name: str,
+    *,
+    operations: frozenset[str],
+    settings: frozenset[str],
+    inapplicable: frozenset[str],
+    reasons: Mapping[str, str],
+    lacks: Mapping[str, str],
+) -> EngineStatus:
+    """Ask for the version; never raises, within `_PROBE_S`."""
+    path = address()
+    cgroups = Cgroups.look(swap_limit=False)
+    channel = Channel(path)
+    reason, version, runtime = "", "", ""
+    try:
+        said = unpack(channel.call(f"{RUNTIME}Version", b"", timeout_s=_PROBE_S).message)
+        runtime, version = text(said, 2), text(said, 3)
+    except CallFailed as error:
+        missing = (
+            "it does not speak the CRI (its plugin is disabled)"
+            if error.code == _UNIMPLEMENTED
+            else _why(error, path)
+        )
+        reason = f"no CRI answers at {path}: {missing}"
+    except MalformedMessage as error:
+        reason = f"what answers at {path} is no CRI: {error}"
+    finally:
+        channel.close()
+    unenforced = {**reasons, **{key: why for key, why in cgroups.unenforced.items() if key in settings}}
+    return EngineStatus(
+        name=name,
+        usable=not reason,
+        version=f"{runtime} {version}".strip(),
+        endpoint=f"unix://{path}",
+        reason=reason,
+        advice=_ADVICE if reason else "",
+        operations=tuple(sorted(operations)),
+        settings=tuple(sorted(settings - set(cgroups.unenforced))),
+        inapplicable=tuple(sorted(inapplicable)),
+        details={
+            SERVICES_NETWORK: HOST,
+            NETWORK_CHOICE: "host",
+            UNNAMED_VOLUMES: "yes",
+            CAPABILITIES_WITHHELD: " ".join(processes_of.withheld(processes_of.MACHINE)),
+            GRACE_STEP: "1",
+            "cgroup": f"v{cgroups.version}",
+            **{f"operation.{operation}": why for operation, why in lacks.items()},
+            **{f"setting.{setting}": why for setting, why in unenforced.items()},
+        },
+    )
+
+
+def _why(error: CallFailed, path: str) -> str:
+    return str(error).removeprefix(f"{path}: ")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.engines import oci_files
+from bench_worker.engines.grpc import pack
+from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci.settings import bind
 from bench_worker.engines.oci.spec import CPU_PERIOD_US
-from bench_worker.engines.protobuf import pack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def container_config(container: Container, image: str, directory: Path, *, allow
     binds = [bind(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
     mounts = [
         pack({1: mount["destination"], 2: mount["source"], 3: int("ro" in mount["options"])})
-        for mount in (*binds, *oci_files.binds(settings.files, directory))
+        for mount in (*binds, *oci_bundle.bind_mounts(settings.files, directory))
     ]
     network = pack({1: _NODE if settings.network == "host" else 0, 2: 1})
     return pack(

@@ -1,1 +1,1 @@
-"""PACKAGE bench_worker/engines/docker."""
+"""The engines that speak the Docker API, `docker` and `podman`, and `docker-cli`."""

@@ -4,33 +4,97 @@ An operation begins just before the program is started and ends when it has ende
 of the command line waits for: the client's own start, its question for the API's version, and the call. What is no
 verb (probing, finding leftovers, whether an exit was for want of memory) goes through the API, as for the engine
 ``docker``: it is not measured, and one place knows how.
+
+Turns a container's settings into the words of ``docker create`` and ``docker run``. Pure but for host mounts.
+
+The same settings as through the API, and the same refusals (see `docker_settings`): whether Docker is weighed through
+its API or its command line, it is asked for the same container.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from bench_common.capability import OWN_STORAGE, STATS_INTERVAL
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_checkpoint, docker_pull
-from bench_worker.engines.arguments import parse_signal
+from bench_common.requirements import OWN_STORAGE, STATS_INTERVAL
 from bench_worker.engines.base import Container, Done, Engine, EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine, Errand
+from bench_worker.engines.docker import images as docker_images
+from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import COMMIT_REPOSITORY, DockerEngine
 from bench_worker.engines.docker.errors import BY_MESSAGE, exec_failure, failed
 from bench_worker.engines.docker.http import endpoint, socket_path
 from bench_worker.engines.docker.oom import kills_in, lacked_memory
-from bench_worker.engines.docker.settings import MountRefused
-from bench_worker.engines.docker_cli_arguments import create_words
+from bench_worker.engines.docker.settings import MountRefused, allowed_source, confinement_words
+from bench_worker.engines.output import parse_signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from bench_common.treatment import ContainerSettings, Mount
     from bench_worker.engines.command_line import Answer
+
+
+def create_words(container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> list[str]:
+    """Return the words after ``docker create``; raise `MountRefused`. Never privileged, never a tty, never a pull."""
+    settings = container.settings
+    words = ["--pull=never", f"--name={container.name}"]
+    words += [f"--label={key}={value}" for key, value in container.labels.items()]
+    words += [f"--env={key}={value}" for key, value in settings.env.items()]
+    words += _limits(settings)
+    words += confinement_words(settings)
+    words += [f"--volumes-from={name}" for name in container.shares]
+    if container.publish is not None:
+        words.append(f"--publish={container.publish[0]}::{container.publish[1]}")
+    for mount in settings.storage:
+        fields = _mount(mount, container.labels, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+        words.append(f"--mount={_joined(fields)}")
+    # What begins with a dash after this is the container's, not docker's.
+    return [*words, "--", str(settings.image), *(settings.command or ())]
+
+
+def _limits(settings: ContainerSettings) -> Iterator[str]:
+    if settings.memory_bytes is not None:
+        # As through the API: memory and swap together, so that there is no swap.
+        yield f"--memory={settings.memory_bytes}b"
+        yield f"--memory-swap={settings.memory_bytes}b"
+    if settings.cpus is not None:
+        yield f"--cpus={settings.cpus:.9f}"
+    if settings.cpuset is not None:
+        yield f"--cpuset-cpus={settings.cpuset}"
+    if settings.network is not None:
+        yield f"--network={settings.network}"
+    if settings.init is not None:
+        yield f"--init={'true' if settings.init else 'false'}"
+    if settings.log_driver is not None:
+        yield f"--log-driver={settings.log_driver}"
+    for key, value in settings.log_options.items():
+        yield f"--log-opt={key}={value}"
+
+
+def _mount(mount: Mount, labels: Mapping[str, str], *, allow_host_mounts: bool, own_socket: str | None) -> list[str]:
+    fields = [f"target={mount.target}", *(["readonly"] if mount.read_only else [])]
+    if mount.kind == "tmpfs":
+        return ["type=tmpfs", *fields, *([f"tmpfs-size={mount.size_bytes}"] if mount.size_bytes else [])]
+    if mount.kind == "volume":
+        named = [f"source={mount.source}"] if mount.source else []
+        return ["type=volume", *named, *fields, *(f"volume-label={key}={value}" for key, value in labels.items())]
+    source = allowed_source(mount, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+    return ["type=bind", f"source={source}", *fields]
+
+
+def _joined(fields: list[str]) -> str:
+    """Return the fields as the one row of comma-separated values that ``--mount`` reads."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(fields)
+    return line.getvalue()
+
 
 PROGRAM: Final = "docker"
 _OLDEST: Final = (20, 10)
@@ -99,13 +163,13 @@ class DockerCliEngine(DockerEngine):
     def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
         """Run ``docker pull``; what is taken away before goes through the API, as it is not timed."""
         with self._operation(timeout_s) as before:
-            image = docker_pull.image_of(container.settings, before)
+            image = docker_images.image_of(container.settings, before)
             if anew:
-                docker_pull.take_away(self._client, image, before)
+                docker_images.take_away(self._client, image, before)
         errand = self._cli.errand(timeout_s)
         answer = errand.call("pull", "--quiet", "--", image)
         if answer.exit_code:
-            raise errand.failure(docker_pull.kind_of(answer.complaint), answer.complaint)
+            raise errand.failure(docker_images.kind_of(answer.complaint), answer.complaint)
         return errand.done()
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
@@ -199,7 +263,7 @@ class DockerCliEngine(DockerEngine):
         errand = self._cli.errand(timeout_s)
         identity = _id(container, errand)
         container.checkpoints += 1
-        errand.do("checkpoint", "create", "--", identity, docker_checkpoint.name_of(container.checkpoints))
+        errand.do("checkpoint", "create", "--", identity, docker_probe.name_of(container.checkpoints))
         with self._operation(errand.left_s()):
             running = self._state(container)["Running"]
         if running:
@@ -209,7 +273,7 @@ class DockerCliEngine(DockerEngine):
     def restore(self, container: Container, *, timeout_s: float) -> Done:
         """Run ``docker start --checkpoint``."""
         return self._simply(
-            container, ("start", "--checkpoint", docker_checkpoint.name_of(container.checkpoints)), timeout_s
+            container, ("start", "--checkpoint", docker_probe.name_of(container.checkpoints)), timeout_s
         )
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:

@@ -2,48 +2,132 @@
 
 `exec` is three calls (make it, run it, ask for its exit code) of which the first two are timed. What Docker decides
 after the fact (was it killed for want of memory? is it dead by now?) is asked for after the end was stamped.
+
+Docker's statistics of a container: one query, or the stream that it keeps sending.
+
+``GET /containers/ID/stats`` looks twice, a second apart, because its answer holds the CPU time of both; so one
+query takes at least a second. As a stream it answers once a second, until the container is removed; the pace is
+Docker's own.
+
+Reads the two streams of a container, which Docker sends as frames on one connection.
+
+A frame is a byte for the stream (1 stdout, 2 stderr), three zero bytes, the payload's length as a big-endian 32-bit
+number, and the payload (Docker Engine API, "Attach to a container"). A terminal is never asked for, so there are
+always frames.
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+import docker
 import docker.errors
 import gevent
 import requests
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import (
-    docker_belongings,
-    docker_checkpoint,
-    docker_confinement,
-    docker_pull,
-    docker_stats,
-    docker_stock,
-)
-from bench_worker.engines.arguments import parse_signal
 from bench_worker.engines.base import Container, DaemonSide, Done, Engine, EngineStatus, Leftover, OperationFailed
-from bench_worker.engines.daemon_sides import docker_side
 from bench_worker.engines.docker import http as docker_http
+from bench_worker.engines.docker import images as docker_images
 from bench_worker.engines.docker import leftovers as docker_leftovers
 from bench_worker.engines.docker import probe as docker_probe
+from bench_worker.engines.docker import settings as docker_settings
 from bench_worker.engines.docker.errors import check, exec_failure, failed, operation
+from bench_worker.engines.docker.http import Wire
 from bench_worker.engines.docker.oom import KILLED_CODE, NEWS_S, kernel_tells, kills_in, lacked_memory
 from bench_worker.engines.docker.settings import MountRefused, archive_of, create_arguments
-from bench_worker.engines.docker_streams import capture
-from bench_worker.engines.docker_wire import Wire
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, parse_signal
+from bench_worker.engines.processes_of import docker_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.docker.http import Exchange
 
 log = logging.getLogger(__name__)
+
+
+STREAM_INTERVAL_S: Final = 1.0
+"""How often Docker sends a reading; nothing can change it."""
+
+
+def one_reading(client: docker.APIClient, identity: str, timeout_s: float, address: str) -> Done:
+    """Ask the engine at `address` once and read the whole answer."""
+    url = docker_http.url(client, "containers", identity, "stats")
+    with operation(timeout_s, address) as made, client.get(url, params={"stream": "0"}, stream=True) as response:
+        check(response)
+        _ = response.content
+    return made.done()
+
+
+def readings(client: docker.APIClient, identity: str, timeout_s: float, address: str) -> Iterator[Done]:
+    """Yield each reading of the stream until it ends, each at most `timeout_s` after the one before."""
+    url = docker_http.url(client, "containers", identity, "stats")
+    with operation(timeout_s, address) as made:
+        response = client.get(url, params={"stream": "1"}, stream=True)
+    try:
+        with operation(timeout_s, address):
+            check(response)
+            lines = response.iter_lines(chunk_size=1 << 16)
+            line = next(lines, None)
+        start_ns = made.start_ns
+        while line is not None:
+            if line:
+                yield Done(start_ns, made.now_ns())
+            with operation(timeout_s, address) as made:
+                start_ns = made.begun_ns
+                line = next(lines, None)
+    finally:
+        # The answer never ends by itself: its connection is given up, not given back.
+        response.raw.close()
+
+
+_HEADER = struct.Struct(">BxxxL")
+_STDERR = 2
+_CHUNK_BYTES = 64 * 1024
+
+
+class Readable(Protocol):
+    """The body of an answer: `read` returns fewer bytes than asked for only at its end."""
+
+    def read(self, amt: int, /) -> bytes:
+        """Return up to `amt` bytes."""
+
+
+def frames(body: Readable) -> Iterator[tuple[int, bytes]]:
+    """Yield the number of the stream and a piece of its bytes until the body ends, be it in the middle of a frame."""
+    while len(header := body.read(_HEADER.size)) == _HEADER.size:
+        stream, left = _HEADER.unpack(header)
+        while left:
+            piece = body.read(min(left, _CHUNK_BYTES))
+            if not piece:
+                return
+            left -= len(piece)
+            yield stream, piece
+
+
+def capture(
+    body: Readable, limit_bytes: int, *, drain: bool, stdout: Capture | None = None
+) -> tuple[Capture, Capture]:
+    """Return the beginnings of stdout and stderr, at most `limit_bytes` of each.
+
+    With `drain` the body is read to its end all the same, because its end says something (a command that is over);
+    without, reading stops at the first stream that is full. A `stdout` that is given is filled, and can be looked at
+    meanwhile.
+    """
+    streams = stdout or Capture(limit_bytes), Capture(limit_bytes)
+    for stream, piece in frames(body):
+        kept = streams[1] if stream == _STDERR else streams[0]
+        kept.add(piece)
+        if kept.truncated and not drain:
+            break
+    return streams
+
 
 COMMIT_REPOSITORY: Final = "weighbridge/commit"
 
@@ -72,7 +156,7 @@ class DockerEngine(Engine):
             "log_options",
             "init",
             "files",
-            *docker_confinement.SETTINGS,
+            *docker_settings.SETTINGS,
         }
     )
 
@@ -110,15 +194,15 @@ class DockerEngine(Engine):
         """Fetch the image; done when the engine's account of it has ended."""
         if anew:
             with self._operation(timeout_s) as before:
-                docker_pull.take_away(self._client, docker_pull.image_of(container.settings, before), before)
+                docker_images.take_away(self._client, docker_images.image_of(container.settings, before), before)
         with self._operation(timeout_s) as made:
-            docker_pull.pull(self._client, docker_pull.image_of(container.settings, made), made)
+            docker_images.pull(self._client, docker_images.image_of(container.settings, made), made)
         return made.done()
 
     def create(self, container: Container, *, timeout_s: float) -> Done:
         """Make the container; what it owns besides, and its files, are not timed. A warning is logged once."""
         self._label(container)
-        docker_belongings.make(self._client, container, timeout_s=timeout_s, address=self._address())
+        docker_leftovers.make(self._client, container, timeout_s=timeout_s, address=self._address())
         with self._operation(timeout_s) as made:
             arguments = self._arguments(container, made)
             named = arguments.pop("name")
@@ -250,10 +334,10 @@ class DockerEngine(Engine):
         return made.done()
 
     def _save(self, identity: str, ordinal: int) -> None:
-        docker_checkpoint.save(self._wire, identity, ordinal)
+        docker_probe.save(self._wire, identity, ordinal)
 
     def _go_on(self, identity: str, ordinal: int) -> None:
-        docker_checkpoint.restore(self._wire, identity, ordinal)
+        docker_probe.restore(self._wire, identity, ordinal)
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Remove it with its anonymous volumes, then the images that `commit` made of it."""
@@ -264,7 +348,7 @@ class DockerEngine(Engine):
             while container.images:
                 self._client.remove_image(container.images[-1], force=True)
                 container.images.pop()
-        docker_belongings.remove_attached(self._client, container, timeout_s=timeout_s, address=self._address())
+        docker_leftovers.remove_attached(self._client, container, timeout_s=timeout_s, address=self._address())
         return made.done()
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
@@ -313,12 +397,12 @@ class DockerEngine(Engine):
 
     def stats(self, container: Container, *, timeout_s: float) -> Done:
         """Ask once, which takes a second: Docker looks twice."""
-        return docker_stats.one_reading(self._client, self._known(container), timeout_s, self._address())
+        return one_reading(self._client, self._known(container), timeout_s, self._address())
 
     def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
         """Read the stream, in which Docker answers once a second."""
         del interval_s  # any other one is refused before the run
-        return docker_stats.readings(self._client, self._known(container), timeout_s, self._address())
+        return readings(self._client, self._known(container), timeout_s, self._address())
 
     def _known(self, container: Container) -> str:
         with self._operation(self.options.timeout_s) as made:
@@ -326,7 +410,7 @@ class DockerEngine(Engine):
 
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Look for the image, the network, the log driver and the volumes' driver."""
-        return docker_stock.missing(self._client, settings, timeout_s=self.options.timeout_s)
+        return docker_images.missing(self._client, settings, timeout_s=self.options.timeout_s)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers, images, networks and volumes that carry the label."""

@@ -12,8 +12,7 @@ import urllib3
 from docker.errors import APIError, DockerException
 
 from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.docker.http import Exchange, endpoint, exchange
-from bench_worker.engines.docker_wire import EngineRefusal
+from bench_worker.engines.docker.http import EngineRefusal, Exchange, endpoint, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

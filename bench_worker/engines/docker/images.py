@@ -1,4 +1,16 @@
-"""Images in a Docker Engine: look at them, build them, import them. The thin shell under `bench_worker.images`."""
+"""Images in a Docker Engine: look at them, build them, import them. The thin shell under `bench_worker.images`.
+
+Why a build has failed, in a sentence: Docker itself repeats the whole command, and leaves what it said above.
+
+Lists the images of an engine with Docker's API.
+
+Fetches images through Docker's API, and takes one away before, where nobody would miss it.
+
+Taking away is never forced. An image that has another name, that containers or other images are made from, or that
+no registry could give again, stays, and the operation fails with that reason.
+
+Says before a run what a Docker Engine lacks for it: images, networks, log drivers, runtimes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +18,7 @@ import contextlib
 import json
 import re
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +27,40 @@ import docker.errors
 import docker.utils
 import requests
 
-from bench_common.errors import EngineUnavailable, InfrastructureError
-from bench_worker.engines.docker_builds import reason_of
+from bench_common.errors import EngineUnavailable, InfrastructureError, did_you_mean
+from bench_worker.engines.docker.errors import IMAGE_ADVICE, failed, failure_kind, root_cause
+from bench_worker.engines.docker.http import exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.docker.http import Exchange
+
+_STEP: Final = re.compile(r"The command '.*' returned a non-zero code: (\d+)", re.DOTALL)
+_NO_IMAGE: Final = re.compile(
+    r"dial tcp|no such host|TLS handshake|i/o timeout|request canceled|access denied|manifest .*unknown|not found:",
+    re.IGNORECASE,
+)
+_BUILDERS_OWN: Final = re.compile(r"Removing intermediate container| *---> |Step \d+/\d+ : ")
+_TELLING: Final = re.compile(
+    r"^E: |\berror\b|\bno (?:such )?package|\bno command\b|not found|unable to", re.IGNORECASE
+)
+
+
+def reason_of(error: str, said: Iterable[str]) -> str:
+    """Return why a build ended with this error of Docker's; `said` are the last lines before it."""
+    failed = _STEP.fullmatch(error.strip())
+    if failed is None:
+        if _NO_IMAGE.search(error):
+            return f"the image that its Dockerfile begins with is not here, and no registry gives it: {error.strip()}"
+        return error.strip()
+    own = [line.strip() for line in said if line.strip() and not _BUILDERS_OWN.match(line)]
+    telling = [line for line in own if _TELLING.search(line)]
+    words = (telling or own)[-1:]
+    return f"a step of it ended with exit code {failed[1]}" + (f"; it said: {words[0]}" if words else "")
+
 
 REGISTRY_LIMIT_S: Final = 5
 """How long a registry may take to say that it has an image; behind a firewall it never does."""
@@ -143,3 +184,161 @@ class DockerImages:
                     raise InfrastructureError(f"{image} cannot be built: {reason}")
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise InfrastructureError(f"{image} cannot be built: {error}") from error
+
+
+_GONE: Final = "image not known"
+"""What Podman says, with HTTP status 500, when somebody removes an image while it lists them."""
+_ATTEMPTS: Final = 10
+
+
+def listed(client: docker.APIClient, **which: Any) -> list[dict[str, Any]]:
+    """Return the images, as docker-py's `images` does with the same words; raise `docker.errors.APIError`.
+
+    An engine that stumbles over an image that has just gone is asked again.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return list(client.images(**which))
+        except docker.errors.APIError as error:
+            if _GONE not in str(error.explanation):
+                raise
+    return list(client.images(**which))
+
+
+BY_MESSAGE: Final = (
+    (
+        "image-missing",
+        re.compile(
+            r"manifest .*unknown|repository .*not found|access .*denied|name unknown|resolve reference .*not found",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "unreachable",
+        re.compile(
+            r"connection refused|no such host|no route to host|i/o timeout|network is unreachable", re.IGNORECASE
+        ),
+    ),
+)
+"""What engines say of a registry that has no such image, or does not answer; the first match wins."""
+
+
+def image_of(settings: ContainerSettings, made: Exchange) -> str:
+    """Return the image that the settings name; raise the failure ``refused`` where they name none."""
+    if not settings.image:
+        raise failed("refused", "there is no image to pull", made)
+    return settings.image
+
+
+def pull(client: docker.APIClient, image: str, made: Exchange) -> None:
+    """Fetch an image, as ``docker pull`` does; raise the failure that the engine's words mean."""
+    try:
+        complaint = next(
+            (said["error"] for said in client.pull(image, stream=True, decode=True) if "error" in said), ""
+        )
+    except docker.errors.APIError as error:
+        complaint = error.explanation or error
+    if complaint:
+        raise failed(kind_of(str(complaint)), str(complaint), made)
+
+
+def kind_of(text: str) -> str:
+    """Return the kind of failure that an engine's words of a pull mean."""
+    return next((kind for kind, pattern in BY_MESSAGE if pattern.search(text)), failure_kind(None, text))
+
+
+def take_away(client: docker.APIClient, image: str, made: Exchange) -> None:
+    """Remove an image by its name, so that all of it has to be fetched; one that is not there is no error.
+
+    The registry has to show first that it can bring it back, by a pull that finds everything there. Raises the
+    failure ``refused`` where somebody would miss the image, ``conflict`` where a container is made from it, and
+    whatever the pull fails of.
+    """
+    try:
+        facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+    except docker.errors.NotFound:
+        return
+    reason = objection(facts, listed(client, all=True))
+    if reason:
+        raise failed("refused", f"image {image} is not taken away to be pulled anew: {reason}", made)
+    pull(client, image, made)
+    client.remove_image(image, force=False)
+
+
+def objection(facts: Mapping[str, Any], images: Iterable[Mapping[str, Any]]) -> str:
+    """Return why an image must stay, from its own facts and the list of all images; nothing where it may go."""
+    names = facts.get("RepoTags") or []
+    if len(names) > 1:
+        return f"it has other names, too: {', '.join(map(str, names))}"
+    if not facts.get("RepoDigests"):
+        return "it came from no registry, so nobody could bring it back"
+    if any(one.get("ParentId") == facts["Id"] for one in images):
+        return "other images are built on it"
+    return ""
+
+
+_MODES: Final = ("default", "bridge", "host", "none", "private")
+"""What is no name of a network; ``container:NAME`` is another."""
+_SPOKEN_FOR: Final = frozenset({"json-file", "local", "none", "k8s-file", "passthrough"})
+"""Log drivers that an engine has without a plugin, be they listed or not."""
+
+
+def missing(client: docker.APIClient, settings: ContainerSettings, *, timeout_s: float) -> list[str]:
+    """Return what containers with these settings would lack, one reason each; raise `InfrastructureError`."""
+    try:
+        with exchange(timeout_s):
+            return [
+                *_missing_image(client, settings.image),
+                *_missing_network(client, settings.network),
+                *_missing_log_driver(client, settings.log_driver),
+                *_missing_runtime(client, settings.runtime),
+            ]
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise InfrastructureError(f"it cannot say what it has: {root_cause(error)}") from error
+
+
+def _missing_image(client: docker.APIClient, image: str | None) -> list[str]:
+    if image is None:
+        return []
+    try:
+        client.inspect_image(image)  # type: ignore[no-untyped-call]
+    except docker.errors.NotFound:
+        return [f"image {image!r} is not on this host ({IMAGE_ADVICE})"]
+    return []
+
+
+def _missing_network(client: docker.APIClient, network: str | None) -> list[str]:
+    if network is None or network in _MODES or network.startswith(("container:", "ns:")):
+        return []
+    # Asked for, too, and not only looked for in the list: a network may be named by its id.
+    try:
+        client.inspect_network(network)
+    except docker.errors.NotFound:
+        names = sorted(str(item["Name"]) for item in client.networks())
+        return [f"there is no network {network!r}{did_you_mean(network, names)}; there are {', '.join(names)}"]
+    return []
+
+
+def _missing_log_driver(client: docker.APIClient, driver: str | None) -> list[str]:
+    if driver is None or driver in _SPOKEN_FOR:
+        return []
+    plugins: dict[str, Any] = client.info().get("Plugins") or {}
+    known = sorted(map(str, plugins.get("Log") or ()))
+    # A plugin for logs that was installed is listed by its own command only; its name has a tag.
+    if not known or driver in known or ":" in driver:
+        return []
+    return [f"there is no log driver {driver!r}{did_you_mean(driver, known)}; there are {', '.join(known)}"]
+
+
+def _missing_runtime(client: docker.APIClient, runtime: str | None) -> list[str]:
+    # A shim of containerd's may be named without being registered.
+    if runtime is None or runtime.startswith("io.containerd."):
+        return []
+    known = sorted(map(str, client.info().get("Runtimes") or ()))
+    if runtime in known:
+        return []
+    advice = (
+        f'register it in /etc/docker/daemon.json ("runtimes": {{"{runtime}": {{"path": ...}}}}) and reload the daemon'
+    )
+    there = ", ".join(known)
+    return [f"no runtime {runtime!r} is registered{did_you_mean(runtime, known)}; there are {there} ({advice})"]

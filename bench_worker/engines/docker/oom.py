@@ -17,7 +17,7 @@ import gevent
 
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker.errors import check
-from bench_worker.engines.memory_kills import MemoryKills, memory_directory
+from bench_worker.engines.oci.cgroups import MemoryKills, memory_directory
 
 if TYPE_CHECKING:
     import docker

@@ -2,29 +2,48 @@
 
 There is no daemon to start with: where no service of Podman's API runs, the worker has one of its own for as long as
 the engine is open (see `podman_service`). Images are built into Docker's store; `missing` copies them from there.
+
+Brings an image into Podman's store from Docker's on the same machine, where Weighbridge's images are built.
+
+Podman's API: the socket that runs already, or a private ``podman system service`` for as long as it is needed.
+
+A private service uses the user's own storage, so it sees the images and containers that ``podman`` sees; only its
+socket is its own. It ends with the process that started it, however that ends: the kernel sends it a signal then
+(``PR_SET_PDEATHSIG``).
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import docker
+import docker.errors
+import gevent
+import requests
 from docker.types import Ulimit
 from gevent.lock import RLock
 
-from bench_common.capability import STATS_INTERVAL
-from bench_common.errors import EngineUnavailable
-from bench_worker.engines import criu, podman_service
+from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_common.requirements import STATS_INTERVAL
 from bench_worker.engines.base import DaemonSide, Done, Engine, EngineOptions, EngineStatus
-from bench_worker.engines.daemon_sides import podman_side
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import DockerEngine, container_id
-from bench_worker.engines.docker.errors import check
-from bench_worker.engines.podman_images import obtain
-from bench_worker.engines.podman_service import ADVICE, PROGRAM, Limits, PrivateService
+from bench_worker.engines.docker.errors import IMAGE_ADVICE, check, root_cause
+from bench_worker.engines.docker.http import connect, exchange
+from bench_worker.engines.oci import runtime as oci_runtime
+from bench_worker.engines.processes_of import podman_side
+from bench_worker.timing.processes import SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,6 +51,243 @@ if TYPE_CHECKING:
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container
     from bench_worker.engines.docker.http import Exchange
+    from bench_worker.timing.processes import Process
+
+COPY_LIMIT_S: Final = 300.0
+"""How long the copying of one image may take."""
+_LOOK_S: Final = 10.0
+_OWN: Final = "weighbridge/"
+"""Images that Weighbridge builds: of these Docker's store has the true one, and a rebuilt one is copied anew."""
+
+
+def obtain(podman: docker.APIClient, image: str) -> str:
+    """See to it that Podman has an image; return why it has not, or nothing. Raises `InfrastructureError`.
+
+    Copied is what Podman lacks and what Weighbridge has built anew since; an image keeps its id (the digest of its
+    configuration) on the way, so nothing is copied twice.
+    """
+    present = _identity(podman, image)
+    if present and not image.startswith(_OWN):
+        return ""
+    try:
+        source = connect(1, _LOOK_S)
+    except (EngineUnavailable, docker.errors.DockerException, requests.RequestException, OSError):
+        return "" if present else _nowhere(image, "and no Docker Engine answers that could have it")
+    try:
+        wanted = _identity(source, image)
+        if wanted and wanted != present:
+            _copy(source, podman, image)
+    finally:
+        source.close()
+    return "" if wanted or present else _nowhere(image, "nor in Docker's, from where it would be copied")
+
+
+def _nowhere(image: str, elsewhere: str) -> str:
+    return f"image {image!r} is not in Podman's store, {elsewhere} ({IMAGE_ADVICE})"
+
+
+def _identity(client: docker.APIClient, image: str) -> str | None:
+    try:
+        with exchange(_LOOK_S):
+            facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+    except docker.errors.NotFound:
+        return None
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise InfrastructureError(f"image {image!r} cannot be looked at: {root_cause(error)}") from error
+    return str(facts["Id"]).removeprefix("sha256:")
+
+
+def _copy(source: docker.APIClient, podman: docker.APIClient, image: str) -> None:
+    try:
+        with exchange(COPY_LIMIT_S):
+            # What it says while it loads is of no interest, but it has loaded only once that has ended.
+            for _ in podman.load_image(source.get_image(image)):  # type: ignore[no-untyped-call]
+                pass
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise InfrastructureError(
+            f"image {image!r} cannot be copied into Podman's store: {root_cause(error)}"
+        ) from error
+    if _identity(podman, image) is None:
+        raise InfrastructureError(f"image {image!r} was copied into Podman's store and is not there")
+
+
+PROGRAM: Final = "podman"
+ADVICE: Final = "install Podman (`apt-get install podman`), or point CONTAINER_HOST at a `podman system service`"
+
+_PREFIX: Final = "weighbridge-podman-"
+_POLL_S: Final = 0.02
+_END_S: Final = 5.0
+_LAST_WORDS: Final = 500
+_HYBRID: Final = Path("/sys/fs/cgroup/unified/cgroup.controllers")
+_CAP_SYS_RESOURCE: Final = 24
+_PEER: Final = struct.Struct("3i")
+
+# Run by an interpreter of its own: tied to what started it (which may be gone by then), it becomes podman.
+_TIED: Final = (
+    "import ctypes, os, signal, sys; "
+    "ctypes.CDLL(None).prctl(1, int(signal.SIGTERM)); "
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1); "
+    "os.execvp(sys.argv[2], sys.argv[2:])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a service cannot exceed when it makes containers: hard limits by name as Docker's API has them."""
+
+    ulimits: Mapping[str, int]
+
+
+class PrivateService:
+    """A ``podman system service`` of our own; `start` it, and `end` it in any case."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._folder: Path | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether there was one to start."""
+        return self._folder is not None
+
+    def start(self, timeout_s: float) -> str:
+        """Return the address of its socket once that answers; raise `EngineUnavailable` with what it said."""
+        self._folder = folder = _make_folder()
+        path, log = folder / "podman.sock", folder / "log"
+        runtime = private_runtime()
+        words = [*(["--runtime", runtime] if runtime else []), "system", "service", "--time", "0", f"unix://{path}"]
+        argv = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), PROGRAM, *words]
+        try:
+            self._process = spawn(argv, env=os.environ, cwd="/", stdout_path=str(log), stderr_path=str(log) + ".err")
+        except SpawnFailed as error:
+            raise EngineUnavailable(str(error)) from error
+        deadline = time.monotonic() + timeout_s
+        while not answers(f"unix://{path}"):
+            if self._process.exit is not None or time.monotonic() > deadline:
+                ended = "ended at once" if self._process.exit is not None else f"did not answer in {timeout_s:g} s"
+                said = Path(str(log) + ".err").read_text(encoding="utf-8", errors="replace").strip()
+                raise EngineUnavailable(f"`podman system service` {ended}: {said[-_LAST_WORDS:]}")
+            gevent.sleep(_POLL_S)
+        return f"unix://{path}"
+
+    def end(self) -> None:
+        """End it and remove its socket; containers are not touched."""
+        process, self._process = self._process, None
+        if process is not None and process.signal_group(signal.SIGTERM):
+            try:
+                process.wait(_END_S)
+            except WaitTimeout:
+                process.signal_group(signal.SIGKILL)
+                with suppress(WaitTimeout):
+                    process.wait(_END_S)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def is_private(address: str) -> bool:
+    """Say whether an address is that of a private service, of whichever process."""
+    return f"/{_PREFIX}" in address
+
+
+def running_address() -> str | None:
+    """Return the address of Podman's API where one is named or answers.
+
+    CONTAINER_HOST, else the usual socket, else a private service of this process or of the one that started it: a
+    worker's agent has one for the time of a run, and its load process need not wait for another.
+    """
+    named = os.environ.get("CONTAINER_HOST")
+    if named:
+        return named
+    ours = [path for pid in (os.getpid(), os.getppid()) for path in _root().glob(f"{_PREFIX}{pid}-*/podman.sock")]
+    for path in (usual_socket(), *ours):
+        address = f"unix://{path}"
+        if answers(address):
+            return address
+    return None
+
+
+def usual_socket() -> Path:
+    """Return where a service of this user listens when somebody has started one."""
+    if os.geteuid() == 0:
+        return Path("/run/podman/podman.sock")
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}") / "podman" / "podman.sock"
+
+
+def answers(address: str) -> bool:
+    """Say whether somebody listens at a ``unix://`` address."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            probe.connect(address.removeprefix("unix://"))
+    except OSError:
+        return False
+    return True
+
+
+def private_runtime() -> str | None:
+    """Return the OCI runtime that a private service has to be told to use; None where its own choice will do.
+
+    crun, which is Podman's choice where it is installed, starts nothing where cgroups v1 and v2 are mixed and no
+    systemd looks after them.
+    """
+    mixed = _HYBRID.exists() and not Path("/run/systemd/system").is_dir()
+    return "runc" if mixed and shutil.which("runc", path=_with_sbin()) else None
+
+
+def service_limits(address: str) -> Limits:
+    """Return the hard limits of the process that listens at `address`, where it cannot raise them.
+
+    Podman gives its containers more open files and processes than its own process may have, and without the
+    capability CAP_SYS_RESOURCE none of them starts. Empty where it may raise them, and where nobody can look.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            probe.connect(address.removeprefix("unix://"))
+            pid, _, _ = _PEER.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+        limits = Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
+    except OSError:
+        return Limits({})
+    return limits_from(status, limits)
+
+
+def limits_from(status: str, limits: str) -> Limits:
+    """Return the hard limits that the texts of ``/proc/PID/status`` and ``/proc/PID/limits`` mean; see above."""
+    capabilities = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")), 0)
+    if capabilities >> _CAP_SYS_RESOURCE & 1:
+        return Limits({})
+    hard = {}
+    for row, name in (("Max open files", "nofile"), ("Max processes", "nproc")):
+        for line in limits.splitlines():
+            # Columns of fixed width: name, soft, hard, unit; "unlimited" needs no limit.
+            fields = line.removeprefix(row).split()
+            if line.startswith(row) and fields[1].isdecimal():
+                hard[name] = int(fields[1])
+    return Limits(hard)
+
+
+def _with_sbin() -> str:
+    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
+
+def _root() -> Path:
+    """Return where sockets are, and paths short."""
+    return Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+
+
+def _make_folder() -> Path:
+    """Return a new folder for a socket, and remove those of processes that are gone."""
+    root = _root()
+    for stale in root.glob(f"{_PREFIX}*"):
+        pid = stale.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and stale.stat().st_uid == os.geteuid():
+            shutil.rmtree(stale, ignore_errors=True)
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root))
+    except OSError as error:
+        raise EngineUnavailable(f"no folder for Podman's socket can be made in {root}: {error.strerror}") from error
+
 
 _START_S: Final = 10.0
 _PROBE_START_S: Final = 2.5
@@ -53,7 +309,7 @@ class PodmanEngine(DockerEngine):
         """Ask the service that runs, or a private one that ends again."""
         service = PrivateService()
         try:
-            address = podman_service.running_address() or _start(service, _PROBE_START_S)
+            address = running_address() or _start(service, _PROBE_START_S)
             status = docker_probe.look(cls.name, address, cls.operations, cls.settings, _unable_to_save)
         except EngineUnavailable as error:
             return EngineStatus(cls.name, usable=False, reason=str(error), advice=ADVICE)
@@ -64,7 +320,7 @@ class PodmanEngine(DockerEngine):
     @classmethod
     def daemon_side(cls) -> DaemonSide:
         """Return the service that runs, or a private one once it is there, and the monitor of each container."""
-        address = podman_service.running_address() or ""
+        address = running_address() or ""
         socket = address.removeprefix("unix://") if address.startswith("unix://") else None
         return podman_side(socket)
 
@@ -78,8 +334,8 @@ class PodmanEngine(DockerEngine):
     def open(self) -> None:
         """Connect to the service that runs, or to one that is started now."""
         try:
-            self._at = podman_service.running_address() or _start(self._service, _START_S)
-            self._limits = podman_service.service_limits(self._at)
+            self._at = running_address() or _start(self._service, _START_S)
+            self._limits = service_limits(self._at)
             super().open()
         except EngineUnavailable as error:
             self._service.end()
@@ -106,9 +362,9 @@ class PodmanEngine(DockerEngine):
 
     def remove(self, container: Container, *, timeout_s: float) -> Done:
         """Remove it; where the private service has died, by another one, so that nothing is left of a run."""
-        if podman_service.is_private(self._at):
+        if is_private(self._at):
             with self._reviving:
-                if not podman_service.answers(self._at):
+                if not answers(self._at):
                     self._revive()
         return super().remove(container, timeout_s=timeout_s)
 
@@ -183,7 +439,7 @@ def _start(service: PrivateService, timeout_s: float) -> str:
 
 def _unable_to_save(info: Mapping[str, Any], *, here: bool) -> str:
     """Return why the service that gave this `info` cannot save containers; nothing where it can."""
-    return criu.trouble(str(info.get("DefaultRuntime") or "")) if here else ""
+    return oci_runtime.trouble(str(info.get("DefaultRuntime") or "")) if here else ""
 
 
 def _own(status: EngineStatus, *, private: bool) -> EngineStatus:

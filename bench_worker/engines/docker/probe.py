@@ -1,4 +1,9 @@
-"""Finds out whether a Docker Engine can be used here, and which limits this host would let it enforce."""
+"""Finds out whether a Docker Engine can be used here, and which limits this host would let it enforce.
+
+Saves containers and lets them go on through Docker's API, which has it among its experimental features.
+
+A checkpoint lies in the container's own directory and goes with it.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +15,46 @@ from typing import TYPE_CHECKING, Any, Final
 import docker.errors
 import requests
 
-from bench_common.capability import CAPABILITIES_WITHHELD, OWN_STORAGE
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines import docker_checkpoint, docker_confinement, processes_of
+from bench_common.requirements import CAPABILITIES_WITHHELD, OWN_STORAGE
+from bench_worker.engines import processes_of
 from bench_worker.engines.base import EngineStatus
-from bench_worker.engines.criu import OPERATIONS as SAVING
 from bench_worker.engines.docker import http as docker_http
+from bench_worker.engines.docker import settings as docker_settings
 from bench_worker.engines.docker.errors import root_cause
+from bench_worker.engines.oci import runtime as oci_runtime
+from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from bench_worker.engines.docker.http import Wire
+
+
+def name_of(ordinal: int) -> str:
+    """Return what a container's checkpoint with this ordinal is called."""
+    return f"weighbridge-{ordinal}"
+
+
+def save(wire: Wire, identity: str, ordinal: int) -> None:
+    """Save a container and end its processes."""
+    wire.post("containers", identity, "checkpoints", body={"CheckpointID": name_of(ordinal), "Exit": True})
+
+
+def restore(wire: Wire, identity: str, ordinal: int) -> None:
+    """Let a saved container go on."""
+    wire.post("containers", identity, "start", checkpoint=name_of(ordinal))
+
+
+def trouble(info: Mapping[str, Any], *, here: bool) -> str:
+    """Return why an engine that gave this `info` cannot save containers; nothing where it can, as far as one sees.
+
+    An engine that is not on this host has a CRIU of its own, which nobody here can ask.
+    """
+    if not info.get("ExperimentalBuild"):
+        return 'the daemon was started without its experimental features ({"experimental": true} in daemon.json)'
+    return oci_runtime.trouble(str(info.get("DefaultRuntime") or "")) if here else ""
+
 
 PROBE_TIMEOUT_S: Final = 4.5
 """For both steps of a probe, so that it ends within its five seconds; a slow host's engine takes some of them."""
@@ -86,7 +121,7 @@ def status_from(
             "(`swapoff -a`, or boot with swapaccount=1)"
         )
     unenforced |= {
-        key: reason for key, reason in docker_confinement.unenforced(info, sys=sys).items() if key in settings
+        key: reason for key, reason in docker_settings.unenforced(info, sys=sys).items() if key in settings
     }
     details = {
         "storage_driver": str(info.get("Driver", "")),
@@ -126,7 +161,7 @@ def look(
     address: str,
     operations: frozenset[str],
     settings: frozenset[str],
-    unable_to_save: Callable[..., str] = docker_checkpoint.trouble,
+    unable_to_save: Callable[..., str] = trouble,
 ) -> EngineStatus:
     """Ask the engine at `address` about itself; never raises, within `PROBE_TIMEOUT_S`.
 

@@ -1,1 +1,1 @@
-"""PACKAGE bench_worker/engines/native."""
+"""The engine `native`: plain processes."""

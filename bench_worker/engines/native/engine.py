@@ -4,6 +4,8 @@
 beside it, `pause` and `unpause` are SIGSTOP and SIGCONT to its process group, `stop` is SIGTERM and, after the grace
 period, SIGKILL. Files have their places below that directory. There is no image, network, log driver or limit to
 set: see `settings` and `inapplicable`.
+
+What plain processes cannot be held to and cannot have done to them, and why: they are in no container.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
-from bench_worker.engines.arguments import parse_cpuset, parse_signal
 from bench_worker.engines.base import (
     PRINTED_LIMIT_BYTES,
     RUN_LABEL,
@@ -46,10 +47,26 @@ from bench_worker.engines.native.process import (
     until_dead,
     wait_for,
 )
-from bench_worker.engines.native_bounds import LACKS, REASONS
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, read_beginning
+from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
+from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, parse_cpuset, parse_signal, read_beginning
 from bench_worker.timing import posix_spawn
 from bench_worker.timing.processes import Process, SpawnFailed, WaitTimeout, spawn
+
+REASONS: Final = {
+    **dict.fromkeys(CONFINEMENT, "a plain process is not confined"),
+    "memory_bytes": "a plain process has no memory limit of its own; weigh it without one, or use an engine",
+    "cpus": "a plain process has no share of CPU time; `cpuset` can be enforced",
+}
+"""Why a setting is refused."""
+
+LACKS: Final = {
+    **dict.fromkeys(("pull", "commit"), "a plain process has no image"),
+    **dict.fromkeys(SAVING, "only what is in a container is saved"),
+    "stats": "nobody counts for a plain process alone; `sampling_interval` reads what its host uses",
+}
+"""Why an operation is refused."""
+
 
 LOOPBACK: Final = "127.0.0.1"
 

@@ -1,1 +1,1 @@
-"""PACKAGE bench_worker/engines/oci."""
+"""The engines that run an OCI runtime: `runc`, `crun`, `youki`, `runsc`."""

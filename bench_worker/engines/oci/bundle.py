@@ -2,31 +2,142 @@
 
 It is made before the runtime is called and taken away afterwards, outside of the stamps: an OCI runtime starts with a
 bundle that somebody else has made.
+
+What saving and restoring a container takes beside the runtime's own two commands: where its output goes.
+
+A container's output goes to files of the host, which CRIU finds in no mount of the container and refuses to save. So
+they are declared beforehand, in a configuration of CRIU's that an annotation of the config.json names: saved as
+external, and on restoring replaced by those that the runtime was started with: the same files, as they were.
+
+Puts the texts of a scenario into containers that have no call for it: as files of ours, mounted one by one.
+
+The runtime makes the place in the container, and follows no link out of it, which nobody outside could do as well.
+
+Takes a root file system that the user has unpacked, or a whole OCI bundle, in place of an image.
+
+It lies on the worker's host and is only read: each container has a layer of its own on top. What a bundle's
+config.json may ask of the host is held to the same rules as what a scenario asks: no hooks, and no mounts that would
+hand the host out.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 
-from bench_worker.engines import oci_files, oci_homes
+from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.docker.settings import KNOWN_SOCKETS, safe_host_directory
+from bench_worker.engines.isolation import HOST, LOOPBACK
+from bench_worker.engines.oci import images as oci_images
+from bench_worker.engines.oci.images import CONFIG, ImageTrouble, Unpacked
+from bench_worker.engines.oci.runtime import first_error
 from bench_worker.engines.oci.settings import SettingRefused, bind, make_volumes
-from bench_worker.engines.oci.spec import HOSTNAME, Surroundings, make_config, read_user
-from bench_worker.engines.oci_checkpoint import ANNOTATION, CONFIGURATION
+from bench_worker.engines.oci.spec import HOSTNAME, ImageConfig, Surroundings, make_config, read_user
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container
     from bench_worker.engines.mount_space import MountSpace
     from bench_worker.engines.oci.cgroups import Cgroups
-    from bench_worker.engines.oci.images import Unpacked
     from bench_worker.engines.oci.spec import User
     from bench_worker.timing.processes import Process
+
+ANNOTATION: Final = "org.criu.config"
+"""How runc and crun are told of a configuration of CRIU's for one container."""
+CONFIGURATION: Final = "criu.conf"
+_OUTPUTS: Final = (1, 2)
+_LOGS: Final = ("restore.log", "dump.log")
+"""CRIU's own logs, the later one first."""
+
+
+def declare_outputs(bundle: Bundle, pid: int) -> None:
+    """Write CRIU's configuration for a container whose first process is `pid`; raise `OSError`."""
+    lines = []
+    for descriptor in _OUTPUTS:
+        entry = Path(f"/proc/{pid}/fd/{descriptor}")
+        mount = _mount_of(pid, descriptor)
+        # Both numbers in the form in which CRIU prints them to itself.
+        file = f"file[{mount:x}:{entry.stat().st_ino:x}]"
+        lines += [f"external {file}", f"inherit-fd fd[{descriptor}]:{file}"]
+    (bundle.directory / CONFIGURATION).write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+
+
+def words(bundle: Bundle, *, anew: bool = False) -> list[str]:
+    """Return the options, for saving (`anew`) and for restoring, that say where the state is; raise `OSError`."""
+    bundle.checkpoints += anew
+    directory = bundle.directory / f"checkpoint-{bundle.checkpoints}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return ["--image-path", str(directory), "--work-path", str(bundle.directory)]
+
+
+def explained(bundle: Bundle, failure: OperationFailed) -> OperationFailed:
+    """Return a failure with CRIU's own reason, which a runtime leaves in a log that goes with the bundle."""
+    for log in _LOGS:
+        with suppress(OSError):
+            said = (bundle.directory / log).read_text(encoding="utf-8", errors="replace")
+            text = f"{failure}: {first_error(said)}"
+            return OperationFailed(failure.kind, text, start_ns=failure.start_ns, end_ns=failure.end_ns)
+    return failure
+
+
+def _mount_of(pid: int, descriptor: int) -> int:
+    """Return the number of the mount that a file was opened in (proc_pid_fdinfo(5))."""
+    text = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text(encoding="ascii")
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("mnt_id:"))
+
+
+_HOSTS: Final = "/etc/hosts"
+
+
+def with_names(settings: ContainerSettings, hostname: str, hosts: Path = Path(_HOSTS)) -> Mapping[str, str]:
+    """Return a container's files, and in the host's network the host's names, in which its own is found, too.
+
+    Docker does the same; there are servers that do not start where their own name is unknown.
+    """
+    if settings.network != HOST:
+        return settings.files
+    try:
+        known = hosts.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        known = f"{LOOPBACK} localhost\n"
+    return {_HOSTS: f"{known.rstrip()}\n{LOOPBACK} {hostname}\n", **settings.files}
+
+
+def write(files: Mapping[str, str], directory: Path) -> None:
+    """Write texts below a container's own directory, readable by everybody in it; raise `OSError`."""
+    if files:
+        _folder(directory).mkdir(mode=0o755)
+    for ordinal, text in enumerate(files.values()):
+        path = _folder(directory) / str(ordinal)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o644)
+
+
+def bind_mounts(files: Mapping[str, str], directory: Path) -> list[dict[str, Any]]:
+    """Return the mounts that bring what `write` wrote to the paths that it is for."""
+    return [
+        {
+            "destination": path,
+            "type": "bind",
+            "source": str(_folder(directory) / str(ordinal)),
+            "options": ["bind", "rw"],
+        }
+        for ordinal, path in enumerate(files)
+    ]
+
+
+def _folder(directory: Path) -> Path:
+    return directory / "files"
 
 
 _NO_OVERLAY: Final = frozenset({errno.EINVAL, errno.ENODEV, errno.EPERM, errno.EOPNOTSUPP})
@@ -48,7 +159,7 @@ class Bundle:
     @property
     def config(self) -> Path:
         """The config.json."""
-        return self.directory / oci_homes.CONFIG
+        return self.directory / oci_images.CONFIG
 
     @property
     def pid_file(self) -> Path:
@@ -80,7 +191,7 @@ class Bundles:
     """Makes and deletes the bundles of one engine. `overlays` says whether writable layers are overlays or copies."""
 
     def __init__(self, engine: str, space: MountSpace, cgroups: Cgroups, *, allow_host_mounts: bool) -> None:
-        self.home = oci_homes.make_private(oci_homes.containers(engine))
+        self.home = oci_images.make_private(oci_images.containers(engine))
         self._space = space
         self._cgroups = cgroups
         self._allow_host_mounts = allow_host_mounts
@@ -98,8 +209,8 @@ class Bundles:
             bind(mount, directory, allow_host_mounts=self._allow_host_mounts) for mount in container.settings.storage
         ]
         # Files last: one may belong into a volume.
-        files = container.settings.files if image.base else oci_files.with_names(container.settings, HOSTNAME)
-        binds += oci_files.binds(files, directory)
+        files = container.settings.files if image.base else with_names(container.settings, HOSTNAME)
+        binds += bind_mounts(files, directory)
         surroundings = Surroundings(
             rootfs=str(directory / "rootfs"),
             cgroups_path=f"/weighbridge/{container.name}",
@@ -121,7 +232,7 @@ class Bundles:
         try:
             bundle.config.write_text(json.dumps(config), encoding="utf-8")
             make_volumes(container.settings, directory)
-            oci_files.write(files, directory)
+            write(files, directory)
             self._lay(bundle, image.rootfs)
         except OSError as error:
             # A write to a full disk does not say where.
@@ -132,7 +243,7 @@ class Bundles:
     def delete(self, directory: Path) -> None:
         """Undo the mount and delete the directory; one that is gone is no error. Raises `OSError`."""
         self._space.unmount(directory / "rootfs")
-        gevent.get_hub().threadpool.apply(oci_homes.delete, (directory,))
+        gevent.get_hub().threadpool.apply(oci_images.delete, (directory,))
 
     def _lay(self, bundle: Bundle, lower: Path) -> None:
         upper, work = bundle.directory / "upper", bundle.directory / "work"
@@ -163,3 +274,43 @@ class Bundles:
             return read_user(image.config.user, *texts)
         except ValueError as error:
             raise SettingRefused(str(error)) from error
+
+
+_WRITABLE_BY_OTHERS: Final = 0o022
+
+
+def take(directory: str, *, allow_host_mounts: bool) -> Unpacked:
+    """Return what is in a directory: a bundle, the folder of a ``rootfs``, or the root file system itself.
+
+    Raises `ImageTrouble` where there is none, `SettingRefused` and `MountRefused` for what must not be.
+    """
+    if not allow_host_mounts:
+        raise SettingRefused(f"rootfs {directory} may not be used: this worker does not allow host directories")
+    path = Path(safe_host_directory(directory, KNOWN_SOCKETS))
+    if not path.is_dir():
+        raise ImageTrouble("image-missing", f"rootfs {directory}: there is no such directory on the worker's host")
+    if not (path / CONFIG).is_file():
+        return Unpacked(path / "rootfs" if (path / "rootfs").is_dir() else path, ImageConfig(), {})
+    base = _config(path / CONFIG)
+    rootfs = path / str((base.get("root") or {}).get("path") or "rootfs")
+    if not rootfs.is_dir():
+        raise ImageTrouble("image-missing", f"rootfs {directory}: its {CONFIG} names {rootfs}, which is not there")
+    return Unpacked(Path(safe_host_directory(str(rootfs), KNOWN_SOCKETS)), ImageConfig(), base)
+
+
+def _config(path: Path) -> Mapping[str, Any]:
+    found = path.stat()
+    if found.st_uid not in {0, os.geteuid()} or found.st_mode & _WRITABLE_BY_OTHERS:
+        raise SettingRefused(f"{path} can be written by other users: chown it to this one and chmod go-w")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SettingRefused(f"{path} is not JSON: {error}") from error
+    if not isinstance(config, dict) or not isinstance(config.get("process", {}), dict):
+        raise SettingRefused(f"{path} is no configuration of an OCI container; `runc spec` writes one")
+    if config.get("hooks"):
+        raise SettingRefused(f"{path} has hooks, which run programs on the host: take them out")
+    for mount in config.get("mounts") or ():
+        if mount.get("type") == "bind" or {"bind", "rbind"} & set(mount.get("options") or ()):
+            safe_host_directory(str(mount.get("source")), KNOWN_SOCKETS)
+    return config

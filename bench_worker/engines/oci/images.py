@@ -3,12 +3,18 @@
 The environment names that engine (``DOCKER_HOST``, or the local socket; podman's service speaks the same language).
 An unpacked image is a directory with ``rootfs`` and ``image.json``, made under another name and renamed when it is
 whole, so that several workers may want the same one at once.
+
+Where the engines that drive an OCI runtime keep what they make, and what of it carries our labels.
+
+Images are unpacked once, by digest. Each container has a directory of its own with its writable layer, its
+config.json and what it printed; the labels are annotations of the config.json. A directory without them is not ours.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import os
 import secrets
 import shutil
 import time
@@ -23,13 +29,76 @@ import docker.utils
 import requests
 from gevent.lock import RLock
 
-from bench_worker.engines import oci_homes
-from bench_worker.engines.base import OperationFailed
+from bench_common.errors import EngineUnavailable
+from bench_worker.engines.base import RUN_LABEL, OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.oci.spec import ImageConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+CONFIG: Final = "config.json"
+STORE: Final = Path("/var/lib/weighbridge")
+"""Below it are the unpacked images and the directories of the containers; it may be a mount of the disk to weigh."""
+STATE_ROOT: Final = Path("/run/weighbridge/oci")
+"""Below it each runtime has its private ``--root``; on memory, as the runtimes' own defaults are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A container's directory that carries our labels; `age_s` in seconds."""
+
+    path: Path
+    labels: Mapping[str, str]
+    age_s: float
+
+
+def make_private(path: Path) -> Path:
+    """Make a directory for this user alone; raise `EngineUnavailable` when somebody else owns what is there."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise EngineUnavailable(f"cannot make {path}: {error.strerror}; it has to be on a writable disk") from error
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022 or not path.is_dir() or path.is_symlink():
+        raise EngineUnavailable(f"{path} is not a directory of this user alone; remove it, or chown and chmod it")
+    return path
+
+
+def images() -> Path:
+    """Return the directory of the unpacked images."""
+    return STORE / "images"
+
+
+def containers(engine: str) -> Path:
+    """Return the directory below which an engine's containers have theirs."""
+    return STORE / engine
+
+
+def labelled(engine: str) -> list[Labelled]:
+    """Return an engine's containers that carry our labels."""
+    try:
+        candidates = list(containers(engine).iterdir())
+    except OSError:
+        return []
+    found = []
+    for path in candidates:
+        try:
+            config: Any = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+            age_s = time.time() - path.stat().st_mtime
+        except (OSError, ValueError):
+            continue
+        labels = config.get("annotations") if isinstance(config, dict) else None
+        if isinstance(labels, dict) and isinstance(labels.get(RUN_LABEL), str):
+            found.append(Labelled(path, labels, max(0.0, age_s)))
+    return found
+
+
+def delete(directory: Path) -> None:
+    """Delete a directory with all that is in it; one that is gone is no error. Raises `OSError`."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(directory)
+
 
 _CONFIG: Final = "image.json"
 _CHUNK_BYTES: Final = 1 << 20
@@ -84,7 +153,7 @@ class Images:
 
     def _unpack(self, client: docker.APIClient, image: str, labels: Mapping[str, str]) -> Unpacked:
         facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
-        directory = oci_homes.images() / str(facts["Id"]).rpartition(":")[2]
+        directory = images() / str(facts["Id"]).rpartition(":")[2]
         while True:
             if not (directory / _CONFIG).exists():
                 _fetch(client, facts, directory, labels)
@@ -122,26 +191,26 @@ def lent_client(what: str) -> Iterator[docker.APIClient]:
         text = f"{what} cannot be taken from the Docker Engine: {error}; start it, or give `rootfs` instead"
         raise ImageTrouble("unreachable", text) from error
     except (OSError, OperationFailed) as error:
-        raise ImageTrouble("engine", f"{what} cannot be unpacked below {oci_homes.STORE}: {error}") from error
+        raise ImageTrouble("engine", f"{what} cannot be unpacked below {STORE}: {error}") from error
 
 
 def _prune(client: docker.APIClient) -> None:
-    for unfinished in (*oci_homes.images().glob(".*.new"), *oci_homes.images().glob(".*.old")):
+    for unfinished in (*images().glob(".*.new"), *images().glob(".*.old")):
         with suppress(FileNotFoundError):
             if time.time() - unfinished.stat().st_mtime > _UNPACK_S:
-                oci_homes.delete(unfinished)
-    for config in oci_homes.images().glob(f"*/{_CONFIG}"):
+                delete(unfinished)
+    for config in images().glob(f"*/{_CONFIG}"):
         with suppress(FileNotFoundError, BlockingIOError), config.open("rb") as file:
             try:
                 client.inspect_image(config.parent.name)  # type: ignore[no-untyped-call]
             except docker.errors.ImageNotFound:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 doomed = config.parent.rename(config.parent.with_name(f".{config.parent.name}.old"))
-                oci_homes.delete(doomed)
+                delete(doomed)
 
 
 def _fetch(client: docker.APIClient, facts: Mapping[str, Any], directory: Path, labels: Mapping[str, str]) -> None:
-    oci_homes.make_private(directory.parent)
+    make_private(directory.parent)
     fresh = directory.with_name(f".{secrets.token_hex(8)}.new")
     rootfs, archive = fresh / "rootfs", fresh / "rootfs.tar"
     container: dict[str, Any] = client.create_container(facts["Id"], ["true"], labels=dict(labels))

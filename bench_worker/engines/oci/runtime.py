@@ -2,25 +2,40 @@
 
 Both write to the same stderr and both may end with any exit code. What a runtime itself has to complain of it also
 writes to its log, so that is where to look.
+
+Finds out whether CRIU, which saves and restores processes for most runtimes, can do its work on this kernel.
+
+It depends on a kernel's insides like no other program: an older CRIU fails on a newer kernel, and needs capabilities
+that a container's root may lack. So it is asked (``criu check``) before anything runs.
+
+Finds out whether an OCI runtime can be used here: the program, its version, and what this process may do.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import re
+import shutil
 import signal
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
+from bench_worker.engines import processes_of
+from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import Answer, CommandLine, Errand
+from bench_worker.engines.isolation import HOST
+from bench_worker.engines.oci import images as oci_images
+from bench_worker.engines.oci.cgroups import Cgroups
+from bench_worker.engines.oci.spec import NETWORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from bench_worker.engines.base import OperationFailed
     from bench_worker.engines.mount_space import MountSpace
 
 KINDS: Final = tuple(
@@ -104,3 +119,135 @@ def kill_noted(pid_file: Path) -> None:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         finally:
             os.close(pidfd)
+
+
+PROGRAM: Final = "criu"
+OPERATIONS: Final = frozenset({"checkpoint", "restore"})
+_ADVICE: Final = "`script/engines criu`"
+_ANSWER_S: Final = 2.5
+_FEATURES_S: Final = 1.0
+_CRUN: Final = "crun"
+_ERROR: Final = re.compile(
+    r"^(?:\(\d+\.\d+\)\s+(?:\d+: )?)?Error (?!\([^)]*\): rlimit: )(?:\([^)]*\): )?(.*)$", re.MULTILINE
+)
+"""An error in CRIU's words; that it may not raise its own limits is none."""
+_VERSION: Final = re.compile(r"Version: (\S+)")
+
+
+def trouble(runtime: str) -> str:
+    """Return why `runtime` (a program, by name or path) cannot save containers by CRIU here; nothing where it can.
+
+    Takes no more than 5 s.
+    """
+    return _unfit(runtime) or _trouble()
+
+
+def _unfit(runtime: str) -> str:
+    """Return that a runtime was built without CRIU, where that is known: few distributions build crun with it."""
+    if Path(runtime).name != _CRUN:
+        return ""
+    try:
+        features = CommandLine(runtime).errand(_FEATURES_S).ask("--version").text
+    except OperationFailed as error:
+        return f"`{runtime} --version` failed: {error}"
+    return "" if "+CRIU" in features else "this crun was built without CRIU"
+
+
+def _trouble() -> str:
+    if shutil.which(PROGRAM) is None:
+        advice = f"`apt-get install {PROGRAM}`, or {_ADVICE}"
+        return f"there is no program {PROGRAM!r} on PATH, which saves processes ({advice})"
+    errand = CommandLine(PROGRAM).errand(_ANSWER_S)
+    try:
+        answer = errand.call("check")
+        if not answer.exit_code:
+            return ""
+        found = _VERSION.search(errand.ask("--version").text)
+    except OperationFailed as error:
+        return f"`{PROGRAM} check` failed: {error}"
+    version = found[1] if found else "of an unknown version"
+    why = first_error(answer.complaint)
+    kernel = platform.release()
+    return f"CRIU {version} cannot save processes on this kernel ({kernel}): {why}; a newer one may ({_ADVICE})"
+
+
+def first_error(said: str) -> str:
+    """Return the first error among the lines that CRIU wrote, without their places in its source."""
+    found = _ERROR.search(said)
+    return found[1].strip() if found else (said.partition("\n")[0].strip() or "it does not say why")
+
+
+_VERSION_S: Final = 1.5
+_SBIN: Final = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where distributions put runtimes, and where an ordinary user's PATH does not look."""
+_CAP_SYS_ADMIN: Final = 21
+
+
+def look(
+    name: str,
+    *,
+    advice: str,
+    operations: frozenset[str],
+    settings: frozenset[str],
+    inapplicable: frozenset[str],
+    reasons: Mapping[str, str],
+    lacks: Mapping[str, str],
+    unable: Callable[[str], str],
+) -> EngineStatus:
+    """Return the status of the runtime whose program is called `name`; never raises, within 5 s.
+
+    `unable` says of the program at a path why it cannot save and restore containers, or nothing.
+    """
+    cgroups = Cgroups.look()
+    program = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
+    reason, version, remedy = "", "", ""
+    if program is None:
+        reason, remedy = f"there is no program {name!r} on PATH", advice
+    else:
+        try:
+            errand = CommandLine(program).errand(_VERSION_S)
+            version = _version(errand.ask("--version").text)
+        except OperationFailed as error:
+            reason, remedy = f"`{program} --version` failed: {error}", advice
+    if not reason and not _may_mount():
+        reason, remedy = "it takes root with CAP_SYS_ADMIN to mount containers' layers", "run the worker as root"
+    unsaved = unable(program) if program is not None and not reason else ""
+    unenforced = {**reasons, **{key: text for key, text in cgroups.unenforced.items() if key in settings}}
+    return EngineStatus(
+        name=name,
+        usable=not reason,
+        version=version,
+        endpoint=program or "",
+        reason=reason,
+        advice=remedy,
+        operations=tuple(sorted(operations - (OPERATIONS if unsaved else frozenset()))),
+        settings=tuple(sorted(settings - set(cgroups.unenforced))),
+        inapplicable=tuple(sorted(inapplicable)),
+        details={
+            "cgroup": f"v{cgroups.version} (cgroupfs)",
+            "store": str(oci_images.STORE),
+            SERVICES_NETWORK: HOST,
+            NETWORK_CHOICE: " ".join(NETWORKS),
+            UNNAMED_VOLUMES: "yes",
+            CAPABILITIES_WITHHELD: " ".join(processes_of.withheld(processes_of.OWN)),
+            "root": str(oci_images.STATE_ROOT / name),
+            **{f"operation.{operation}": text for operation, text in lacks.items()},
+            **{f"setting.{setting}": text for setting, text in unenforced.items()},
+            **{f"operation.{operation}": unsaved for operation in sorted(OPERATIONS & operations) if unsaved},
+        },
+    )
+
+
+def _version(text: str) -> str:
+    """Return the version in the first line of what a runtime says of itself (``runc version 1.1.5``)."""
+    words = text.split("\n", 1)[0].split()
+    return words[-1] if words else ""
+
+
+def _may_mount() -> bool:
+    """Say whether this process has CAP_SYS_ADMIN (capabilities(7)); being root is not enough in a container."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+    return False

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bench_common.errors import did_you_mean
-from bench_worker.engines.arguments import parse_cpuset
 from bench_worker.engines.docker.settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
 from bench_worker.engines.native.process import fail
 from bench_worker.engines.oci.images import ImageTrouble
 from bench_worker.engines.oci.spec import NETWORKS
+from bench_worker.engines.output import parse_cpuset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
