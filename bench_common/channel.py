@@ -17,12 +17,12 @@ import gevent
 import zmq
 
 from bench_common.errors import ProtocolError
-from bench_common.eventloop import Vigil
-from bench_common.messages import KIB, MAX_FRAME, PART
+from bench_common.eventloop import BusyPoller
+from bench_common.messages import KIB, MAX_FRAME, MAX_PART_BYTES
 
 log = logging.getLogger(__name__)
 
-READ = 1
+READ_EVENT = 1
 # pyzmq's constants are enums, and slow to compute with.
 NOBLOCK, POLLIN, POLLOUT, EVENTS = int(zmq.NOBLOCK), int(zmq.POLLIN), int(zmq.POLLOUT), int(zmq.EVENTS)
 Frames = list[zmq.Frame]
@@ -32,18 +32,18 @@ MAX_DRAIN = 1000
 """Messages taken in one go, so that a flood on one socket does not starve the others."""
 
 
-WRAPPING: Final = KIB
+FRAME_OVERHEAD: Final = KIB
 """What encryption and the wire add to a frame, and what they say of themselves, in bytes; rounded up."""
 
 
-def tune(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME) -> None:
+def configure_socket(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME) -> None:
     """Set on purpose what zmq leaves unlimited or off: sizes, lingering, heartbeats, queues.
 
     `max_bytes` is the largest frame that may come in. It holds from a connection's first byte, before anybody has
     shown a key: so a stranger makes us hold no more than that. A queue of 100,000 messages is far above what credit
     lets be under way; it bounds a peer that ignores credit.
     """
-    socket.setsockopt(zmq.MAXMSGSIZE, max_bytes + WRAPPING)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_bytes + FRAME_OVERHEAD)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)
@@ -58,12 +58,16 @@ def tune(socket: zmq.Socket[bytes], max_bytes: int = MAX_FRAME) -> None:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
 
 
-def in_parts(message: bytes) -> list[bytes]:
-    """Return a message as the frames that it travels in: one, where it is no larger than `PART`."""
-    return [message] if len(message) <= PART else [message[at : at + PART] for at in range(0, len(message), PART)]
+def split_message(message: bytes) -> list[bytes]:
+    """Return a message as the frames that it travels in: one, where it is no larger than `MAX_PART_BYTES`."""
+    return (
+        [message]
+        if len(message) <= MAX_PART_BYTES
+        else [message[at : at + MAX_PART_BYTES] for at in range(0, len(message), MAX_PART_BYTES)]
+    )
 
 
-def put_together(frames: Frames) -> bytes:
+def join_frames(frames: Frames) -> bytes:
     """Return the message that came in these frames; raise `ProtocolError` where it is larger than any."""
     if len(frames) == 1:
         content: bytes = frames[0].bytes
@@ -74,7 +78,7 @@ def put_together(frames: Frames) -> bytes:
     return b"".join(frame.bytes for frame in frames)
 
 
-class Channel:
+class ZmqChannel:
     """A socket that receives by callback and sends without blocking.
 
     `receiver` gets lists of multipart messages (lists of `zmq.Frame`); what it raises is logged and does not end the
@@ -95,10 +99,10 @@ class Channel:
         self._settled = True
         """Whether the socket has said that there is nothing more to read, and was left alone since."""
         self._again: Any = None
-        self._vigil = None if receiver is None else Vigil()
+        self._busy_poller = None if receiver is None else BusyPoller()
         loop = gevent.get_hub().loop
         self._callback = loop.run_callback
-        self._watcher = loop.io(cast("int", socket.getsockopt(zmq.FD)), READ)
+        self._watcher = loop.io(cast("int", socket.getsockopt(zmq.FD)), READ_EVENT)
         self._watcher.start(self._on_edge)
         self._schedule()
 
@@ -134,8 +138,8 @@ class Channel:
         if self._closed:
             return
         self._closed = True
-        if self._vigil is not None:
-            self._vigil.close()
+        if self._busy_poller is not None:
+            self._busy_poller.close()
         self._watcher.stop()
         self._watcher.close()
         for frames in self._queue:
@@ -157,10 +161,10 @@ class Channel:
 
     def _look(self) -> None:
         # A socket that only sends has nothing to look for while all that was said has left.
-        if (self._receiver is not None or self._queue) and not self._draining and self._something_to_do():
+        if (self._receiver is not None or self._queue) and not self._draining and self._has_pending_io():
             self._schedule()
 
-    def _something_to_do(self) -> bool:
+    def _has_pending_io(self) -> bool:
         # Asking takes the edge away, for sending as well as for receiving: both answers must be acted on.
         events = cast("int", self._socket.getsockopt(EVENTS))
         readable = bool(events & POLLIN) and self._receiver is not None
@@ -185,7 +189,7 @@ class Channel:
         finally:
             self._draining = False
         # Asking costs more than all else here: not where the socket has just said that there is nothing left.
-        if not (self._settled and not self._queue) and not self._is_closed() and self._something_to_do():
+        if not (self._settled and not self._queue) and not self._is_closed() and self._has_pending_io():
             self._schedule()
 
     def _receive(self, receiver: Receiver) -> None:
@@ -209,8 +213,8 @@ class Channel:
                 receiver(messages)
             except Exception:  # this is the boundary that must survive whatever came in
                 log.exception("a batch of %d messages could not be handled", len(messages))
-            if self._vigil is not None and not self._is_closed():
-                self._vigil.came()
+            if self._busy_poller is not None and not self._is_closed():
+                self._busy_poller.came()
 
     def _is_closed(self) -> bool:
         """Whether a receiver closed it (asked as a call, since a drain cannot see its own attribute change)."""

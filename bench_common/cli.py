@@ -37,7 +37,7 @@ from gevent.hub import Hub
 from gevent.monkey import get_original
 
 from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_mean
-from bench_common.heap import loaded
+from bench_common.heap import restore_sigint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 ESCAPE: Final = "weighbridge-escape"
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
     """Return letters that an encoding lacks as JSON escapes them, and where to go on."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -53,10 +53,10 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True)), error.end
 
 
-codecs.register_error(ESCAPE, _escaped)
+codecs.register_error(ESCAPE, _escape_unencodable)
 
 
-def steady_streams() -> None:
+def harden_streams() -> None:
     """Make the standard streams such that writing to them does not fail for what is no fault of the command.
 
     A stream that was closed by the caller (``>&-``) leads nowhere: without this its number would go to the next file
@@ -75,60 +75,62 @@ def steady_streams() -> None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  open to the end
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPE)
-            kind = _naming if name == "stdout" else _sparing
+            kind = _name_stream_in_errors if name == "stdout" else _ignore_write_errors
             for method in ("write", "flush"):
                 setattr(stream, method, kind(getattr(stream, method), name))
 
 
-def quiet_interrupts() -> None:
+def silence_interrupts() -> None:
     """Let Ctrl-C end what waits without a traceback of the event loop, which knows it as an error."""
     Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
 
 
-def hangs_up() -> bool:
+def honors_sighup() -> bool:
     """Whether the end of the terminal is to end this process: not where it was begun under ``nohup``."""
     return signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
-def guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
+def run_guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
     """Run `command`; print what went wrong as one message on stderr; return the exit code.
 
     With `debug` an error also prints its traceback. Ctrl-C gives 130, a closed output pipe ends in silence.
     """
     try:
-        loaded()
+        restore_sigint()
         status = command()
         sys.stdout.flush()
     except KeyboardInterrupt:
-        if _stdout_is_stuck():
-            _drop_output()  # whoever it waits for, such as a pager, has had enough of it
+        if _stdout_is_blocked():
+            _discard_output()  # whoever it waits for, such as a pager, has had enough of it
         sys.stderr.write(f"{program}: interrupted\n")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError as error:
-        if _stdout_works():
-            return _told(error, "a connection broke", int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
+        if _stdout_has_reader():
+            return _report_error(
+                error, "a connection broke", int(ExitCode.INFRASTRUCTURE), program=program, debug=debug
+            )
         # The reader went away (`| head`): keep the interpreter from complaining when it flushes at exit.
-        _drop_output()
+        _discard_output()
         return int(ExitCode.OK)
     except WeighbridgeError as error:
-        return _told(error, str(error), int(error.exit_code), program=program, debug=debug)
+        return _report_error(error, str(error), int(error.exit_code), program=program, debug=debug)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _give_up_refused_output()
+        _discard_rejected_output()
         text = f"{where}{error.strerror or error}"
-        return _told(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
+        return _report_error(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
     except Exception as error:  # noqa: BLE001  the last boundary: no traceback reaches a user unasked
         text = f"internal error: {type(error).__name__}: {error} (run again with --debug and report it, please)"
-        return _told(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
+        return _report_error(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
     return int(status)
 
 
-def _stdout_works() -> bool:
+def _stdout_has_reader() -> bool:
     """Whether somebody still reads stdout; a pipe whose reader is gone is in error, by poll(2)."""
     return not _stdout_state() & (select.POLLERR | select.POLLNVAL)
 
 
-def _stdout_is_stuck() -> bool:
+def _stdout_is_blocked() -> bool:
     """Whether stdout takes no more until its reader reads."""
     return _stdout_state() == 0
 
@@ -142,26 +144,26 @@ def _stdout_state() -> int:
         return select.POLLNVAL
 
 
-def _give_up_refused_output() -> None:
+def _discard_rejected_output() -> None:
     """Drop what stdout does not take, such as on a full disk: the interpreter would try again at its own exit."""
     try:
         sys.stdout.flush()
     except OSError:
-        _drop_output()
+        _discard_output()
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     """Let what stdout still has to be told lead nowhere, at the interpreter's own exit too."""
-    _lead_nowhere(sys.stdout.fileno())
+    _redirect_to_devnull(sys.stdout.fileno())
 
 
-def _lead_nowhere(number: int) -> None:
+def _redirect_to_devnull(number: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)
 
 
-def _naming(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _name_stream_in_errors(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Return a stream's method such that its errors name the stream, as those of a file name the file."""
 
     @functools.wraps(method)
@@ -175,7 +177,7 @@ def _naming(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return named
 
 
-def _sparing(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _ignore_write_errors(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Return a stream's method such that what cannot be said is left unsaid."""
 
     @functools.wraps(method)
@@ -184,7 +186,7 @@ def _sparing(method: Callable[..., Any], name: str) -> Callable[..., Any]:
             return method(*arguments)
         except BrokenPipeError:
             # For good: nor need what is in its buffer, nor what is started from here, be told that again.
-            _lead_nowhere(getattr(sys, name).fileno())
+            _redirect_to_devnull(getattr(sys, name).fileno())
         except OSError:
             pass  # a disk may have room again
         return len(arguments[0]) if arguments else None
@@ -192,7 +194,7 @@ def _sparing(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return spared
 
 
-def _told(error: BaseException, text: str, status: int, *, program: str, debug: bool) -> int:
+def _report_error(error: BaseException, text: str, status: int, *, program: str, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     for line in text.splitlines() or [type(error).__name__]:
@@ -224,7 +226,7 @@ NAME_PATTERN: Final = rf"^[A-Za-z0-9][A-Za-z0-9_.+-]{{0,{MAX_NAME - 1}}}$"
 """What a worker or an environment may be called, as a regular expression that ECMA-262 and Python read alike."""
 
 
-def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
+def int_range(low: int, high: int | None = None) -> Callable[[str], int]:
     """Return a type of arguments: whole numbers from `low` to `high` (None: without limit)."""
     wanted = f"a whole number from {low} on" if high is None else f"a whole number from {low} to {high}"
 
@@ -237,7 +239,7 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-port: Final = whole_number(1, 65535)
+port: Final = int_range(1, 65535)
 """A type of arguments: a TCP port."""
 
 
@@ -287,7 +289,7 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"unexpected {rest[0]!r}")
         self.error(f"there is no option {flag}{did_you_mean(flag, self._option_string_actions)}")
 
-    def _stray(self) -> str | None:
+    def _first_stray_argument(self) -> str | None:
         """Return the first word that belongs to no option."""
         for before, word in zip(("", *self._argv), self._argv, strict=False):
             action = self._option_string_actions.get(before)
@@ -302,7 +304,11 @@ class CommandParser(argparse.ArgumentParser):
             choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
             message += did_you_mean(value, choices)
         missing = message.removeprefix("the following arguments are required: ").split("/")[0]
-        if not self._get_positional_actions() and missing in self._option_string_actions and (stray := self._stray()):
+        if (
+            not self._get_positional_actions()
+            and missing in self._option_string_actions
+            and (stray := self._first_stray_argument())
+        ):
             message += f" (did you mean '{missing} {stray}'?)"
         self.exit(int(ExitCode.USAGE), f"{self.prog}: {message}; see {self.prog} --help\n")
 
@@ -317,15 +323,15 @@ def authority(host: str, port: int | str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def bare(text: str) -> str:
+def strip_brackets(text: str) -> str:
     """Return an address without the brackets that an IPv6 one may have."""
     return text[1:-1] if _BRACKETS.fullmatch(text) else text
 
 
 def host_name(text: str) -> str:
     """Return `text`, without brackets, if it can be a host's name or is its IP address: a type of arguments."""
-    host = bare(text)
-    if _NAME.fullmatch(host) or (":" in host and _parsed(host) is not None):
+    host = strip_brackets(text)
+    if _NAME.fullmatch(host) or (":" in host and _parse_ip(host) is not None):
         return host
     match = _WITH_PORT.fullmatch(text)
     hint = f"; the port {match['port']} goes to an option of its own" if match else ""
@@ -336,7 +342,7 @@ def host_name(text: str) -> str:
 
 def host_address(text: str) -> str:
     """Return `text`, without brackets, if it is an IP address at which others reach a host: a type of arguments."""
-    address = _parsed(bare(text))
+    address = _parse_ip(strip_brackets(text))
     if address is None or address.is_unspecified or address.is_multicast:
         raise argparse.ArgumentTypeError(f"{text!r}: expected the IP address of a host, such as 10.0.0.5 or fd00::5")
     if isinstance(address, ipaddress.IPv6Address):
@@ -346,7 +352,7 @@ def host_address(text: str) -> str:
     return str(address)
 
 
-def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(text)
     except ValueError:

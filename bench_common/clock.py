@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-EXCHANGES_KEPT: Final = 32
+MAX_EXCHANGES: Final = 32
 DRIFT_PPM: Final = 100
 """By how many parts in a million two clocks may part: no crystal of a computer is worse, disciplined or not."""
 
@@ -33,44 +33,44 @@ def clock_id() -> str:
     return boot_id if ahead == ["0", "0"] else f"{boot_id}+{'.'.join(ahead)}"
 
 
-def drifted_ns(elapsed_ns: int) -> int:
+def max_drift_ns(elapsed_ns: int) -> int:
     """Return how far two clocks may have parted in so long, in ns, rounded up."""
     return -(-max(0, elapsed_ns) * DRIFT_PPM // 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Offset:
+class ClockOffset:
     """How far the other clock is ahead of ours, and how far that may be off; both in ns."""
 
     bound_ns: int
     offset_ns: int
 
-    def contradicts(self, other: Offset) -> bool:
+    def contradicts(self, other: ClockOffset) -> bool:
         """Whether both cannot be true of clocks that nothing happened to."""
         return abs(self.offset_ns - other.offset_ns) > self.bound_ns + other.bound_ns + 1
 
 
-class ClockComparison:
+class ClockOffsetEstimator:
     """Keeps the last exchanges and gives the best estimate of the offset."""
 
     def __init__(self) -> None:
-        self._exchanges: deque[tuple[int, Offset]] = deque(maxlen=EXCHANGES_KEPT)
+        self._exchanges: deque[tuple[int, ClockOffset]] = deque(maxlen=MAX_EXCHANGES)
 
     def exchange(self, t1: int, t2: int, t3: int, t4: int) -> None:
         """Add an exchange (ns): sent here, received there, sent there, received here; impossible ones are dropped."""
         round_trip = (t4 - t1) - (t3 - t2)
         if round_trip < 0 or t4 < t1 or t3 < t2:
             return
-        found = Offset((round_trip + 1) // 2, ((t2 - t1) + (t3 - t4)) // 2)
-        before = self.best_at(t4)
+        found = ClockOffset((round_trip + 1) // 2, ((t2 - t1) + (t3 - t4)) // 2)
+        before = self.best_offset(t4)
         if before is not None and found.contradicts(before):
             self._exchanges.clear()
         self._exchanges.append((t4, found))
 
-    def best_at(self, now_ns: int) -> Offset | None:
+    def best_offset(self, now_ns: int) -> ClockOffset | None:
         """Return the exchange with the smallest bound at an instant of our clock, or None before the first."""
         aged = (
-            Offset(offset.bound_ns + drifted_ns(now_ns - made_ns), offset.offset_ns)
+            ClockOffset(offset.bound_ns + max_drift_ns(now_ns - made_ns), offset.offset_ns)
             for made_ns, offset in self._exchanges
         )
         return min(aged, default=None)

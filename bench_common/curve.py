@@ -44,7 +44,7 @@ CURVE_KEY_BYTES: Final = 32
 REQUESTS_BETWEEN_YIELDS: Final = 64
 
 
-class Verdict(Enum):
+class ZapVerdict(Enum):
     """How a request was answered."""
 
     ADMITTED = "admitted"
@@ -54,43 +54,45 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ZapReply:
     """A reply in ZAP frames, the verdict in it, and, unless admitted, why in one line."""
 
     frames: tuple[bytes, ...]
-    verdict: Verdict
+    verdict: ZapVerdict
     reason: str = ""
 
 
-def answer(frames: Sequence[bytes], allow: Allow) -> Answer:
+def authenticate(frames: Sequence[bytes], allow: Allow) -> ZapReply:
     """Return the answer to a request: 200 with the owner's name as User-Id, or 400, or 500 if `allow` broke."""
     request_id = frames[1] if len(frames) > 1 else b""
     if len(frames) < LEADING_FRAMES or frames[0] != VERSION:
-        return _refusal(request_id, Verdict.MALFORMED, f"not a ZAP {VERSION.decode()} request ({len(frames)} frames)")
+        return _rejection(
+            request_id, ZapVerdict.MALFORMED, f"not a ZAP {VERSION.decode()} request ({len(frames)} frames)"
+        )
     domain = frames[2].decode("utf-8", "replace")
     address = frames[3].decode("utf-8", "replace")
     mechanism, credentials = frames[5], frames[LEADING_FRAMES:]
     visitor = f"a connection from {address!r} to {domain!r}"
     if mechanism != b"CURVE":
-        return _refusal(request_id, Verdict.REFUSED, f"{visitor} without a key (mechanism {mechanism[:16]!r})")
+        return _rejection(request_id, ZapVerdict.REFUSED, f"{visitor} without a key (mechanism {mechanism[:16]!r})")
     if len(credentials) != 1 or len(credentials[0]) != CURVE_KEY_BYTES:
-        return _refusal(request_id, Verdict.MALFORMED, f"{visitor} with something that is not a CURVE key")
+        return _rejection(request_id, ZapVerdict.MALFORMED, f"{visitor} with something that is not a CURVE key")
     key = z85.encode(credentials[0])
     try:
         name = allow(domain, key)
     except Exception as error:  # noqa: BLE001  the wire is a boundary: whatever broke, nobody enters and we live on
-        return _refusal(request_id, Verdict.BROKEN, f"{visitor}: {type(error).__name__}: {error}", status=b"500")
+        return _rejection(request_id, ZapVerdict.BROKEN, f"{visitor}: {type(error).__name__}: {error}", status=b"500")
     if not name:
-        return _refusal(request_id, Verdict.REFUSED, f"{visitor} with key {key.decode()}: not on its allow-list")
-    return Answer((VERSION, request_id, b"200", b"OK", name.encode("utf-8"), b""), Verdict.ADMITTED)
+        return _rejection(request_id, ZapVerdict.REFUSED, f"{visitor} with key {key.decode()}: not on its allow-list")
+    return ZapReply((VERSION, request_id, b"200", b"OK", name.encode("utf-8"), b""), ZapVerdict.ADMITTED)
 
 
-def _refusal(request_id: bytes, verdict: Verdict, reason: str, status: bytes = b"400") -> Answer:
+def _rejection(request_id: bytes, verdict: ZapVerdict, reason: str, status: bytes = b"400") -> ZapReply:
     # The peer learns nothing of why: that is for our log.
-    return Answer((VERSION, request_id, status, b"refused", b"", b""), verdict, reason)
+    return ZapReply((VERSION, request_id, status, b"refused", b"", b""), verdict, reason)
 
 
-class Complaints:
+class RateLimitedLog:
     """Passes on the first `burst` complaints of every `window_s` seconds and counts the rest.
 
     A flood from outside must not fill the disk.
@@ -140,12 +142,12 @@ class ZapHandler:
     """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], allow: Allow, *, complaints: Complaints | None = None
+        self, context: zmq.Context[zmq.Socket[bytes]], allow: Allow, *, complaints: RateLimitedLog | None = None
     ) -> None:
-        self.counts: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
+        self.counts: dict[ZapVerdict, int] = dict.fromkeys(ZapVerdict, 0)
         self._context = context
         self._allow = allow
-        self._complaints = complaints or Complaints(LOG.warning)
+        self._rejection_log = complaints or RateLimitedLog(LOG.warning)
         self._ready = Event()
         self._socket: zmq.Socket[bytes] | None = None
         self._greenlet: gevent.Greenlet[..., None] | None = None
@@ -170,7 +172,7 @@ class ZapHandler:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._complaints.flush()
+        self._rejection_log.flush()
 
     def __enter__(self) -> Self:
         self.start()
@@ -202,11 +204,11 @@ class ZapHandler:
                 request = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            reply = answer(request, self._allow)
+            reply = authenticate(request, self._allow)
             socket.send_multipart(reply.frames, zmq.NOBLOCK)
             self.counts[reply.verdict] += 1
             if reply.reason:
-                self._complaints.add(f"refused {reply.reason}")
+                self._rejection_log.add(f"refused {reply.reason}")
             served += 1
             if served % REQUESTS_BETWEEN_YIELDS == 0:
                 gevent.sleep(0)

@@ -85,7 +85,7 @@ class StatsFileError(InfrastructureError):
     """A stats file cannot be read or written; the message names the file and the byte offset."""
 
 
-class NotAStatsFile(StatsFileError):
+class NotAStatsFileError(StatsFileError):
     """What the user named as a stats file is none: it is missing, cannot be opened, or is something else."""
 
     exit_code = ExitCode.USAGE
@@ -106,11 +106,11 @@ class ParseError(UsageError):
         super().__init__(f"{where}{message}{quoted}")
 
 
-class NoRun(ParseError):
+class NotARunOutput(ParseError):
     """A tool's output is known to be none of a run: it prepared or tidied, told its version, or ran another test."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def closest_match(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` nearly spells, or None."""
     names = sorted(known)
     folded = {name.lower().replace("-", "_"): name for name in names}
@@ -123,5 +123,5 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` for the known word nearest to `word`, or an empty string."""
-    name = nearest(word, known)
+    name = closest_match(word, known)
     return f" (did you mean '{name}'?)" if name is not None else ""

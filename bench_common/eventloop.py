@@ -29,13 +29,13 @@ from typing import Any, Final
 
 import gevent
 
-FIRST: Final = 2
-LAST: Final = -2
+HIGHEST_PRIORITY: Final = 2
+LOWEST_PRIORITY: Final = -2
 """Priorities of a watcher, as libev counts them."""
 
-INSTANT_NS: Final = 20_000
+MIN_WAIT_NS: Final = 20_000
 """A wait in the kernel that took no longer did not wait: what it was for had been there before."""
-HANDOVER_NS: Final = 200_000
+GIL_HANDOVER_NS: Final = 200_000
 """So long after the loop has let go of the interpreter, a native thread that wanted it surely has it."""
 
 
@@ -49,12 +49,12 @@ class LoopReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class LoopPoll:
     """One wait of the loop: when it was entered and over, and when the one before it was over."""
 
     entered_ns: int
     ended_ns: int
-    before_ns: int
+    previous_ended_ns: int
 
 
 class LoopMeter:
@@ -69,15 +69,15 @@ class LoopMeter:
         loop: Any = gevent.get_hub().loop
         # The loop runs its callbacks (every greenlet that is woken or spawned) in a prepare watcher of its own. Ours
         # must come after it, or all that work would pass for sleep; of the check watchers ours must be the first.
-        self._prepare = loop.prepare(ref=False, priority=LAST)
-        self._check = loop.check(ref=False, priority=FIRST)
+        self._prepare = loop.prepare(ref=False, priority=LOWEST_PRIORITY)
+        self._check = loop.check(ref=False, priority=HIGHEST_PRIORITY)
         now = time.monotonic_ns()
         self.busy_since_ns = now
         """When the stretch of code that is under way began; 0 while the loop polls. Native threads may read it."""
         self._began_ns = now
-        self._awake_ns = self._before_ns = now
-        self._restless_ns = now
-        self._asleep_ns = 0
+        self._poll_ended_ns = self._previous_poll_ended_ns = now
+        self._last_blocking_poll_ns = now
+        self._poll_entered_ns = 0
         self._idle_ns = 0
         """How long the loop has waited in all: a reading, and a lap, takes from it what it was when it began."""
         self._read_idle_ns = 0
@@ -88,14 +88,14 @@ class LoopMeter:
 
     def start(self) -> None:
         """Begin to measure."""
-        _started.append(self)
+        _active_meters.append(self)
         self._prepare.start(self._before_poll)
         self._check.start(self._after_poll)
 
     def stop(self) -> None:
         """Stop measuring."""
-        if self in _started:
-            _started.remove(self)
+        if self in _active_meters:
+            _active_meters.remove(self)
         for watcher in (self._prepare, self._check):
             watcher.stop()
             watcher.close()
@@ -104,7 +104,7 @@ class LoopMeter:
         """Return what was measured since the last call."""
         now = time.monotonic_ns()
         span = max(1, now - self._began_ns)
-        lag = max(self._lag_ns, now - self._awake_ns)
+        lag = max(self._lag_ns, now - self._poll_ended_ns)
         idle = self._idle_ns - self._read_idle_ns
         reading = LoopReading(now, min(1.0, max(0.0, 1.0 - idle / span)), lag)
         self._began_ns = now
@@ -116,7 +116,7 @@ class LoopMeter:
         """Return, of the time since the last call: its length, how much the loop was busy, its lag (all in ns)."""
         now = time.monotonic_ns()
         span = now - self._lap_began_ns
-        lag = max(self._lap_lag_ns, now - self._awake_ns)
+        lag = max(self._lap_lag_ns, now - self._poll_ended_ns)
         busy = max(0, span - (self._idle_ns - self._lap_idle_ns))
         self._lap_began_ns = now
         self._lap_idle_ns = self._idle_ns
@@ -129,56 +129,56 @@ class LoopMeter:
         That is the stretch that the loop is in, or has been in until just now. Polls that return at once may take the
         interpreter back before a thread has woken up; it gets it after a switch interval all the same.
         """
-        if not self.busy_since_ns and at_ns - self._asleep_ns > HANDOVER_NS:
+        if not self.busy_since_ns and at_ns - self._poll_entered_ns > GIL_HANDOVER_NS:
             return 0
-        return max(0, at_ns - self._awake_ns, min(at_ns - self._restless_ns, switch_interval_ns()))
+        return max(0, at_ns - self._poll_ended_ns, min(at_ns - self._last_blocking_poll_ns, switch_interval_ns()))
 
-    def last_poll(self) -> Poll:
+    def last_poll(self) -> LoopPoll:
         """Return the wait that brought what the loop is at now."""
-        return Poll(self._asleep_ns, self._awake_ns, self._before_ns)
+        return LoopPoll(self._poll_entered_ns, self._poll_ended_ns, self._previous_poll_ended_ns)
 
     def waited(self) -> int:
         """Count the time since the last poll as waited, in which nothing was found to do; return the time."""
         now = time.monotonic_ns()
-        self._idle_ns += now - self._awake_ns
-        self._awake_ns = self.busy_since_ns = now
+        self._idle_ns += now - self._poll_ended_ns
+        self._poll_ended_ns = self.busy_since_ns = now
         return now
 
     def _before_poll(self) -> None:
         now = time.monotonic_ns()
-        self._asleep_ns = now
+        self._poll_entered_ns = now
         self.busy_since_ns = 0
-        stretch = now - self._awake_ns
+        stretch = now - self._poll_ended_ns
         self._lag_ns = max(self._lag_ns, stretch)
         self._lap_lag_ns = max(self._lap_lag_ns, stretch)
 
     def _after_poll(self) -> None:
         now = time.monotonic_ns()
-        idle_ns = now - self._asleep_ns
+        idle_ns = now - self._poll_entered_ns
         self._idle_ns += idle_ns
-        self._before_ns = self._awake_ns
-        self._awake_ns = self.busy_since_ns = now
-        if idle_ns > INSTANT_NS:
-            self._restless_ns = now
+        self._previous_poll_ended_ns = self._poll_ended_ns
+        self._poll_ended_ns = self.busy_since_ns = now
+        if idle_ns > MIN_WAIT_NS:
+            self._last_blocking_poll_ns = now
 
 
-_started: Final[list[LoopMeter]] = []
+_active_meters: Final[list[LoopMeter]] = []
 """The meters at work in this process: one, that of its only hub."""
 
 
-def held_ns(at_ns: int) -> int:
-    """Return `LoopMeter.held_ns` of this process's meter; where there is none, the interpreter's switch interval."""
-    return _started[-1].held_ns(at_ns) if _started else switch_interval_ns()
+def gil_wait_ns(at_ns: int) -> int:
+    """Return `held_ns` of this process's meter; without a meter, the interpreter's switch interval."""
+    return _active_meters[-1].held_ns(at_ns) if _active_meters else switch_interval_ns()
 
 
-def waited() -> int:
+def mark_idle() -> int:
     """Do `LoopMeter.waited` with this process's meter, if there is one; return what time it is (monotonic ns)."""
-    return _started[-1].waited() if _started else time.monotonic_ns()
+    return _active_meters[-1].waited() if _active_meters else time.monotonic_ns()
 
 
-def last_poll() -> Poll | None:
+def last_poll() -> LoopPoll | None:
     """Return `LoopMeter.last_poll` of this process's meter; None where there is none."""
-    return _started[-1].last_poll() if _started else None
+    return _active_meters[-1].last_poll() if _active_meters else None
 
 
 def switch_interval_ns() -> int:
@@ -186,39 +186,46 @@ def switch_interval_ns() -> int:
     return int(sys.getswitchinterval() * 1e9)
 
 
-QUICK_NS: Final = 250_000
+POLL_INTERVAL_NS: Final = 250_000
 """Messages that come at shorter intervals, on average, are waited for awake; and never for longer."""
-SLOW_NS: Final = 1_000_000
+MAX_INTERVAL_NS: Final = 1_000_000
 """An interval counts as no more than this: one pause does not outweigh all that came quickly."""
-SMOOTHING: Final = 4
+SMOOTHING_SHIFT: Final = 4
 """Each interval changes the average by so many bits less: by a sixteenth."""
-AWAY_NS: Final = 500_000
+MAX_YIELD_NS: Final = 500_000
 """A CPU that is back only so long after it was offered was wanted by more than libzmq's own thread."""
-REST_NS: Final = 50_000_000
+BACKOFF_NS: Final = 50_000_000
 """How long the loop sleeps as ever after that."""
-CPUS: Final = len(os.sched_getaffinity(0))
+CPU_COUNT: Final = len(os.sched_getaffinity(0))
 
 
-class Vigil:
+class BusyPoller:
     """Keeps the hub's loop from sleeping while messages come quickly, as `came` tells it; until `close`."""
 
     def __init__(self) -> None:
         loop: Any = gevent.get_hub().loop
         self._idle = loop.idle(ref=False)
-        self._came_ns = monotonic_ns()
-        self._interval_ns = SLOW_NS
-        self._rest_until_ns = 0
-        self.awake = False
+        self._last_message_ns = monotonic_ns()
+        self._interval_ns = MAX_INTERVAL_NS
+        self._backoff_until_ns = 0
+        self.polling = False
         """Whether the loop is kept from sleeping."""
 
     def came(self) -> None:
         """Note that messages have come, and were seen to."""
         now = monotonic_ns()
-        self._interval_ns += (min(now - self._came_ns, SLOW_NS) - self._interval_ns) >> SMOOTHING
-        self._came_ns = now
+        self._interval_ns += (
+            min(now - self._last_message_ns, MAX_INTERVAL_NS) - self._interval_ns
+        ) >> SMOOTHING_SHIFT
+        self._last_message_ns = now
         # With a single CPU, whoever sends the next message would be kept from it.
-        if not self.awake and self._interval_ns < QUICK_NS and now > self._rest_until_ns and CPUS > 1:
-            self.awake = True
+        if (
+            not self.polling
+            and self._interval_ns < POLL_INTERVAL_NS
+            and now > self._backoff_until_ns
+            and CPU_COUNT > 1
+        ):
+            self.polling = True
             self._idle.start(self._wait)
 
     def close(self) -> None:
@@ -230,26 +237,26 @@ class Vigil:
         # The loop calls this in a pass in which there was nothing else to do.
         offered = monotonic_ns()
         os.sched_yield()
-        now = waited()
-        if now - offered > AWAY_NS:
-            self._rest_until_ns = now + REST_NS
+        now = mark_idle()
+        if now - offered > MAX_YIELD_NS:
+            self._backoff_until_ns = now + BACKOFF_NS
             self._sleep()
-        elif now - self._came_ns > QUICK_NS:
+        elif now - self._last_message_ns > POLL_INTERVAL_NS:
             self._sleep()
 
     def _sleep(self) -> None:
-        self.awake = False
+        self.polling = False
         self._idle.stop()
 
 
-ABSENT_S: Final = 2.0
+STALL_THRESHOLD_S: Final = 2.0
 """A loop that comes by so much later than it was to was absent; one that is merely busy does not."""
 
 
-def absent_s(since: float, due_s: float) -> float:
+def stall_s(since: float, due_s: float) -> float:
     """Return for how long this process was absent, in seconds: at `since` (monotonic) it was to come by in `due_s`.
 
     0 where it is no later than one that is merely busy.
     """
     late_s = monotonic() - since - due_s
-    return late_s if late_s > ABSENT_S else 0.0
+    return late_s if late_s > STALL_THRESHOLD_S else 0.0

@@ -22,13 +22,13 @@ M_ARENA_MAX: Final = -8
 """The parameter of mallopt(3) that says how many heaps there may be, in all of glibc's versions."""
 
 
-def share_heap() -> None:
+def limit_malloc_arenas() -> None:
     """Give threads that are started from here on the heap of the main thread; no other libc than glibc needs it."""
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
-def _end(number: int, frame: object) -> NoReturn:
+def _exit_on_sigint(number: int, frame: object) -> NoReturn:
     del number, frame
     os._exit(130)
 
@@ -36,10 +36,10 @@ def _end(number: int, frame: object) -> NoReturn:
 def end_on_interrupt() -> None:
     """Let Ctrl-C end the process at once, with exit code 130; one that was told to ignore it goes on doing so."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, _exit_on_sigint)
 
 
-def loaded() -> None:
+def restore_sigint() -> None:
     """Let Ctrl-C be a `KeyboardInterrupt` again: from here on there is something to clean up."""
-    if signal.getsignal(signal.SIGINT) is _end:
+    if signal.getsignal(signal.SIGINT) is _exit_on_sigint:
         signal.signal(signal.SIGINT, signal.default_int_handler)

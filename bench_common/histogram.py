@@ -18,7 +18,7 @@ import numpy.typing as npt
 SUB_BUCKET_BITS: Final = 8
 SUB_BUCKETS: Final = 1 << SUB_BUCKET_BITS
 
-CEILING_NS: Final = (1 << 53) - 1
+MAX_VALUE_NS: Final = (1 << 53) - 1
 """Values above this (104 days) are counted in the last bucket; up to here a float64 is exact."""
 
 RELATIVE_ERROR: Final = 1 / (2 * SUB_BUCKETS)
@@ -31,8 +31,8 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def bucket_of(values: npt.ArrayLike) -> Int64Array:
-    """Return the bucket index of each value (ns); values below 0 count as 0, above `CEILING_NS` as that."""
-    clipped = np.clip(np.asarray(values, dtype=np.int64), 0, CEILING_NS)
+    """Return the bucket index of each value (ns); values below 0 count as 0, above `MAX_VALUE_NS` as that."""
+    clipped = np.clip(np.asarray(values, dtype=np.int64), 0, MAX_VALUE_NS)
     # frexp gives the exponent without a logarithm's rounding: v = m * 2**e with m in [0.5, 1).
     exponent = np.frexp(clipped.astype(np.float64))[1].astype(np.int64)
     shift = np.maximum(exponent - (SUB_BUCKET_BITS + 1), 0)
@@ -90,24 +90,24 @@ class Histogram:
     def _record(self, chunk: Int64Array) -> None:
         buckets = bucket_of(chunk)
         low, high = int(buckets.min()), int(buckets.max())
-        self._cover(low, high)
+        self._grow_range(low, high)
         window = self._counts[low - self._base : high - self._base + 1]
         window += np.bincount(buckets - low, minlength=high - low + 1)
         smallest, largest = int(chunk.min()), int(chunk.max())
         self.n += len(chunk)
         self.total += _exact_sum(chunk, smallest, largest)
-        self._stretch(smallest, largest)
+        self._update_extremes(smallest, largest)
 
     def merge(self, other: Histogram) -> None:
         """Add the counts of `other`; the result is that of having recorded both in one."""
         if other.min is None or other.max is None:
             return
-        self._cover(other._base, other._base + len(other._counts) - 1)
+        self._grow_range(other._base, other._base + len(other._counts) - 1)
         offset = other._base - self._base
         self._counts[offset : offset + len(other._counts)] += other._counts
         self.n += other.n
         self.total += other.total
-        self._stretch(other.min, other.max)
+        self._update_extremes(other.min, other.max)
 
     def quantile(self, q: float | Fraction) -> float | None:
         """Return the value (ns) at nearest rank `q` (0..1) within `RELATIVE_ERROR` (0.2 %); None when empty.
@@ -133,11 +133,11 @@ class Histogram:
         """Return bucket index -> count, of the buckets that hold something, in order."""
         return {self._base + int(place): int(self._counts[place]) for place in np.flatnonzero(self._counts)}
 
-    def _stretch(self, smallest: int, largest: int) -> None:
+    def _update_extremes(self, smallest: int, largest: int) -> None:
         self.min = smallest if self.min is None else min(self.min, smallest)
         self.max = largest if self.max is None else max(self.max, largest)
 
-    def _cover(self, low: int, high: int) -> None:
+    def _grow_range(self, low: int, high: int) -> None:
         """Make room for buckets `low` to `high`, in whole powers of two so that a drift does not copy each time."""
         if len(self._counts) and self._base <= low and high < self._base + len(self._counts):
             return

@@ -33,7 +33,7 @@ MASTER_FILE: Final = "master.key"
 ALLOW_LIST_FILE: Final = "authorized_workers"
 KEY_LENGTH: Final = 40
 """Characters of a key in Z85."""
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+KEY_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a worker may be called: a name goes into file names, ZAP domains and reports."""
 
 MASTER_FIELDS: Final = ("public", "secret")
@@ -75,12 +75,12 @@ def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 def worker_file(directory: Path, name: str) -> Path:
     """Return the place of a worker's key file."""
-    return directory / f"worker-{checked_name(name)}.key"
+    return directory / f"worker-{validate_name(name)}.key"
 
 
-def checked_name(name: str) -> str:
+def validate_name(name: str) -> str:
     """Return `name` when a worker may be called so; raise `UsageError` otherwise."""
-    if not NAME.fullmatch(name):
+    if not KEY_NAME_PATTERN.fullmatch(name):
         raise UsageError(f"worker name {name!r}: expected 1 to 64 of A-Z a-z 0-9 . _ -, a letter or digit first")
     return name
 
@@ -90,7 +90,7 @@ def public_from_secret(secret: bytes) -> bytes:
     return zmq.curve_public(secret)
 
 
-def key_problem(text: str) -> str:
+def invalid_key_reason(text: str) -> str:
     """Say why `text` is not a key in Z85, or return an empty string."""
     if len(text) != KEY_LENGTH:
         return f"a key has {KEY_LENGTH} characters, not {len(text)}"
@@ -179,8 +179,8 @@ def _read(path: Path, names: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"{place}:1: {name[:40]!r}: expected one of {expected}{did_you_mean(name, names)}")
         if name in found:
             raise UsageError(f"{place}:1: {name} is given twice")
-        problem = "" if name == "name" else key_problem(value)
-        if name == "name" and not NAME.fullmatch(value):
+        problem = "" if name == "name" else invalid_key_reason(value)
+        if name == "name" and not KEY_NAME_PATTERN.fullmatch(value):
             problem = "not a worker's name"
         if problem:
             raise UsageError(f"{place}:{line.find(':') + 3}: {name}: {problem}")
@@ -206,7 +206,7 @@ def _write(path: Path, remark: str, fields: dict[str, str]) -> None:
 
 LOG: Final = logging.getLogger(__name__)
 
-REMARKS: Final = """\
+FILE_HEADER: Final = """\
 # Workers that this master admits: <public key> <name>, one a line.
 # Delete a line to revoke its key; no restart is needed.
 """
@@ -218,7 +218,7 @@ RESULTS_DOMAIN: Final = "weighbridge.results"
 
 def lane_domain(name: str) -> str:
     """Return the ZAP domain of the lane of the worker called `name`: no other worker's key is admitted there."""
-    return LANE_PREFIX + checked_name(name)
+    return LANE_PREFIX + validate_name(name)
 
 
 def parse_allow_list(text: str, place: str) -> dict[bytes, str]:
@@ -234,14 +234,14 @@ def parse_allow_list(text: str, place: str) -> dict[bytes, str]:
         key, _, name = line.strip().partition(" ")
         name = name.strip()
         column = line.index(key) + 1
-        problem = key_problem(key)
+        problem = invalid_key_reason(key)
         if problem:
             raise UsageError(f"{place}:{number}:{column}: {problem}; expected `<public key> <name>`")
         name_column = line.rindex(name) + 1 if name else len(line) + 1
         if not name:
             raise UsageError(f"{place}:{number}:{name_column}: no name; expected `<public key> <name>`")
         try:
-            checked_name(name)
+            validate_name(name)
         except UsageError as error:
             raise UsageError(f"{place}:{number}:{name_column}: {error}") from error
         if name in lines:
@@ -277,7 +277,7 @@ class AllowList:
             return name
         return None
 
-    def admits_name(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         """Return whether a worker of this name still has a key here."""
         return name in self.entries().values()
 
@@ -307,7 +307,7 @@ def add_worker(path: Path, public_key: bytes, name: str) -> None:
     key = public_key.decode("ascii")
     if key.startswith("#"):
         raise UsageError(f"the public key of {name} begins with '#', which would be a remark here; make another pair")
-    text = read_trusted(path) if path.exists() else REMARKS
+    text = read_trusted(path) if path.exists() else FILE_HEADER
     if text and not text.endswith("\n"):
         text += "\n"
     text += f"{key} {name}\n"

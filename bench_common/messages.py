@@ -21,7 +21,7 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 MAX_FRAME: Final = 16 * MIB
 """The largest message of any type, in bytes."""
-PART: Final = 256 * KIB
+MAX_PART_BYTES: Final = 256 * KIB
 """Results that are larger than so many bytes travel in parts of that size, which arrive together."""
 MAX_EPOCH: Final = 1 << 63
 
@@ -29,7 +29,7 @@ Side = Literal["master", "worker"]
 Lane = Literal["control", "work", "results"]
 
 
-class Field(NamedTuple):
+class FieldSpec(NamedTuple):
     """What a field's value must be: of this type, and a whole number, or text of a length, within these bounds."""
 
     kind: Any
@@ -45,20 +45,20 @@ class Field(NamedTuple):
         return isinstance(value, self.kind) and (self.high is None or self.low <= len(value) <= self.high)
 
 
-def _text(limit: int) -> Field:
-    return Field(str, 0, limit)
+def _text(limit: int) -> FieldSpec:
+    return FieldSpec(str, 0, limit)
 
 
-def _whole(low: int = 0, high: int = MAX_EPOCH) -> Field:
-    return Field(int, low, high)
+def _int_range(low: int = 0, high: int = MAX_EPOCH) -> FieldSpec:
+    return FieldSpec(int, low, high)
 
 
-_any_int: Final = Field(int)
-_number: Final = Field(float)
-_flag: Final = Field(bool)
-_raw: Final = Field(bytes)
-_map: Final = Field(dict)
-_list: Final = Field(list)
+_any_int: Final = FieldSpec(int)
+_number: Final = FieldSpec(float)
+_flag: Final = FieldSpec(bool)
+_raw: Final = FieldSpec(bytes)
+_map: Final = FieldSpec(dict)
+_list: Final = FieldSpec(list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class MessageType:
     name: str
     sender: Side
     lane: Lane
-    fields: Mapping[str, Field] = field(default_factory=dict)
+    fields: Mapping[str, FieldSpec] = field(default_factory=dict)
     max_bytes: int = 64 * KIB
     quick: tuple[tuple[str, Any, int, Any], ...] = field(init=False)
     """Name, type and bounds of each field, as `_check_fields` goes by them first; None: not to be told so quickly."""
@@ -81,15 +81,15 @@ class MessageType:
         object.__setattr__(self, "quick", tuple(quick))
 
 
-_ERRAND: Final[Mapping[str, Field]] = {
-    "treatment": _whole(),
+_SERVICE_REQUEST: Final[Mapping[str, FieldSpec]] = {
+    "treatment": _int_range(),
     "service": _text(MAX_NAME),
-    "ticket": _whole(),
+    "ticket": _int_range(),
     "act": _text(16),
 }
-_SUPPLIED: Final[Mapping[str, Field]] = {
+_SERVICE_REPLY: Final[Mapping[str, FieldSpec]] = {
     "address": _text(256),
-    "port": _whole(0, 65535),
+    "port": _int_range(0, 65535),
     "kind": _text(64),
     "problem": _text(4096),
     "stdout": _raw,
@@ -97,7 +97,7 @@ _SUPPLIED: Final[Mapping[str, Field]] = {
     "truncated": _flag,
 }
 
-_ALL = (
+_MESSAGE_TYPES = (
     # A worker asks to join; epoch 0. `info`: host, versions, engines, environment fingerprint.
     MessageType(
         "hello",
@@ -106,13 +106,14 @@ _ALL = (
         {
             "worker_id": _text(MAX_NAME),
             "environment": _text(MAX_NAME),
-            "slots": _whole(1, MAX_SLOTS),
+            "slots": _int_range(1, MAX_SLOTS),
             "sent_ns": _any_int,
             "info": _map,
         },
         256 * KIB,
     ),
-    # Before it is admitted: does its host have what the plan's containers need? `needs`: `needs.Need`, as plain maps;
+    # Before it is admitted: does its host have what the plan's containers need? `needs`: `needs.Requirement`, as
+    # plain maps;
     # `engines`: names of those that are to be looked at again, as they may have changed since the worker was started.
     MessageType("ask", "master", "control", {"needs": _list, "engines": _list}, 1 * MIB),
     # What is lacking, if anything; `unusable`: an engine could not even be asked; `engines`: as in a hello's `info`.
@@ -124,7 +125,7 @@ _ALL = (
         "control",
         {
             "run_id": _text(64),
-            "number": _whole(0, 65535),
+            "number": _int_range(0, 65535),
             "lane": _text(256),
             "results": _text(256),
             "noop": _flag,
@@ -143,7 +144,7 @@ _ALL = (
         "beat",
         "worker",
         "control",
-        {"sent_ns": _any_int, "running": _whole(), "offset_ns": _any_int, "bound_ns": _any_int},
+        {"sent_ns": _any_int, "running": _int_range(), "offset_ns": _any_int, "bound_ns": _any_int},
     ),
     MessageType("pulse", "master", "control", {"echo_ns": _any_int, "received_ns": _any_int, "sent_ns": _any_int}),
     # The load process of the worker ended: what it held will never be reported.
@@ -156,13 +157,13 @@ _ALL = (
         "worker",
         "control",
         {
-            "trial": _whole(),
-            "containers": _whole(),
+            "trial": _int_range(),
+            "containers": _int_range(),
             "reason": _text(1024),
             "full": _flag,
             "returned": _list,
             "hold_s": _number,
-            "memory_before": _whole(),
+            "memory_before": _int_range(),
         },
         1 * MIB,
     ),
@@ -170,42 +171,51 @@ _ALL = (
     MessageType("remark", "worker", "control", {"text": _text(1024)}),
     # How a step gets on that reports while it runs, in a few words; empty when it is over. For the screen alone.
     MessageType("progress", "worker", "control", {"text": _text(1024)}),
-    # A job here needs a service of its treatment that is placed elsewhere: `act` is of `placement.ACTS`. And what
-    # came of an act that this worker was told to do, see `placement.Supplied`.
-    MessageType("want", "worker", "control", _ERRAND),
-    MessageType("served", "worker", "control", {**_ERRAND, **_SUPPLIED}, 256 * KIB),
+    # A job here needs a service of its treatment that is placed elsewhere: `act` is of `placement.SERVICE_ACTIONS`.
+    # And what
+    # came of an act that this worker was told to do, see `placement.ServiceReply`.
+    MessageType("want", "worker", "control", _SERVICE_REQUEST),
+    MessageType("served", "worker", "control", {**_SERVICE_REQUEST, **_SERVICE_REPLY}, 256 * KIB),
     # Where the load process spent its time, packed, if the welcome asked for it.
     MessageType("profile", "worker", "control", {"content": _raw}, 1 * MIB),
     # Remove what the run left on the host; and what came of it.
     MessageType("sweep", "master", "control", {"run_id": _text(64)}),
-    MessageType("swept", "worker", "control", {"removed": _whole(), "failed": _list}, 256 * KIB),
+    MessageType("swept", "worker", "control", {"removed": _int_range(), "failed": _list}, 256 * KIB),
     # The run is over; with `exit` the worker's program ends too.
     MessageType("stop", "master", "control", {"exit": _flag}),
-    # On the lane, so that order is kept: a treatment before its jobs. Jobs are rows of `records.ORDER`, of one trial;
+    # On the lane, so that order is kept: a treatment before its jobs. Jobs are rows of `records.ASSIGNMENT_FIELDS`,
+    # of one trial;
     # at most `width` of them run at once, and results leave when `batch` of them are there or nothing else is to do.
     MessageType("define", "master", "work", {"treatment": _map}, 1 * MIB),
     MessageType(
         "jobs",
         "master",
         "work",
-        {"treatment": _whole(), "trial": _whole(), "width": _whole(1), "batch": _whole(1), "rows": _raw},
+        {
+            "treatment": _int_range(),
+            "trial": _int_range(),
+            "width": _int_range(1),
+            "batch": _int_range(1),
+            "rows": _raw,
+        },
         4 * MIB,
     ),
     # What a job of another worker wants of a service that is placed here; and, to that worker, what came of it.
-    MessageType("serve", "master", "work", _ERRAND),
-    MessageType("supplied", "master", "work", {**_ERRAND, **_SUPPLIED}, 256 * KIB),
+    MessageType("serve", "master", "work", _SERVICE_REQUEST),
+    MessageType("supplied", "master", "work", {**_SERVICE_REQUEST, **_SERVICE_REPLY}, 256 * KIB),
     MessageType("ack", "master", "work", {"sequences": _list}),
     MessageType("cancel", "master", "work", {}),
-    # Results are rows of `records.RESULT`, of one trial; `loop` is how the load process's event loop was since the
-    # batch before, the words of `records.LOOP`; what is rare is lists in its record's order.
+    # Results are rows of `records.RESULT_FIELDS`, of one trial; `loop` is how the load process's event loop was since
+    # the
+    # batch before, the words of `records.LOOP_FIELDS`; what is rare is lists in its record's order.
     MessageType(
         "results",
         "worker",
         "results",
         {
-            "sequence": _whole(),
-            "treatment": _whole(),
-            "trial": _whole(),
+            "sequence": _int_range(),
+            "treatment": _int_range(),
+            "trial": _int_range(),
             "rows": _raw,
             "loop": _raw,
             "metrics": _list,
@@ -219,7 +229,7 @@ _ALL = (
 _pack: Final = msgpack.Packer(use_bin_type=True).pack
 """Packs in one go, without a switch to anybody else; `msgpack.packb` would make a packer for every message."""
 
-MESSAGES: Final[Mapping[str, MessageType]] = {message.name: message for message in _ALL}
+MESSAGES: Final[Mapping[str, MessageType]] = {message.name: message for message in _MESSAGE_TYPES}
 
 
 def largest_frame(sender: Side, lane: Lane) -> int:
@@ -227,8 +237,8 @@ def largest_frame(sender: Side, lane: Lane) -> int:
 
     So much a socket has to take in before it knows who is there.
     """
-    fitting = (message.max_bytes for message in _ALL if (message.sender, message.lane) == (sender, lane))
-    return min(max(fitting, default=0), PART if lane == "results" else MAX_FRAME)
+    fitting = (message.max_bytes for message in _MESSAGE_TYPES if (message.sender, message.lane) == (sender, lane))
+    return min(max(fitting, default=0), MAX_PART_BYTES if lane == "results" else MAX_FRAME)
 
 
 @dataclass(slots=True)

@@ -27,9 +27,9 @@ MAX_DEPTH: Final = 256
 """How many calls of a stack are looked at, from the innermost."""
 MAX_STACKS: Final = 20_000
 """How many different stacks are told apart; the time in further ones is kept without them."""
-MAX_UNPACKED: Final = 16 << 20
+MAX_UNPACKED_BYTES: Final = 16 << 20
 """The most bytes that a packed profile may unpack to."""
-MAX_PACKED: Final = (1 << 20) - (1 << 12)
+MAX_PACKED_BYTES: Final = (1 << 20) - (1 << 12)
 """The most bytes of a packed profile: what a message may carry, less its envelope."""
 
 
@@ -75,27 +75,28 @@ class Profile:
         """Return the profile in bytes that came from elsewhere; raise `ProtocolError` where they are none."""
         try:
             unzip = zlib.decompressobj()
-            content = msgpack.unpackb(unzip.decompress(packed, MAX_UNPACKED), raw=False)
+            content = msgpack.unpackb(unzip.decompress(packed, MAX_UNPACKED_BYTES), raw=False)
             calls = tuple(
-                Call(_text(function), _text(file), _whole(line)) for function, file, line in content["calls"]
+                Call(_checked_text(function), _checked_text(file), _checked_int(line))
+                for function, file, line in content["calls"]
             )
             known = range(len(calls))
             stacks = {
-                tuple(known[_whole(index)] for index in stack): _whole(spent_ns)
+                tuple(known[_checked_int(index)] for index in stack): _checked_int(spent_ns)
                 for spent_ns, stack in content["stacks"]
             }
-            return cls(_whole(content["elapsed_ns"]), _whole(content["samples"]), calls, stacks)
+            return cls(_checked_int(content["elapsed_ns"]), _checked_int(content["samples"]), calls, stacks)
         except Exception as error:  # zlib, msgpack and what is inside fail in a dozen ways on hostile bytes
             raise ProtocolError(f"not a profile: {type(error).__name__} {str(error)[:40]}") from error
 
 
-def _whole(value: Any) -> int:
+def _checked_int(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(value)
     return value
 
 
-def _text(value: Any) -> str:
+def _checked_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
     # What comes from elsewhere is read in terminals.
@@ -113,21 +114,21 @@ class Profiler:
         self._seen: dict[int, CodeType] = {}
         self._samples = 0
         self._began_ns = 0
-        self._looked_ns = 0
-        self._looking = False
+        self._last_sample_ns = 0
+        self._in_handler = False
 
     def start(self) -> None:
         """Begin."""
         self._began_ns = time.monotonic_ns()
         signal.signal(signal.SIGPROF, self._look)
-        self._looked_ns = time.thread_time_ns()
+        self._last_sample_ns = time.thread_time_ns()
         signal.setitimer(signal.ITIMER_PROF, self._interval_s, self._interval_s)
 
     def stop(self) -> Profile:
         """Look no more; return what was seen."""
         signal.setitimer(signal.ITIMER_PROF, 0)
         # Not the default, which would end the process at a last signal that is still on its way.
-        self._looking = True
+        self._in_handler = True
         numbers: dict[Call, int] = {}
         places = {key: numbers.setdefault(_call(code), len(numbers)) for key, code in self._seen.items()}
         stacks: dict[tuple[int, ...], int] = {}
@@ -137,13 +138,13 @@ class Profiler:
         return Profile(time.monotonic_ns() - self._began_ns, self._samples, tuple(numbers), stacks)
 
     def _look(self, _number: int, frame: FrameType | None) -> None:
-        if self._looking:
+        if self._in_handler:
             return  # a signal that came while the last one was dealt with would count that
-        self._looking = True
+        self._in_handler = True
         self._note(frame, time.thread_time_ns())
         # What looking took is not the program's.
-        self._looked_ns = time.thread_time_ns()
-        self._looking = False
+        self._last_sample_ns = time.thread_time_ns()
+        self._in_handler = False
 
     def _note(self, frame: FrameType | None, now_ns: int) -> None:
         codes: list[CodeType] = []
@@ -158,7 +159,7 @@ class Profiler:
             else:
                 key = ()
             spent_ns = self._spent_ns.get(key, 0)
-        self._spent_ns[key] = spent_ns + max(0, now_ns - self._looked_ns)
+        self._spent_ns[key] = spent_ns + max(0, now_ns - self._last_sample_ns)
         self._samples += 1
 
 
@@ -166,4 +167,4 @@ def _call(code: CodeType) -> Call:
     file = code.co_filename
     roots = [root.rstrip("/") + "/" for root in sys.path if root and file.startswith(root.rstrip("/") + "/")]
     file = file.removeprefix(max(roots, key=len, default=""))
-    return Call(_text(code.co_qualname), _text(file), code.co_firstlineno)
+    return Call(_checked_text(code.co_qualname), _checked_text(file), code.co_firstlineno)

@@ -34,7 +34,7 @@ JOB_ID: Final = (1 << ATTEMPT_SHIFT) - 1
 """The bits of a ticket that are the job's id."""
 
 
-KEPT_PREFIX: Final = "kept-"
+KEEP_RUN_PREFIX: Final = "kept-"
 """What the id of a run begins with that was told to leave its containers (``--keep``)."""
 
 
@@ -53,37 +53,37 @@ def attempt_of(ticket: int) -> int:
     return ticket >> ATTEMPT_SHIFT
 
 
-ORDER: Final = ("ticket", "seed", "intended_ns")
+ASSIGNMENT_FIELDS: Final = ("ticket", "seed", "intended_ns")
 """A job as it is handed out: a row of signed 64-bit words, little end first.
 
 `seed` is the job's own random parameter (0 to 2**63 - 1), `intended_ns` when the job arrives, on the worker's own
 clock; 0 in the closed model, where it may begin at once.
 """
 
-RESULT: Final = ("ticket", "outcome", "failed_at", "bound_ns", "start_ns", "end_ns")
+RESULT_FIELDS: Final = ("ticket", "outcome", "failed_at", "bound_ns", "start_ns", "end_ns")
 """How a row of results begins on the wire; a start and a duration (ns) for each operation of the treatment follow.
 
 All are signed 64-bit words, little end first. `failed_at` is the position of the operation that failed, -1 where none
 did; `bound_ns` how much too late a stamp may be. An operation that was not tried has a duration of -1.
 """
 
-LOOP: Final = ("span_ns", "busy_ns", "lag_max_ns")
+LOOP_FIELDS: Final = ("span_ns", "busy_ns", "lag_max_ns")
 """How the event loop was from which a batch of results comes: words as those of a row.
 
 Since the batch before it (or since the trial's first order) `span_ns` have passed; for `busy_ns` of them the loop ran
 code, for `lag_max_ns` at most without looking at its sockets.
 """
 
-BATCHES: Final = "batches"
+BATCH_SAMPLES_SOURCE: Final = "batches"
 """The source of the samples that are made of these, one for the batches of a trial that are written together."""
 
-WORD: Final = 8
+WORD_BYTES: Final = 8
 """Bytes of a word of such rows."""
 
 
-def result_words(operations: int) -> int:
+def result_word_count(operations: int) -> int:
     """Return how many words a row of results has in a treatment of so many operations."""
-    return len(RESULT) + 2 * operations
+    return len(RESULT_FIELDS) + 2 * operations
 
 
 ARRIVAL: Final = "arrival"
@@ -106,12 +106,12 @@ JOB_ROW: Final = np.dtype(
 """A job that is over. `worker` is the roster number that the master gave (a worker itself sends 0).
 
 `end_ns` is the latest instant at which it can have ended. No end of its operations was stamped more than `bound_ns`
-too late; `MAX_BOUND_NS` stands for more than that. `wait_ns` is how long after its arrival it began, in an open
+too late; `MAX_UNCERTAINTY_NS` stands for more than that. `wait_ns` is how long after its arrival it began, in an open
 system (service time is from its start, response time from its arrival, to its end); 0 in the closed model.
 """
 
-MAX_BOUND_NS: Final = (1 << 32) - 1
-BOUND_GRAIN_NS: Final = (1 << 10) - 1
+MAX_UNCERTAINTY_NS: Final = (1 << 32) - 1
+UNCERTAINTY_GRAIN_NS: Final = (1 << 10) - 1
 """These bits of a job's bound are set: it is rounded up to about a microsecond, and takes a byte less in the file."""
 
 OPERATION_ROW: Final = np.dtype(
@@ -127,13 +127,13 @@ OPERATION_ROW: Final = np.dtype(
 )
 """An operation that was tried. `operation` is its position in the treatment's own list of operation names.
 
-`ok` is one of `OPERATION_FAILED`, `OPERATION_DONE` and `OPERATION_SPOILED`; each is stored with its time, and only a
+`ok` is one of `OPERATION_FAILED`, `OPERATION_DONE` and `OPERATION_EXCLUDED`; each is stored with its time, and only a
 done one enters a latency.
 """
 
 OPERATION_FAILED: Final = 0
 OPERATION_DONE: Final = 1
-OPERATION_SPOILED: Final = 2
+OPERATION_EXCLUDED: Final = 2
 """The operation was done, but not its job: a job that failed or was called off never enters a latency."""
 
 
@@ -189,11 +189,11 @@ class OutputRecord:
     truncated: bool = False
 
 
-NOT_TRIED: Final = (0, -1)
+NOT_REACHED: Final = (0, -1)
 """The stamps of an operation that was not reached."""
 
 
-class _Rare(Generic[Value]):
+class _RareAttribute(Generic[Value]):
     """An attribute that few reports have: it costs only those, and of all others it is `default`."""
 
     def __init__(self, default: Value) -> None:
@@ -203,38 +203,38 @@ class _Rare(Generic[Value]):
         self._name = name
 
     def __get__(self, report: JobReport, owner: type) -> Value:
-        rest = report.rest
+        rest = report.extras
         value: Value = self._default if rest is None else rest.get(self._name, self._default)
         return value
 
     def __set__(self, report: JobReport, value: Value) -> None:
-        if report.rest is None:
-            report.rest = {}
-        report.rest[self._name] = value
+        if report.extras is None:
+            report.extras = {}
+        report.extras[self._name] = value
 
 
 class JobReport:
     """Everything one job gave; what a slot hands to the outbox. Of a job that just went well that is its stamps."""
 
-    __slots__ = ("bound_ns", "rest", "stamps")
+    __slots__ = ("bound_ns", "extras", "stamps")
 
-    outcome: _Rare[int] = _Rare(Outcome.DONE)
-    span: _Rare[tuple[int, int] | None] = _Rare(None)
+    outcome: _RareAttribute[int] = _RareAttribute(Outcome.DONE)
+    span: _RareAttribute[tuple[int, int] | None] = _RareAttribute(None)
     """When the job began and ended (ns); None where its script's stamps tell, see `job.Script`."""
-    failed_at: _Rare[int] = _Rare(-1)
+    failed_at: _RareAttribute[int] = _RareAttribute(-1)
     """The position of the operation that failed; -1 where none did, even if its job has."""
-    error: _Rare[tuple[str, str, str] | None] = _Rare(None)
+    error: _RareAttribute[tuple[str, str, str] | None] = _RareAttribute(None)
     """(operation, kind, message) of the failure."""
-    metrics: _Rare[dict[str, float] | None] = _Rare(None)
-    outputs: _Rare[list[tuple[str, bytes, bytes, int, bool]] | None] = _Rare(None)
+    metrics: _RareAttribute[dict[str, float] | None] = _RareAttribute(None)
+    outputs: _RareAttribute[list[tuple[str, bytes, bytes, int, bool]] | None] = _RareAttribute(None)
     """(step, stdout, stderr, exit code, truncated)."""
 
     def __init__(self) -> None:
         self.stamps: list[int] = []
         """Start and duration (ns) of each operation that was tried, in turn."""
         self.bound_ns = 0
-        """The largest of its operations' `Done.end_bound_ns`, `MAX_BOUND_NS` at most."""
-        self.rest: dict[str, Any] | None = None
+        """The largest of its operations' `OperationResult.end_bound_ns`, `MAX_UNCERTAINTY_NS` at most."""
+        self.extras: dict[str, Any] | None = None
         """What else there is, by name; None where there is nothing."""
 
     @classmethod

@@ -39,7 +39,7 @@ NETWORK_CHOICE = "network.choice"
 UNNAMED_VOLUMES = "storage.unnamed_volumes"
 """The detail of an engine whose volumes have no names."""
 
-OWN_STORAGE = "storage.own"
+ENGINE_MANAGED_STORAGE = "storage.own"
 """The detail of an engine that makes data containers, and directories of the host for one container alone."""
 
 SERVICES_NETWORK = "services.network"
@@ -48,12 +48,12 @@ SERVICES_NETWORK = "services.network"
 CAPABILITIES_WITHHELD = "capabilities.withheld"
 """The detail that lists the kernel's capabilities that no container gets on a host, with blanks between them."""
 
-_WITHOUT_ENGINE = frozenset({"sleep", "hold"})
+_ENGINE_FREE_OPERATIONS = frozenset({"sleep", "hold"})
 _BYTES = "_bytes"
 """How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
 
 
-def refusals(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
+def unsupported_features(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     """Return why this engine cannot run this treatment, one reason each; empty when it can.
 
     Each names the engine, the operation or setting, its value and the reason.
@@ -65,28 +65,28 @@ def refusals(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
             f"{engine} cannot be used: {status.get('reason') or 'no reason given'}{f'; {advice}' if advice else ''}"
         ]
     return [
-        *_operation_refusals(engine, status, treatment),
-        *_setting_refusals(engine, status, treatment),
-        *_service_refusals(engine, status, treatment),
+        *_unsupported_operations(engine, status, treatment),
+        *_unsupported_settings(engine, status, treatment),
+        *_unsupported_services(engine, status, treatment),
     ]
 
 
-def inapplicable(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
+def ignored_settings(status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     """Return what is left out because it has no meaning for this engine, one sentence each."""
     meaningless = set(status.get("inapplicable") or ())
     engine = f"engine '{status.get('name') or treatment.engine}'"
     return [
-        f"{engine} has no {setting}: {whose}{_shown(container, setting)} is left out"
+        f"{engine} has no {setting}: {whose}{_format_setting(container, setting)} is left out"
         for whose, container in _containers(treatment)
-        for setting in sorted(container.given() & meaningless)
+        for setting in sorted(container.non_default() & meaningless)
         if not (whose and setting == "image")
     ]
 
 
-def _operation_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
+def _unsupported_operations(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     if not isinstance(treatment.job, Lifecycle):
         return []
-    able = set(status.get("operations") or ()) | _WITHOUT_ENGINE
+    able = set(status.get("operations") or ()) | _ENGINE_FREE_OPERATIONS
     step_s, interval_s = (float(_details(status).get(name, 0)) for name in (GRACE_STEP, STATS_INTERVAL))
     found = []
     for operation in treatment.job.operations:
@@ -107,18 +107,18 @@ def _operation_refusals(engine: str, status: Mapping[str, Any], treatment: Treat
     return found
 
 
-def _setting_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
+def _unsupported_settings(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     known = set(status.get("settings") or ()) | set(status.get("inapplicable") or ())
     reasons = _details(status)
     return [
-        f"{engine} cannot enforce {whose}{_shown(container, setting)}: "
+        f"{engine} cannot enforce {whose}{_format_setting(container, setting)}: "
         f"{reasons.get(f'setting.{setting}') or 'it does not know this setting'}"
         for whose, container in _containers(treatment)
-        for setting in sorted(container.given() - known)
-    ] + _value_refusals(engine, status, treatment)
+        for setting in sorted(container.non_default() - known)
+    ] + _unsupported_values(engine, status, treatment)
 
 
-def _value_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
+def _unsupported_values(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     """Return why values of settings that the engine does know cannot be had from it."""
     details, inapplicable = _details(status), status.get("inapplicable") or ()
     found = []
@@ -135,22 +135,22 @@ def _value_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment
         if UNNAMED_VOLUMES in details:
             named = [mount.source for mount in container.storage if mount.kind == "volume" and mount.source]
             found += [f"{engine} has no volumes with a name, such as {name!r}: leave it empty" for name in named]
-        if OWN_STORAGE not in details and "storage" not in inapplicable:
+        if ENGINE_MANAGED_STORAGE not in details and "storage" not in inapplicable:
             found += [
                 f"{engine} makes no {what} for a container: give the storage at {mount.target} another form"
                 for mount in container.storage
-                for what in _own(mount)
+                for what in _is_engine_managed(mount)
             ]
     return found
 
 
-def _own(mount: Mount) -> list[str]:
+def _is_engine_managed(mount: Mount) -> list[str]:
     if mount.kind == "data_container":
         return ["data container"]
     return ["host directory of its own"] if mount.kind == "host" and not mount.source else []
 
 
-def _service_refusals(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
+def _unsupported_services(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
     if not treatment.services:
         return []
     if status.get("runs_services"):
@@ -175,7 +175,7 @@ def _details(status: Mapping[str, Any]) -> Mapping[str, str]:
     return details
 
 
-def _shown(container: ContainerSettings, setting: str) -> str:
+def _format_setting(container: ContainerSettings, setting: str) -> str:
     value = getattr(container, setting)
     if setting.endswith(_BYTES):
         return f"{setting.removesuffix(_BYTES)}={value} bytes"
@@ -183,23 +183,23 @@ def _shown(container: ContainerSettings, setting: str) -> str:
 
 
 START: Final = "start"
-LOOK: Final = "look"
+INSPECT: Final = "look"
 STOP: Final = "stop"
 REMOVE: Final = "remove"
-LOST: Final = "lost"
-ACTS: Final = (START, LOOK, STOP, REMOVE)
+SERVICE_LOST: Final = "lost"
+SERVICE_ACTIONS: Final = (START, INSPECT, STOP, REMOVE)
 """What a worker may want done with a service elsewhere: start it and wait until it is ready (making it, if it is not
 there), say whether it has ended and what it printed, stop it so that it keeps what it holds, remove it. It is told in
-return what came of it, and unasked that the service is `LOST`."""
+return what came of it, and unasked that the service is `SERVICE_LOST`."""
 
-KIND: Final = "service"
+SERVICE_FAILURE: Final = "service"
 """The kind of failure of a job whose service was not to be had."""
 
 STREAM_LIMIT: Final = 48 << 10
 """How much of each stream of a service's log travels to the worker whose job it serves, in bytes."""
 
 
-class Placeable(Protocol):
+class PlacementTarget(Protocol):
     """A worker, as far as a place can name it."""
 
     @property
@@ -215,11 +215,11 @@ class Placeable(Protocol):
         """Its place in the roster."""
 
 
-Worker = TypeVar("Worker", bound=Placeable)
+Worker = TypeVar("Worker", bound=PlacementTarget)
 
 
 @dataclass(frozen=True, slots=True)
-class Supplied:
+class ServiceReply:
     """What came of an act on a service elsewhere.
 
     `address` and `port` are where it is reached after a start. `kind` and `problem` are empty where all went well;
@@ -235,41 +235,45 @@ class Supplied:
     truncated: bool = False
 
 
-def names(place: str, worker_id: str, environment: str) -> bool:
+def matches_worker(place: str, worker_id: str, environment: str) -> bool:
     """Say whether a place names this worker."""
     return place in (worker_id, environment)
 
 
-def beside(treatment: Treatment) -> dict[str, ContainerSettings]:
+def local_services(treatment: Treatment) -> dict[str, ContainerSettings]:
     """Return the services that run on the host of the job itself."""
     return {name: one for name, one in treatment.services.items() if name not in treatment.places}
 
 
-def lent_by(treatment: Treatment, worker_id: str, environment: str) -> dict[str, ContainerSettings]:
+def services_hosted_by(treatment: Treatment, worker_id: str, environment: str) -> dict[str, ContainerSettings]:
     """Return the services that this worker may have to run for jobs of others."""
     places: Mapping[str, str] = treatment.places
-    return {name: treatment.services[name] for name, place in places.items() if names(place, worker_id, environment)}
+    return {
+        name: treatment.services[name]
+        for name, place in places.items()
+        if matches_worker(place, worker_id, environment)
+    }
 
 
-def takers(treatment: Treatment, members: Sequence[Worker]) -> list[Worker]:
+def job_workers(treatment: Treatment, members: Sequence[Worker]) -> list[Worker]:
     """Return those of `members` that take jobs of a treatment: not who lends it a service, where anybody else is."""
-    free = [one for one in members if not lent_by(treatment, one.worker_id, one.environment)]
+    free = [one for one in members if not services_hosted_by(treatment, one.worker_id, one.environment)]
     return free or list(members)
 
 
-def lender(place: str, client: Placeable, members: Iterable[Worker]) -> Worker | None:
+def choose_host(place: str, client: PlacementTarget, members: Iterable[Worker]) -> Worker | None:
     """Return which of `members` a client's service is placed at; None where the place names nobody.
 
     Always the same one for a client, and another than itself where there is one.
     """
     named = sorted(
-        (one for one in members if names(place, one.worker_id, one.environment)), key=lambda one: one.number
+        (one for one in members if matches_worker(place, one.worker_id, one.environment)), key=lambda one: one.number
     )
     others = [one for one in named if one.number != client.number] or named
     return others[client.number % len(others)] if others else None
 
 
-def unplaced(treatments: Iterable[Treatment], members: Sequence[Placeable]) -> list[str]:
+def unplaced_services(treatments: Iterable[Treatment], members: Sequence[PlacementTarget]) -> list[str]:
     """Say which services are placed where no worker is, one reason each."""
     known = sorted({word for one in members for word in (one.worker_id, one.environment)})
     reasons: dict[str, None] = {}
@@ -282,7 +286,7 @@ def unplaced(treatments: Iterable[Treatment], members: Sequence[Placeable]) -> l
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Requirement:
     """What containers of one engine have to find. None: nothing of that kind."""
 
     engine: str
@@ -303,7 +307,7 @@ class Need:
         return asdict(self)
 
     @classmethod
-    def from_wire(cls, wire: Any) -> Need:
+    def from_wire(cls, wire: Any) -> Requirement:
         """Rebuild one; raise `ProtocolError` on anything that `to_wire` would not have sent."""
         if not isinstance(wire, dict) or wire.keys() != cls.__dataclass_fields__.keys():
             raise ProtocolError("not a need of a container")
@@ -312,33 +316,35 @@ class Need:
         return cls(**wire)
 
 
-def engines_of(treatments: Iterable[Treatment], environment: str, worker_id: str = "") -> list[str]:
+def engines_for_worker(treatments: Iterable[Treatment], environment: str, worker_id: str = "") -> list[str]:
     """Return the engines that the treatments use on a worker of an environment, for what it lends to others, too."""
     return sorted(
         {
             treatment.engine
             for treatment in treatments
-            if treatment.environment in (None, environment) or lent_by(treatment, worker_id, environment)
+            if treatment.environment in (None, environment) or services_hosted_by(treatment, worker_id, environment)
         }
     )
 
 
-def needs_of(treatments: Iterable[Treatment], environment: str, worker_id: str = "") -> list[Need]:
+def requirements_for_worker(
+    treatments: Iterable[Treatment], environment: str, worker_id: str = ""
+) -> list[Requirement]:
     """Return what the treatments need of a worker of an environment, each once, in the order of the treatments.
 
     Containers of services count, too, those that it lends to jobs of others as well. What an optional treatment lacks
     is no reason not to begin, nor is an image that its jobs pull.
     """
-    found: dict[Need, None] = {}
+    found: dict[Requirement, None] = {}
     for treatment in treatments:
         if treatment.optional:
             continue
-        containers = [*lent_by(treatment, worker_id, environment).values()]
+        containers = [*services_hosted_by(treatment, worker_id, environment).values()]
         if treatment.environment in (None, environment):
-            containers = [treatment.container, *beside(treatment).values(), *containers]
+            containers = [treatment.container, *local_services(treatment).values(), *containers]
         for asked in containers:
-            image = None if treatment.pulls else asked.image
-            need = Need(treatment.engine, image, asked.network, asked.log_driver, asked.runtime)
-            if need != Need(treatment.engine):
+            image = None if treatment.pulls_image else asked.image
+            need = Requirement(treatment.engine, image, asked.network, asked.log_driver, asked.runtime)
+            if need != Requirement(treatment.engine):
                 found[need] = None
     return list(found)

@@ -33,7 +33,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_common.units import SIZE_UNITS, TIME_UNITS, conversion
+from bench_common.units import SIZE_UNITS, TIME_UNITS, unit_converter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ _PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)_s")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
 
 
-def read_path(path: str) -> tuple[str, ...]:
+def parse_figure_path(path: str) -> tuple[str, ...]:
     """Take a path apart; raise `ValueError` with what was expected and the nearest right spelling."""
     root, _, rest = path.partition(".")
     if root == "jobs_per_s" and not rest:
@@ -93,8 +93,8 @@ def check_unit(path: tuple[str, ...], unit: str) -> None:
     """Raise `ValueError` for a unit that can never fit; a metric's own is known only when there is a report."""
     if not unit or path[0] == "metrics":
         return
-    own = own_unit(path, {})
-    if conversion(unit, own) is not None:
+    own = figure_unit(path, {})
+    if unit_converter(unit, own) is not None:
         return
     for units, kind in ((TIME_UNITS, "time"), (SIZE_UNITS, "size")):
         if own in units:
@@ -105,7 +105,7 @@ def check_unit(path: tuple[str, ...], unit: str) -> None:
     raise ValueError(f"{'.'.join(path)} is a plain number and takes no unit, not {unit!r}")
 
 
-def own_unit(path: tuple[str, ...], holder: Mapping[str, Any]) -> str:
+def figure_unit(path: tuple[str, ...], holder: Mapping[str, Any]) -> str:
     """Return what a figure is in; `holder` is what the report has at the path's last step but one."""
     root, field = path[0], path[-1]
     if root == "metrics":
@@ -159,7 +159,7 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
 }
 
-_FORM: Final = "PATH < NUMBER[unit] [where KEY=VALUE], such as 'operations.start.p95_s < 500ms where engine=docker'"
+_SYNTAX: Final = "PATH < NUMBER[unit] [where KEY=VALUE], such as 'operations.start.p95_s < 500ms where engine=docker'"
 _SPLIT: Final = re.compile(
     r"\s*(?P<path>[^\s<>=!]+)\s*(?P<operator>[<>=!]+)\s*(?P<number>\S+)(?:\s+(?P<rest>.*\S))?\s*"
 )
@@ -186,7 +186,7 @@ class Threshold:
         """Return the percentile (0..100) that must be computed for it; None where it needs none."""
         return percentile_of(self.path)
 
-    def selects(self, labels: Mapping[str, Any]) -> bool:
+    def matches_labels(self, labels: Mapping[str, Any]) -> bool:
         """Say whether a treatment with these labels is meant."""
         return all(key in labels and label_equals(labels[key], value) for key, value in self.where)
 
@@ -209,7 +209,7 @@ def parse_threshold(text: str) -> Threshold:
     """Take a threshold apart; raise `ValueError` saying what is wrong, what was expected, the nearest spelling."""
     match = _SPLIT.fullmatch(text)
     if match is None:
-        raise ValueError(f"threshold {text!r} is not of the form {_FORM}")
+        raise ValueError(f"threshold {text!r} is not of the form {_SYNTAX}")
     sign = match["operator"]
     if sign not in OPERATORS:
         hint = " (did you mean '=='?)" if sign == "=" else ""
@@ -226,7 +226,7 @@ def parse_threshold(text: str) -> Threshold:
         )
     where, unit = _conditions(rest, text), parsed["unit"]
     try:
-        path = read_path(match["path"])
+        path = parse_figure_path(match["path"])
         check_unit(path, unit)
     except ValueError as error:
         raise ValueError(f"threshold {text!r}: {error}") from None
@@ -269,7 +269,7 @@ def label_equals(label: object, text: str) -> bool:
     return str(label) == text
 
 
-def percentiles_of(thresholds: Iterable[str]) -> frozenset[float]:
+def required_percentiles(thresholds: Iterable[str]) -> frozenset[float]:
     """Return the percentiles (0..100) that a report must hold for these thresholds; unreadable ones ask for none."""
     wanted = set()
     for text in thresholds:
@@ -294,22 +294,24 @@ def evaluate(report: Mapping[str, Any], thresholds: Sequence[str]) -> list[Verdi
         except ValueError as error:
             verdicts.append(Verdict(text, "", None, passed=False, message=str(error)))
         else:
-            verdicts.extend(_judge(threshold, report.get("treatments", ())))
+            verdicts.extend(_evaluate_threshold(threshold, report.get("treatments", ())))
     return verdicts
 
 
-def _judge(threshold: Threshold, treatments: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-    meant = [entry for entry in treatments if threshold.selects(entry["treatment"])]
+def _evaluate_threshold(threshold: Threshold, treatments: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+    meant = [entry for entry in treatments if threshold.matches_labels(entry["treatment"])]
     if not meant:
         conditions = ", ".join(f"{key}={value}" for key, value in threshold.where)
-        return [_unmet(threshold, f"no treatment has {conditions}" if conditions else "there is no treatment")]
+        return [
+            _unmatched_verdict(threshold, f"no treatment has {conditions}" if conditions else "there is no treatment")
+        ]
     here = [entry for entry in meant if not entry.get("left_out")]
     if not here:
         reason = f"{threshold.text}: every treatment that it speaks of was left out"
         return [Verdict(threshold.text, "", None, passed=True, message=reason)]
     verdicts = []
     for entry in here:
-        holder = _holder(threshold, entry)
+        holder = _figure_parent(threshold, entry)
         if holder is not None:
             verdicts.append(_verdict(threshold, entry, holder))
     if verdicts:
@@ -317,14 +319,14 @@ def _judge(threshold: Threshold, treatments: Sequence[Mapping[str, Any]]) -> lis
     root, name = threshold.path[:2]
     known = sorted({key for entry in meant for key in entry.get(root) or ()})
     names = f"; there is: {', '.join(known)}" if known else f"; there is nothing under {root}"
-    return [_unmet(threshold, f"no treatment has {root}.{name}{did_you_mean(name, known)}{names}")]
+    return [_unmatched_verdict(threshold, f"no treatment has {root}.{name}{did_you_mean(name, known)}{names}")]
 
 
-def _unmet(threshold: Threshold, reason: str) -> Verdict:
+def _unmatched_verdict(threshold: Threshold, reason: str) -> Verdict:
     return Verdict(threshold.text, "", None, passed=False, message=reason)
 
 
-def _holder(threshold: Threshold, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _figure_parent(threshold: Threshold, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the mapping that the path's last step looks into; None where the treatment has no such thing."""
     node: Any = entry
     for step in threshold.path[:-1]:
@@ -340,8 +342,8 @@ def _verdict(threshold: Threshold, entry: Mapping[str, Any], holder: Mapping[str
     value = holder.get(threshold.path[-1])
     if value is None:
         return Verdict(threshold.text, title, None, passed=False, message=f"{path} has no value ({title})")
-    unit = own_unit(threshold.path, holder)
-    factor = conversion(threshold.unit, unit)
+    unit = figure_unit(threshold.path, holder)
+    factor = unit_converter(threshold.unit, unit)
     if factor is None:
         message = f"{path} is in {unit or 'no unit'}, into which {threshold.unit!r} cannot be turned ({title})"
         return Verdict(threshold.text, title, value, passed=False, message=message)

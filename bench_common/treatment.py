@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias
 from bench_common.errors import ProtocolError, did_you_mean
 from bench_common.units import format_size, parse_size
 
-FORM: Final = "a condition such as 'memory < 10%', 'memory < 512MiB', 'swap > 64MiB' or 'cpu < 5%'"
+SYNTAX: Final = "a condition such as 'memory < 10%', 'memory < 512MiB', 'swap > 64MiB' or 'cpu < 5%'"
 
 _SIGNS: Final = {"memory": "<", "swap": ">", "cpu": "<"}
 _SPLIT: Final = re.compile(r"\s*(?P<what>[a-z_]+)\s*(?P<sign>[<>=]+)\s*(?P<value>\S.*?)\s*")
@@ -44,7 +44,7 @@ class HostState:
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
+class StopCondition:
     """A condition taken apart: `what` is beyond `limit`, in percent or (not `percent`) bytes."""
 
     what: str
@@ -55,7 +55,7 @@ class Until:
         limit = f"{self.limit:g}%" if self.percent else format_size(int(self.limit))
         return f"{self.what} {_SIGNS[self.what]} {limit}"
 
-    def reached(self, state: HostState) -> str | None:
+    def reason_if_met(self, state: HostState) -> str | None:
         """Return why it holds, such as ``9.84% of memory available``; None where it does not."""
         if self.what == "cpu":
             share = state.cpu_idle_percent
@@ -70,26 +70,26 @@ class Until:
         return f"{shown} used" if measured > self.limit else None
 
 
-def parse_until(text: str) -> Until:
+def parse_stop_condition(text: str) -> StopCondition:
     """Take a condition apart; raise `ValueError` saying what is wrong and what was expected."""
     match = _SPLIT.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r}: expected {FORM}")
+        raise ValueError(f"{text!r}: expected {SYNTAX}")
     what, sign, value = match["what"], match["sign"], match["value"]
     if what not in _SIGNS:
-        raise ValueError(f"{text!r}: {what!r} cannot be watched{did_you_mean(what, _SIGNS)}; expected {FORM}")
+        raise ValueError(f"{text!r}: {what!r} cannot be watched{did_you_mean(what, _SIGNS)}; expected {SYNTAX}")
     if sign != _SIGNS[what]:
-        raise ValueError(f"{text!r}: a host is full when {what} {_SIGNS[what]} something; expected {FORM}")
+        raise ValueError(f"{text!r}: a host is full when {what} {_SIGNS[what]} something; expected {SYNTAX}")
     percent = _PERCENT.fullmatch(value)
     if percent is not None:
         limit = float(percent[1])
         if not 0 < limit < 100:  # noqa: PLR2004
             raise ValueError(f"{text!r}: {value} is no share between 0% and 100%")
-        return Until(what, limit, percent=True)
+        return StopCondition(what, limit, percent=True)
     if what == "cpu":
         raise ValueError(f"{text!r}: {value!r} is no share of CPU time, such as 5%")
     try:
-        return Until(what, float(parse_size(value)), percent=False)
+        return StopCondition(what, float(parse_size(value)), percent=False)
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from error
 
@@ -252,7 +252,8 @@ class ContainerSettings:
     limits.conf(5). `blkio_weight` is its share of disk time (10 to 1000); the four ``device_`` limits are bytes and
     operations a second by the path of a block device. `read_only` is its root file system. `security_options` are of
     `SECURITY_OPTIONS`. `cap_add` and `cap_drop` are capabilities that its root has beyond the engine's own choice, of
-    `GRANTABLE_CAPABILITIES`, and that it lacks, of `DROPPABLE_CAPABILITIES` (``ALL`` but those that it is given).
+    `GRANTABLE_CAPABILITIES`, and that it lacks, of `DROPPABLE_CAPABILITIES` (``ALL_PACKED`` but those that it is
+    given).
     """
 
     image: str | None = None
@@ -281,7 +282,7 @@ class ContainerSettings:
     cap_add: tuple[str, ...] = ()
     cap_drop: tuple[str, ...] = ()
 
-    def given(self) -> frozenset[str]:
+    def non_default(self) -> frozenset[str]:
         """Return the names of the settings that differ from the engine's default."""
         blank = ContainerSettings()
         return frozenset(name for name in CONTAINER_SETTINGS if getattr(self, name) != getattr(blank, name))
@@ -371,16 +372,16 @@ class Treatment:
     swap_off: bool = False
 
     @property
-    def packs(self) -> bool:
+    def is_packing(self) -> bool:
         """Whether its jobs are packed: made one after another, and held together."""
-        return self._does("hold")
+        return self._has_operation("hold")
 
     @property
-    def pulls(self) -> bool:
+    def pulls_image(self) -> bool:
         """Whether its jobs fetch their image themselves, so that it need not be there before."""
-        return self._does("pull")
+        return self._has_operation("pull")
 
-    def _does(self, kind: str) -> bool:
+    def _has_operation(self, kind: str) -> bool:
         return isinstance(self.job, Lifecycle) and any(one.kind == kind for one in self.job.operations)
 
     @property
@@ -408,17 +409,17 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
     job = dict(fields.pop("job"))
     kind = job.pop("kind")
     container = _container(fields.pop("container"))
-    services = {_text(name): _container(one) for name, one in fields.pop("services", {}).items()}
-    places = {_text(name): _text(place) for name, place in fields.pop("places", {}).items()}
+    services = {_checked_text(name): _container(one) for name, one in fields.pop("services", {}).items()}
+    places = {_checked_text(name): _checked_text(place) for name, place in fields.pop("places", {}).items()}
     if not places.keys() <= services.keys():
         raise ValueError(f"places of services that there are not: {sorted(places.keys() - services.keys())!r}")
     resolved: Lifecycle | Guest
     if kind == "guest":
-        resolved = Guest(workload=_text(job["workload"]), params=dict(job["params"]))
+        resolved = Guest(workload=_checked_text(job["workload"]), params=dict(job["params"]))
     elif kind == "lifecycle":
         operations = []
         for item in job["operations"]:
-            operation = Operation(**{**item, "argv": _argv(item["argv"])})
+            operation = Operation(**{**item, "argv": _checked_argv(item["argv"])})
             if operation.kind not in OPERATIONS:
                 raise ValueError(f"unknown operation {operation.kind!r}")
             operations.append(operation)
@@ -434,14 +435,14 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
         places=places,
         open_load=None if load is None else _open_load(load),
     )
-    _text(treatment.engine)
+    _checked_text(treatment.engine)
     concurrency: Any = treatment.concurrency
     if not isinstance(concurrency, int) or concurrency < 1:
         raise ValueError(f"concurrency {concurrency!r}")
     if not 0 < float(treatment.timeout_s) < float("inf"):
         raise ValueError(f"timeout {treatment.timeout_s!r}")
     if treatment.until is not None:
-        parse_until(_text(treatment.until))
+        parse_stop_condition(_checked_text(treatment.until))
     return treatment
 
 
@@ -458,27 +459,27 @@ def _open_load(wire: Any) -> OpenLoad:
 def _container(wire: dict[str, Any]) -> ContainerSettings:
     fields = dict(wire)
     fields["storage"] = tuple(Mount(**mount) for mount in fields["storage"])
-    fields["command"] = None if fields["command"] is None else _argv(fields["command"])
-    fields["files"] = {_text(path): _text(text) for path, text in fields.get("files", {}).items()}
+    fields["command"] = None if fields["command"] is None else _checked_argv(fields["command"])
+    fields["files"] = {_checked_text(path): _checked_text(text) for path, text in fields.get("files", {}).items()}
     for name, known in (
         ("security_options", SECURITY_OPTIONS),
         ("cap_add", GRANTABLE_CAPABILITIES),
         ("cap_drop", DROPPABLE_CAPABILITIES),
     ):
-        fields[name] = _argv(fields.get(name, ()))
+        fields[name] = _checked_argv(fields.get(name, ()))
         if not set(fields[name]) <= set(known):
             raise ValueError(f"{name} {fields[name]!r}")
     return ContainerSettings(**fields)
 
 
-def _text(value: Any) -> str:
+def _checked_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"text expected, not {value!r}")
     return value
 
 
-def _argv(value: Any) -> tuple[str, ...]:
-    return tuple(_text(item) for item in value)
+def _checked_argv(value: Any) -> tuple[str, ...]:
+    return tuple(_checked_text(item) for item in value)
 
 
 INTERVAL_S: Final = 0.5
@@ -489,7 +490,7 @@ SOURCE: Final = "engine:"
 
 
 @dataclass(frozen=True, slots=True)
-class Overhead:
+class OverheadSampling:
     """`baseline` are the labels of the treatment that others are compared with; empty: the first that has figures.
 
     `cgroups` are control groups by engine, to be read in the place of the engine's processes.
@@ -499,10 +500,10 @@ class Overhead:
     baseline: Mapping[str, str] = field(default_factory=dict)
     cgroups: Mapping[str, str] = field(default_factory=dict)
 
-    def for_workers(self, engines: Iterable[str]) -> dict[str, Any]:
+    def worker_settings(self, engines: Iterable[str]) -> dict[str, Any]:
         """Return what a worker is told: the interval, and the control group (or nothing) of each engine to watch."""
         return {"interval_s": self.interval_s, "engines": {name: self.cgroups.get(name, "") for name in engines}}
 
-    def for_header(self) -> dict[str, Any]:
+    def header_fields(self) -> dict[str, Any]:
         """Return what the stats file keeps."""
         return {"interval_s": self.interval_s, "baseline": dict(self.baseline), "cgroups": dict(self.cgroups)}

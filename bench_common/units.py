@@ -185,7 +185,7 @@ SIZE_UNITS: Final[Mapping[str, Fraction]] = {
 """Bytes in each unit of size, with the names of IEC 80000-13; a bare letter is not one, for it has two meanings."""
 
 
-def conversion(written: str, own: str) -> Fraction | None:
+def unit_converter(written: str, own: str) -> Fraction | None:
     """Return what turns a number in unit `written` into unit `own`; None where nothing does.
 
     It is exact, so that ``== 3ns`` can be true of 3 ns. An empty `written` is `own`. Rates (``MiB/s``) convert like

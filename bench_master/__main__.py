@@ -13,11 +13,11 @@ import sys  # noqa: E402  the patch must come before any other import
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    from bench_common.cli import quiet_interrupts, steady_streams
+    from bench_common.cli import harden_streams, silence_interrupts
     from bench_master.cli import run_command_line
 
-    steady_streams()
-    quiet_interrupts()
+    harden_streams()
+    silence_interrupts()
     sys.exit(run_command_line(sys.argv[1:]))
 
 

@@ -9,7 +9,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Protocol, cast
 
 from bench_common import __version__
-from bench_common.cli import CommandParser, add_debug_flag, guarded
+from bench_common.cli import CommandParser, add_debug_flag, run_guarded
 from bench_master import commands
 
 if TYPE_CHECKING:
@@ -99,4 +99,4 @@ def run_command_line(argv: Sequence[str]) -> int:
     arguments = build_parser(named_command(argv)).parse_args(argv)
     level = logging.INFO if arguments.verbose else logging.WARNING
     logging.basicConfig(level=logging.ERROR if arguments.quiet else level, format="%(levelname)s: %(message)s")
-    return guarded(lambda: arguments.command.run(arguments), program=PROGRAM, debug=arguments.debug)
+    return run_guarded(lambda: arguments.command.run(arguments), program=PROGRAM, debug=arguments.debug)

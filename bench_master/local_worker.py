@@ -15,7 +15,7 @@ def worker_command() -> list[str]:
     return [sys.executable, "-m", "bench_worker"]
 
 
-def ask_worker(*flags: str, timeout_s: float = 60.0) -> list[dict[str, Any]]:
+def query_worker(*flags: str, timeout_s: float = 60.0) -> list[dict[str, Any]]:
     """Run `bench-worker` with `flags` and return the JSON objects that it printed, one a line.
 
     Its stderr goes to ours, so progress is seen as it happens. Raises `InfrastructureError` when it fails or takes

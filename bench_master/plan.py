@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Operation, Scalar, Treatment
 from bench_common.units import format_duration
-from workloads.script import preparation_of, script_of, step_seconds
+from workloads.script import job_script, preparation_script, step_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +31,10 @@ JOB: Final = "(limit)"
 """What the job is called; no job of a scenario can have this label."""
 
 _COMMAND: Final = ("true",)
-_LIFE: Final = Lifecycle(tuple(Operation(kind, kind) for kind in ("run", "wait", "remove")))
+_LIFECYCLE: Final = Lifecycle(tuple(Operation(kind, kind) for kind in ("run", "wait", "remove")))
 
 
-def limits_of(
+def host_ceilings(
     treatments: Sequence[Treatment], repeats: Sequence[int], warmup: Sequence[int]
 ) -> tuple[tuple[Treatment, ...], tuple[int, ...], tuple[int, ...]]:
     """Return the limits of a plan's treatments with their repeats and warm-ups.
@@ -46,7 +46,7 @@ def limits_of(
     for place, one in enumerate(treatments):
         key = (one.environment, one.concurrency, one.iterations, one.operation_count, one.run_seconds)
         groups.setdefault(key, []).append(place)
-    told_apart = _told_apart(list(groups))
+    told_apart = _varying_labels(list(groups))
     limits: list[Treatment] = []
     for key, places in groups.items():
         environment, concurrency, iterations, operation_count, run_seconds = key
@@ -59,7 +59,7 @@ def limits_of(
                 labels=labels,
                 environment=environment,
                 engine=ENGINE,
-                job=_LIFE,
+                job=_LIFECYCLE,
                 container=ContainerSettings(command=_COMMAND),
                 concurrency=concurrency,
                 iterations=iterations,
@@ -72,18 +72,18 @@ def limits_of(
     return tuple(limits), counts[0], counts[1]
 
 
-def _told_apart(keys: Sequence[tuple[Any, ...]]) -> dict[str, int]:
+def _varying_labels(keys: Sequence[tuple[Any, ...]]) -> dict[str, int]:
     """Return what besides the environment the limits differ in, by label, with its place in the keys."""
     names = ("concurrency", "iterations", "operation_count", "run_seconds")
     return {name: place for place, name in enumerate(names, 1) if len({key[place] for key in keys}) > 1}
 
 
-def is_limit(labels: Mapping[str, Any]) -> bool:
+def is_host_ceiling(labels: Mapping[str, Any]) -> bool:
     """Say whether a treatment with these labels is a limit."""
     return labels.get("job") == JOB
 
 
-OPERATION_S: Final = 0.1
+DEFAULT_OPERATION_S: Final = 0.1
 """What an operation is taken to cost where nothing is known, in seconds: a container engine's order of magnitude."""
 UNKNOWN_STEP_S: Final = 10.0
 """What a benchmark whose length nobody can know is taken to last, in seconds."""
@@ -108,7 +108,7 @@ class Plan:
     order: Order
     seed: int
 
-    def jobs_in(self, trial: Trial, workers: int) -> int | None:
+    def job_count(self, trial: Trial, workers: int) -> int | None:
         """Return how many jobs a trial has when `workers` workers share it; None where time alone ends it."""
         treatment = self.treatments[trial.treatment]
         if treatment.iterations is not None:
@@ -116,23 +116,23 @@ class Plan:
         return treatment.operation_count
 
 
-def independent(treatment: Treatment) -> bool:
+def allows_look_ahead(treatment: Treatment) -> bool:
     """Whether jobs of a treatment may wait at a worker while those in front of them run.
 
     A guest benchmark is a measurement by itself, a trial by time hands out only as long as there is time, what
     arrives at a rate waits for its instant, and containers that are packed wait for each other.
     """
-    by_itself = isinstance(treatment.job, Guest) or treatment.packs
+    by_itself = isinstance(treatment.job, Guest) or treatment.is_packing
     return not by_itself and treatment.run_seconds is None and treatment.open_load is None
 
 
 def look_ahead_note(treatments: Sequence[Treatment]) -> str | None:
     """Return where there is no look-ahead, and why; None where there is everywhere."""
-    without = sum(not independent(treatment) for treatment in treatments)
+    without = sum(not allows_look_ahead(treatment) for treatment in treatments)
     if not without:
         return None
     where = "" if without == len(treatments) else f" for {without} of {len(treatments)} treatments"
-    if all(treatment.open_load is not None for treatment in treatments if not independent(treatment)):
+    if all(treatment.open_load is not None for treatment in treatments if not allows_look_ahead(treatment)):
         return f"look-ahead is off{where}: jobs that arrive at a rate wait for their instants"
     return f"look-ahead is off{where}: guest benchmarks, packing and trials by time are handed out one by one"
 
@@ -149,10 +149,10 @@ def make_plan(scenario: Scenario, seed: int) -> Plan:
     if scenario.order == "blocked":
         placed.sort(key=lambda one: one[1])
     elif scenario.order == "interleaved":
-        placed = _shuffled(placed, seed)
+        placed = _shuffle_rounds(placed, seed)
     treatments = scenario.treatments
     if scenario.limit:
-        limits, repeats, warmup = limits_of(treatments, scenario.repeats, scenario.warmup)
+        limits, repeats, warmup = host_ceilings(treatments, scenario.repeats, scenario.warmup)
         first = ((block, len(treatments) + limit, warm) for block, limit, warm in _rounds(repeats, warmup))
         placed, treatments = [*first, *placed], (*treatments, *limits)
     trials = tuple(Trial(index, treatment, block, warmup) for index, (block, treatment, warmup) in enumerate(placed))
@@ -171,7 +171,7 @@ def _rounds(repeats: Sequence[int], warmup: Sequence[int]) -> Iterator[tuple[int
                 yield number, treatment, False
 
 
-def _shuffled(placed: list[tuple[int, int, bool]], seed: int) -> list[tuple[int, int, bool]]:
+def _shuffle_rounds(placed: list[tuple[int, int, bool]], seed: int) -> list[tuple[int, int, bool]]:
     """Return the trials with each round in an order of its own. Python keeps `random()` stable over its versions."""
     draw = random.Random(seed)  # noqa: S311  an order is drawn, no secret
     keyed = [(block, draw.random(), treatment, warmup) for block, treatment, warmup in placed]
@@ -191,7 +191,7 @@ def estimate_seconds(plan: Plan, workers: Sequence[int]) -> tuple[float, list[st
     once = (
         _operation_seconds(operation, plan.treatments[index], assumptions)
         for index in sorted({trial.treatment for trial in plan.trials})
-        for operation in preparation_of(plan.treatments[index])
+        for operation in preparation_script(plan.treatments[index])
     )
     return sum(once) + sum(per_trial[trial.treatment] for trial in plan.trials), list(assumptions)
 
@@ -204,9 +204,9 @@ def _trial_seconds(treatment: Treatment, workers: int, assumptions: dict[str, No
     rounds: float = treatment.iterations or 0
     if treatment.operation_count is not None:
         rounds = math.ceil(treatment.operation_count / (treatment.concurrency * max(1, workers)))
-    each = sum(_operation_seconds(one, treatment, assumptions) for one in script_of(treatment) if one.kind != "hold")
-    if treatment.packs:
-        held = sum(one.seconds or 0.0 for one in script_of(treatment) if one.kind == "hold")
+    each = sum(_operation_seconds(one, treatment, assumptions) for one in job_script(treatment) if one.kind != "hold")
+    if treatment.is_packing:
+        held = sum(one.seconds or 0.0 for one in job_script(treatment) if one.kind == "hold")
         return rounds * (treatment.concurrency * each + held)
     return rounds * each
 
@@ -214,7 +214,9 @@ def _trial_seconds(treatment: Treatment, workers: int, assumptions: dict[str, No
 def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: dict[str, None]) -> float:
     if operation.kind == "sleep":
         return operation.seconds or 0.0
-    assumptions[f"an operation takes about {format_duration(OPERATION_S)}, also while others are in flight"] = None
+    assumptions[
+        f"an operation takes about {format_duration(DEFAULT_OPERATION_S)}, also while others are in flight"
+    ] = None
     if operation.kind == "stop":
         assumptions["'stop' never has to wait for its grace period to end"] = None
     if isinstance(treatment.job, Guest) and operation.argv:
@@ -223,7 +225,7 @@ def _operation_seconds(operation: Operation, treatment: Treatment, assumptions: 
         if expected is None:
             text = f"nobody can know how long {job.workload} takes; counted as {format_duration(UNKNOWN_STEP_S)}"
             assumptions[text] = None
-        return OPERATION_S + (UNKNOWN_STEP_S if expected is None else expected)
+        return DEFAULT_OPERATION_S + (UNKNOWN_STEP_S if expected is None else expected)
     if operation.kind in {"wait", "exec"}:
         assumptions[f"the commands of '{operation.kind}' end at once"] = None
-    return OPERATION_S
+    return DEFAULT_OPERATION_S

@@ -14,10 +14,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench_common.requirements import lent_by, names
+from bench_common.requirements import matches_worker, services_hosted_by
 from bench_common.units import format_duration
 from bench_master.plan import estimate_seconds, look_ahead_note
-from bench_master.table import WIDTH, plural, table
+from bench_master.table import WIDTH, align_table, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,35 +28,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class ExpectedWorker:
     """A worker that there will be; empty: nobody has said which environment it is in, or how it is called."""
 
     worker_id: str = ""
     environment: str = ""
 
 
-def environments_of(treatments: Sequence[Treatment]) -> frozenset[str]:
+def named_environments(treatments: Sequence[Treatment]) -> frozenset[str]:
     """Return the environments that treatments name."""
     return frozenset(one.environment for one in treatments if one.environment is not None)
 
 
-def takers_of(treatments: Sequence[Treatment], workers: Sequence[Prospect]) -> tuple[int, ...]:
+def job_worker_counts(treatments: Sequence[Treatment], workers: Sequence[ExpectedWorker]) -> tuple[int, ...]:
     """Return how many of the workers take jobs of each treatment: one at the least.
 
     Those of whom nobody knows the environment are divided evenly among the environments that the treatments name.
     """
-    environments = environments_of(treatments)
-    return tuple(_takers(treatment, workers, environments) for treatment in treatments)
+    environments = named_environments(treatments)
+    return tuple(_job_worker_count(treatment, workers, environments) for treatment in treatments)
 
 
-def _takers(treatment: Treatment, workers: Sequence[Prospect], environments: frozenset[str]) -> int:
-    lenders = [one for one in workers if lent_by(treatment, one.worker_id, one.environment)]
+def _job_worker_count(treatment: Treatment, workers: Sequence[ExpectedWorker], environments: frozenset[str]) -> int:
+    lenders = [one for one in workers if services_hosted_by(treatment, one.worker_id, one.environment)]
     near = [one for one in workers if one.environment and treatment.environment in (None, one.environment)]
     free = [one for one in near if one not in lenders]
     untold = sum(not one.environment and one not in lenders for one in workers)
     # A place that names nobody we know of is one of those of whom we know nothing.
     far = set(treatment.places.values()) - environments
-    strangers = sum(not any(names(place, one.worker_id, one.environment) for one in workers) for place in far)
+    strangers = sum(
+        not any(matches_worker(place, one.worker_id, one.environment) for one in workers) for place in far
+    )
     share = max(0, untold - strangers) // (len(environments) if treatment.environment else 1)
     return max(1, len(free) + share or len(near))
 
@@ -66,18 +68,18 @@ MAX_TREATMENTS_SHOWN: Final = 40
 MAX_ROUNDS_SHOWN: Final = 8
 
 
-def render_plan(scenario: Scenario, plan: Plan, workers: Sequence[Prospect], *, look_ahead: bool = True) -> str:
+def render_plan(scenario: Scenario, plan: Plan, workers: Sequence[ExpectedWorker], *, look_ahead: bool = True) -> str:
     """Return the plan as text of at most 80 columns, ending in a newline; `workers` are those that there will be."""
-    takers = takers_of(plan.treatments, workers)
+    takers = job_worker_counts(plan.treatments, workers)
     head = _head(scenario, plan, workers, takers, look_ahead=look_ahead)
     lines = [*head, "", *_treatments(plan, takers), "", *_order(plan)]
     if scenario.notes:
-        lines += ["", "Notes", *(line for note in scenario.notes for line in _wrapped("  - ", note))]
+        lines += ["", "Notes", *(line for note in scenario.notes for line in _wrap("  - ", note))]
     return "\n".join(lines) + "\n"
 
 
 def _head(
-    scenario: Scenario, plan: Plan, workers: Sequence[Prospect], takers: Sequence[int], *, look_ahead: bool
+    scenario: Scenario, plan: Plan, workers: Sequence[ExpectedWorker], takers: Sequence[int], *, look_ahead: bool
 ) -> Iterator[str]:
     yield from _field("Scenario", scenario.name)
     yield from _field("", scenario.path)
@@ -85,7 +87,7 @@ def _head(
         yield from _field("", scenario.description)
     measured = sum(not trial.warmup for trial in plan.trials)
     warmup = len(plan.trials) - measured
-    counts = [plan.jobs_in(trial, takers[trial.treatment]) for trial in plan.trials]
+    counts = [plan.job_count(trial, takers[trial.treatment]) for trial in plan.trials]
     jobs = sum(count or 0 for count in counts)
     timed = sum(count is None for count in counts)
     trials = plural(measured, "trial") + (f" and {plural(warmup, 'warm-up trial')}" if warmup else "")
@@ -97,12 +99,12 @@ def _head(
     about = format_duration(round(seconds) if seconds >= 1 else round(seconds, 3))
     yield from _field("Time", f"about {about}{', if:' if assumptions else ''}")
     for assumption in assumptions:
-        yield from _wrapped(" " * _HEAD + "- ", assumption)
+        yield from _wrap(" " * _HEAD + "- ", assumption)
     for threshold in scenario.thresholds:
         yield from _field("Threshold", threshold)
 
 
-def _workers(plan: Plan, workers: Sequence[Prospect], takers: Sequence[int]) -> str:
+def _workers(plan: Plan, workers: Sequence[ExpectedWorker], takers: Sequence[int]) -> str:
     total, fewest, most = len(workers), min(takers), max(takers)
     if total == 1:
         return "1, so jobs and time are those of one worker"
@@ -110,7 +112,7 @@ def _workers(plan: Plan, workers: Sequence[Prospect], takers: Sequence[int]) -> 
         return str(total)
     span = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     text = f"{total}; jobs and time are counted as if {span} of them had a part in each treatment"
-    environments = len(environments_of(plan.treatments))
+    environments = len(named_environments(plan.treatments))
     reasons = [f"there are {environments} environments"] if environments > 1 else []
     if any(one.places for one in plan.treatments):
         reasons.append("who lends a service to jobs takes none of them")
@@ -144,20 +146,20 @@ def _treatments(plan: Plan, takers: Sequence[int]) -> Iterator[str]:
         for one in shown
     ]
     titles = ("trials", "warm-up", "jobs/trial", "in flight")
-    columns = [(str(one.index), *(_shown(one, key) for key in keys)) for one in shown]
+    columns = [(str(one.index), *(_format_label(one, key) for key in keys)) for one in shown]
     rows = [(*left, *right) for left, right in zip(columns, figures, strict=True)]
-    lines = table(("#", *keys, *titles), rows, right=("#", *titles))
+    lines = align_table(("#", *keys, *titles), rows, right=("#", *titles))
     if max(map(len, lines)) <= WIDTH:
         yield from lines
     else:
         for one, figure in zip(shown, figures, strict=True):
             counts = ", ".join(f"{title} {count}" for title, count in zip(titles, figure, strict=True))
-            yield from _wrapped(f"{one.index:>3}  ", f"{one.title}  ({counts})")
+            yield from _wrap(f"{one.index:>3}  ", f"{one.title}  ({counts})")
     if len(shown) < len(plan.treatments):
         yield f"... and {len(plan.treatments) - len(shown)} more treatments"
 
 
-def _shown(treatment: Treatment, key: str) -> str:
+def _format_label(treatment: Treatment, key: str) -> str:
     value = treatment.labels.get(key, "-")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -177,11 +179,11 @@ def _order(plan: Plan) -> Iterator[str]:
         for key, trials in itertools.groupby(plan.trials, key=lambda trial: (trial.block, trial.warmup))
     ]
     if plan.order == "blocked":
-        yield from _wrapped("  ", _runs(plan))
+        yield from _wrap("  ", _runs(plan))
         return
     for (block, warmup), treatments in rounds[:MAX_ROUNDS_SHOWN]:
         text = textwrap.shorten(treatments, width=3 * (WIDTH - 8), placeholder=" ...")
-        yield from _wrapped(f"{block + 1:>5}{'w' if warmup else ' '}  ", text)
+        yield from _wrap(f"{block + 1:>5}{'w' if warmup else ' '}  ", text)
     if len(rounds) > MAX_ROUNDS_SHOWN:
         yield f"  ... and {len(rounds) - MAX_ROUNDS_SHOWN} more rounds"
 
@@ -193,8 +195,8 @@ def _runs(plan: Plan) -> str:
 
 
 def _field(name: str, text: str) -> list[str]:
-    return _wrapped(f"{name:<{_HEAD}}", text)
+    return _wrap(f"{name:<{_HEAD}}", text)
 
 
-def _wrapped(head: str, text: str) -> list[str]:
+def _wrap(head: str, text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]

@@ -13,7 +13,7 @@ WIDTH: Final = 80
 """Columns of the narrowest terminal that output is made for."""
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
+def align_table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
     """Return a head and rows as lines of aligned columns; those titled in `right` are aligned at the right."""
     lines = [list(titles), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -32,7 +32,7 @@ def tab_separated(rows: Iterable[Sequence[str]]) -> list[str]:
     return ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
 
 
-def wrapped_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def wrap_last_column(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a table whose last column is wrapped so that no line is longer than `WIDTH`."""
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles) - 1)]
     head = sum(widths) + 2 * len(widths)
@@ -40,7 +40,7 @@ def wrapped_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[
     for row in rows:
         first, *rest = textwrap.wrap(row[-1], max(20, WIDTH - head)) or [""]
         lines += [(*row[:-1], first), *((*("" for _ in row[:-1]), text) for text in rest)]
-    return table(titles, lines)
+    return align_table(titles, lines)
 
 
 def plural(number: int, noun: str) -> str:

@@ -14,8 +14,8 @@ import gevent
 import gevent.pool
 
 from bench_common.errors import WeighbridgeError
-from bench_common.records import KEPT_PREFIX
-from bench_worker.engine_usage_log import forget, uses
+from bench_common.records import KEEP_RUN_PREFIX
+from bench_worker.engine_usage_log import delete_records, recorded_uses
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import BrokenEngine, engine_classes
 from bench_worker.leases import live_runs
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 4
+PARALLEL_REMOVALS: Final = 4
 """Leftovers of one kind that are removed at the same time; an engine gets no faster beyond a few."""
 TIMEOUT_S: Final = 30.0
 """For each single removal."""
 
 
-Given = TypeVar("Given")
+ResultT = TypeVar("ResultT")
 
-Verdict: TypeAlias = Literal["removed", "listed", "kept", "failed"]
+CleanupStatus: TypeAlias = Literal["removed", "listed", "kept", "failed"]
 """What became of a leftover; `listed` is for dry runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CleanupFailure:
     """What could not be removed (None: an engine could not even be asked), and why."""
 
     engine: str
@@ -53,13 +53,13 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Sweep:
+class CleanupResult:
     """What a clean-up did: removed (or, in a dry run, only listed), kept because their run is alive, and failed."""
 
     removed: list[Leftover] = field(default_factory=list)
     listed: list[Leftover] = field(default_factory=list)
     kept: list[Leftover] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
+    failed: list[CleanupFailure] = field(default_factory=list)
 
 
 def usable_engines(only: Collection[str] | None = None) -> list[Engine]:
@@ -67,7 +67,7 @@ def usable_engines(only: Collection[str] | None = None) -> list[Engine]:
 
     The caller closes them.
     """
-    options = EngineOptions(run_id="", worker_id="", slots=AT_ONCE, timeout_s=TIMEOUT_S)
+    options = EngineOptions(run_id="", worker_id="", slots=PARALLEL_REMOVALS, timeout_s=TIMEOUT_S)
 
     def opened(name: str, engine: type[Engine] | BrokenEngine) -> Engine | None:
         if isinstance(engine, BrokenEngine):
@@ -83,30 +83,30 @@ def usable_engines(only: Collection[str] | None = None) -> list[Engine]:
             return candidate
         return None
 
-    return [engine for engine in _side_by_side(opened, engine_classes(only).items()) if engine is not None]
+    return [engine for engine in _in_parallel(opened, engine_classes(only).items()) if engine is not None]
 
 
-def leftovers(
+def find_leftovers(
     engines: Iterable[Engine], run_id: str | None = None, worker_id: str | None = None
-) -> tuple[list[Leftover], list[Failure]]:
+) -> tuple[list[Leftover], list[CleanupFailure]]:
     """Return what carries the label, in the order in which it has to go, and the engines that could not say.
 
     What two engines list that share a store is returned once, as the first one's.
     """
 
-    def told(engine: Engine) -> tuple[Engine, list[Leftover] | Failure]:
+    def told(engine: Engine) -> tuple[Engine, list[Leftover] | CleanupFailure]:
         try:
             return engine, list(engine.leftovers(run_id, worker_id))
         except WeighbridgeError as error:
-            return engine, Failure(engine.name, None, str(error))
+            return engine, CleanupFailure(engine.name, None, str(error))
         except Exception as error:  # as above
             log.exception("engine %s cannot say what is left", engine.name)
-            return engine, Failure(engine.name, None, f"{type(error).__name__}: {error}")
+            return engine, CleanupFailure(engine.name, None, f"{type(error).__name__}: {error}")
 
     found: dict[tuple[str, str, str], Leftover] = {}
-    failed: list[Failure] = []
-    for engine, answer in _side_by_side(told, ((engine,) for engine in engines)):
-        if isinstance(answer, Failure):
+    failed: list[CleanupFailure] = []
+    for engine, answer in _in_parallel(told, ((engine,) for engine in engines)):
+        if isinstance(answer, CleanupFailure):
             failed.append(answer)
             continue
         for leftover in answer:
@@ -114,59 +114,59 @@ def leftovers(
     return list(found.values()), failed
 
 
-def discard_all(
+def clean_up_all(
     engines: Sequence[Engine] | None = None,
     *,
     run_id: str | None = None,
     worker_id: str | None = None,
-    told: Callable[[Leftover, Verdict, str], None] | None = None,
+    told: Callable[[Leftover, CleanupStatus, str], None] | None = None,
     dry_run: bool = False,
-) -> Sweep:
+) -> CleanupResult:
     """Remove what carries the label: of one run or of all, of one worker or of all.
 
     A run that is named is swept even while it is alive; without a name, live runs are kept. `engines` are opened ones
     (None: every usable one, for the time of the call). `told` hears of each leftover at once: its verdict, and why it
     is still there. With `dry_run` nothing is touched.
     """
-    with _opened() if engines is None else nullcontext(engines) as chosen:
-        return _sweep(chosen, run_id, worker_id, told, dry_run=dry_run, spare_kept=False)
+    with _open_engines() if engines is None else nullcontext(engines) as chosen:
+        return _clean_up(chosen, run_id, worker_id, told, dry_run=dry_run, spare_kept=False)
 
 
-def discard_of_run(run_id: str, worker_id: str | None = None) -> Sweep:
+def clean_up_run(run_id: str, worker_id: str | None = None) -> CleanupResult:
     """Remove what a run, or one worker of it, left in the engines that it is noted to have used; the notes stay.
 
     It may be alive. An engine of these that cannot be asked is a failure: what is left there is not known.
     """
-    noted = {use.engine for use in uses(run_id)}
-    with _opened(noted) as engines:
-        sweep = _sweep(engines, run_id, worker_id, None, dry_run=False, spare_kept=False)
+    noted = {use.engine for use in recorded_uses(run_id)}
+    with _open_engines(noted) as engines:
+        sweep = _clean_up(engines, run_id, worker_id, None, dry_run=False, spare_kept=False)
     later = f"bench-worker --cleanup-containers --run {run_id}"
     reason = f"it does not answer, so what is left there is not known; later: {later}"
     away = noted - {engine.name for engine in engines}
-    sweep.failed += [Failure(name, None, reason) for name in sorted(away)]
+    sweep.failed += [CleanupFailure(name, None, reason) for name in sorted(away)]
     return sweep
 
 
-def discard_of_dead_runs() -> Sweep:
+def clean_up_dead_runs() -> CleanupResult:
     """Remove what runs that are over left in the engines that are noted as used, and clear such notes away.
 
     What belongs to live runs, and to those that were told to keep their containers, is spared. A note goes when
     nothing more of its run is there; nobody asked for an engine that cannot be asked, so that is no failure.
     """
-    noted = uses()
-    with _opened({use.engine for use in noted}) as engines:
-        sweep = _sweep(engines, None, None, None, dry_run=False, spare_kept=True)
+    noted = recorded_uses()
+    with _open_engines({use.engine for use in noted}) as engines:
+        sweep = _clean_up(engines, None, None, None, dry_run=False, spare_kept=True)
     # Of engines of one store the first speaks for all, so what is left of a run keeps all its notes.
     deaf = {failure.engine for failure in sweep.failed if failure.leftover is None}
     asked = {engine.name for engine in engines} - deaf
     going_on = live_runs() | {leftover.run_id for leftover in sweep.kept}
     going_on |= {failure.leftover.run_id for failure in sweep.failed if failure.leftover is not None}
-    forget(use for use in noted if use.engine in asked and use.run_id not in going_on)
+    delete_records(use for use in noted if use.engine in asked and use.run_id not in going_on)
     return sweep
 
 
 @contextmanager
-def _opened(only: Collection[str] | None = None) -> Iterator[list[Engine]]:
+def _open_engines(only: Collection[str] | None = None) -> Iterator[list[Engine]]:
     """Give the usable engines, for as long as they are needed; none is looked for where `only` names none."""
     engines = usable_engines(only) if only is None or only else []
     try:
@@ -176,36 +176,36 @@ def _opened(only: Collection[str] | None = None) -> Iterator[list[Engine]]:
             engine.close()
 
 
-def _sweep(
+def _clean_up(
     engines: Sequence[Engine],
     run_id: str | None,
     worker_id: str | None,
-    told: Callable[[Leftover, Verdict, str], None] | None,
+    told: Callable[[Leftover, CleanupStatus, str], None] | None,
     *,
     dry_run: bool,
     spare_kept: bool,
-) -> Sweep:
+) -> CleanupResult:
     by_name = {engine.name: engine for engine in engines}
-    found, failed = leftovers(engines, run_id, worker_id)
+    found, failed = find_leftovers(engines, run_id, worker_id)
     # After the list was made, not before: see `live_runs`.
     alive = live_runs() if run_id is None else frozenset[str]()
-    sweep = Sweep(failed=failed)
+    sweep = CleanupResult(failed=failed)
 
     def discard(leftover: Leftover) -> None:
-        verdict: Verdict
+        verdict: CleanupStatus
         reason = ""
         if leftover.run_id in alive:
             verdict, reason = "kept", f"run {leftover.run_id} is alive on this host"
             sweep.kept.append(leftover)
-        elif spare_kept and leftover.run_id.startswith(KEPT_PREFIX):
+        elif spare_kept and leftover.run_id.startswith(KEEP_RUN_PREFIX):
             verdict, reason = "kept", f"run {leftover.run_id} was told to keep it"
             sweep.kept.append(leftover)
         elif dry_run:
             verdict, reason = "listed", "a dry run touches nothing"
             sweep.listed.append(leftover)
-        elif reason := _discard(by_name[leftover.engine], leftover):
+        elif reason := _remove_leftover(by_name[leftover.engine], leftover):
             verdict = "failed"
-            sweep.failed.append(Failure(leftover.engine, leftover, reason))
+            sweep.failed.append(CleanupFailure(leftover.engine, leftover, reason))
         else:
             verdict = "removed"
             sweep.removed.append(leftover)
@@ -214,7 +214,7 @@ def _sweep(
 
     # Kind after kind, in the engines' own order: a volume cannot go before the container that uses it.
     for kind in dict.fromkeys((leftover.engine, leftover.what) for leftover in found):
-        crew = gevent.pool.Pool(AT_ONCE)
+        crew = gevent.pool.Pool(PARALLEL_REMOVALS)
         for leftover in found:
             if (leftover.engine, leftover.what) == kind:
                 crew.spawn(discard, leftover)
@@ -222,14 +222,14 @@ def _sweep(
     return sweep
 
 
-def _side_by_side(ask: Callable[..., Given], each: Iterable[tuple[Any, ...]]) -> list[Given]:
+def _in_parallel(ask: Callable[..., ResultT], each: Iterable[tuple[Any, ...]]) -> list[ResultT]:
     """Return what `ask` gives for each row of arguments, in their order: engines are waited for all at once."""
     waiting = [gevent.spawn(ask, *arguments) for arguments in each]
     gevent.joinall(waiting, raise_error=True)
-    return [cast("Given", asked.value) for asked in waiting]
+    return [cast("ResultT", asked.value) for asked in waiting]
 
 
-def _discard(engine: Engine, leftover: Leftover) -> str:
+def _remove_leftover(engine: Engine, leftover: Leftover) -> str:
     try:
         engine.discard(leftover)
     except WeighbridgeError as error:

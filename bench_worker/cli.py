@@ -33,32 +33,32 @@ from bench_common.cli import (
     CommandParser,
     add_debug_flag,
     authority,
-    guarded,
-    hangs_up,
+    honors_sighup,
     host_address,
     host_name,
+    int_range,
     name,
     port,
+    run_guarded,
     seconds,
-    whole_number,
 )
 from bench_common.clock import clock_id
 from bench_common.curve import curve_required
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import WorkerKey, read_worker_key
 from bench_worker import queries
-from bench_worker.host.fingerprint import fingerprint, suggested_environment
-from bench_worker.supervisor import LoadChild
+from bench_worker.host.fingerprint import fingerprint, guess_environment
+from bench_worker.supervisor import LoadProcessHandle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bench_worker.preflight import Offer
+    from bench_worker.preflight import EngineCatalog
 
 PROGRAM = "bench-worker"
 
 
-class Question(Protocol):
+class Query(Protocol):
     """What a module of `bench_worker.queries` offers."""
 
     FLAG: str
@@ -71,12 +71,12 @@ class Question(Protocol):
         """Yield the answer as JSON objects, each printed at once."""
 
 
-def all_questions() -> list[Question]:
+def all_queries() -> list[Query]:
     """Import and return every question, by flag."""
     modules = [
         importlib.import_module(f"{queries.__name__}.{info.name}") for info in pkgutil.iter_modules(queries.__path__)
     ]
-    return sorted((cast("Question", module) for module in modules if hasattr(module, "FLAG")), key=lambda q: q.FLAG)
+    return sorted((cast("Query", module) for module in modules if hasattr(module, "FLAG")), key=lambda q: q.FLAG)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -89,15 +89,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"weighbridge {__version__}")
     parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
     add_debug_flag(parser)
-    _add_service(parser)
+    _add_serve_arguments(parser)
     group = parser.add_argument_group("questions about this machine, answered as JSON lines")
-    for question in all_questions():
+    for question in all_queries():
         group.add_argument(question.FLAG, dest="question", action="store_const", const=question, help=question.HELP)
         question.configure(group)
     return parser
 
 
-def _add_service(parser: argparse.ArgumentParser) -> None:
+def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a worker that serves a master."""
     parser.epilog = (
         "A worker keeps asking its master to join, runs what it is given, cleans up, and waits for the next run.\n"
@@ -131,7 +131,7 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
     who.add_argument(
         "-c",
         "--concurrency",
-        type=whole_number(1, MAX_SLOTS),
+        type=int_range(1, MAX_SLOTS),
         default=64,
         metavar="N",
         help="jobs at once, at most (default: 64)",
@@ -180,7 +180,7 @@ def run_command_line(argv: Sequence[str]) -> int:
             sys.stdout.flush()
         return 0
 
-    return guarded(command, program=PROGRAM, debug=arguments.debug)
+    return run_guarded(command, program=PROGRAM, debug=arguments.debug)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class AgentOptions:
     address: str | None = None
 
 
-LOCAL_PATIENCE_S = 60.0
+LOCAL_MASTER_TIMEOUT_S = 60.0
 """How long a worker that its master started itself waits for an answer before it ends."""
 
 
@@ -213,18 +213,18 @@ def serve(arguments: argparse.Namespace) -> int:
     """Serve the master that `arguments` name; return the exit code."""
     options = _options(arguments)
     # First of all: it takes as long to load as all that follows does until a master can be asked for work.
-    child = LoadChild(options.engines)
+    child = LoadProcessHandle(options.engines)
     from bench_worker.agent import Agent
-    from bench_worker.preflight import Offer
+    from bench_worker.preflight import EngineCatalog
 
-    offer = Offer(options.engines)
-    agent = Agent(options, partial(describe, offer), child, offer)
-    for sign in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangs_up() else ())):
+    offer = EngineCatalog(options.engines)
+    agent = Agent(options, partial(describe_host, offer), child, offer)
+    for sign in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if honors_sighup() else ())):
         gevent.signal_handler(sign, agent.stop, ExitCode.INTERRUPTED)
     return agent.serve()
 
 
-def describe(offer: Offer) -> dict[str, Any]:
+def describe_host(offer: EngineCatalog) -> dict[str, Any]:
     """Return what a master is told of this host: versions, engines, fingerprint."""
     marks = fingerprint()
     return {
@@ -249,12 +249,12 @@ def _options(arguments: argparse.Namespace) -> AgentOptions:
     return AgentOptions(
         control=control,
         worker_id=_worker_id(arguments.worker_id, key),
-        environment=arguments.environment or suggested_environment(),
+        environment=arguments.environment or guess_environment(),
         slots=arguments.concurrency,
         key=key,
         labels=dict(_label(text) for text in arguments.label),
         once=arguments.once,
-        patience_s=LOCAL_PATIENCE_S if arguments.control else arguments.patience,
+        patience_s=LOCAL_MASTER_TIMEOUT_S if arguments.control else arguments.patience,
         allow_host_mounts=arguments.allow_host_mounts,
         allow_swapoff=arguments.allow_swapoff,
         engines=arguments.engines,

@@ -15,7 +15,7 @@ import gevent
 import zmq
 from gevent.queue import Queue
 
-from bench_common.channel import Channel, Frames, tune
+from bench_common.channel import Frames, ZmqChannel, configure_socket
 from bench_common.curve import secure_client
 from bench_common.errors import ProtocolError
 from bench_common.keys import WorkerKey
@@ -24,13 +24,13 @@ from bench_common.messages import Message, decode, encode
 log = logging.getLogger(__name__)
 
 
-SILENCE_S: Final = 10.0
+SILENCE_TIMEOUT_S: Final = 10.0
 """How long nothing at all is heard before it is told."""
 CONNECT_S: Final = 2.0
 """How long the master's port may take to answer when it is looked at."""
 
 
-class FirstAnswer:
+class ReachabilityCheck:
     """Watches for the first word of the master at a zmq endpoint; `clock` gives seconds.
 
     `keyed` says whether the worker shows a key there.
@@ -48,8 +48,8 @@ class FirstAnswer:
         self._settled = True
 
     def look(self) -> None:
-        """Tell, once, that none has answered for `SILENCE_S`."""
-        if self._settled or self._clock() - self._asked_at < SILENCE_S:
+        """Tell, once, that none has answered for `SILENCE_TIMEOUT_S`."""
+        if self._settled or self._clock() - self._asked_at < SILENCE_TIMEOUT_S:
             return
         self._settled = True
         log.warning("no master answers at %s yet: %s; this worker keeps asking", self._endpoint, self._advice())
@@ -72,7 +72,7 @@ class FirstAnswer:
         return "who listens there does not let this worker in; is it a bench-master, and wants a key (--key FILE)?"
 
 
-class ControlLine:
+class ControlChannel:
     """A line to the master at a zmq endpoint, encrypted where there is a key; it may come, go and come back.
 
     `pulse(message, now_ns)` gets a heartbeat in the event loop itself, so that its stamp is that of its arrival.
@@ -87,48 +87,48 @@ class ControlLine:
         pulse: Callable[[Message, int], None],
         obey: Callable[[Message], None],
     ) -> None:
-        self._pulse = pulse
-        self._obey = obey
-        self._first_answer = FirstAnswer(endpoint, keyed=key is not None)
+        self._on_heartbeat_ack = pulse
+        self._on_message = obey
+        self._reachability = ReachabilityCheck(endpoint, keyed=key is not None)
         self._inbox: Queue[Message] = Queue()
         self._dropped = 0
         self._context: zmq.Context[Any] = zmq.Context()
         control: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
-        tune(control)
+        configure_socket(control)
         if key is not None:
             secure_client(control, key.keys, key.master_public)
         control.connect(endpoint)
-        self._channel = Channel(control, self._received)
+        self._channel = ZmqChannel(control, self._received)
         self._reader = gevent.spawn(self._read)
 
     def send(self, name: str, epoch: int, **fields: Any) -> None:
         """Send a message; raise `ProtocolError` where it cannot be made."""
         self._channel.send(encode(name, epoch, **fields))
 
-    def tell(self, name: str, epoch: int, **fields: Any) -> None:
+    def send_or_log(self, name: str, epoch: int, **fields: Any) -> None:
         """Send a message; one that cannot be made is logged."""
         try:
             self.send(name, epoch, **fields)
         except ProtocolError:
             log.exception("a message %r could not be made", name)
 
-    def look_for_answer(self) -> None:
+    def check_reachability(self) -> None:
         """Tell the user, once, where no master has answered for long."""
-        self._first_answer.look()
+        self._reachability.look()
 
-    def stop_obeying(self) -> None:
+    def stop_handling(self) -> None:
         """Break off what is being done, and do no more of what comes."""
         self._reader.kill()
 
     def close(self) -> None:
         """Let go of the line; what was said last gets half a second to leave."""
-        self.stop_obeying()
+        self.stop_handling()
         self._channel.close(linger_ms=500)
         self._context.term()
 
     def _received(self, batch: list[Frames]) -> None:
         now_ns = monotonic_ns()
-        self._first_answer.came()
+        self._reachability.came()
         for frames in batch:
             try:
                 message = decode(frames[-1].bytes, sender="master", lane="control")
@@ -138,7 +138,7 @@ class ControlLine:
                     log.warning("a message of the master was dropped (%d so far): %s", self._dropped, error)
                 continue
             if message.type == "pulse":
-                self._pulse(message, now_ns)
+                self._on_heartbeat_ack(message, now_ns)
             else:
                 self._inbox.put_nowait(message)
 
@@ -146,6 +146,6 @@ class ControlLine:
         while True:
             message = self._inbox.get()
             try:
-                self._obey(message)
+                self._on_message(message)
             except Exception:  # the agent outlives whatever one message does
                 log.exception("the message %r could not be obeyed", message.type)

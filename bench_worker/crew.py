@@ -18,38 +18,38 @@ from greenlet import greenlet
 
 from bench_common.errors import WeighbridgeError
 from bench_common.records import ARRIVAL, ATTEMPT_SHIFT, DROPPED, JOB_ID, JobReport, Outcome, job_id_of
-from bench_common.treatment import ContainerSettings, Guest, Treatment, parse_until
+from bench_common.treatment import ContainerSettings, Guest, Treatment, parse_stop_condition
 from bench_common.units import format_duration
 from bench_worker import job
-from bench_worker.engines.base import Container, Done, Engine, EngineOptions, OperationFailed
+from bench_worker.engines.base import Container, Engine, EngineOptions, OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.host.swap import SwapSwitch, SwapTrouble, has_swap
-from bench_worker.job import Script, Trouble
+from bench_worker.host.swap import SwapError, SwapSwitch, has_swap
+from bench_worker.job import Failure, Script
 from bench_worker.outbox import Outbox
-from bench_worker.packing import NotNeeded, Packed, Packing
-from bench_worker.performer import MESSAGE_LIMIT, Performer, Step, Unusable
-from bench_worker.remote_services import Errands, Lender
+from bench_worker.packing import JobReturned, Packing, PackingResult
+from bench_worker.performer import MAX_MESSAGE_CHARS, OperationRunner, PreparedOperation, UnusableResult
+from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequests
 from bench_worker.service_pool import ServicePool
-from bench_worker.slots import Gate, JobAborted, Slots
+from bench_worker.slots import ArrivalQueue, JobAborted, Slots
 from workloads.registry import workload
-from workloads.script import script_of
+from workloads.script import job_script
 
 log = logging.getLogger(__name__)
 
-Order: TypeAlias = Sequence[int]
-"""The words of a `records.ORDER`: ticket, seed, intended_ns."""
+AssignmentRow: TypeAlias = Sequence[int]
+"""The words of a `records.ASSIGNMENT_FIELDS`: ticket, seed, intended_ns."""
 
-Waited = TypeVar("Waited")
+ResultT = TypeVar("ResultT")
 
 UNREACHABLE: Final = "unreachable"
-PAUSE_S: Final = 0.2
+UNREACHABLE_PAUSE_S: Final = 0.2
 """How long a slot rests after an engine was not there: a restart must not cost all jobs that are left."""
-ROOM_POLL_S: Final = 0.02
+SPOOL_POLL_S: Final = 0.02
 """How often a slot looks whether the master has caught up with the spool."""
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class RunContext:
     """What a worker needs to know of the run that it works for."""
 
     run_id: str
@@ -62,7 +62,7 @@ class Assignment:
     address: str = "127.0.0.1"
 
 
-class Crew:
+class JobExecutor:
     """The slots of one worker in one run. `open_engine(name, options)` opens an engine by name.
 
     `tell` gets in a few words how a step gets on that reports while it runs, and nothing when it is over.
@@ -70,23 +70,23 @@ class Crew:
 
     def __init__(
         self,
-        assignment: Assignment,
+        assignment: RunContext,
         outbox: Outbox,
         open_engine: Callable[[str, EngineOptions], Engine],
-        packed: Callable[[Packed], None] | None = None,
+        packed: Callable[[PackingResult], None] | None = None,
         tell: Callable[[str], None] | None = None,
         want: Callable[[dict[str, Any]], None] | None = None,
         served: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._tell = tell
-        self._assignment = assignment
+        self._run_context = assignment
         self._outbox = outbox
         self._open_engine = open_engine
         self._packed = packed
         self._packing: Packing | None = None
-        self._slots: Slots[Order] = Slots(assignment.slots, self._execute, self._outbox.flush)
-        self._gate = Gate(self._slots.put)
-        self._patience_ns = 0
+        self._slots: Slots[AssignmentRow] = Slots(assignment.slots, self._execute, self._outbox.flush)
+        self._arrival_queue = ArrivalQueue(self._slots.put)
+        self._queue_timeout_ns = 0
         self._treatments: dict[int, Treatment] = {}
         self._pools: dict[int, ServicePool] = {}
         self._engines: dict[str, Engine] = {}
@@ -94,19 +94,19 @@ class Crew:
         self._waiting: set[greenlet] = set()
         self._loop = gevent.get_hub().loop
         self._treatment, self._script = -1, Script(())
-        self._packs = False
+        self._is_packing = False
         self._runs: dict[int, Callable[[int], JobReport]] = {}
         self._run: Callable[[int], JobReport] | None = None
         self._batch = 1
         self._aborts = 0
         self._swap = SwapSwitch()
         self._prefix = f"wb-{assignment.run_id}-"
-        self.errands = Errands(want or _nobody, self._interrupt_later)
+        self.errands = RemoteServiceRequests(want or _no_master, self._interrupt_later)
         """What jobs here want of services on other workers."""
-        self.lender = Lender(
+        self.lender = RemoteServiceHost(
             self._treatments,
-            self._engine_safely,
-            served or _nobody,
+            self._locked_engine,
+            served or _no_master,
             prefix=self._prefix,
             address=assignment.address,
             keep=assignment.keep,
@@ -126,44 +126,44 @@ class Crew:
     @property
     def idle(self) -> bool:
         """Whether nothing is under way or waiting."""
-        return not self._slots.running and not self._slots.waiting and not self._gate
+        return not self._slots.running and not self._slots.waiting and not self._arrival_queue
 
     def define(self, treatment: Treatment) -> None:
         """Learn a treatment, before the first order that names it."""
         self._treatments[treatment.index] = treatment
 
-    def take(self, treatment: int, trial: int, orders: Sequence[Order], *, width: int, batch: int) -> None:
+    def take(self, treatment: int, trial: int, orders: Sequence[AssignmentRow], *, width: int, batch: int) -> None:
         """Take orders of a trial in, of which `width` may run at once; results leave when `batch` have come together.
 
         A trial begins when every job of the one before is over. Raises `KeyError` for a treatment that is not known.
         """
         if treatment != self._treatment:
-            self._turn_to(self._treatments[treatment])
-        if self._packs:
+            self._switch_treatment(self._treatments[treatment])
+        if self._is_packing:
             self._pack(self._treatments[treatment], trial, [ticket for ticket, _, _ in orders])
         else:
             self._packing = None
-        self._outbox.turn_to(treatment, trial, self._script)
+        self._outbox.start_trial(treatment, trial, self._script)
         self._slots.limit, self._batch = width, batch
-        if self._patience_ns:
-            self._gate.put(orders)
+        if self._queue_timeout_ns:
+            self._arrival_queue.put(orders)
         else:
             self._slots.put(orders)
 
-    def _turn_to(self, treatment: Treatment) -> None:
-        self._treatment, self._script = treatment.index, Script(script_of(treatment))
-        self._packs = treatment.packs and not self._assignment.noop
+    def _switch_treatment(self, treatment: Treatment) -> None:
+        self._treatment, self._script = treatment.index, Script(job_script(treatment))
+        self._is_packing = treatment.is_packing and not self._run_context.noop
         self._run = self._runs.get(treatment.index)
         load = treatment.open_load
-        self._patience_ns = 0 if load is None else round(load.patience_s * 1e9)
+        self._queue_timeout_ns = 0 if load is None else round(load.patience_s * 1e9)
 
     def _pack(self, treatment: Treatment, trial: int, tickets: Sequence[int]) -> None:
         if self._packing is None or self._packing.trial != trial:
-            until = None if treatment.until is None else parse_until(treatment.until)
-            self._packing = Packing(trial, script_of(treatment), until, self._tell_packed)
+            until = None if treatment.until is None else parse_stop_condition(treatment.until)
+            self._packing = Packing(trial, job_script(treatment), until, self._report_packing)
         self._packing.expect(tickets)
 
-    def _tell_packed(self, packed: Packed) -> None:
+    def _report_packing(self, packed: PackingResult) -> None:
         if self._packed is not None:
             self._packed(packed)
 
@@ -175,7 +175,7 @@ class Crew:
         """
         self._aborts += 1
         now = monotonic_ns()
-        for ticket, _, _ in (*self._slots.withdraw(), *self._gate.withdraw()):
+        for ticket, _, _ in (*self._slots.cancel_queued(), *self._arrival_queue.cancel_queued()):
             self._outbox.add(ticket, JobReport.ended(Outcome.ABORTED, (now, now)))
         self._outbox.flush()
         for slot in list(self._waiting):
@@ -189,7 +189,7 @@ class Crew:
 
     def close(self) -> None:
         """Remove what services are left and close the engines; call it when nothing runs any more."""
-        self._gate.close()
+        self._arrival_queue.close()
         self.release()
         for engine in self._engines.values():
             engine.close()
@@ -202,66 +202,66 @@ class Crew:
         if slot in self._waiting:
             slot.throw(JobAborted)
 
-    def _execute(self, order: Order) -> None:
+    def _execute(self, order: AssignmentRow) -> None:
         ticket, _seed, intended_ns = order
         while self._outbox.full:
-            gevent.sleep(ROOM_POLL_S)
+            gevent.sleep(SPOOL_POLL_S)
         try:
-            if intended_ns and monotonic_ns() - intended_ns > self._patience_ns:
+            if intended_ns and monotonic_ns() - intended_ns > self._queue_timeout_ns:
                 report = self._dropped()
             else:
                 report = (self._run or self._prepare())(ticket)
-        except NotNeeded:
+        except JobReturned:
             return
-        except SwapTrouble as error:
-            report = _never_begun("swap", str(error))
+        except SwapError as error:
+            report = _not_started("swap", str(error))
         except WeighbridgeError as error:
-            report = _never_begun(UNREACHABLE, str(error))
+            report = _not_started(UNREACHABLE, str(error))
         except Exception as error:  # a slot is a boundary that must survive; what was caught is reported
             log.exception("job %d failed inside the worker", job_id_of(ticket))
-            report = _never_begun("internal", f"{type(error).__name__}: {error}")
+            report = _not_started("internal", f"{type(error).__name__}: {error}")
         # Results leave when there are enough of them, else once per pass of the loop.
         if self._outbox.add(ticket, report) >= self._batch:
             self._outbox.flush()
-        elif not self._slots.due:
-            self._slots.soon()
-        if report.rest is not None and report.error is not None and report.error[1] == UNREACHABLE:
-            gevent.sleep(PAUSE_S)
+        elif not self._slots.pass_scheduled:
+            self._slots.schedule_pass()
+        if report.extras is not None and report.error is not None and report.error[1] == UNREACHABLE:
+            gevent.sleep(UNREACHABLE_PAUSE_S)
 
     def _dropped(self) -> JobReport:
         now = monotonic_ns()
-        text = f"no slot was free for it within {format_duration(self._patience_ns / 1e9)} of its arrival"
+        text = f"no slot was free for it within {format_duration(self._queue_timeout_ns / 1e9)} of its arrival"
         return JobReport.ended(Outcome.FAILED, (now, now), error=(ARRIVAL, DROPPED, text))
 
     def _run_without_swap(self, run: Callable[[int], JobReport], ticket: int) -> JobReport:
-        if not self._assignment.allow_swapoff and has_swap():
-            raise SwapTrouble("swap may not be switched off on this host: start the worker with --allow-swapoff")
+        if not self._run_context.allow_swapoff and has_swap():
+            raise SwapError("swap may not be switched off on this host: start the worker with --allow-swapoff")
         with self._swap:
             return run(ticket)
 
     def _name(self, ticket: int) -> str:
-        return _name_of(self._prefix, ticket)
+        return _container_name(self._prefix, ticket)
 
-    def _plain(self, performer: Performer) -> Callable[[int], JobReport]:
+    def _plain_runner(self, performer: OperationRunner) -> Callable[[int], JobReport]:
         """Return what runs a job of a treatment whose containers need nobody else."""
         prefix, settings, steps, perform = self._prefix, performer.settings, performer.steps, self._perform
 
         def run(ticket: int) -> JobReport:
-            return perform(performer, _Plain(prefix, ticket, settings), self._aborts, steps)
+            return perform(performer, _JobContainer(prefix, ticket, settings), self._aborts, steps)
 
         return run
 
-    def _run_attended(self, pool: ServicePool, ticket: int) -> JobReport:
+    def _run_with_services(self, pool: ServicePool, ticket: int) -> JobReport:
         """Run a job with the services that it needs."""
         name, aborts = self._name(ticket), self._aborts
 
-        def wait(call: Callable[[], Waited]) -> Waited:
+        def wait(call: Callable[[], ResultT]) -> ResultT:
             if self._aborts != aborts:
                 raise JobAborted
-            return self._await(call)
+            return self._interruptibly(call)
 
-        def attended(one: Performer, named: str, check: Callable[[], None]) -> JobReport:
-            def checked(call: Callable[[Container], Done], container: Container) -> Done:
+        def attended(one: OperationRunner, named: str, check: Callable[[], None]) -> JobReport:
+            def checked(call: Callable[[Container], OperationResult], container: Container) -> OperationResult:
                 check()
                 return call(container)
 
@@ -270,16 +270,16 @@ class Crew:
             container.shares = one.shares
             return self._perform(one, container, aborts, steps)
 
-        return pool.attend(ticket, name, attended, wait)
+        return pool.run_job(ticket, name, attended, wait)
 
-    def _run_packed(self, performer: Performer, ticket: int) -> JobReport:
-        """Run a job whose container is there together with others; raise `NotNeeded` where no more fit."""
+    def _run_packed(self, performer: OperationRunner, ticket: int) -> JobReport:
+        """Run a job whose container is there together with others; raise `JobReturned` where no more fit."""
         packing = self._packing
         assert packing is not None
         container = Container(self._name(ticket), ticket, performer.settings)
         # To wait for a turn can be interrupted, and so can an operation that only waits: not both of them as one.
         steps = [
-            step._replace(call=partial(self._in_turn, packing, position, step), waits=False)
+            step._replace(call=partial(self._run_in_packing, packing, position, step), waits=False)
             for position, step in enumerate(performer.steps)
         ]
         failure: str | None = None
@@ -287,10 +287,12 @@ class Crew:
             report = self._perform(performer, container, self._aborts, steps)
             failure = report.error[2] if report.error is not None else None
         finally:
-            packing.leave(ticket, failure)
+            packing.job_ended(ticket, failure)
         return report
 
-    def _perform(self, performer: Performer, container: Container, aborts: int, steps: Sequence[Step]) -> JobReport:
+    def _perform(
+        self, performer: OperationRunner, container: Container, aborts: int, steps: Sequence[PreparedOperation]
+    ) -> JobReport:
         """Do the operations of a job from the first to the last, and see to it that its container is gone."""
         report = JobReport()
         script, stamps = performer.script, report.stamps
@@ -298,29 +300,29 @@ class Crew:
             for call, waits, judged in steps:
                 if self._aborts != aborts:
                     raise JobAborted
-                done = self._await(partial(call, container)) if waits else call(container)
+                done = self._interruptibly(partial(call, container)) if waits else call(container)
                 if done.exit_code or done.oom_killed or judged:
-                    performer.judge(container, len(stamps) // 2, done, report)
-                if done.end_bound_ns:
-                    job.bounded(report, done.end_bound_ns)
+                    performer.check_result(container, len(stamps) // 2, done, report)
+                if done.end_uncertainty_ns:
+                    job.record_uncertainty(report, done.end_uncertainty_ns)
                 start_ns = done.start_ns
                 stamps += (start_ns, done.end_ns - start_ns)
         except JobAborted:
-            job.aborted(report, monotonic_ns())
+            job.record_abort(report, monotonic_ns())
         except Exception as error:  # noqa: BLE001  an engine's own fault is a failed operation, not a dead slot
-            job.failed(report, script, self._trouble(error, container, report))
+            job.record_failure(report, script, self._failure_of(error, container, report))
         if performer.watches:
-            job.spoiled(report, "stats", performer.unwatch(container, report))
-        if script.leaves_container or (report.rest is not None and report.outcome != Outcome.DONE):
-            job.tidied(report, self._tidy(performer, container))
+            job.record_background_failure(report, "stats", performer.stop_stats_streams(container, report))
+        if script.leaves_container or (report.extras is not None and report.outcome != Outcome.DONE):
+            job.record_cleanup(report, self._clean_up(performer, container))
         return report
 
-    def _trouble(self, error: Exception, container: Container, report: JobReport) -> Trouble:
+    def _failure_of(self, error: Exception, container: Container, report: JobReport) -> Failure:
         """Return what an operation that raised is to its job."""
-        if isinstance(error, Unusable):
+        if isinstance(error, UnusableResult):
             return error.trouble
         if isinstance(error, OperationFailed):
-            return Trouble(error.kind, str(error)[:MESSAGE_LIMIT], error.start_ns, error.end_ns)
+            return Failure(error.kind, str(error)[:MAX_MESSAGE_CHARS], error.start_ns, error.end_ns)
         log.error(
             "operation %d of job %d broke its engine",
             len(report.stamps) // 2,
@@ -328,19 +330,21 @@ class Crew:
             exc_info=error,
         )
         now = monotonic_ns()
-        return Trouble("internal", f"{type(error).__name__}: {error}", now, now)
+        return Failure("internal", f"{type(error).__name__}: {error}", now, now)
 
-    def _in_turn(self, packing: Packing, position: int, step: Step, container: Container) -> Done:
+    def _run_in_packing(
+        self, packing: Packing, position: int, step: PreparedOperation, container: Container
+    ) -> OperationResult:
         """Do an operation of a job that is packed: when it is its turn, and `hold` together with all others."""
-        self._await(partial(packing.before, container.ticket, position))
+        self._interruptibly(partial(packing.before, container.ticket, position))
         if position == packing.position:
-            return self._await(partial(packing.hold, container.ticket))
+            return self._interruptibly(partial(packing.hold, container.ticket))
         try:
-            return self._await(partial(step.call, container)) if step.waits else step.call(container)
+            return self._interruptibly(partial(step.call, container)) if step.waits else step.call(container)
         finally:
             packing.after(container.ticket, position)
 
-    def _await(self, call: Callable[[], Waited]) -> Waited:
+    def _interruptibly(self, call: Callable[[], ResultT]) -> ResultT:
         """Do what only waits, so that it can be interrupted."""
         me = gevent.getcurrent()
         self._waiting.add(me)
@@ -349,8 +353,8 @@ class Crew:
         finally:
             self._waiting.discard(me)
 
-    def _tidy(self, performer: Performer, container: Container) -> str | None:
-        if self._assignment.keep:
+    def _clean_up(self, performer: OperationRunner, container: Container) -> str | None:
+        if self._run_context.keep:
             return None
         try:
             return performer.tidy(container)
@@ -363,47 +367,51 @@ class Crew:
         with self._opening:
             index = self._treatment
             if index not in self._runs:
-                self._runs[index] = self._way_of(self._treatments[index])
+                self._runs[index] = self._runner_for(self._treatments[index])
             self._run = self._runs[index]
             return self._run
 
-    def _way_of(self, treatment: Treatment) -> Callable[[int], JobReport]:
+    def _runner_for(self, treatment: Treatment) -> Callable[[int], JobReport]:
         """Return what runs a job of a treatment: all that is the same for each of its jobs is worked out here."""
-        work, noop = treatment.job, self._assignment.noop
+        work, noop = treatment.job, self._run_context.noop
         guest = workload(work.workload) if isinstance(work, Guest) else None
         engine = self._engine(treatment)
-        performer = Performer(engine, treatment, guest, free=noop, tell=self._tell)
-        if not treatment.pulls:
+        performer = OperationRunner(engine, treatment, guest, free=noop, tell=self._tell)
+        if not treatment.pulls_image:
             engine.prepare(performer.settings)
-        run = partial(self._run_packed, performer) if treatment.packs and not noop else self._plain(performer)
+        run = (
+            partial(self._run_packed, performer)
+            if treatment.is_packing and not noop
+            else self._plain_runner(performer)
+        )
         if guest is not None and guest.services and not noop:
             pool = ServicePool(
-                engine, treatment, guest, keep=self._assignment.keep, errands=self.errands, tell=self._tell
+                engine, treatment, guest, keep=self._run_context.keep, errands=self.errands, tell=self._tell
             )
             self._pools[treatment.index] = pool
-            run = partial(self._run_attended, pool)
+            run = partial(self._run_with_services, pool)
         return partial(self._run_without_swap, run) if performer.swap_off else run
 
-    def _engine_safely(self, treatment: Treatment) -> Engine:
+    def _locked_engine(self, treatment: Treatment) -> Engine:
         """Return a treatment's engine, also where a job is opening it at this moment."""
         with self._opening:
             return self._engine(treatment)
 
     def _engine(self, treatment: Treatment) -> Engine:
-        name = NoopEngine.name if self._assignment.noop else treatment.engine
+        name = NoopEngine.name if self._run_context.noop else treatment.engine
         if name not in self._engines:
             options = EngineOptions(
-                run_id=self._assignment.run_id,
-                worker_id=self._assignment.worker_id,
-                slots=self._assignment.slots,
+                run_id=self._run_context.run_id,
+                worker_id=self._run_context.worker_id,
+                slots=self._run_context.slots,
                 timeout_s=treatment.timeout_s,
-                allow_host_mounts=self._assignment.allow_host_mounts,
+                allow_host_mounts=self._run_context.allow_host_mounts,
             )
-            self._engines[name] = NoopEngine(options) if self._assignment.noop else self._open_engine(name, options)
+            self._engines[name] = NoopEngine(options) if self._run_context.noop else self._open_engine(name, options)
         return self._engines[name]
 
 
-class _Plain(Container):
+class _JobContainer(Container):
     """A job's own container, whose name is made when an engine asks for it."""
 
     def __init__(self, prefix: str, ticket: int, settings: ContainerSettings) -> None:
@@ -413,18 +421,18 @@ class _Plain(Container):
 
     @cached_property
     def name(self) -> str:  # type: ignore[override]
-        return _name_of(self._prefix, self.ticket)
+        return _container_name(self._prefix, self.ticket)
 
 
-def _name_of(prefix: str, ticket: int) -> str:
+def _container_name(prefix: str, ticket: int) -> str:
     return f"{prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}"
 
 
-def _nobody(message: dict[str, Any]) -> None:
+def _no_master(message: dict[str, Any]) -> None:
     """Nobody is there to whom anything could be said."""
     raise WeighbridgeError(f"no master can be asked for the service {message['service']}")
 
 
-def _never_begun(kind: str, message: str) -> JobReport:
+def _not_started(kind: str, message: str) -> JobReport:
     now = monotonic_ns()
     return JobReport.ended(Outcome.FAILED, (now, now), error=("worker", kind, message))

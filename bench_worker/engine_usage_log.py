@@ -28,7 +28,7 @@ SHARED_DIRECTORY: Final = Path("/var/tmp/weighbridge-used")  # noqa: S108  stick
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class EngineUse:
     """A note that a run has used an engine here."""
 
     run_id: str
@@ -36,7 +36,7 @@ class Use:
     path: Path
 
 
-def note_use(run_id: str, engine: str) -> None:
+def record_engine_use(run_id: str, engine: str) -> None:
     """Note that a run uses an engine on this host; raise `InfrastructureError` where no note can be kept."""
     name = f"{quote(run_id, safe='')}:{quote(engine, safe='')}"
     for directory in _own_directories():
@@ -50,7 +50,7 @@ def note_use(run_id: str, engine: str) -> None:
     )
 
 
-def uses(run_id: str | None = None) -> list[Use]:
+def recorded_uses(run_id: str | None = None) -> list[EngineUse]:
     """Return what is noted: of one run, or of all."""
     found = []
     for directory in (ROOTS_DIRECTORY, SHARED_DIRECTORY):
@@ -58,11 +58,11 @@ def uses(run_id: str | None = None) -> list[Use]:
             for path in sorted(directory.iterdir()):
                 run, colon, engine = path.name.partition(":")
                 if colon and run_id in (None, unquote(run)):
-                    found.append(Use(unquote(run), unquote(engine), path))
+                    found.append(EngineUse(unquote(run), unquote(engine), path))
     return found
 
 
-def forget(noted: Iterable[Use]) -> None:
+def delete_records(noted: Iterable[EngineUse]) -> None:
     """Clear notes away; those of another user stay."""
     for use in noted:
         with suppress(OSError):

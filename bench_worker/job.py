@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from bench_common.errors import ProtocolError
-from bench_common.records import BOUND_GRAIN_NS, MAX_BOUND_NS, JobReport, Outcome
+from bench_common.records import MAX_UNCERTAINTY_NS, UNCERTAINTY_GRAIN_NS, JobReport, Outcome
 from bench_common.treatment import Operation
 
-Outputs: TypeAlias = tuple[tuple[str, bytes, bytes, int, bool], ...]
+CommandOutputs: TypeAlias = tuple[tuple[str, bytes, bytes, int, bool], ...]
 """(step, stdout, stderr, exit code, truncated) of each command whose output is kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Failure:
     """Why an operation is no success: a short stable `kind`, and what the engine or tool really said.
 
     With `operation_ok` the operation itself was done, and what it gave cannot be used.
@@ -37,7 +37,7 @@ class Trouble:
     start_ns: int
     end_ns: int
     operation_ok: bool = False
-    outputs: Outputs = ()
+    outputs: CommandOutputs = ()
 
 
 class Script:
@@ -69,19 +69,19 @@ class Script:
         return stamps[2 * self.first], stamps[2 * self.last] + stamps[2 * self.last + 1]
 
 
-def bounded(report: JobReport, end_bound_ns: int) -> None:
+def record_uncertainty(report: JobReport, end_bound_ns: int) -> None:
     """Take in by how much an operation's end may be stamped too late; the largest counts for the job."""
     if end_bound_ns > report.bound_ns:
-        report.bound_ns = min(end_bound_ns | BOUND_GRAIN_NS, MAX_BOUND_NS)
+        report.bound_ns = min(end_bound_ns | UNCERTAINTY_GRAIN_NS, MAX_UNCERTAINTY_NS)
 
 
-def failed(report: JobReport, script: Script, trouble: Trouble) -> None:
+def record_failure(report: JobReport, script: Script, trouble: Failure) -> None:
     """Take in that the operation under way failed, or that what it gave cannot be used."""
     stamps, position = report.stamps, len(report.stamps) // 2
     if not script.length > position:
         raise ProtocolError(f"failure of operation {position} of {script.length}")
     stamps += (trouble.start_ns, trouble.end_ns - trouble.start_ns)
-    _span(report, trouble.end_ns)
+    _record_span(report, trouble.end_ns)
     if not trouble.operation_ok:
         report.failed_at = position
     report.outcome = Outcome.FAILED
@@ -90,13 +90,13 @@ def failed(report: JobReport, script: Script, trouble: Trouble) -> None:
     report.error = (script.operations[position].name, trouble.kind, trouble.message)
 
 
-def aborted(report: JobReport, now_ns: int) -> None:
+def record_abort(report: JobReport, now_ns: int) -> None:
     """Take in that the job was called off (at `now_ns`)."""
-    _span(report, now_ns)
+    _record_span(report, now_ns)
     report.outcome = Outcome.ABORTED
 
 
-def spoiled(report: JobReport, operation: str, problem: str | None) -> None:
+def record_background_failure(report: JobReport, operation: str, problem: str | None) -> None:
     """Take in that something that went on beside the operations broke, or (None) that nothing did."""
     if problem is None or report.outcome != Outcome.DONE:
         return
@@ -104,7 +104,7 @@ def spoiled(report: JobReport, operation: str, problem: str | None) -> None:
     report.error = (operation, "engine", problem)
 
 
-def tidied(report: JobReport, problem: str | None) -> None:
+def record_cleanup(report: JobReport, problem: str | None) -> None:
     """Take in that the container is gone, or why it is not."""
     if problem is None:
         return
@@ -115,7 +115,7 @@ def tidied(report: JobReport, problem: str | None) -> None:
         report.error = ("clean-up", "engine", problem)
 
 
-def _span(report: JobReport, end_ns: int) -> None:
+def _record_span(report: JobReport, end_ns: int) -> None:
     """Let the job begin with its first operation, and end with its last one but not before `end_ns`."""
     stamps = report.stamps
     report.span = (stamps[0], max(end_ns, stamps[-2] + stamps[-1])) if stamps else (end_ns, end_ns)

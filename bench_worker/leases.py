@@ -87,7 +87,7 @@ def live_runs() -> frozenset[str]:
     """
     found = set()
     for path in _leases():
-        run_id = _holder(path)
+        run_id = _run_id_if_held(path)
         if run_id is not None:
             found.add(run_id)
     return frozenset(found)
@@ -99,7 +99,7 @@ def _leases() -> Iterator[Path]:
             yield from sorted(directory.glob(f"*{_SUFFIX}"))
 
 
-def _holder(path: Path) -> str | None:
+def _run_id_if_held(path: Path) -> str | None:
     """Return the run of a lease that is held, or None; a lease that nobody holds is deleted."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -110,7 +110,7 @@ def _holder(path: Path) -> str | None:
     except OSError as error:
         if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
             return None
-        return _named_in(fd)
+        return _read_run_id(fd)
     else:
         with suppress(OSError):
             path.unlink()
@@ -119,7 +119,7 @@ def _holder(path: Path) -> str | None:
         os.close(fd)
 
 
-def _named_in(fd: int) -> str | None:
+def _read_run_id(fd: int) -> str | None:
     try:
         return str(json.loads(os.pread(fd, _LARGEST_BYTES, 0))["run"])
     except (OSError, ValueError, KeyError, TypeError):

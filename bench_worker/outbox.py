@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from bench_common.messages import MAX_FRAME, encode
-from bench_common.records import LOOP, NOT_TRIED, JobReport, Outcome, result_words
+from bench_common.records import LOOP_FIELDS, NOT_REACHED, JobReport, Outcome, result_word_count
 from bench_worker.job import Script
 
-Output: TypeAlias = tuple[str, bytes, bytes, int, bool]
+CommandOutput: TypeAlias = tuple[str, bytes, bytes, int, bool]
 """Step, stdout, stderr, exit code, and whether there was more."""
 
 DONE: Final = int(Outcome.DONE)
@@ -18,19 +18,19 @@ BATCH_BYTES: Final = 4 << 20
 """A batch is sent as soon as it holds about this much."""
 SPOOL_BYTES: Final = 64 << 20
 """With this much unacknowledged, no further job is begun until the master has caught up."""
-WIDEST: Final = 4
+MAX_UTF8_BYTES: Final = 4
 """Bytes of the widest character."""
 JOB_BYTES: Final = 8 << 20
 """How much of what one job's tools printed is kept, over all of its steps: no batch is too large to be sent."""
 
 
-_LOOP: Final = struct.Struct(f"<{len(LOOP)}q").pack
+_LOOP: Final = struct.Struct(f"<{len(LOOP_FIELDS)}q").pack
 
 
 class Outbox:
     """Collects the reports of finished jobs; `send` gets each frame, and again when it has to be repeated.
 
-    `lap` returns the words of `records.LOOP` since it was called before: each batch says how the loop was.
+    `lap` returns the words of `records.LOOP_FIELDS` since it was called before: each batch says how the loop was.
     """
 
     def __init__(
@@ -63,24 +63,24 @@ class Outbox:
         """How many batches the master has not acknowledged."""
         return len(self._spool)
 
-    def turn_to(self, treatment: int, trial: int, script: Script) -> None:
+    def start_trial(self, treatment: int, trial: int, script: Script) -> None:
         """Take reports of jobs of another trial from here on, whose treatment has this script."""
         if (treatment, trial) != self._trial:
             self.flush()
             self._lap()  # what lay between two trials belongs to none of them
             self._trial = (treatment, trial)
             self._script, self._first, self._last = script, 2 * script.first, 2 * script.last
-            self._pack = struct.Struct(f"<{result_words(script.length)}q").pack
+            self._pack = struct.Struct(f"<{result_word_count(script.length)}q").pack
 
     def add(self, ticket: int, report: JobReport) -> int:
         """Take in the report of a job of the present trial that is over; return how many wait to be sent."""
         stamps = report.stamps
-        if report.rest is None and stamps:
+        if report.extras is None and stamps:
             # As in `_row` and in the script's `span`, without a call: of a no-op run this is all that comes by.
             end_ns = stamps[self._last] + stamps[self._last + 1]
             self._rows.append(self._pack(ticket, DONE, -1, report.bound_ns, stamps[self._first], end_ns, *stamps))
         else:
-            self._add_rest(ticket, report)
+            self._add_extras(ticket, report)
             self._rows.append(self._row(ticket, report))
         return len(self._rows)
 
@@ -89,12 +89,12 @@ class Outbox:
         span = report.span or (self._script.span(stamps) if stamps else (0, 0))
         missing = self._script.length - len(stamps) // 2
         head = (ticket, report.outcome, report.failed_at, report.bound_ns)
-        return self._pack(*head, *span, *stamps, *NOT_TRIED * missing)
+        return self._pack(*head, *span, *stamps, *NOT_REACHED * missing)
 
-    def _add_rest(self, ticket: int, report: JobReport) -> None:
+    def _add_extras(self, ticket: int, report: JobReport) -> None:
         treatment, trial = self._trial
-        outputs, size = _within(report.outputs or (), JOB_BYTES)
-        size += 0 if report.error is None else WIDEST * len(report.error[2])
+        outputs, size = _truncate_outputs(report.outputs or (), JOB_BYTES)
+        size += 0 if report.error is None else MAX_UTF8_BYTES * len(report.error[2])
         if self._bytes + size > BATCH_BYTES:
             self.flush()
         self._bytes += size
@@ -145,9 +145,9 @@ class Outbox:
         return len(self._spool)
 
 
-def _within(outputs: Sequence[Output], limit: int) -> tuple[list[Output], int]:
+def _truncate_outputs(outputs: Sequence[CommandOutput], limit: int) -> tuple[list[CommandOutput], int]:
     """Return what a job's tools printed, cut at so many bytes in all, and how many bytes that is."""
-    kept: list[Output] = []
+    kept: list[CommandOutput] = []
     room = limit
     for step, stdout, stderr, code, truncated in outputs:
         out = stdout[:room]

@@ -15,15 +15,15 @@ from typing import Final
 import gevent
 from gevent.event import Event
 
-from bench_common.treatment import HostState, Operation, Until
-from bench_worker.engines.base import Done
-from bench_worker.host.procfs import CpuTicks, HostFiles, LiveFiles, parse_meminfo, parse_stat
+from bench_common.treatment import HostState, Operation, StopCondition
+from bench_worker.engines.base import OperationResult
+from bench_worker.host.procfs import CpuTicks, HostFiles, LiveHostFiles, parse_meminfo, parse_stat
 
-ALL: Final = "as many as asked for"
+ALL_PACKED: Final = "as many as asked for"
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackingResult:
     """How a packing ended: how many containers are held, why no more, and the tickets of jobs that are given back."""
 
     trial: int
@@ -36,15 +36,15 @@ class Packed:
     """Bytes of the host's memory that were in use before the first container."""
 
 
-class NotNeeded(gevent.GreenletExit):
+class JobReturned(gevent.GreenletExit):
     """A job's turn came when the host was full: it never began, and was given back."""
 
 
-class HostLook:
+class HostStateReader:
     """Looks at the host for conditions; CPU time is that since the look before."""
 
     def __init__(self, files: HostFiles | None = None) -> None:
-        self._files: HostFiles = files or LiveFiles()
+        self._files: HostFiles = files or LiveHostFiles()
         self._cpu = self._ticks()
 
     def __call__(self) -> HostState:
@@ -62,7 +62,7 @@ class HostLook:
         return parse_stat(self._files.text("/proc/stat") or "").cpu
 
 
-class Turn:
+class FifoLock:
     """What one job at a time has, in strict order of asking; a semaphore lets whoever releases it have it again."""
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class Turn:
         except BaseException:
             if entry in self._queue:
                 self._queue.remove(entry)
-            self.give(ticket)
+            self.release(ticket)
             raise
 
-    def give(self, ticket: int) -> None:
+    def release(self, ticket: int) -> None:
         """Give the turn to the next, if this job has it."""
         if self._holder != ticket:
             return
@@ -101,8 +101,8 @@ class Packing:
         self,
         trial: int,
         operations: Sequence[Operation],
-        until: Until | None,
-        told: Callable[[Packed], None],
+        until: StopCondition | None,
+        told: Callable[[PackingResult], None],
         look: Callable[[], HostState] | None = None,
     ) -> None:
         self.position = next(place for place, one in enumerate(operations) if one.kind == "hold")
@@ -111,13 +111,13 @@ class Packing:
         self.trial = trial
         self._until = until
         self._told = told
-        self._look = look or HostLook()
+        self._look = look or HostStateReader()
         before = self._look()
         self._memory_before = before.memory_total - before.memory_available
-        self._turn = Turn()
+        self._turn = FifoLock()
         self._outside: dict[int, None] = {}
-        self._inside: set[int] = set()
-        self._up = 0
+        self._starting: set[int] = set()
+        self._container_count = 0
         self._full: str | None = None
         self._released = Event()
         self._hold_ends_at = 0.0
@@ -127,56 +127,66 @@ class Packing:
         self._outside.update(dict.fromkeys(tickets))
 
     def before(self, ticket: int, position: int) -> None:
-        """Wait for a job's turn, where its operation needs one; raise `NotNeeded` where it never comes."""
+        """Wait for a job's turn, where its operation needs one; raise `JobReturned` where it never comes."""
         if position == 0:
             self._turn.take(ticket)
             if self._full is not None:
-                self.leave(ticket)
-                raise NotNeeded
+                self.job_ended(ticket)
+                raise JobReturned
             self._outside.pop(ticket, None)
-            self._inside.add(ticket)
+            self._starting.add(ticket)
         elif position > self.position and not self._sleeps[position]:
             self._turn.take(ticket)
 
     def after(self, ticket: int, position: int) -> None:
         """Let the next job have its turn, after an operation that follows the hold."""
         if position > self.position:
-            self._turn.give(ticket)
+            self._turn.release(ticket)
 
-    def hold(self, ticket: int) -> Done:
+    def hold(self, ticket: int) -> OperationResult:
         """Say that a job's container is up, and hold it as long as all others; timed from here on."""
         start_ns = monotonic_ns()
-        self._inside.discard(ticket)
-        self._up += 1
+        self._starting.discard(ticket)
+        self._container_count += 1
         if self._until is not None and self._full is None and self._outside:
-            reason = self._until.reached(self._look())
+            reason = self._until.reason_if_met(self._look())
             if reason is not None:
                 self._full = reason
-        self._turn.give(ticket)
+        self._turn.release(ticket)
         self._begin_when_packed()
         self._released.wait()
         gevent.sleep(max(0.0, self._hold_ends_at - monotonic()))
-        return Done(start_ns, monotonic_ns())
+        return OperationResult(start_ns, monotonic_ns())
 
-    def leave(self, ticket: int, failure: str | None = None) -> None:
+    def job_ended(self, ticket: int, failure: str | None = None) -> None:
         """Let a job go, however it ended; that a container could not be made (`failure` says why) may end it all."""
         self._outside.pop(ticket, None)
-        if ticket in self._inside:
-            self._inside.discard(ticket)
+        if ticket in self._starting:
+            self._starting.discard(ticket)
             if failure is not None and self._until is not None and self._full is None:
                 self._full = f"a container could not be made: {failure}"
-        self._turn.give(ticket)
+        self._turn.release(ticket)
         self._begin_when_packed()
 
     def _begin_when_packed(self) -> None:
         """Begin the hold once nobody is missing, or nobody more fits."""
-        if self._released.is_set() or self._inside or (self._outside and self._full is None):
+        if self._released.is_set() or self._starting or (self._outside and self._full is None):
             return
-        if not self._up and self._full is None:
+        if not self._container_count and self._full is None:
             return  # none of them came so far, and nobody waits
         returned = tuple(self._outside)
         self._outside.clear()
         self._hold_ends_at = monotonic() + self._hold_s
         self._released.set()
         full = self._full is not None
-        self._told(Packed(self.trial, self._up, self._full or ALL, full, returned, self._hold_s, self._memory_before))
+        self._told(
+            PackingResult(
+                self.trial,
+                self._container_count,
+                self._full or ALL_PACKED,
+                full,
+                returned,
+                self._hold_s,
+                self._memory_before,
+            )
+        )

@@ -26,37 +26,37 @@ from gevent.event import AsyncResult
 from bench_common.errors import ParseError, WeighbridgeError
 from bench_common.records import JobReport
 from bench_common.treatment import ContainerSettings, Guest, Operation, Treatment
-from bench_worker.engines.base import Container, Done, Engine, OperationFailed
-from bench_worker.job import Script, Trouble
+from bench_worker.engines.base import Container, Engine, OperationFailed, OperationResult
+from bench_worker.job import Failure, Script
 from workloads.base import Workload
 from workloads.script import (
-    CLEAN_UP_S,
+    CLEANUP_S,
     COMMIT_BYTES,
     IDLE_COMMAND,
     STATS_READINGS,
-    filled,
-    on_host,
+    fill_placeholders,
+    job_script,
+    native_argv,
     operation_limit_s,
-    script_of,
 )
 
-LEAST_S: Final = 1.0
+MIN_INTERVAL_S: Final = 1.0
 """Nobody reads faster."""
 
-PATIENCE_S: Final = 5.0
+OUTPUT_TIMEOUT_S: Final = 5.0
 """How long an engine may take to say what was printed."""
 
-MAX_TEXT: Final = 300
+MAX_PROGRESS_CHARS: Final = 300
 """How many characters are told."""
 
 
-class Follower:
+class StepProgress:
     """Follows the steps of a workload, every `every_s` seconds; `tell` gets each news, and ``""`` at a step's end."""
 
     def __init__(self, engine: Engine, workload: Workload, every_s: float, tell: Callable[[str], None]) -> None:
         self._engine = engine
         self._workload = workload
-        self._every_s = max(LEAST_S, every_s)
+        self._every_s = max(MIN_INTERVAL_S, every_s)
         self._tell = tell
 
     @contextmanager
@@ -82,30 +82,30 @@ class Follower:
         while True:
             gevent.sleep(self._every_s)
             try:
-                printed = self._engine.printed(container, timeout_s=PATIENCE_S)
+                printed = self._engine.read_output(container, timeout_s=OUTPUT_TIMEOUT_S)
             except OperationFailed:
                 return  # it is over, or this engine cannot say
             text = self._workload.progress(printed.decode("utf-8", "replace"))
             if text and text != told:
                 told = text
-                tell(f"{step}: {text}"[:MAX_TEXT])
+                tell(f"{step}: {text}"[:MAX_PROGRESS_CHARS])
 
 
-GONE: Final = frozenset({"not-found", "conflict"})
+CONTAINER_GONE: Final = frozenset({"not-found", "conflict"})
 """How a stream ends whose container was removed, or is being removed, under it."""
 
 
-class StatsWatch:
+class StatsStream:
     """Reads a stream of statistics until `end`. It ends by itself when its container is gone."""
 
-    def __init__(self, readings: Iterator[Done]) -> None:
+    def __init__(self, readings: Iterator[OperationResult]) -> None:
         self._readings = readings
-        self._first: AsyncResult[Done] = AsyncResult()
+        self._first: AsyncResult[OperationResult] = AsyncResult()
         self._count = 0
         self._failure: OperationFailed | None = None
         self._reader = gevent.spawn(self._read)
 
-    def first(self, timeout_s: float) -> Done:
+    def first(self, timeout_s: float) -> OperationResult:
         """Return the first reading, once it is there; raise `OperationFailed` where there is none in `timeout_s`."""
         start_ns = monotonic_ns()
         try:
@@ -133,7 +133,7 @@ class StatsWatch:
         except OperationFailed as failure:
             if not self._count:
                 self._first.set_exception(failure)
-            elif failure.kind not in GONE:
+            elif failure.kind not in CONTAINER_GONE:
                 self._failure = failure
         except Exception as error:  # noqa: BLE001  an engine's own fault, of which its job must tell
             now = monotonic_ns()
@@ -142,10 +142,10 @@ class StatsWatch:
             self._first.set_exception(self._failure)
 
 
-OUTPUT_LIMIT: Final = 1 << 20
+MAX_OUTPUT_BYTES: Final = 1 << 20
 """How much of each stream of a guest's output is kept, in bytes."""
 
-MESSAGE_LIMIT: Final = 2000
+MAX_MESSAGE_CHARS: Final = 2000
 """How much of an engine's or tool's own words an error keeps, in characters."""
 
 ENDED_BY_SIGNAL: Final = (130, 137, 143, -2, -9, -15)
@@ -154,34 +154,34 @@ ENDED_BY_SIGNAL: Final = (130, 137, 143, -2, -9, -15)
 NOT_FOUND: Final = 127
 """The exit code of a shell, and of what starts processes, for a command that does not exist (POSIX 2.8.2)."""
 
-WAITING: Final = ("exec", "logs", "sleep", "stats", "stop", "wait")
+INTERRUPTIBLE: Final = ("exec", "logs", "sleep", "stats", "stop", "wait")
 """The operations during which a job can be called off at once."""
 
-WATCH_GRACE_S: Final = 1.0
+STATS_GRACE_S: Final = 1.0
 """How much longer than its limit an engine may take to say that no reading comes."""
 
-NO_OUTPUT: Final = Done(0, 0)
+NO_OUTPUT: Final = OperationResult(0, 0)
 
 
-class Step(NamedTuple):
+class PreparedOperation(NamedTuple):
     """One operation of a script: what does it to a container, and what whoever does it has to know."""
 
-    call: Callable[[Container], Done]
+    call: Callable[[Container], OperationResult]
     waits: bool
     """Whether it only waits, so that it can be interrupted and leaves nothing half made."""
-    judged: bool
+    needs_check: bool
     """Whether what it gave is to be judged also where its engine is content with it."""
 
 
-class Unusable(WeighbridgeError):
+class UnusableResult(WeighbridgeError):
     """An operation was done, and is no success: `trouble` says why."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, trouble: Failure) -> None:
         super().__init__(trouble.message)
         self.trouble = trouble
 
 
-class Performer:
+class OperationRunner:
     """How the operations of one treatment's jobs are done. `workload` is None for life-cycle jobs.
 
     `steps` are done in turn by whoever runs a job. What one gave is for `judge` where its step says so, and where it
@@ -207,9 +207,9 @@ class Performer:
         self.engine = engine
         self.treatment = treatment
         self.shares = shares
-        script = script_of(treatment) if operations is None else operations
+        script = job_script(treatment) if operations is None else operations
         programs = workload.programs if workload is not None and has_no_images(engine) else {}
-        self.script = Script([_said(operation, words or {}, programs) for operation in script])
+        self.script = Script([_resolve_command(operation, words or {}, programs) for operation in script])
         self._free = free
         self.swap_off = treatment.swap_off and not free
         """Whether swap has to be off on the host while a job runs."""
@@ -220,22 +220,22 @@ class Performer:
         steps = workload.steps(job.params) if workload is not None and isinstance(job, Guest) else ()
         self._parsed = frozenset(step.name for step in steps if step.parse)
         kinds = [operation.kind for operation in self.script.operations]
-        self._told_to_end = [
+        self._stopped_before = [
             kind == "wait" and not {"stop", "kill"}.isdisjoint(kinds[:at]) for at, kind in enumerate(kinds)
         ]
-        every_s = workload.reports_every_s(self._params) if workload is not None and tell is not None else None
-        self._follower = None
+        every_s = workload.progress_interval_s(self._params) if workload is not None and tell is not None else None
+        self._step_progress = None
         if workload is not None and tell is not None and every_s is not None and not free:
-            self._follower = Follower(engine, workload, every_s, tell)
+            self._step_progress = StepProgress(engine, workload, every_s, tell)
         limits = [operation_limit_s(operation, treatment) for operation in self.script.operations]
         self._guest_step = [
             bool(operation.argv) and workload is not None and not free for operation in self.script.operations
         ]
         self.steps = [
-            Step(
+            PreparedOperation(
                 self._call(operation, limit_s),
-                waits=operation.kind in WAITING and not free,
-                judged=guest or (operation.kind == "commit" and not free),
+                waits=operation.kind in INTERRUPTIBLE and not free,
+                needs_check=guest or (operation.kind == "commit" and not free),
             )
             for operation, limit_s, guest in zip(self.script.operations, limits, self._guest_step, strict=True)
         ]
@@ -244,28 +244,30 @@ class Performer:
         )
         """Whether its jobs may leave a stream of statistics to be ended by `unwatch`."""
 
-    def judge(self, container: Container, position: int, done: Done, report: JobReport) -> None:
-        """Raise `Unusable` where what the operation at `position` gave is no success.
+    def check_result(self, container: Container, position: int, done: OperationResult, report: JobReport) -> None:
+        """Raise `UnusableResult` where what the operation at `position` gave is no success.
 
         Metrics and raw output of a guest's step that succeeded go into `report`.
         """
-        trouble = self._judged(container, position, done, report)
+        trouble = self._find_failure(container, position, done, report)
         if trouble is not None:
-            raise Unusable(trouble)
+            raise UnusableResult(trouble)
 
-    def _judged(self, container: Container, position: int, done: Done, report: JobReport) -> Trouble | None:
+    def _find_failure(
+        self, container: Container, position: int, done: OperationResult, report: JobReport
+    ) -> Failure | None:
         operation = self.script.operations[position]
         if self._guest_step[position]:
-            return self._judge_guest(container, operation, done, report)
+            return self._check_guest_result(container, operation, done, report)
         if operation.kind == "commit":
-            return self._weigh_image(container, done, report)
-        told_to_end = self._told_to_end[position] and done.exit_code in ENDED_BY_SIGNAL
+            return self._measure_image(container, done, report)
+        told_to_end = self._stopped_before[position] and done.exit_code in ENDED_BY_SIGNAL
         if done.oom_killed or (done.exit_code and not told_to_end):
             kind, text = _exit_problem(operation, done, done)
-            return Trouble(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")
+            return Failure(kind, text, done.start_ns, done.end_ns, operation_ok=operation.kind == "wait")
         return None
 
-    def unwatch(self, container: Container, report: JobReport) -> str | None:
+    def stop_stats_streams(self, container: Container, report: JobReport) -> str | None:
         """End the streams of the container's statistics; return why one broke off early, if one did."""
         problem = None
         for watch in container.watches:
@@ -273,17 +275,17 @@ class Performer:
             report.metrics = {**(report.metrics or {})}
             report.metrics[STATS_READINGS] = report.metrics.get(STATS_READINGS, 0) + count
             if failure is not None:
-                problem = f"the stream of statistics broke off: {failure}"[:MESSAGE_LIMIT]
+                problem = f"the stream of statistics broke off: {failure}"[:MAX_MESSAGE_CHARS]
         container.watches.clear()
         return problem
 
-    def _weigh_image(self, container: Container, done: Done, report: JobReport) -> Trouble | None:
+    def _measure_image(self, container: Container, done: OperationResult, report: JobReport) -> Failure | None:
         """Ask how large the image is that was saved, outside of the stamps of saving it."""
         try:
             size = self.engine.committed_bytes(container, timeout_s=self.treatment.timeout_s)
         except OperationFailed as failure:
-            text = f"the size of the image could not be read: {failure}"[:MESSAGE_LIMIT]
-            return Trouble(failure.kind, text, done.start_ns, done.end_ns, operation_ok=True)
+            text = f"the size of the image could not be read: {failure}"[:MAX_MESSAGE_CHARS]
+            return Failure(failure.kind, text, done.start_ns, done.end_ns, operation_ok=True)
         if size is not None:
             report.metrics = {**(report.metrics or {}), COMMIT_BYTES: float(size)}
         return None
@@ -291,9 +293,9 @@ class Performer:
     def tidy(self, container: Container) -> str | None:
         """Remove the container, if there is one; return what went wrong."""
         try:
-            self.engine.remove(container, timeout_s=CLEAN_UP_S)
+            self.engine.remove(container, timeout_s=CLEANUP_S)
         except OperationFailed as failure:
-            return None if failure.kind == "not-found" else str(failure)[:MESSAGE_LIMIT]
+            return None if failure.kind == "not-found" else str(failure)[:MAX_MESSAGE_CHARS]
         return None
 
     def _settings(self) -> ContainerSettings:
@@ -304,33 +306,35 @@ class Performer:
         own = [step.argv for step in self.script.operations if step.kind == "wait" and step.argv]
         return replace(settings, command=own[0] if own else IDLE_COMMAND)
 
-    def _commanded(self, operation: Operation, make: Callable[[Container], Done]) -> Callable[[Container], Done]:
+    def _with_command(
+        self, operation: Operation, make: Callable[[Container], OperationResult]
+    ) -> Callable[[Container], OperationResult]:
         """Return what makes a container with the command that its making names, or its own where that names none."""
         settings = replace(self.settings, command=operation.argv) if operation.argv else self.settings
 
-        def act(container: Container) -> Done:
+        def act(container: Container) -> OperationResult:
             container.settings = settings
             return make(container)
 
         return act
 
-    def _call(self, operation: Operation, limit_s: float) -> Callable[[Container], Done]:
+    def _call(self, operation: Operation, limit_s: float) -> Callable[[Container], OperationResult]:
         """Return what does an operation to a container, with all that is known of it beforehand filled in."""
         # Functions of their own where `partial` would do, too: a call by name costs a third less so.
         engine, kind = self.engine, operation.kind
         verb = partial(engine.pull, anew=operation.anew) if kind == "pull" else getattr(engine, kind, None)
         match kind:
             case "create" | "run":
-                make = _bounded(verb, limit_s)
+                make = _with_timeout(verb, limit_s)
                 if any(other.argv for other in self.script.operations if other.kind in ("create", "run")):
-                    return self._commanded(operation, make)
+                    return self._with_command(operation, make)
                 return make
             case "exec":
-                return self._followed(
+                return self._with_progress(
                     operation, lambda container: engine.exec(container, operation.argv, timeout_s=limit_s)
                 )
             case "wait":
-                return self._followed(operation, _bounded(verb, limit_s))
+                return self._with_progress(operation, _with_timeout(verb, limit_s))
             case "kill":
                 signal = operation.signal or "SIGKILL"
                 return lambda container: engine.kill(container, signal, timeout_s=limit_s)
@@ -340,42 +344,46 @@ class Performer:
             case "stats" if operation.seconds is not None and not self._free:
                 return partial(self._watch, operation.seconds, limit_s)
             case "logs":
-                return lambda container: engine.logs(container, limit_bytes=OUTPUT_LIMIT, timeout_s=limit_s)
+                return lambda container: engine.logs(container, limit_bytes=MAX_OUTPUT_BYTES, timeout_s=limit_s)
             case "sleep" | "hold":
-                return _no_sleep if self._free else partial(_sleep, operation.seconds or 0.0)
-        return _bounded(verb, limit_s)
+                return _skip_sleep if self._free else partial(_sleep, operation.seconds or 0.0)
+        return _with_timeout(verb, limit_s)
 
-    def _watch(self, interval_s: float, limit_s: float, container: Container) -> Done:
+    def _watch(self, interval_s: float, limit_s: float, container: Container) -> OperationResult:
         """Begin to watch a container until its job ends; done with the first reading."""
-        watch = StatsWatch(self.engine.watch(container, interval_s=interval_s, timeout_s=limit_s))
+        watch = StatsStream(self.engine.watch(container, interval_s=interval_s, timeout_s=limit_s))
         container.watches.append(watch)
         # An engine keeps its own deadline; one that does not must not hold the slot.
-        return watch.first(limit_s + WATCH_GRACE_S)
+        return watch.first(limit_s + STATS_GRACE_S)
 
-    def _followed(self, operation: Operation, call: Callable[[Container], Done]) -> Callable[[Container], Done]:
+    def _with_progress(
+        self, operation: Operation, call: Callable[[Container], OperationResult]
+    ) -> Callable[[Container], OperationResult]:
         """Return `call`, with news told meanwhile where it is a step that reports while it runs."""
-        follower = self._follower
+        follower = self._step_progress
         if follower is None:
             return call
 
-        def act(container: Container) -> Done:
+        def act(container: Container) -> OperationResult:
             with follower.follow(container, operation.name):
                 return call(container)
 
         return act
 
-    def _judge_guest(
-        self, container: Container, operation: Operation, done: Done, report: JobReport
-    ) -> Trouble | None:
+    def _check_guest_result(
+        self, container: Container, operation: Operation, done: OperationResult, report: JobReport
+    ) -> Failure | None:
         """Fetch what the step printed, and decide whether it is a result."""
         stamps = (done.start_ns, done.end_ns)
         printed = done
         if operation.kind == "wait":
             try:
-                printed = self.engine.logs(container, limit_bytes=OUTPUT_LIMIT, timeout_s=self.treatment.timeout_s)
+                printed = self.engine.logs(
+                    container, limit_bytes=MAX_OUTPUT_BYTES, timeout_s=self.treatment.timeout_s
+                )
             except OperationFailed as failure:
                 if not done.exit_code:
-                    return Trouble("output", f"its output could not be read: {failure}", *stamps, operation_ok=True)
+                    return Failure("output", f"its output could not be read: {failure}", *stamps, operation_ok=True)
                 printed = NO_OUTPUT
         code = done.exit_code or 0
         output = (operation.name, printed.stdout, printed.stderr, code, printed.truncated)
@@ -383,44 +391,44 @@ class Performer:
             kind, text = _exit_problem(operation, done, printed)
             # Of a workload's own fixed command 127 is the shell's word for a tool that is not there.
             kind = "command-not-found" if code == NOT_FOUND and kind == "exit-code" else kind
-            return Trouble(kind, text, *stamps, outputs=(output,))
+            return Failure(kind, text, *stamps, outputs=(output,))
         if operation.name not in self._parsed or self._workload is None:
             report.outputs = [*(report.outputs or ()), output]
             return None
         if printed.truncated:
-            text = f"its output is larger than {OUTPUT_LIMIT} bytes, and was cut"
-            return Trouble("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
+            text = f"its output is larger than {MAX_OUTPUT_BYTES} bytes, and was cut"
+            return Failure("parse-error", text, *stamps, operation_ok=True, outputs=(output,))
         try:
             parsed = self._workload.parse(printed.stdout.decode("utf-8", "replace"))
             # A number that no message carries would keep every later result from leaving.
             metrics = {name: float(value) for name, value in parsed.items()}
             self._workload.verify(self._params, metrics)
         except ParseError as error:
-            said = _last_words(printed)
+            said = _error_line(printed)
             text = f"{error} (the tool said: {said})" if said else str(error)
-            return Trouble("parse-error", text[:MESSAGE_LIMIT], *stamps, operation_ok=True, outputs=(output,))
+            return Failure("parse-error", text[:MAX_MESSAGE_CHARS], *stamps, operation_ok=True, outputs=(output,))
         report.outputs = [*(report.outputs or ()), output]
         report.metrics = {**(report.metrics or {}), **metrics}
         return None
 
 
-def _bounded(verb: Any, limit_s: float) -> Callable[[Container], Done]:
-    def act(container: Container) -> Done:
-        done: Done = verb(container, timeout_s=limit_s)
+def _with_timeout(verb: Any, limit_s: float) -> Callable[[Container], OperationResult]:
+    def act(container: Container) -> OperationResult:
+        done: OperationResult = verb(container, timeout_s=limit_s)
         return done
 
     return act
 
 
-def _sleep(seconds: float, _container: Container) -> Done:
+def _sleep(seconds: float, _container: Container) -> OperationResult:
     start = monotonic_ns()
     gevent_sleep(seconds)
-    return Done(start, monotonic_ns())
+    return OperationResult(start, monotonic_ns())
 
 
-def _no_sleep(_container: Container) -> Done:
+def _skip_sleep(_container: Container) -> OperationResult:
     start = monotonic_ns()
-    return Done(start, monotonic_ns())
+    return OperationResult(start, monotonic_ns())
 
 
 def has_no_images(engine: Engine) -> bool:
@@ -428,15 +436,15 @@ def has_no_images(engine: Engine) -> bool:
     return "image" in engine.inapplicable
 
 
-def _said(operation: Operation, words: Mapping[str, str], programs: Mapping[str, str]) -> Operation:
+def _resolve_command(operation: Operation, words: Mapping[str, str], programs: Mapping[str, str]) -> Operation:
     """Return an operation with its command as it is run here and now."""
     if not operation.argv or not (words or programs):
         return operation
-    return replace(operation, argv=on_host(filled(operation.argv, words), programs))
+    return replace(operation, argv=native_argv(fill_placeholders(operation.argv, words), programs))
 
 
-def _exit_problem(operation: Operation, done: Done, printed: Done) -> tuple[str, str]:
-    said = _last_words(printed)
+def _exit_problem(operation: Operation, done: OperationResult, printed: OperationResult) -> tuple[str, str]:
+    said = _error_line(printed)
     if done.oom_killed:
         return "oom-killed", f"{operation.name}: killed for want of memory under its limit" + (
             f": {said}" if said else ""
@@ -445,7 +453,7 @@ def _exit_problem(operation: Operation, done: Done, printed: Done) -> tuple[str,
     return "exit-code", f"{operation.name}: exit code {done.exit_code}{command}" + (f": {said}" if said else "")
 
 
-def _last_words(printed: Done) -> str:
+def _error_line(printed: OperationResult) -> str:
     """Return the line that most likely says what went wrong: the first FATAL or error line, else the last one.
 
     What a tool says on stderr goes before what it says on stdout, where it often has greeted only.

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE = 1 << 20
 
 
-class Link:
+class PipeChannel:
     """One end of the line. `received` gets each map, `closed` is called once when the other end is gone."""
 
     def __init__(
@@ -51,9 +51,9 @@ class Link:
 
     def _read(self) -> None:
         try:
-            while (head := self._exactly(4)) is not None:
+            while (head := self._read_exactly(4)) is not None:
                 (length,) = struct.unpack("<I", head)
-                body = self._exactly(length) if length <= MAX_MESSAGE else None
+                body = self._read_exactly(length) if length <= MAX_MESSAGE else None
                 if body is None:
                     break
                 self._received(msgpack.unpackb(body, raw=False))
@@ -63,7 +63,7 @@ class Link:
             log.exception("a message of the other half of this worker could not be handled")
         self._closed()
 
-    def _exactly(self, count: int) -> bytes | None:
+    def _read_exactly(self, count: int) -> bytes | None:
         parts = bytearray()
         while len(parts) < count:
             part = self._line.recv(count - len(parts))

@@ -18,18 +18,18 @@ from bench_worker.engines.registry import engine_classes, probe_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from bench_common.requirements import Need
+    from bench_common.requirements import Requirement
     from bench_worker.engines.base import Engine, EngineStatus
 
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 30.0
 """For each single question to an engine."""
-FRESH_S: Final = 10.0
+PROBE_MAX_AGE_S: Final = 10.0
 """An engine that could be used so short a time ago is not looked at again before a run."""
 
 
-class Offer:
+class EngineCatalog:
     """The engines that a worker has to offer (None: every one), each with what was seen of it when it was looked at.
 
     `probe(names)` looks at engines, `clock()` gives seconds.
@@ -42,36 +42,36 @@ class Offer:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._only = only
-        self._probe = probe or _probed
+        self._probe = probe or _probe_engines
         self._clock = clock
-        self._seen_s = 0.0
+        self._probed_s = 0.0
         self.statuses: dict[str, dict[str, Any]] = {}
 
     def look(self) -> dict[str, dict[str, Any]]:
         """Look at all of them; return their statuses, by name."""
-        self._seen_s = self._clock()
-        self.statuses = {status.name: _plain(asdict(status)) for status in self._probe(self._only)}
+        self._probed_s = self._clock()
+        self.statuses = {status.name: _as_plain_map(asdict(status)) for status in self._probe(self._only)}
         return self.statuses
 
-    def look_again(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def refresh(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return how these are now, those that are offered: looked at where that was long ago or it had a fault."""
         offered = [name for name in names if name in self.statuses]
-        fresh = self._clock() - self._seen_s < FRESH_S
+        fresh = self._clock() - self._probed_s < PROBE_MAX_AGE_S
         stale = [name for name in offered if not (fresh and self.statuses[name]["usable"])]
         if stale:
-            self.statuses |= {status.name: _plain(asdict(status)) for status in self._probe(stale)}
+            self.statuses |= {status.name: _as_plain_map(asdict(status)) for status in self._probe(stale)}
         return {name: self.statuses[name] for name in offered}
 
 
-def _probed(names: Collection[str] | None) -> list[EngineStatus]:
+def _probe_engines(names: Collection[str] | None) -> list[EngineStatus]:
     return probe_all(engine_classes(names))
 
 
-def _plain(status: Mapping[str, Any]) -> dict[str, Any]:
+def _as_plain_map(status: Mapping[str, Any]) -> dict[str, Any]:
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in status.items()}
 
 
-class Stock:
+class PreflightChecker:
     """The engines that were asked what they have. They stay open, so that who works with them finds them so."""
 
     def __init__(self, worker_id: str, open_engine: Callable[[str, EngineOptions], Engine]) -> None:
@@ -79,11 +79,11 @@ class Stock:
         self._open_engine = open_engine
         self._opened: dict[str, Engine] = {}
 
-    def lacking(self, needs: Iterable[Need]) -> tuple[list[str], bool]:
+    def find_missing(self, needs: Iterable[Requirement]) -> tuple[list[str], bool]:
         """Return what is lacking, one reason each, and whether an engine cannot be asked (no fault of a plan)."""
         reasons: dict[str, None] = {}
         unusable = False
-        by_engine: dict[str, list[Need]] = {}
+        by_engine: dict[str, list[Requirement]] = {}
         for need in needs:
             by_engine.setdefault(need.engine, []).append(need)
         for name, wanted in by_engine.items():

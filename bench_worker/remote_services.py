@@ -27,33 +27,50 @@ from greenlet import greenlet
 from bench_common.cli import authority
 from bench_common.errors import ProtocolError, WeighbridgeError
 from bench_common.records import ATTEMPT_SHIFT, JOB_ID, JobReport
-from bench_common.requirements import ACTS, KIND, LOOK, LOST, REMOVE, START, STOP, STREAM_LIMIT, Supplied
+from bench_common.requirements import (
+    INSPECT,
+    REMOVE,
+    SERVICE_ACTIONS,
+    SERVICE_FAILURE,
+    SERVICE_LOST,
+    START,
+    STOP,
+    STREAM_LIMIT,
+    ServiceReply,
+)
 from bench_common.treatment import Guest, Treatment
 from bench_worker.engines.base import Engine
-from bench_worker.performer import MESSAGE_LIMIT
-from bench_worker.services import POLL_S, Output, ServiceFailed, ServiceSet, Wait, words_of
+from bench_worker.performer import MAX_MESSAGE_CHARS
+from bench_worker.services import (
+    READY_POLL_S,
+    CommandOutput,
+    InterruptibleWait,
+    ServiceFailed,
+    ServiceSet,
+    endpoint_placeholders,
+)
 from bench_worker.slots import JobAborted
 from workloads.base import Service
 from workloads.registry import workload
-from workloads.script import CLEAN_UP_S, errand_limit_s
+from workloads.script import CLEANUP_S, remote_service_limit_s
 
 log = logging.getLogger(__name__)
 
 
-REACH_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 10.0
 """How long it is tried to reach a service that is ready, in seconds."""
 
-_CUT_OFF: Final = "its worker cannot be asked any more: this one has left the run"
+_DISCONNECTED: Final = "its worker cannot be asked any more: this one has left the run"
 
-Key: TypeAlias = tuple[int, str, str]
+RequestKey: TypeAlias = tuple[int, str, str]
 """The ticket of the job that a service was made for, the service's name, the act."""
 
 
-class NoAnswer(Exception):
+class NoReply(Exception):
     """Nobody said what came of an act: why not."""
 
 
-class Errands:
+class RemoteServiceRequests:
     """What is wanted of other workers, and what has come of it.
 
     `send` gets the fields of a `want`; `interrupt(slot, still)` ends what a slot only waits for, if it is `still` so.
@@ -66,74 +83,74 @@ class Errands:
     ) -> None:
         self._send = send
         self._interrupt = interrupt
-        self._open: dict[Key, AsyncResult[Supplied]] = {}
-        self._borrowed: dict[tuple[int, str], Borrowed] = {}
-        self._cut_off = False
+        self._open: dict[RequestKey, AsyncResult[ServiceReply]] = {}
+        self._clients: dict[tuple[int, str], RemoteServiceClient] = {}
+        self._disconnected = False
 
-    def run(self, borrowed: Borrowed, act: str, limit_s: float) -> Supplied:
-        """Have an act done on a service; return what came of it. Raises `NoAnswer` where nothing does in time."""
-        if self._cut_off:
-            raise NoAnswer(_CUT_OFF)
+    def run(self, borrowed: RemoteServiceClient, act: str, limit_s: float) -> ServiceReply:
+        """Have an act done on a service; return what came of it. Raises `NoReply` where nothing does in time."""
+        if self._disconnected:
+            raise NoReply(_DISCONNECTED)
         key = (borrowed.ticket, borrowed.service.name, act)
         answer = self._open[key] = AsyncResult()
         self._send(borrowed.errand(act))
         try:
             supplied = answer.get(timeout=limit_s)
         except gevent.Timeout as late:
-            raise NoAnswer(f"there is no answer from {borrowed.place!r} within {limit_s:g} s") from late
+            raise NoReply(f"there is no answer from {borrowed.place!r} within {limit_s:g} s") from late
         finally:
             self._open.pop(key, None)
         assert supplied is not None
         return supplied
 
-    def hold(self, borrowed: Borrowed) -> None:
+    def hold(self, borrowed: RemoteServiceClient) -> None:
         """Remember who uses a service, so that it learns of its loss."""
-        self._borrowed[borrowed.ticket, borrowed.service.name] = borrowed
+        self._clients[borrowed.ticket, borrowed.service.name] = borrowed
 
-    def let_go(self, borrowed: Borrowed) -> None:
+    def unregister(self, borrowed: RemoteServiceClient) -> None:
         """Forget it."""
-        self._borrowed.pop((borrowed.ticket, borrowed.service.name), None)
+        self._clients.pop((borrowed.ticket, borrowed.service.name), None)
 
-    def came(self, ticket: int, service: str, act: str, supplied: Supplied) -> None:
+    def came(self, ticket: int, service: str, act: str, supplied: ServiceReply) -> None:
         """Take in what came of an act, or that a service is lost. What nobody waits for any more is dropped."""
-        if act == LOST:
-            borrowed = self._borrowed.get((ticket, service))
+        if act == SERVICE_LOST:
+            borrowed = self._clients.get((ticket, service))
             if borrowed is not None:
-                self._lose(borrowed, supplied.problem)
+                self._mark_lost(borrowed, supplied.problem)
             return
         answer = self._open.get((ticket, service, act))
         if answer is not None:
             answer.set(supplied)
 
-    def cut_off(self) -> None:
+    def disconnect(self) -> None:
         """Take in that no answer comes any more: those who wait for one, and whoever asks from here on, are told."""
-        self._cut_off = True
+        self._disconnected = True
         for answer in self._open.values():
-            answer.set_exception(NoAnswer(_CUT_OFF))
+            answer.set_exception(NoReply(_DISCONNECTED))
 
-    def _lose(self, borrowed: Borrowed, reason: str) -> None:
+    def _mark_lost(self, borrowed: RemoteServiceClient, reason: str) -> None:
         borrowed.lost = reason
         slot = borrowed.slot
         if slot is not None:
             # When it comes to it, the slot may be at another job already.
             self._interrupt(slot, lambda: borrowed.slot is slot)
-        for act in (LOOK, STOP, REMOVE):
+        for act in (INSPECT, STOP, REMOVE):
             answer = self._open.get((borrowed.ticket, borrowed.service.name, act))
             if answer is not None:
-                answer.set_exception(NoAnswer(reason))
+                answer.set_exception(NoReply(reason))
 
 
-class Borrowed:
+class RemoteServiceClient:
     """One service of one job, that runs on another worker. `lost` says why it is no more, once that is so."""
 
     def __init__(
         self,
-        errands: Errands,
+        errands: RemoteServiceRequests,
         treatment: Treatment,
         service: Service,
         ticket: int,
     ) -> None:
-        self._errands = errands
+        self._requests = errands
         self._treatment = treatment
         self.service = service
         self.ticket = ticket
@@ -141,7 +158,7 @@ class Borrowed:
         self.words: dict[str, str] = {}
         self.lost: str | None = None
         self.slot: greenlet | None = None
-        self._made = False
+        self._start_requested = False
 
     def errand(self, act: str) -> dict[str, Any]:
         """Return the fields of the message that wants an act done."""
@@ -152,62 +169,66 @@ class Borrowed:
             "act": act,
         }
 
-    def start(self, wait: Wait) -> Output:
+    def start(self, wait: InterruptibleWait) -> CommandOutput:
         """Have it started, wait until it is ready there and reached from here; return what its check printed.
 
         Raises `ServiceFailed`, or `JobAborted` where the job is called off meanwhile.
         """
         name = self.service.name
-        self.lost, self.slot, self._made = None, gevent.getcurrent(), True
-        self._errands.hold(self)
-        limit_s = errand_limit_s(self._treatment, self.service)
+        self.lost, self.slot, self._start_requested = None, gevent.getcurrent(), True
+        self._requests.hold(self)
+        limit_s = remote_service_limit_s(self._treatment, self.service)
         try:
-            supplied = wait(partial(self._errands.run, self, START, limit_s))
-        except NoAnswer as silence:
+            supplied = wait(partial(self._requests.run, self, START, limit_s))
+        except NoReply as silence:
             raise ServiceFailed(name, f"{name} could not be had: {silence}") from silence
         if supplied.problem:
             log = ((name, supplied.stdout, supplied.stderr, 0, supplied.truncated),)
-            raise ServiceFailed(name, supplied.problem[:MESSAGE_LIMIT], log, supplied.kind or KIND)
+            raise ServiceFailed(name, supplied.problem[:MAX_MESSAGE_CHARS], log, supplied.kind or SERVICE_FAILURE)
         self._await_reachable(supplied.address, supplied.port, wait)
-        self.words = words_of(name, supplied.address, supplied.port)
+        self.words = endpoint_placeholders(name, supplied.address, supplied.port)
         return (f"{name}-ready", supplied.stdout, supplied.stderr, 0, supplied.truncated)
 
     def stop(self) -> str | None:
         """Have it stopped, so that it keeps what it holds; return what went wrong."""
         self.slot = None
-        return self._done(STOP, self.service.stop_s + self._treatment.timeout_s + CLEAN_UP_S)
+        return self._done(STOP, self.service.stop_s + self._treatment.timeout_s + CLEANUP_S)
 
     def remove(self) -> str | None:
         """Have it removed; return what went wrong. Where its host is lost, that is for its own worker to see to."""
         self.slot = None
-        if not self._made or self.lost is not None:
-            self._errands.let_go(self)
+        if not self._start_requested or self.lost is not None:
+            self._requests.unregister(self)
             return None
-        self._made = False
-        problem = self._done(REMOVE, self.service.stop_s + self._treatment.timeout_s + CLEAN_UP_S)
-        self._errands.let_go(self)
+        self._start_requested = False
+        problem = self._done(REMOVE, self.service.stop_s + self._treatment.timeout_s + CLEANUP_S)
+        self._requests.unregister(self)
         return problem
 
-    def blame(self, report: JobReport) -> None:
+    def explain_failure(self, report: JobReport) -> None:
         """Say in the report of a job that failed whether the service had ended by then, and keep its log."""
         if self.lost is not None:
             return
         name = self.service.name
         try:
-            seen = self._errands.run(self, LOOK, 2 * self._treatment.timeout_s)
-        except NoAnswer:
+            seen = self._requests.run(self, INSPECT, 2 * self._treatment.timeout_s)
+        except NoReply:
             return
         report.outputs = [*(report.outputs or ()), (name, seen.stdout, seen.stderr, 0, seen.truncated)]
         if seen.problem and report.error is not None:
             _, _, said = report.error
-            report.error = (name, seen.kind or KIND, f"{name} {seen.problem} during the job; {said}"[:MESSAGE_LIMIT])
+            report.error = (
+                name,
+                seen.kind or SERVICE_FAILURE,
+                f"{name} {seen.problem} during the job; {said}"[:MAX_MESSAGE_CHARS],
+            )
 
     def _done(self, act: str, limit_s: float) -> str | None:
         if self.lost is not None:
             return self.lost
         try:
-            problem = self._errands.run(self, act, limit_s).problem
-        except NoAnswer as silence:
+            problem = self._requests.run(self, act, limit_s).problem
+        except NoReply as silence:
             # Where it was lost meanwhile, that is told already.
             return None if self._is_lost() else f"{self.service.name}: {silence}"
         return problem or None
@@ -215,37 +236,37 @@ class Borrowed:
     def _is_lost(self) -> bool:
         return self.lost is not None
 
-    def _await_reachable(self, host: str, port: int, wait: Wait) -> None:
+    def _await_reachable(self, host: str, port: int, wait: InterruptibleWait) -> None:
         """Wait until a connection stands: a firewall, or a wrong address, is not the benchmark's to find."""
-        deadline = monotonic() + REACH_S
+        deadline = monotonic() + CONNECT_TIMEOUT_S
         while True:
             try:
-                return wait(partial(_connect, host, port, max(POLL_S, deadline - monotonic())))
+                return wait(partial(_connect, host, port, max(READY_POLL_S, deadline - monotonic())))
             except OSError as error:
                 if monotonic() >= deadline:
                     text = (
                         f"{self.service.name} is ready at {self.place!r}, but is not reached from here at "
                         f"{authority(host, port)}: {error}"
                     )
-                    raise ServiceFailed(self.service.name, text[:MESSAGE_LIMIT]) from error
-            wait(partial(gevent.sleep, POLL_S))
+                    raise ServiceFailed(self.service.name, text[:MAX_MESSAGE_CHARS]) from error
+            wait(partial(gevent.sleep, READY_POLL_S))
 
 
 def _connect(host: str, port: int, timeout_s: float) -> None:
     socket.create_connection((host, port), timeout=timeout_s).close()
 
 
-def supplied_from(fields: dict[str, Any]) -> Supplied:
+def reply_from_fields(fields: dict[str, Any]) -> ServiceReply:
     """Return what came of an act from the fields of a message."""
-    return Supplied(**{name: fields[name] for name in asdict(Supplied())})
+    return ServiceReply(**{name: fields[name] for name in asdict(ServiceReply())})
 
 
-Waited = TypeVar("Waited")
+ResultT = TypeVar("ResultT")
 
-CALLED_OFF: Final = "it was called off before it was ready"
+CANCELLED: Final = "it was called off before it was ready"
 
 
-class Lender:
+class RemoteServiceHost:
     """The services that this worker lends. `engine_of` gives a treatment's engine, `tell` gets what came of an act.
 
     `address` is where other hosts reach this one (an IP address). With `keep` none is removed.
@@ -262,60 +283,69 @@ class Lender:
         keep: bool,
     ) -> None:
         self._treatments = treatments
-        self._engine_of = engine_of
+        self._engine_for = engine_of
         self._tell = tell
         self._prefix = prefix
         self._address = address
         self._keep = keep
-        self._lent: dict[tuple[int, str], _Lent] = {}
+        self._hosted: dict[tuple[int, str], _HostedService] = {}
 
     def serve(self, treatment: int, service: str, ticket: int, act: str) -> None:
         """Begin an act on a service; `tell` gets what came of it. Raises `ProtocolError` on what was not agreed."""
         known = self._treatments.get(treatment)
-        if known is None or service not in known.places or act not in ACTS or not isinstance(known.job, Guest):
+        if (
+            known is None
+            or service not in known.places
+            or act not in SERVICE_ACTIONS
+            or not isinstance(known.job, Guest)
+        ):
             raise ProtocolError(f"{act!r} for the service {service!r} of treatment {treatment}, which is not placed")
         key = (ticket, service)
-        if act == START and key not in self._lent:
-            self._lent[key] = _Lent(partial(self._make, known, service, ticket))
+        if act == START and key not in self._hosted:
+            self._hosted[key] = _HostedService(partial(self._make, known, service, ticket))
         errand = {"treatment": treatment, "service": service, "ticket": ticket, "act": act}
-        gevent.spawn(self._serve, errand, self._lent.get(key))
+        gevent.spawn(self._serve, errand, self._hosted.get(key))
 
     def release(self) -> None:
         """Remove all that is lent: nobody will ask for it any more."""
-        lent, self._lent = list(self._lent.values()), {}
+        lent, self._hosted = list(self._hosted.values()), {}
         for one in lent:
             if not self._keep:
-                one.call_off()
+                one.cancel()
                 self._done(one, REMOVE)
 
-    def _serve(self, errand: dict[str, Any], lent: _Lent | None) -> None:
+    def _serve(self, errand: dict[str, Any], lent: _HostedService | None) -> None:
         act = errand["act"]
         if act == REMOVE:
-            self._lent.pop((errand["ticket"], errand["service"]), None)
+            self._hosted.pop((errand["ticket"], errand["service"]), None)
             if lent is not None:
-                lent.call_off()
+                lent.cancel()
         if lent is None:
-            supplied = Supplied() if act == REMOVE else Supplied(kind=KIND, problem="was never started here")
+            supplied = (
+                ServiceReply()
+                if act == REMOVE
+                else ServiceReply(kind=SERVICE_FAILURE, problem="was never started here")
+            )
         elif act == REMOVE and self._keep:
-            supplied = Supplied()
+            supplied = ServiceReply()
         else:
             supplied = self._done(lent, act)
         self._tell({**errand, **asdict(supplied)})
 
-    def _done(self, lent: _Lent, act: str) -> Supplied:
+    def _done(self, lent: _HostedService, act: str) -> ServiceReply:
         try:
             return lent.do(act)
         except WeighbridgeError as error:
-            return Supplied(kind=KIND, problem=str(error)[:MESSAGE_LIMIT])
+            return ServiceReply(kind=SERVICE_FAILURE, problem=str(error)[:MAX_MESSAGE_CHARS])
         except Exception as error:  # a worker must outlive what an engine does; what was caught is reported
             log.exception("a service that is lent broke its engine")
-            return Supplied(kind="internal", problem=f"{type(error).__name__}: {error}"[:MESSAGE_LIMIT])
+            return ServiceReply(kind="internal", problem=f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARS])
 
     def _make(self, treatment: Treatment, name: str, ticket: int) -> ServiceSet:
         assert isinstance(treatment.job, Guest)
         guest = workload(treatment.job.workload)
         return ServiceSet(
-            self._engine_of(treatment),
+            self._engine_for(treatment),
             treatment,
             guest,
             f"{self._prefix}{ticket & JOB_ID}-{ticket >> ATTEMPT_SHIFT}",
@@ -325,54 +355,54 @@ class Lender:
         )
 
 
-class _Lent:
+class _HostedService:
     """One service, which `make` makes when it is started first."""
 
     def __init__(self, make: Callable[[], ServiceSet]) -> None:
         self._make = make
-        self._set: ServiceSet | None = None
+        self._service_set: ServiceSet | None = None
         self._turn = RLock()
         self._waiting: greenlet | None = None
         self._called_off = False
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """End a start that is under way, if one only waits; the next act then has its turn."""
         self._called_off = True
         if self._waiting is not None:
             gevent.get_hub().loop.run_callback(self._interrupt, self._waiting)
 
-    def do(self, act: str) -> Supplied:
+    def do(self, act: str) -> ServiceReply:
         """Do an act, once those before it are done."""
         with self._turn:
             if act == START:
                 return self._start()
-            if self._set is None:
-                return Supplied()
+            if self._service_set is None:
+                return ServiceReply()
             if act == STOP:
-                return _problem(self._set.stop())
+                return _problem_reply(self._service_set.stop())
             if act == REMOVE:
-                return _problem(self._set.remove())
-            assert act == LOOK
-            (log_of,) = self._set.logs()
-            kind, end = self._set.end_of(log_of[0]) or ("", "")
-            return _with(log_of, Supplied(kind=kind, problem=end))
+                return _problem_reply(self._service_set.remove())
+            assert act == INSPECT
+            (log_of,) = self._service_set.logs()
+            kind, end = self._service_set.describe_exit(log_of[0]) or ("", "")
+            return _with_output(log_of, ServiceReply(kind=kind, problem=end))
 
-    def _start(self) -> Supplied:
+    def _start(self) -> ServiceReply:
         try:
             if self._called_off:
                 raise JobAborted
-            if self._set is None:
-                self._set = self._make()
-            (printed,) = self._set.start(self._wait)
+            if self._service_set is None:
+                self._service_set = self._make()
+            (printed,) = self._service_set.start(self._wait)
         except JobAborted:
-            return Supplied(kind=KIND, problem=CALLED_OFF)
+            return ServiceReply(kind=SERVICE_FAILURE, problem=CANCELLED)
         except ServiceFailed as failure:
-            failed = Supplied(kind=failure.kind, problem=str(failure))
-            return _with(failure.outputs[0], failed) if failure.outputs else failed
-        host, port, _ = self._set.words.values()
-        return _with(printed, Supplied(host, int(port)))
+            failed = ServiceReply(kind=failure.kind, problem=str(failure))
+            return _with_output(failure.outputs[0], failed) if failure.outputs else failed
+        host, port, _ = self._service_set.words.values()
+        return _with_output(printed, ServiceReply(host, int(port)))
 
-    def _wait(self, call: Callable[[], Waited]) -> Waited:
+    def _wait(self, call: Callable[[], ResultT]) -> ResultT:
         if self._called_off:
             raise JobAborted
         self._waiting = gevent.getcurrent()
@@ -387,15 +417,15 @@ class _Lent:
             waiting.throw(JobAborted)
 
 
-def _problem(text: str | None) -> Supplied:
-    return Supplied() if text is None else Supplied(kind=KIND, problem=text)
+def _problem_reply(text: str | None) -> ServiceReply:
+    return ServiceReply() if text is None else ServiceReply(kind=SERVICE_FAILURE, problem=text)
 
 
-def _with(output: Output, supplied: Supplied) -> Supplied:
+def _with_output(output: CommandOutput, supplied: ServiceReply) -> ServiceReply:
     """Return `supplied` with the beginning of what a service, or its check, printed."""
     _, stdout, stderr, _, truncated = output
     cut = len(stdout) > STREAM_LIMIT or len(stderr) > STREAM_LIMIT
-    return Supplied(
+    return ServiceReply(
         supplied.address,
         supplied.port,
         supplied.kind,

@@ -6,24 +6,24 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from bench_worker.cleanup import discard_of_run
+from bench_worker.cleanup import clean_up_run
 from bench_worker.host.sampler import Sampling
 from bench_worker.leases import RunLease
 
 if TYPE_CHECKING:
     from bench_common.messages import Message
-    from bench_worker.host.sampler import Send
+    from bench_worker.host.sampler import SendSamples
 
 log = logging.getLogger(__name__)
 
 
-class Run:
+class WorkerRun:
     """The run of a welcome, from `begin` to `end`. `send(source, columns, units)` gets the samples of this host.
 
     `keep`: nothing of it is removed here. `profile`: its master wants to know where the load process spent its time.
     """
 
-    def __init__(self, welcome: Message, worker_id: str, send: Send) -> None:
+    def __init__(self, welcome: Message, worker_id: str, send: SendSamples) -> None:
         self.epoch = welcome.epoch
         self.heartbeat_s = float(welcome["heartbeat_s"])
         self.lease_s = float(welcome["lease_s"])
@@ -34,42 +34,42 @@ class Run:
         self._sampling_s = float(welcome["sampling_s"])
         self._worker_id = worker_id
         self._lease = RunLease(self._run_id)
-        self._heard_at = monotonic()
+        self._last_heard_at = monotonic()
 
     def begin(self) -> None:
         """Mark it as alive on this host, sample the host, and remove what an earlier life of this worker left in it.
 
         Raises `InfrastructureError` where no lease can be had: clean-up would take our containers for leftovers.
         """
-        self.sampling.keep_reading_host(self._sampling_s)
+        self.sampling.start_host_sampling(self._sampling_s)
         self._lease.acquire()
         self.discard()
 
-    def heard(self) -> None:
+    def on_heartbeat_ack(self) -> None:
         """Note a sign of life of its master."""
-        self._heard_at = monotonic()
+        self._last_heard_at = monotonic()
 
     def absent(self, seconds: float) -> None:
         """Note that this process did not run for so long: its master cannot have been heard."""
-        self._heard_at = min(monotonic(), self._heard_at + seconds)
+        self._last_heard_at = min(monotonic(), self._last_heard_at + seconds)
 
     @property
-    def abandoned(self) -> bool:
+    def master_lost(self) -> bool:
         """Whether its master has been silent for longer than its lease."""
-        return monotonic() - self._heard_at > self.lease_s
+        return monotonic() - self._last_heard_at > self.lease_s
 
     def discard(self) -> None:
         """Remove what this worker left of it, unless that is to be kept; what cannot be removed is logged."""
         if self.keep:
             return
-        for problem in discard_of_run(self._run_id, self._worker_id).failed:
+        for problem in clean_up_run(self._run_id, self._worker_id).failed:
             log.warning("something of run %s is left here: %s", self._run_id, problem)
 
     def sweep(self) -> tuple[int, list[str]]:
         """Remove what it left on this host, unless that is to be kept; return how much that was, and the failures."""
         if self.keep:
             return 0, []
-        result = discard_of_run(self._run_id)
+        result = clean_up_run(self._run_id)
         return len(result.removed), [str(problem)[:500] for problem in result.failed]
 
     def end(self) -> None:

@@ -12,18 +12,18 @@ from time import monotonic_ns
 from typing import TypeAlias
 
 from bench_common.records import JobReport, Outcome
-from bench_common.requirements import KIND
+from bench_common.requirements import SERVICE_FAILURE
 from bench_common.treatment import Operation, Treatment
 from bench_worker import job
 from bench_worker.engines.base import Engine
-from bench_worker.performer import Performer
-from bench_worker.remote_services import Borrowed, Errands
-from bench_worker.services import Output, ServiceFailed, ServiceSet, Wait
+from bench_worker.performer import OperationRunner
+from bench_worker.remote_services import RemoteServiceClient, RemoteServiceRequests
+from bench_worker.services import CommandOutput, InterruptibleWait, ServiceFailed, ServiceSet
 from bench_worker.slots import JobAborted
 from workloads.base import Workload
-from workloads.script import preparation_of
+from workloads.script import preparation_script
 
-Perform: TypeAlias = Callable[[Performer, str, Callable[[], None]], JobReport]
+RunScript: TypeAlias = Callable[[OperationRunner, str, Callable[[], None]], JobReport]
 
 
 class ServicePool:
@@ -36,19 +36,19 @@ class ServicePool:
         workload: Workload,
         *,
         keep: bool,
-        errands: Errands,
+        errands: RemoteServiceRequests,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self._errands = errands
+        self._requests = errands
         self._tell = tell
         self._engine = engine
         self._treatment = treatment
         self._workload = workload
         self._keep = keep
-        self._preparation = preparation_of(treatment)
+        self._preparation = preparation_script(treatment)
         self._idle: list[_JobServices] = []
 
-    def attend(self, ticket: int, name: str, perform: Perform, wait: Wait) -> JobReport:
+    def run_job(self, ticket: int, name: str, perform: RunScript, wait: InterruptibleWait) -> JobReport:
         """Return the report of one job that is performed with its services running.
 
         `perform(performer, name, check)` does a script in a container of that name; before each operation it calls
@@ -56,22 +56,22 @@ class ServicePool:
         """
         services = self._idle.pop() if self._idle else self._new(name, ticket)
         try:
-            report = self._attended(services, name, perform, wait)
+            report = self._run_with_started(services, name, perform, wait)
         except ServiceFailed as failure:
-            report = _never_begun(failure.service, failure.kind, str(failure), failure.outputs)
+            report = _not_started(failure.service, failure.kind, str(failure), failure.outputs)
         except JobAborted:
             report = JobReport()
-            job.aborted(report, monotonic_ns())
+            job.record_abort(report, monotonic_ns())
         except Exception:
             # An engine's own fault, told by whoever called; the services must not outlive it.
             if not self._keep:
                 services.remove()
             raise
-        services.tell_loss(report)
+        services.record_loss(report)
         if report.outcome == Outcome.DONE and self._preparation and services.stop() is None:
             self._idle.append(services)
         elif not self._keep:
-            job.tidied(report, services.remove())
+            job.record_cleanup(report, services.remove())
         return report
 
     def release(self) -> None:
@@ -86,15 +86,17 @@ class ServicePool:
         here = [service for service in self._workload.services if service not in away]
         return _JobServices(
             ServiceSet(self._engine, self._treatment, self._workload, name, ticket, services=here),
-            [Borrowed(self._errands, self._treatment, service, ticket) for service in away],
+            [RemoteServiceClient(self._requests, self._treatment, service, ticket) for service in away],
         )
 
-    def _attended(self, services: _JobServices, name: str, perform: Perform, wait: Wait) -> JobReport:
+    def _run_with_started(
+        self, services: _JobServices, name: str, perform: RunScript, wait: InterruptibleWait
+    ) -> JobReport:
         outputs = services.start(wait)
         if self._preparation and not services.prepared:
             prepared = perform(self._performer(services, self._preparation), f"{name}-once", services.check)
             if prepared.outcome != Outcome.DONE:
-                services.blame(prepared)
+                services.explain_failure(prepared)
                 prepared.stamps, prepared.failed_at = [], -1
                 return prepared
             services.prepared = True
@@ -102,11 +104,11 @@ class ServicePool:
         report = perform(self._performer(services, None), name, services.check)
         report.outputs = [*outputs, *(report.outputs or ())]
         if report.outcome == Outcome.FAILED:
-            services.blame(report)
+            services.explain_failure(report)
         return report
 
-    def _performer(self, services: _JobServices, operations: tuple[Operation, ...] | None) -> Performer:
-        return Performer(
+    def _performer(self, services: _JobServices, operations: tuple[Operation, ...] | None) -> OperationRunner:
+        return OperationRunner(
             self._engine,
             self._treatment,
             self._workload,
@@ -124,57 +126,57 @@ class _JobServices:
     them.
     """
 
-    def __init__(self, here: ServiceSet, away: Sequence[Borrowed]) -> None:
-        self._here = here
-        self._away = away
+    def __init__(self, here: ServiceSet, away: Sequence[RemoteServiceClient]) -> None:
+        self._local = here
+        self._remote = away
         self.prepared = False
 
     @property
     def words(self) -> dict[str, str]:
         """What stands in commands for where the services are."""
-        found = dict(self._here.words)
-        for one in self._away:
+        found = dict(self._local.words)
+        for one in self._remote:
             found |= one.words
         return found
 
     @property
     def shares(self) -> tuple[str, ...]:
         """The containers whose volumes the job's own has to share."""
-        return self._here.shares
+        return self._local.shares
 
-    def start(self, wait: Wait) -> tuple[Output, ...]:
+    def start(self, wait: InterruptibleWait) -> tuple[CommandOutput, ...]:
         """Start all of them, and wait until they are ready; see `ServiceSet.start`."""
-        return tuple(one.start(wait) for one in self._away) + self._here.start(wait)
+        return tuple(one.start(wait) for one in self._remote) + self._local.start(wait)
 
     def stop(self) -> str | None:
         """Stop all of them; return what went wrong first."""
-        problems = [self._here.stop(), *(one.stop() for one in self._away)]
+        problems = [self._local.stop(), *(one.stop() for one in self._remote)]
         return next((problem for problem in problems if problem is not None), None)
 
     def remove(self) -> str | None:
         """Remove all of them; return what went wrong first."""
-        problems = [self._here.remove(), *(one.remove() for one in self._away)]
+        problems = [self._local.remove(), *(one.remove() for one in self._remote)]
         return next((problem for problem in problems if problem is not None), None)
 
-    def blame(self, report: JobReport) -> None:
+    def explain_failure(self, report: JobReport) -> None:
         """Say in the report of a job that failed which service had ended by then, and keep the services' logs."""
-        self._here.blame(report)
-        for one in self._away:
-            one.blame(report)
+        self._local.explain_failure(report)
+        for one in self._remote:
+            one.explain_failure(report)
 
     def check(self) -> None:
         """Raise `JobAborted` where a service is lost."""
-        if any(one.lost is not None for one in self._away):
+        if any(one.lost is not None for one in self._remote):
             raise JobAborted
 
-    def tell_loss(self, report: JobReport) -> None:
+    def record_loss(self, report: JobReport) -> None:
         """Make of a job that could not go on without a service that is lost a failed one, with that reason."""
-        for one in self._away:
+        for one in self._remote:
             if one.lost is not None and report.outcome != Outcome.DONE:
                 report.outcome = Outcome.FAILED
-                report.error = (one.service.name, KIND, one.lost)
+                report.error = (one.service.name, SERVICE_FAILURE, one.lost)
 
 
-def _never_begun(operation: str, kind: str, message: str, outputs: tuple[Output, ...]) -> JobReport:
+def _not_started(operation: str, kind: str, message: str, outputs: tuple[CommandOutput, ...]) -> JobReport:
     now = monotonic_ns()
     return JobReport.ended(Outcome.FAILED, (now, now), error=(operation, kind, message), outputs=outputs)

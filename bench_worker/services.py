@@ -17,41 +17,43 @@ import gevent
 
 from bench_common.cli import authority
 from bench_common.records import JobReport
-from bench_common.requirements import KIND
+from bench_common.requirements import SERVICE_FAILURE
 from bench_common.treatment import ContainerSettings, Guest, Mount, Treatment
-from bench_worker.engines.base import Container, Done, Engine, OperationFailed
-from bench_worker.performer import MESSAGE_LIMIT, OUTPUT_LIMIT, has_no_images
+from bench_worker.engines.base import Container, Engine, OperationFailed, OperationResult
+from bench_worker.performer import MAX_MESSAGE_CHARS, MAX_OUTPUT_BYTES, has_no_images
 from workloads.base import Service, Workload
-from workloads.script import CLEAN_UP_S, on_host
+from workloads.script import CLEANUP_S, native_argv
 
 LOOPBACK: Final = "127.0.0.1"
 
-POLL_S: Final = 0.2
+READY_POLL_S: Final = 0.2
 """How often it is looked whether a service is ready."""
 
-MOST_LINES: Final = 6
+MAX_LOG_LINES: Final = 6
 """How many lines of a service's log a failure tells; the whole is kept with the job's output."""
 
-_TELLING: Final = re.compile(r"\b(?:error|fatal|panic)\b", re.IGNORECASE)
+_ERROR_LINE: Final = re.compile(r"\b(?:error|fatal|panic)\b", re.IGNORECASE)
 
-SEEN_DEAD_S: Final = 1.0
+EXIT_CHECK_S: Final = 1.0
 """How long an engine may take to say that a service has ended."""
 
-Output: TypeAlias = tuple[str, bytes, bytes, int, bool]
-Waited = TypeVar("Waited")
+CommandOutput: TypeAlias = tuple[str, bytes, bytes, int, bool]
+ResultT = TypeVar("ResultT")
 
 
-class Wait(Protocol):
+class InterruptibleWait(Protocol):
     """Does what only waits; raises `JobAborted` where the job is called off before or meanwhile."""
 
-    def __call__(self, call: Callable[[], Waited]) -> Waited:
+    def __call__(self, call: Callable[[], ResultT]) -> ResultT:
         """Return what `call` returns."""
 
 
 class ServiceFailed(Exception):
     """A service could not be had: which, why, and what it printed; `kind` is that of the job's failure."""
 
-    def __init__(self, service: str, message: str, outputs: tuple[Output, ...] = (), kind: str = KIND) -> None:
+    def __init__(
+        self, service: str, message: str, outputs: tuple[CommandOutput, ...] = (), kind: str = SERVICE_FAILURE
+    ) -> None:
         super().__init__(message)
         self.service = service
         self.outputs = outputs
@@ -81,7 +83,7 @@ class ServiceSet:
         self._timeout_s = treatment.timeout_s
         self._services = services
         job = treatment.job
-        self._by_socket = isinstance(job, Guest) and workload.uses_sockets(job.params)
+        self._uses_sockets = isinstance(job, Guest) and workload.uses_sockets(job.params)
         self._outside = outside
         self._programs = workload.programs if has_no_images(engine) else {}
         self._containers = {
@@ -90,7 +92,7 @@ class ServiceSet:
         }
         self.words: dict[str, str] = {}
 
-    def start(self, wait: Wait) -> tuple[Output, ...]:
+    def start(self, wait: InterruptibleWait) -> tuple[CommandOutput, ...]:
         """Start each service and wait until it is ready; return what its readiness check printed.
 
         Raises `ServiceFailed`, or `JobAborted` where the job is called off meanwhile.
@@ -104,7 +106,7 @@ class ServiceSet:
                 self._engine.start(container, timeout_s=self._timeout_s)
             except OperationFailed as failure:
                 raise ServiceFailed(service.name, f"{service.name} could not be started: {failure}") from failure
-            ready = self._until_ready(service, container, wait)
+            ready = self._await_ready(service, container, wait)
             try:
                 self.words |= self._words(service, container)
             except OperationFailed as failure:
@@ -116,7 +118,9 @@ class ServiceSet:
     def shares(self) -> tuple[str, ...]:
         """The containers whose volumes a job's own has to share."""
         return tuple(
-            one.name for one in self._containers.values() if self._by_socket and "LISTEN_SOCKET" in one.settings.env
+            one.name
+            for one in self._containers.values()
+            if self._uses_sockets and "LISTEN_SOCKET" in one.settings.env
         )
 
     def stop(self) -> str | None:
@@ -129,7 +133,7 @@ class ServiceSet:
                     timeout_s=service.stop_s + self._timeout_s,
                 )
             except OperationFailed as failure:
-                return str(failure)[:MESSAGE_LIMIT]
+                return str(failure)[:MAX_MESSAGE_CHARS]
         return None
 
     def remove(self) -> str | None:
@@ -137,36 +141,36 @@ class ServiceSet:
         problem = None
         for service in reversed(self._services):
             container = self._containers[service.name]
-            if container.handle is None and not container.belongings:
+            if container.handle is None and not container.attached_resources:
                 continue
             try:
-                self._engine.remove(container, timeout_s=CLEAN_UP_S)
+                self._engine.remove(container, timeout_s=CLEANUP_S)
             except OperationFailed as failure:
                 if failure.kind != "not-found":
-                    problem = problem or f"{service.name}: {failure}"[:MESSAGE_LIMIT]
+                    problem = problem or f"{service.name}: {failure}"[:MAX_MESSAGE_CHARS]
         return problem
 
-    def blame(self, report: JobReport) -> None:
+    def explain_failure(self, report: JobReport) -> None:
         """Say in the report of a job that failed which service had ended by then, and keep the services' logs."""
         for service in self._services:
             container = self._containers[service.name]
             log = self._log(service, container)
             report.outputs = [*(report.outputs or ()), log]
-            ended = self._ended(container)
+            ended = self._exit_result(container)
             if ended is None or report.error is None:
                 continue
             _, _, said = report.error
-            text = f"{service.name} {_end_of(ended)} during the job; {said}; it said: {_last_words(log)}"
-            report.error = (service.name, _kind_of(ended), text[:MESSAGE_LIMIT])
+            text = f"{service.name} {_describe_exit(ended)} during the job; {said}; it said: {_error_lines(log)}"
+            report.error = (service.name, _failure_kind(ended), text[:MAX_MESSAGE_CHARS])
 
-    def logs(self) -> tuple[Output, ...]:
+    def logs(self) -> tuple[CommandOutput, ...]:
         """Return what each service has printed so far."""
         return tuple(self._log(service, self._containers[service.name]) for service in self._services)
 
-    def end_of(self, service: str) -> tuple[str, str] | None:
+    def describe_exit(self, service: str) -> tuple[str, str] | None:
         """Return of which kind of failure it is that a service has ended, and how it did; None where it runs."""
-        ended = self._ended(self._containers[service])
-        return None if ended is None else (_kind_of(ended), _end_of(ended))
+        ended = self._exit_result(self._containers[service])
+        return None if ended is None else (_failure_kind(ended), _describe_exit(ended))
 
     def _container(self, name: str, ticket: int, treatment: Treatment, service: Service) -> Container:
         """Return how a service's container is made; where it listens is told by its environment."""
@@ -177,13 +181,13 @@ class ServiceSet:
             "LISTEN_HOST": host if shares_host else "0.0.0.0",  # noqa: S104  in a network of its own
             "LISTEN_PORT": str(_free_port(host) if shares_host else service.port),
         }
-        if self._by_socket and service.socket:
+        if self._uses_sockets and service.socket:
             where["LISTEN_SOCKET"] = service.socket
-            given = self._with_room_for_socket(given, service.socket.rpartition("/")[0])
+            given = self._with_socket_volume(given, service.socket.rpartition("/")[0])
         settings = replace(
             given,
             image=given.image or service.image,
-            command=on_host(service.command, self._programs),
+            command=native_argv(service.command, self._programs),
             env={**given.env, **where},
         )
         published = None if self._outside is None or shares_host else (self._outside, service.port)
@@ -191,7 +195,7 @@ class ServiceSet:
         container.publish = published
         return container
 
-    def _with_room_for_socket(self, given: ContainerSettings, folder: str) -> ContainerSettings:
+    def _with_socket_volume(self, given: ContainerSettings, folder: str) -> ContainerSettings:
         """Give a container a volume that those share which reach it by a socket."""
         if "storage" in self._engine.inapplicable or any(mount.target == folder for mount in given.storage):
             return given
@@ -201,7 +205,7 @@ class ServiceSet:
         """Return where a running service is, by placeholder; one that is reached by its socket needs no address."""
         if "LISTEN_SOCKET" in container.settings.env:
             return {f"{{{service.name}.socket}}": self._engine.shared_path(container, service.socket)}
-        return words_of(service.name, *self._found(container))
+        return endpoint_placeholders(service.name, *self._found(container))
 
     def _found(self, container: Container) -> tuple[str, int]:
         """Return host and port at which a running service is reached."""
@@ -210,75 +214,77 @@ class ServiceSet:
         host = self._outside or self._engine.address(container, timeout_s=self._timeout_s)
         return host, int(container.settings.env["LISTEN_PORT"])
 
-    def _until_ready(self, service: Service, container: Container, wait: Wait) -> Done:
+    def _await_ready(self, service: Service, container: Container, wait: InterruptibleWait) -> OperationResult:
         """Return how the readiness check ended that first succeeded."""
         deadline = monotonic() + service.ready_s
-        argv = on_host(service.ready, self._programs)
+        argv = native_argv(service.ready, self._programs)
         said = ""
         while True:
-            left_s = max(POLL_S, deadline - monotonic())
+            left_s = max(READY_POLL_S, deadline - monotonic())
             try:
                 done = wait(partial(self._engine.exec, container, argv, timeout_s=left_s))
                 if done.exit_code == 0:
                     return done
-                said = _last_words((service.name, done.stdout, done.stderr, 0, False), count=1)
+                said = _error_lines((service.name, done.stdout, done.stderr, 0, False), count=1)
             except OperationFailed as failure:
                 said = str(failure)
-                ended = self._ended(container)
+                ended = self._exit_result(container)
                 if ended is not None:
-                    why = f"{_end_of(ended)} before it was ready"
-                    raise self._failure(service, container, why, _kind_of(ended)) from failure
+                    why = f"{_describe_exit(ended)} before it was ready"
+                    raise self._failure(service, container, why, _failure_kind(ended)) from failure
                 if failure.kind != "timeout":
                     why = f"cannot be asked whether it is ready: {said}"
                     raise self._failure(service, container, why) from failure
             if monotonic() >= deadline:
                 text = f"was not ready within {service.ready_s:g} s" + (f" ({said})" if said else "")
                 raise self._failure(service, container, text)
-            wait(partial(gevent.sleep, POLL_S))
+            wait(partial(gevent.sleep, READY_POLL_S))
 
-    def _failure(self, service: Service, container: Container, why: str, kind: str = KIND) -> ServiceFailed:
+    def _failure(
+        self, service: Service, container: Container, why: str, kind: str = SERVICE_FAILURE
+    ) -> ServiceFailed:
         log = self._log(service, container)
-        lines = _last_words(log)
+        lines = _error_lines(log)
         text = f"{service.name} {why}" + (f"; it said: {lines}" if lines else "; it printed nothing")
-        return ServiceFailed(service.name, text[:MESSAGE_LIMIT], (log,), kind)
+        return ServiceFailed(service.name, text[:MAX_MESSAGE_CHARS], (log,), kind)
 
-    def _ended(self, container: Container) -> Done | None:
+    def _exit_result(self, container: Container) -> OperationResult | None:
         """Return how a service ended, or None where it runs."""
         try:
-            return self._engine.wait(container, timeout_s=SEEN_DEAD_S)
+            return self._engine.wait(container, timeout_s=EXIT_CHECK_S)
         except OperationFailed:
             return None
 
-    def _log(self, service: Service, container: Container) -> Output:
+    def _log(self, service: Service, container: Container) -> CommandOutput:
         try:
-            done = self._engine.logs(container, limit_bytes=OUTPUT_LIMIT, timeout_s=self._timeout_s)
+            done = self._engine.logs(container, limit_bytes=MAX_OUTPUT_BYTES, timeout_s=self._timeout_s)
         except OperationFailed as failure:
             return (service.name, b"", f"its log could not be read: {failure}".encode(), 0, False)
         return (service.name, done.stdout, done.stderr, 0, done.truncated)
 
 
-def _kind_of(ended: Done) -> str:
-    return "oom-killed" if ended.oom_killed else KIND
+def _failure_kind(ended: OperationResult) -> str:
+    return "oom-killed" if ended.oom_killed else SERVICE_FAILURE
 
 
-def _end_of(ended: Done) -> str:
+def _describe_exit(ended: OperationResult) -> str:
     if ended.oom_killed:
         return "was killed for want of memory under its limit"
     return f"ended with exit code {ended.exit_code}"
 
 
-def _last_words(output: Output, count: int = MOST_LINES) -> str:
+def _error_lines(output: CommandOutput, count: int = MAX_LOG_LINES) -> str:
     """Return what most likely says what went wrong, as one line: the first errors of a log, else its last lines.
 
     What was printed on stderr goes before what was printed on stdout.
     """
     _, stdout, stderr, _, _ = output
     lines = [line.strip() for line in (stderr or stdout).decode("utf-8", "replace").splitlines() if line.strip()]
-    telling = [line for line in lines if _TELLING.search(line)]
+    telling = [line for line in lines if _ERROR_LINE.search(line)]
     return " / ".join(telling[:count] or lines[-count:])
 
 
-def words_of(service: str, host: str, port: int) -> dict[str, str]:
+def endpoint_placeholders(service: str, host: str, port: int) -> dict[str, str]:
     """Return what stands in commands for where a service is, by placeholder."""
     return {
         f"{{{service}.host}}": host,

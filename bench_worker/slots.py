@@ -26,37 +26,35 @@ from typing import Final, Generic, TypeVar
 import gevent
 from greenlet import greenlet
 
-from bench_common.records import ORDER
+from bench_common.records import ASSIGNMENT_FIELDS
 
 log = logging.getLogger(__name__)
 
 
-Order = TypeVar("Order")
+Item = TypeVar("Item")
 
 
 class JobAborted(gevent.GreenletExit):
     """Thrown into a slot whose job is called off."""
 
 
-class Slots(Generic[Order]):
+class Slots(Generic[Item]):
     """Runs `execute(order)` for each order put in, in order of arrival, at most `limit` (of `most`) at once.
 
     `passed` is called in the pass of the loop after one in which orders came or `soon` was called: what a slot did
     until then, and those after it that never waited, is done.
     """
 
-    def __init__(
-        self, most: int, execute: Callable[[Order], None], passed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, most: int, execute: Callable[[Item], None], passed: Callable[[], None] = lambda: None) -> None:
         self.limit = most
         self._most = most
         self._execute = execute
-        self._passed = passed
-        self._orders: deque[Order] = deque()
+        self._after_pass = passed
+        self._orders: deque[Item] = deque()
         self._idle: list[greenlet] = []
         self._greenlets: list[greenlet] = []
         self._loop = gevent.get_hub().loop
-        self.due = False
+        self.pass_scheduled = False
         """Whether the loop will come by, to see whether one more slot has something to do."""
         self.running = 0
 
@@ -70,28 +68,28 @@ class Slots(Generic[Order]):
         """How many slots there are by now: one is made when it is first needed."""
         return len(self._greenlets)
 
-    def put(self, orders: Sequence[Order]) -> None:
+    def put(self, orders: Sequence[Item]) -> None:
         """Queue orders and see to it that a slot takes them."""
         self._orders.extend(orders)
-        self.soon()
+        self.schedule_pass()
 
-    def withdraw(self) -> list[Order]:
+    def cancel_queued(self) -> list[Item]:
         """Take back all orders that no slot has taken yet."""
         orders = list(self._orders)
         self._orders.clear()
         return orders
 
-    def soon(self) -> None:
+    def schedule_pass(self) -> None:
         """Have `passed` called once whoever runs now waits or is done."""
-        if not self.due:
-            self.due = True
+        if not self.pass_scheduled:
+            self.pass_scheduled = True
             self._loop.run_callback(self._pass)
 
     def _pass(self) -> None:
         """Let one more slot look for orders, where there are some; it sees to the next where there are more."""
-        self.due = False
+        self.pass_scheduled = False
         try:
-            self._passed()
+            self._after_pass()
         finally:
             if self._orders and self.running < self.limit:
                 self._wake()
@@ -111,8 +109,8 @@ class Slots(Generic[Order]):
             order = orders.popleft()
             self.running += 1
             # In vain where no job waits: then they are gone when the loop comes by.
-            if orders and not self.due and self.running < self.limit:
-                self.soon()
+            if orders and not self.pass_scheduled and self.running < self.limit:
+                self.schedule_pass()
             try:
                 self._execute(order)
             except JobAborted:
@@ -137,7 +135,7 @@ class _Itimerspec(ctypes.Structure):
     _fields_ = (("it_interval", _Timespec), ("it_value", _Timespec))
 
 
-class Alarm:
+class TimerFd:
     """Calls `ring()` in the loop once CLOCK_MONOTONIC has reached the instant that was set last."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -145,9 +143,9 @@ class Alarm:
         self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "timerfd_create")
-        self._ring = ring
+        self._callback = ring
         self._watcher = gevent.get_hub().loop.io(self._fd, 1)
-        self._watcher.start(self._rang)
+        self._watcher.start(self._on_expiry)
 
     def set(self, at_ns: int) -> None:
         """Ring at an instant (ns of CLOCK_MONOTONIC), at once where it has passed, in place of any set before."""
@@ -163,33 +161,33 @@ class Alarm:
         self._watcher.close()
         os.close(self._fd)
 
-    def _rang(self) -> None:
+    def _on_expiry(self) -> None:
         with contextlib.suppress(BlockingIOError):  # set anew in the same pass of the loop
             os.read(self._fd, 8)
-            self._ring()
+            self._callback()
 
 
-INTENDED: Final = ORDER.index("intended_ns")
+INTENDED_NS_COLUMN: Final = ASSIGNMENT_FIELDS.index("intended_ns")
 
 
-class Gate:
+class ArrivalQueue:
     """Lets each order of `put` through to `admit(orders)` at its own instant; those that are late go at once."""
 
     def __init__(self, admit: Callable[[Sequence[Sequence[int]]], None]) -> None:
         self._admit = admit
         self._held: list[tuple[int, Sequence[int]]] = []
-        self._alarm = Alarm(self._open)
+        self._timer = TimerFd(self._open)
 
     def __len__(self) -> int:
         return len(self._held)
 
     def put(self, orders: Sequence[Sequence[int]]) -> None:
-        """Take orders in, which are lists of `records.ORDER`."""
+        """Take orders in, which are lists of `records.ASSIGNMENT_FIELDS`."""
         for order in orders:
-            heapq.heappush(self._held, (order[INTENDED], order))
+            heapq.heappush(self._held, (order[INTENDED_NS_COLUMN], order))
         self._open()
 
-    def withdraw(self) -> list[Sequence[int]]:
+    def cancel_queued(self) -> list[Sequence[int]]:
         """Take back all orders whose instants have not come."""
         orders = [order for _, order in self._held]
         self._held.clear()
@@ -197,7 +195,7 @@ class Gate:
 
     def close(self) -> None:
         """Let nothing through any more."""
-        self._alarm.close()
+        self._timer.close()
 
     def _open(self) -> None:
         held, now = self._held, monotonic_ns()
@@ -205,6 +203,6 @@ class Gate:
         while held and held[0][0] <= now:
             due.append(heapq.heappop(held)[1])
         if held:
-            self._alarm.set(held[0][0])
+            self._timer.set(held[0][0])
         if due:
             self._admit(due)

@@ -21,12 +21,12 @@ import zmq
 from common import parser_of
 from gevent.event import Event
 
-from bench_common.channel import Channel, Frames, in_parts, tune
-from bench_common.clock import ClockComparison, clock_id
+from bench_common.channel import Frames, ZmqChannel, configure_socket, split_message
+from bench_common.clock import ClockOffsetEstimator, clock_id
 from bench_common.messages import Message, decode, encode
-from bench_common.records import ORDER
+from bench_common.records import ASSIGNMENT_FIELDS
 from bench_common.treatment import Treatment
-from bench_worker.crew import Assignment, Crew
+from bench_worker.crew import JobExecutor, RunContext
 from bench_worker.engines.registry import open_engine
 from bench_worker.outbox import Outbox
 
@@ -44,24 +44,24 @@ class LightWorker:
         self._host = options.host
         self._options = options
         self._name = f"{options.name}-{number}"
-        self._clock = ClockComparison()
+        self._clock = ClockOffsetEstimator()
         self._epoch = 0
         self._heartbeat_s = HELLO_S
-        self._heard_at = monotonic()
+        self._last_heard_at = monotonic()
         self._over = Event()
         self.served = False
-        self._crew: Crew | None = None
+        self._crew: JobExecutor | None = None
         self._outbox: Outbox | None = None
-        self._channels: list[Channel] = []
+        self._channels: list[ZmqChannel] = []
         control = self._connected(zmq.DEALER, f"tcp://{options.host}:{options.control_port}")
-        self._control = Channel(control, self._control_came)
+        self._control = ZmqChannel(control, self._control_came)
 
     def serve(self) -> None:
         """Join a master, serve its run, and end; or give up after `patience` seconds without a word of one."""
-        while not self._over.is_set() and monotonic() - self._heard_at < self._options.patience:
+        while not self._over.is_set() and monotonic() - self._last_heard_at < self._options.patience:
             if self._epoch:
                 now_ns = monotonic_ns()
-                best = self._clock.best_at(now_ns)
+                best = self._clock.best_offset(now_ns)
                 offset = (best.offset_ns, best.bound_ns) if best is not None else (0, -1)
                 running = self._crew.running if self._crew is not None else 0
                 self._say("beat", sent_ns=now_ns, running=running, offset_ns=offset[0], bound_ns=offset[1])
@@ -75,7 +75,7 @@ class LightWorker:
 
     def _connected(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
         made: zmq.Socket[bytes] = self._context.socket(kind)
-        tune(made)
+        configure_socket(made)
         made.connect(endpoint)
         return made
 
@@ -84,7 +84,7 @@ class LightWorker:
 
     def _control_came(self, batch: list[Frames]) -> None:
         now_ns = monotonic_ns()
-        self._heard_at = monotonic()
+        self._last_heard_at = monotonic()
         for frames in batch:
             message = decode(frames[-1].bytes, sender="master", lane="control")
             if message.type == "pulse":
@@ -102,9 +102,9 @@ class LightWorker:
 
     def _join(self, welcome: Message) -> None:
         self._epoch, self._heartbeat_s = welcome.epoch, float(welcome["heartbeat_s"])
-        results = Channel(self._connected(zmq.PUSH, self._reachable(welcome["results"])))
-        self._outbox = Outbox(self._epoch, lambda message: results.send(*in_parts(message)))
-        assignment = Assignment(
+        results = ZmqChannel(self._connected(zmq.PUSH, self._reachable(welcome["results"])))
+        self._outbox = Outbox(self._epoch, lambda message: results.send(*split_message(message)))
+        assignment = RunContext(
             run_id=welcome["run_id"],
             worker_id=self._name,
             slots=self._options.slots,
@@ -112,8 +112,8 @@ class LightWorker:
             keep=False,
             allow_host_mounts=False,
         )
-        self._crew = Crew(assignment, self._outbox, open_engine)
-        lane = Channel(self._connected(zmq.PULL, self._reachable(welcome["lane"])), self._lane_came)
+        self._crew = JobExecutor(assignment, self._outbox, open_engine)
+        lane = ZmqChannel(self._connected(zmq.PULL, self._reachable(welcome["lane"])), self._lane_came)
         self._channels = [results, lane]
 
     def _reachable(self, endpoint: str) -> str:
@@ -125,7 +125,7 @@ class LightWorker:
         for frames in batch:
             message = decode(frames[0].bytes, sender="master", lane="work")
             if message.type == "jobs":
-                orders = np.frombuffer(message["rows"], "<i8").reshape(-1, len(ORDER)).tolist()
+                orders = np.frombuffer(message["rows"], "<i8").reshape(-1, len(ASSIGNMENT_FIELDS)).tolist()
                 sizes = {"width": message["width"], "batch": message["batch"]}
                 self._crew.take(message["treatment"], message["trial"], orders, **sizes)
             elif message.type == "ack":

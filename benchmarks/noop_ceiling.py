@@ -29,7 +29,7 @@ from common import (
 )
 
 from bench_common.messages import encode
-from bench_common.records import LOOP, ORDER, WORD, result_words
+from bench_common.records import ASSIGNMENT_FIELDS, LOOP_FIELDS, WORD_BYTES, result_word_count
 
 MIXED = [
     {"create": ["sleep", "600"]},
@@ -68,9 +68,9 @@ def reference(options: argparse.Namespace, jobs: int, concurrency: int) -> float
 def frames(batch: int, operations: int) -> tuple[bytes, bytes]:
     """Return an order and a result message as large as those of `batch` jobs."""
     trial = {"treatment": 0, "trial": 0}
-    order = encode("jobs", 1, **trial, width=1, batch=1, rows=bytes(WORD * len(ORDER) * batch))
-    rows = bytes(WORD * result_words(operations) * batch)
-    rest = {"loop": bytes(WORD * len(LOOP)), "metrics": [], "errors": [], "outputs": []}
+    order = encode("jobs", 1, **trial, width=1, batch=1, rows=bytes(WORD_BYTES * len(ASSIGNMENT_FIELDS) * batch))
+    rows = bytes(WORD_BYTES * result_word_count(operations) * batch)
+    rest = {"loop": bytes(WORD_BYTES * len(LOOP_FIELDS)), "metrics": [], "errors": [], "outputs": []}
     return order, encode("results", 1, **trial, sequence=1, rows=rows, **rest)
 
 

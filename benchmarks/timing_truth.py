@@ -113,18 +113,18 @@ def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[t
     import gevent
 
     from bench_worker.engines.docker import http as docker_http
-    from bench_worker.engines.docker.errors import operation
-    from bench_worker.engines.docker.http import Wire
+    from bench_worker.engines.docker.errors import docker_operation
+    from bench_worker.engines.docker.http import DockerHttp
 
     sys.setswitchinterval(0.0005)  # as in a worker's load process
     os.environ["DOCKER_HOST"] = f"unix://{path}"
     client = docker_http.connect(at_once, 10.0)
-    wire = Wire(client, docker_http.endpoint())
+    wire = DockerHttp(client, docker_http.endpoint())
 
-    def started(_made: docker_http.Exchange) -> int:
+    def started(_made: docker_http.TimedRequest) -> int:
         return int(wire.post("containers", "x", "start"))
 
-    def executed(made: docker_http.Exchange) -> int:
+    def executed(made: docker_http.TimedRequest) -> int:
         made_ns = int(wire.post("containers", "x", "exec", body={"Cmd": ["true"]}))
         made.pause()
         with wire.stream("exec", "x", "start", body={"Detach": False}) as answer:
@@ -135,7 +135,7 @@ def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[t
     def call_on() -> None:
         first = True
         while len(pairs) < calls:
-            with operation(10.0) as made:
+            with docker_operation(10.0) as made:
                 took_ns = call(made)
             if not first:  # the stub had to accept the connection
                 pairs.append((made.end_ns - made.start_ns, took_ns))

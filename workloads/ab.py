@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads.ab_output import read_run
 from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.sysbench_common import stated_in
+from workloads.sysbench_common import parse_stated_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ WEBBENCH: Final = Service(
 PROGRAMS: Final = {"serve-webbench": "webbench/serve-webbench", "ready-webbench": "webbench/ready-webbench"}
 
 
-_STATED: Final[Patterns] = {
+_PARAM_PATTERNS: Final[Patterns] = {
     "concurrency": (r"Concurrency Level: +(\d{1,9})", int),
     "path": (r"Document Path: +(\S+)", str),
     "keepalive": (r"Keep-Alive requests: +(\d{1,15})", lambda _: True),
@@ -76,12 +76,17 @@ class Ab(Workload):
         ),
         Metric("latency_max_ms", "ms", "lower", "the slowest request (closed model), whole ms"),
     )
-    tool_names: ClassVar[Mapping[str, str]] = {"n": "requests", "c": "concurrency", "k": "keepalive", "s": "timeout"}
+    tool_option_names: ClassVar[Mapping[str, str]] = {
+        "n": "requests",
+        "c": "concurrency",
+        "k": "keepalive",
+        "s": "timeout",
+    }
     caveat: ClassVar[str] = (
         "a closed model: each connection waits for its answer before it asks again, so a server that stalls is asked "
         "less, and latencies leave out the requests that would have waited"
     )
-    run_begins: ClassVar[str | None] = r"This is ApacheBench, Version "
+    run_start_pattern: ClassVar[str | None] = r"This is ApacheBench, Version "
     services: ClassVar[tuple[Service, ...]] = (WEBBENCH,)
     programs: ClassVar[Mapping[str, str]] = PROGRAMS
 
@@ -133,7 +138,7 @@ class Ab(Workload):
             "latency_max_ms": run.longest_ms,
         }
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return connections, the page's path and, of a run that ended, whether connections were used again."""
-        said = stated_in(text, _STATED)
+        said = parse_stated_params(text, _PARAM_PATTERNS)
         return {"keepalive": False, **said} if "concurrency" in said else said

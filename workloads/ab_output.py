@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from bench_common.errors import NoRun, ParseError
+from bench_common.errors import NotARunOutput, ParseError
 
 _COUNT: Final = r"(\d{1,15})"
 _DECIMAL: Final = r"(\d{1,12}\.\d{2,3})"
@@ -20,7 +20,7 @@ _ROW: Final = r" +(\d{1,12}) +(\d{1,12}) +(\d{1,12}\.\d +\d{1,12} +)?(\d{1,12})"
 
 
 @dataclass(frozen=True)
-class _Known:
+class _LinePattern:
     """A line: what it is called here, its pattern, and whether every complete run prints it."""
 
     name: str
@@ -34,37 +34,37 @@ class _Known:
 
 
 _BODY: Final = (
-    _Known("server", r"Server Software: *(.*)"),
-    _Known("host", r"Server Hostname: +(\S+)"),
-    _Known("port", r"Server Port: +(\d+)"),
-    _Known("tls", r"SSL/TLS Protocol: .*", always=False),
-    _Known("tls-key", r"Server Temp Key: .*", always=False),
-    _Known("tls-name", r"TLS Server Name: .*", always=False),
-    _Known("path", r"Document Path: +(.*)"),
-    _Known("length", r"Document Length: +(?:\d+ bytes|Variable)"),
-    _Known("concurrency", rf"Concurrency Level: +{_COUNT}"),
-    _Known("time", rf"Time taken for tests: +{_DECIMAL} seconds"),
-    _Known("complete", rf"Complete requests: +{_COUNT}"),
-    _Known("failed", rf"Failed requests: +{_COUNT}"),
-    _Known("failures", r"\(Connect: \d+, (?:Receive|Length): \d+, .*\)", always=False),
-    _Known("write-errors", rf"Write errors: +{_COUNT}", always=False),
-    _Known("non-2xx", rf"Non-2xx responses: +{_COUNT}", always=False),
-    _Known("kept-alive", rf"Keep-Alive requests: +{_COUNT}", always=False),
-    _Known("transferred", rf"Total transferred: +{_COUNT} bytes"),
-    _Known("sent", rf"Total (?:POSTed|PUT|body sent): +{_COUNT}", always=False),
-    _Known("html", rf"HTML transferred: +{_COUNT} bytes"),
-    _Known("rate", rf"Requests per second: +{_DECIMAL} \[#/sec\] \(mean\)"),
-    _Known("mean", rf"Time per request: +{_DECIMAL} \[ms\] \(mean\)"),
-    _Known("share", rf"Time per request: +{_DECIMAL} \[ms\] \(mean, across all concurrent requests\)"),
-    _Known("transfer", rf"Transfer rate: +{_DECIMAL} \[Kbytes/sec\] received"),
-    _Known("sent-rate", rf"{_DECIMAL} kb/s sent", always=False),
-    _Known("total-rate", rf"{_DECIMAL} kb/s total", always=False),
-    _Known("times", r"Connection Times \(ms\)"),
-    _Known("columns", r"min +(?:mean\[\+/-sd\] +median|avg) +max"),
-    _Known("connect", f"Connect:{_ROW}"),
-    _Known("processing", f"Processing:{_ROW}"),
-    _Known("waiting", f"Waiting:{_ROW}"),
-    _Known("total", f"Total:{_ROW}"),
+    _LinePattern("server", r"Server Software: *(.*)"),
+    _LinePattern("host", r"Server Hostname: +(\S+)"),
+    _LinePattern("port", r"Server Port: +(\d+)"),
+    _LinePattern("tls", r"SSL/TLS Protocol: .*", always=False),
+    _LinePattern("tls-key", r"Server Temp Key: .*", always=False),
+    _LinePattern("tls-name", r"TLS Server Name: .*", always=False),
+    _LinePattern("path", r"Document Path: +(.*)"),
+    _LinePattern("length", r"Document Length: +(?:\d+ bytes|Variable)"),
+    _LinePattern("concurrency", rf"Concurrency Level: +{_COUNT}"),
+    _LinePattern("time", rf"Time taken for tests: +{_DECIMAL} seconds"),
+    _LinePattern("complete", rf"Complete requests: +{_COUNT}"),
+    _LinePattern("failed", rf"Failed requests: +{_COUNT}"),
+    _LinePattern("failures", r"\(Connect: \d+, (?:Receive|Length): \d+, .*\)", always=False),
+    _LinePattern("write-errors", rf"Write errors: +{_COUNT}", always=False),
+    _LinePattern("non-2xx", rf"Non-2xx responses: +{_COUNT}", always=False),
+    _LinePattern("kept-alive", rf"Keep-Alive requests: +{_COUNT}", always=False),
+    _LinePattern("transferred", rf"Total transferred: +{_COUNT} bytes"),
+    _LinePattern("sent", rf"Total (?:POSTed|PUT|body sent): +{_COUNT}", always=False),
+    _LinePattern("html", rf"HTML transferred: +{_COUNT} bytes"),
+    _LinePattern("rate", rf"Requests per second: +{_DECIMAL} \[#/sec\] \(mean\)"),
+    _LinePattern("mean", rf"Time per request: +{_DECIMAL} \[ms\] \(mean\)"),
+    _LinePattern("share", rf"Time per request: +{_DECIMAL} \[ms\] \(mean, across all concurrent requests\)"),
+    _LinePattern("transfer", rf"Transfer rate: +{_DECIMAL} \[Kbytes/sec\] received"),
+    _LinePattern("sent-rate", rf"{_DECIMAL} kb/s sent", always=False),
+    _LinePattern("total-rate", rf"{_DECIMAL} kb/s total", always=False),
+    _LinePattern("times", r"Connection Times \(ms\)"),
+    _LinePattern("columns", r"min +(?:mean\[\+/-sd\] +median|avg) +max"),
+    _LinePattern("connect", f"Connect:{_ROW}"),
+    _LinePattern("processing", f"Processing:{_ROW}"),
+    _LinePattern("waiting", f"Waiting:{_ROW}"),
+    _LinePattern("total", f"Total:{_ROW}"),
 )
 """The lines from the table's first to the connection times, in the order in which they come."""
 
@@ -99,7 +99,7 @@ _EXPLANATIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AbResult:
     """The numbers of one run, as ab prints them: times in ms but for `time_s`, KiB as its Kbytes.
 
     `parts_ms` are mean times by name, `percentiles_ms` by rank; a run of one request has no percentiles.
@@ -116,12 +116,12 @@ class Run:
     longest_ms: float
 
 
-def read_run(text: str) -> Run:
+def read_run(text: str) -> AbResult:
     """Return the one run in `text`; raise `ParseError`, with the offending line, for anything less."""
-    return _Reading(text).run()
+    return _AbOutputParser(text).run()
 
 
-class _Reading:
+class _AbOutputParser:
     """One pass over the lines that are not blank and not progress."""
 
     def __init__(self, text: str) -> None:
@@ -132,7 +132,7 @@ class _Reading:
         self._started = False
         self._found: dict[str, tuple[int, re.Match[str]]] = {}
 
-    def run(self) -> Run:
+    def run(self) -> AbResult:
         if not self._lines:
             raise ParseError("empty: ab printed nothing on stdout; it says why on stderr")
         self._banner()
@@ -163,7 +163,7 @@ class _Reading:
             raise ParseError(f"ab {match[1]} is not known; known is 2.3", line=number, text=line)
         self._position += 1
 
-    def _take(self, known: _Known) -> None:
+    def _take(self, known: _LinePattern) -> None:
         match = known.compiled.fullmatch(self._text) if self._position < len(self._lines) else None
         if match is not None:
             self._found[known.name] = (self._lines[self._position][0], match)
@@ -175,7 +175,7 @@ class _Reading:
         """Refuse what is only the text that ``ab -V`` prints, too."""
         if not any(_is_one_of(line, tuple(pattern for pattern, _ in _EXPLANATIONS)) for _, line in self._lines[1:]):
             number, line = self._lines[0]
-            raise NoRun("ab told its version, and ran nothing", line=number, text=line)
+            raise NotARunOutput("ab told its version, and ran nothing", line=number, text=line)
 
     def _check_columns(self) -> None:
         """Refuse a row with other columns than the table's head names, as one that was cut off has."""
@@ -219,7 +219,7 @@ class _Reading:
             raise ParseError("the percentiles are not in order", line=self._lines[-1][0], text=last[0])
         return percentiles, longest
 
-    def _numbers(self, percentiles: dict[int, float], longest: float) -> Run:
+    def _numbers(self, percentiles: dict[int, float], longest: float) -> AbResult:
         def number(name: str, group: int = 1) -> float:
             return float(self._found[name][1][group])
 
@@ -234,7 +234,7 @@ class _Reading:
                 line=self._found["total"][0],
                 text=self._found["total"][1][0],
             )
-        return Run(
+        return AbResult(
             requests=int(requests),
             concurrency=int(concurrency),
             time_s=time_s,

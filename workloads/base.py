@@ -116,15 +116,15 @@ class Workload(abc.ABC):
     binary: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
-    tool_names: ClassVar[Mapping[str, str]] = {}
+    tool_option_names: ClassVar[Mapping[str, str]] = {}
     services: ClassVar[tuple[Service, ...]] = ()
     programs: ClassVar[Mapping[str, str]] = {}
-    tool_test: ClassVar[str | None] = None
-    tool_dropped: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    tool_meanings: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    run_begins: ClassVar[str | None] = None
-    run_line: ClassVar[str | None] = None
-    provided_by: ClassVar[str] = ""
+    tool_test_name: ClassVar[str | None] = None
+    obsolete_options: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    legacy_option_values: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    run_start_pattern: ClassVar[str | None] = None
+    run_line_pattern: ClassVar[str | None] = None
+    install_hint: ClassVar[str] = ""
     caveat: ClassVar[str] = ""
 
     @abc.abstractmethod
@@ -135,13 +135,13 @@ class Workload(abc.ABC):
     def parse(self, text: str) -> dict[str, float]:
         """Return metric values by name from what the tool printed.
 
-        Pure: no clock, file or process. Raises `ParseError`, with the offending line, on text that is not a
-        complete, successful run of a version that the parser knows: `NoRun` where nothing of this test was to run.
+        Pure: no clock, file or process. Raises `ParseError`, with the offending line, on text that is not a complete,
+        successful run of a version that the parser knows: `NotARunOutput` where nothing of this test was to run.
         """
 
-    def beginnings(self, lines: Sequence[str]) -> list[int]:
+    def run_starts(self, lines: Sequence[str]) -> list[int]:
         """Return the places of those lines of a log, from 0, that a run can begin with."""
-        begins = re.compile(self.run_begins) if self.run_begins else None
+        begins = re.compile(self.run_start_pattern) if self.run_start_pattern else None
         if begins is None:
             return [0] if any(line.strip() for line in lines) else []
         # A terminal's echo of a control character may stand in front of the first line.
@@ -152,7 +152,7 @@ class Workload(abc.ABC):
         del text
         return ""
 
-    def reports_every_s(self, params: Mapping[str, Scalar]) -> float | None:
+    def progress_interval_s(self, params: Mapping[str, Scalar]) -> float | None:
         """Return how often a step says how it gets on, in seconds; None where it does not."""
         return float(str(params.get("report_interval") or 0)) or None
 
@@ -175,7 +175,7 @@ class Workload(abc.ABC):
         del params
         return False
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return what an output says of how it was run: parameters in base units, and ``version`` where it matters.
 
         Pure, as `parse` is, and of any text: what is not said is left out.

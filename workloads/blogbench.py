@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.sysbench_common import stated_in
+from workloads.sysbench_common import parse_stated_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ _READS: Final = re.compile(r"Final score for reads ?:[ \t]+(\d{1,18})")
 
 
 _KINDS: Final = ("writers", "rewriters", "commenters", "readers")
-_STATED: Final[Patterns] = {
+_PARAM_PATTERNS: Final[Patterns] = {
     "sleep": (_HEADER[0].pattern, float),
     **{kind: (rf"Spawning (\d{{1,9}}) {kind}\.\.\.", int) for kind in _KINDS},
     "iterations": (_HEADER[_ITERATIONS].pattern, int),
@@ -81,10 +81,10 @@ class Blogbench(Workload):
         for suffix, version in (("1_1", "1.1"), ("1_2", "1.2"), ("unknown_version", "of a version that is not known"))
         for what in ("reads", "writes")
     )
-    provided_by: ClassVar[str] = (
+    install_hint: ClassVar[str] = (
         "it is in no suite of Debian: take it from a distribution that has it, or weigh with blogload instead"
     )
-    run_begins: ClassVar[str | None] = r"blogbench \d+\.\d+|Frequency = \d+ secs"
+    run_start_pattern: ClassVar[str | None] = r"blogbench \d+\.\d+|Frequency = \d+ secs"
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return the one command; raise `UsageError` for a fraction of a second."""
@@ -107,18 +107,18 @@ class Blogbench(Workload):
 
         With the help in front, as this workload's own runs have it, the version is known.
         """
-        return _Reading(text).scores()
+        return _BlogbenchOutputParser(text).scores()
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return the threads of each kind, and how long it was to run."""
-        return stated_in(text, _STATED)
+        return parse_stated_params(text, _PARAM_PATTERNS)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the sum of the iterations; stopping threads and removing nothing takes little more."""
         return float(str(params["sleep"])) * int(str(params["iterations"]))
 
 
-class _Reading:
+class _BlogbenchOutputParser:
     """One pass over the lines of a text."""
 
     def __init__(self, text: str) -> None:

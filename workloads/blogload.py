@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.sysbench_common import stated_in
+from workloads.sysbench_common import parse_stated_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ START_S: Final = 5.0
 """What starting the processes and removing the files may take beside the time itself."""
 
 _COUNTERS: Final = ("blogs", "articles", "pictures", "rewrites", "comments", "reads", "written_bytes", "read_bytes")
-_BEGINS: Final = re.compile(
+_RUN_START: Final = re.compile(
     r"blogload (\d{1,9}): \d{1,9} writers, \d{1,9} rewriters, \d{1,9} commenters, \d{1,9} readers; "
     r"seed \d{1,18}, fsync (?:on|off)"
 )
@@ -42,7 +42,7 @@ def program() -> str:
     return (files("workloads") / "blogload_program.py").read_text(encoding="utf-8")
 
 
-_STATED: Final[Patterns] = {
+_PARAM_PATTERNS: Final[Patterns] = {
     **{
         role: (rf"blogload \d+: (?:.*, )?(\d{{1,9}}) {role}[,;].*", int)
         for role in ("writers", "rewriters", "commenters", "readers")
@@ -87,7 +87,7 @@ class Blogload(Workload):
         Metric("read_mib_per_second", "MiB/s", "higher", "data read a second"),
         Metric("total_time_s", "s", "lower", "run time, which was asked for"),
     )
-    run_begins: ClassVar[str | None] = r"blogload \d+: "
+    run_start_pattern: ClassVar[str | None] = r"blogload \d+: "
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return the one command; raise `UsageError` for so short a time that there is no interval in it."""
@@ -109,7 +109,7 @@ class Blogload(Workload):
         lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
         if not lines:
             raise ParseError("empty: blogload printed nothing (was it started at all?)")
-        begins = _BEGINS.fullmatch(lines[0][1])
+        begins = _RUN_START.fullmatch(lines[0][1])
         if begins is None or begins[1] != _KNOWN:
             _refuse(lines, 0, f"expected 'blogload {_KNOWN}: ...'")
         rest = 1
@@ -133,9 +133,9 @@ class Blogload(Workload):
             "total_time_s": seconds,
         }
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return the processes of each kind, the seed, and whether every file was synced."""
-        return stated_in(text, _STATED)
+        return parse_stated_params(text, _PARAM_PATTERNS)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the run time, and what starting and clearing up may take."""

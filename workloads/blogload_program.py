@@ -63,7 +63,7 @@ class Shared:
         return {counter: sum(self.of(row, counter) for row in range(rows)) for counter in COUNTERS}
 
 
-class Worker:
+class LoadWorker:
     """One process. `row` is its place among the counters; the first `writers` rows are those of writers."""
 
     def __init__(self, row: int, shared: Shared, options: argparse.Namespace) -> None:
@@ -82,7 +82,7 @@ class Worker:
         if role == "writer":
             self._write_blog()
             return
-        blog = self._some_blog()
+        blog = self._random_blog()
         if blog is None:
             time.sleep(NOTHING_YET_S)
         elif role == "rewriter":
@@ -105,7 +105,7 @@ class Worker:
                 self._shared.add(self._row, counter)
         self._shared.add(self._row, "blogs")
 
-    def _some_blog(self) -> str | None:
+    def _random_blog(self) -> str | None:
         """Return a blog that is complete, all of one writer alike; None where that writer has none yet."""
         writer = self._draw.randrange(self._writers)
         count = min(self._shared.of(writer, "blogs"), self._most)
@@ -139,11 +139,11 @@ class Worker:
         self._shared.add(self._row, "written_bytes", size)
 
 
-def labour(row: int, role: str, shared: Shared, options: argparse.Namespace, complaints: int) -> None:
+def run_worker(row: int, role: str, shared: Shared, options: argparse.Namespace, complaints: int) -> None:
     """Be one process until the parent ends it, or is gone; never returns."""
     parent, status = os.getppid(), 0
     try:
-        worker = Worker(row, shared, options)
+        worker = LoadWorker(row, shared, options)
         while os.getppid() == parent:
             worker.work(role)
     except BaseException as error:  # noqa: BLE001  whatever it was: the parent tells of it, and ends the others
@@ -154,7 +154,7 @@ def labour(row: int, role: str, shared: Shared, options: argparse.Namespace, com
 
 
 def watch(shared: Shared, rows: int, options: argparse.Namespace, listening: int) -> float:
-    """Report until the time is over; return how long it was, in seconds. `Failed` where a process did."""
+    """Report until the time is over; return how long it was, in seconds. `WorkerFailed` where a process did."""
     began = time.monotonic()
     reported = 0
     while True:
@@ -162,22 +162,22 @@ def watch(shared: Shared, rows: int, options: argparse.Namespace, listening: int
         due = min(options.time, (reported + 1) * options.interval) if options.interval else options.time
         if elapsed < due:
             time.sleep(min(0.05, due - elapsed))
-            complaint = heard(listening)
+            complaint = first_complaint(listening)
             if complaint:
-                raise Failed(complaint)
+                raise WorkerFailed(complaint)
         elif elapsed >= options.time:
             return elapsed
         else:
             reported += 1
             totals = shared.totals(rows)
-            tell(f"[{elapsed:.1f}s] " + " ".join(f"{name}={totals[name]}" for name in COUNTERS))
+            print_lines(f"[{elapsed:.1f}s] " + " ".join(f"{name}={totals[name]}" for name in COUNTERS))
 
 
-class Failed(Exception):
+class WorkerFailed(Exception):
     """A process could not do its work; the message is what it said."""
 
 
-def heard(listening: int) -> str:
+def first_complaint(listening: int) -> str:
     """Return the first line that a process complained with, or nothing."""
     try:
         return os.read(listening, 512).decode(errors="replace").partition("\n")[0]
@@ -185,7 +185,7 @@ def heard(listening: int) -> str:
         return ""
 
 
-def tell(*lines: str) -> None:
+def print_lines(*lines: str) -> None:
     """Print lines at once: what is still in a buffer when a process forks would be printed twice."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
@@ -198,13 +198,13 @@ def run(options: argparse.Namespace) -> None:
     listening, complaints = os.pipe()
     os.set_blocking(listening, False)
     counts = ", ".join(f"{getattr(options, f'{role}s')} {role}s" for role in ROLES)
-    tell(f"blogload {VERSION}: {counts}; seed {options.seed}, fsync {'on' if options.fsync else 'off'}")
+    print_lines(f"blogload {VERSION}: {counts}; seed {options.seed}, fsync {'on' if options.fsync else 'off'}")
     children: list[int] = []
     try:
         for row, role in enumerate(roles):
             pid = os.fork()
             if not pid:
-                labour(row, role, shared, options, complaints)
+                run_worker(row, role, shared, options, complaints)
             children.append(pid)
         elapsed = watch(shared, len(roles), options, listening)
         totals = shared.totals(len(roles))
@@ -213,7 +213,7 @@ def run(options: argparse.Namespace) -> None:
             os.kill(pid, signal.SIGKILL)
         for pid in children:
             os.waitpid(pid, 0)
-    tell(f"total time: {elapsed:.4f}s", *(f"{name}: {totals[name]}" for name in COUNTERS), "done")
+    print_lines(f"total time: {elapsed:.4f}s", *(f"{name}: {totals[name]}" for name in COUNTERS), "done")
 
 
 def main() -> int:
@@ -236,7 +236,7 @@ def main() -> int:
         finally:
             os.chdir("..")
             shutil.rmtree(place, ignore_errors=True)
-    except (Failed, OSError) as error:
+    except (WorkerFailed, OSError) as error:
         sys.stderr.write(f"blogload: failed: {error}\n")
         return 1
     return 0

@@ -30,7 +30,7 @@ LATER_HEADER: Final = (
 REPORT_S: Final = 2.0
 """How often the report is looked at while it grows; its rows come by count, not by time."""
 
-_BEGINS: Final = "|".join(r"\s+".join(re.escape(word) for word in head.split()) for head in (HEADER, LATER_HEADER))
+_RUN_START: Final = "|".join(r"\s+".join(re.escape(word) for word in head.split()) for head in (HEADER, LATER_HEADER))
 _NUMBER: Final = r"\d{1,15}(?:\.\d{1,9})?"
 _ROW: Final = re.compile(rf"{_NUMBER}(?: {_NUMBER})+", re.ASCII)
 _TABLE: Final = re.compile(r"create table \w+ .*", re.IGNORECASE)
@@ -74,7 +74,7 @@ class Iibench(Workload):
         Metric("rows", "rows", "higher", "rows inserted"),
     )
     services: ClassVar[tuple[Service, ...]] = (sysbench_common.MARIADB,)
-    run_begins: ClassVar[str | None] = _BEGINS
+    run_start_pattern: ClassVar[str | None] = _RUN_START
     programs: ClassVar[Mapping[str, str]] = {**sysbench_common.PROGRAMS, "iibench": "iibench/iibench.py"}
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
@@ -104,10 +104,10 @@ class Iibench(Workload):
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run: of our program, of iibench of 2012, or of its successor.
 
-        Raises `ParseError` for what does not end with ``Done``: iibench prints its header, and then fails. Rates of
-        queries are left out where none was made.
+        Raises `ParseError` for what does not end with ``OperationResult``: iibench prints its header, and then fails.
+        Rates of queries are left out where none was made.
         """
-        lines = _Lines(text)
+        lines = _RunLines(text)
         if lines.header == HEADER:
             return _classic(lines)
         return _later(lines)
@@ -117,7 +117,7 @@ class Iibench(Workload):
         if metrics["rows"] != params["max_rows"]:
             raise ParseError(f"{metrics['rows']:.0f} of {params['max_rows']} rows were inserted")
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return which iibench it was, how many rows there were in the end, and whether there were queries."""
         lines = [" ".join(line.split()) for line in text.lstrip("\ufeff\0").split("\n")]
         header = next((line for line in lines if line in {HEADER, LATER_HEADER}), None)
@@ -140,7 +140,7 @@ class Iibench(Workload):
         rows_so_far, seconds, rate = rows[-1][0], rows[-1][2], rows[-1][5]
         return f"{rows_so_far} rows in {seconds} s, now {rate} rows/s"
 
-    def reports_every_s(self, params: Mapping[str, Scalar]) -> float | None:
+    def progress_interval_s(self, params: Mapping[str, Scalar]) -> float | None:
         """Return how often it is worth looking for a new row."""
         del params
         return REPORT_S
@@ -158,7 +158,7 @@ class Iibench(Workload):
         }
 
 
-class _Lines:
+class _RunLines:
     """The lines of a run: its header, and what follows up to the end that a complete run has."""
 
     def __init__(self, text: str) -> None:
@@ -199,7 +199,7 @@ class _Lines:
             raise ParseError("not a line that iibench prints here", line=number, text=line)
 
 
-def _classic(lines: _Lines) -> dict[str, float]:
+def _classic(lines: _RunLines) -> dict[str, float]:
     if lines.body and _TABLE.fullmatch(lines.body[0][1]):
         lines.body.pop(0)
     rows = list(lines.rows())
@@ -220,7 +220,7 @@ def _classic(lines: _Lines) -> dict[str, float]:
     }
 
 
-def _later(lines: _Lines) -> dict[str, float]:
+def _later(lines: _RunLines) -> dict[str, float]:
     rows = list(lines.rows())
     while lines.body and any(re.fullmatch(pattern, lines.body[0][1]) for pattern in _AFTER):
         lines.body.pop(0)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.mbw_output import Labels, Table, beginnings, read_output
-from workloads.sysbench_common import stated_in
+from workloads.mbw_output import Labels, MethodRates, read_output, run_starts
+from workloads.sysbench_common import parse_stated_params
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -78,10 +78,10 @@ def read_processes(text: str, read: Callable[[str], dict[str, float]]) -> dict[s
         metrics.append(read("\n".join([*helping, *blank, *lines[start + 1 : end]])))
     if any(set(one) != set(metrics[0]) for one in metrics):
         raise ParseError("the processes did not measure the same")
-    return _together(metrics)
+    return _combine_processes(metrics)
 
 
-def _together(metrics: list[dict[str, float]]) -> dict[str, float]:
+def _combine_processes(metrics: list[dict[str, float]]) -> dict[str, float]:
     """Return the mean of each rate over the processes, the least and the largest of extremes, and the sums."""
     count = len(metrics)
     merged: dict[str, float] = {"processes": float(count)}
@@ -161,7 +161,7 @@ _KIND_OF: Final[dict[Labels, dict[str, str]]] = {
 }
 
 
-_STATED: Final[Patterns] = {
+_PARAM_PATTERNS: Final[Patterns] = {
     "array_size": (r"\d{1,5}[\t ]+Method: .*[\t ]MiB: (\d{1,9}\.0+)[\t ].*", lambda text: int(float(text)) * MIB),
     "processes": (r"(?:process 1 of|Starting test on) (\d{1,5})(?: cores)?", int),
 }
@@ -189,7 +189,7 @@ class Mbw(Workload):
             "processes", "int", 1, "mbw at once; 0 is one for each CPU that the job may use", minimum=0, maximum=4096
         ),
     )
-    run_line: ClassVar[str | None] = r"(?:\d{1,9}|AVG)[\t ]+M"
+    run_line_pattern: ClassVar[str | None] = r"(?:\d{1,9}|AVG)[\t ]+M"
     metrics: ClassVar[tuple[Metric, ...]] = (
         *(
             Metric(f"{kind}{figure}_mib_per_second", "MiB/s", "higher", f"{help_text}; {what}")
@@ -228,13 +228,13 @@ class Mbw(Workload):
         kinds = _KIND_OF[output.labels]
         return {name: value for label, table in output.tables.items() for name, value in _values(kinds[label], table)}
 
-    def beginnings(self, lines: Sequence[str]) -> list[int]:
+    def run_starts(self, lines: Sequence[str]) -> list[int]:
         """Return the places of those lines that a run begins with, be it the help or a run's first row."""
-        return beginnings(lines)
+        return run_starts(lines)
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return the size of an array, and how many ran at once where that was more than one."""
-        return stated_in(text, _STATED)
+        return parse_stated_params(text, _PARAM_PATTERNS)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return what a slow machine takes for all copies, and for filling the arrays."""
@@ -244,7 +244,7 @@ class Mbw(Workload):
         return 1.0 + at_once * copies * int(str(params["array_size"])) / SLOW_BYTES_PER_SECOND
 
 
-def _values(kind: str, table: Table) -> tuple[tuple[str, float], ...]:
+def _values(kind: str, table: MethodRates) -> tuple[tuple[str, float], ...]:
     return (
         (f"{kind}_mib_per_second", table.average),
         (f"{kind}_min_mib_per_second", min(table.runs)),

@@ -54,7 +54,7 @@ _HALF_A_STEP_S: Final = 0.5e-5 * 1.01
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MethodRates:
     """What one method printed, in MiB/s: the rate of each run, and their mean as mbw takes it (by time)."""
 
     runs: tuple[float, ...]
@@ -62,23 +62,23 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class MbwResult:
     """One run of mbw: whose `labels` it prints, the size of each array, and a table for each method as printed."""
 
     labels: Labels
     array_mib: float
-    tables: dict[str, Table]
+    tables: dict[str, MethodRates]
 
 
-def read_output(text: str) -> Output:
+def read_output(text: str) -> MbwResult:
     """Return what one complete run of mbw printed, with the help in front of it or without.
 
     Raises `ParseError` with the offending line when the text is anything else.
     """
-    return _Reading(text).output()
+    return _MbwOutputParser(text).output()
 
 
-class _Reading:
+class _MbwOutputParser:
     """One pass over the lines of a text."""
 
     def __init__(self, text: str) -> None:
@@ -89,12 +89,12 @@ class _Reading:
         self._unannounced: list[tuple[int, int]] = []
         """Where each method ends that has neither an average nor an announced number of runs, and its runs."""
 
-    def output(self) -> Output:
+    def output(self) -> MbwResult:
         if not self._lines:
             raise ParseError("empty: mbw printed nothing (was it started at all?)")
         labels = self._labels()
         elements, blocks = self._header()
-        tables: dict[str, Table] = {}
+        tables: dict[str, MethodRates] = {}
         sizes: set[str] = set()
         averaged: set[bool] = set()
         for method in METHODS:
@@ -111,13 +111,13 @@ class _Reading:
             self._refuse("the runs of MCBLOCK, which were announced")
         if len(averaged) != 1:
             self._refuse("an average for each method or for none")
-        self._check_unannounced()
+        self._check_unexpected_rows()
         if len(sizes) != 1:
             raise ParseError(f"runs with arrays of different size: {', '.join(sorted(sizes))} MiB")
         array_mib = float(sizes.pop())
         if elements is not None and abs(elements * 8 / 2**20 - array_mib) > 1 and elements * 4 / 2**20 != array_mib:
             raise ParseError(f"{elements} elements do not make arrays of {array_mib:g} MiB")
-        return Output(labels, array_mib, tables)
+        return MbwResult(labels, array_mib, tables)
 
     def _labels(self) -> Labels:
         """Pass over the help, if there is one, and return what it says about the labels of what follows."""
@@ -164,7 +164,7 @@ class _Reading:
                 break
         return rows
 
-    def _table(self, rows: Sequence[tuple[int, re.Match[str]]]) -> Table:
+    def _table(self, rows: Sequence[tuple[int, re.Match[str]]]) -> MethodRates:
         runs = [pair for pair in rows if pair[1][1] != "AVG"]
         for expected, (at, row) in enumerate(runs):
             if int(row[1]) != expected:
@@ -181,14 +181,14 @@ class _Reading:
         # The array is the same in each run, so that all data over all time is the harmonic mean.
         mean = len(rates) / sum(1 / rate for rate in rates)
         if not averaged:
-            return Table(rates, mean)
+            return MethodRates(rates, mean)
         self._check_rate(at, last)
         average = float(last[5])
         if abs(average - mean) > 1e-3 * mean + 0.001:
             self._fail(f"the average of these runs is {mean:.3f} MiB/s", at)
-        return Table(rates, average)
+        return MethodRates(rates, average)
 
-    def _check_unannounced(self) -> None:
+    def _check_unexpected_rows(self) -> None:
         """Refuse what may have been cut off: runs that are not all of the three methods, as many of each."""
         counts = [count for _, count in self._unannounced]
         if counts and counts != counts[:1] * len(METHODS):
@@ -259,7 +259,7 @@ _WITHIN: Final = {
 """What stands above a line of each kind that is within a run."""
 
 
-def beginnings(lines: Sequence[str]) -> list[int]:
+def run_starts(lines: Sequence[str]) -> list[int]:
     """Return the places, from 0, of the lines that a run begins with."""
     places = []
     above, method_above = "", ""

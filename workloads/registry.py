@@ -68,7 +68,7 @@ def load_entries(entries: Iterable[EntryPoint]) -> tuple[dict[str, type[Workload
                 f"workload {entry.name!r} ({entry.value}) cannot be loaded: {type(error).__name__}: {error}"
             )
             continue
-        flaw = _flaw(entry.name, cls)
+        flaw = _problem(entry.name, cls)
         if flaw is None and entry.name in usable:
             flaw = f"the name is taken by {usable[entry.name].__module__}"
         if flaw is None:
@@ -78,7 +78,7 @@ def load_entries(entries: Iterable[EntryPoint]) -> tuple[dict[str, type[Workload
     return usable, tuple(broken)
 
 
-def _flaw(name: str, cls: object) -> str | None:
+def _problem(name: str, cls: object) -> str | None:
     if not (inspect.isclass(cls) and issubclass(cls, Workload)):
         return "it is not a subclass of workloads.base.Workload"
     if inspect.isabstract(cls):

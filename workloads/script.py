@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 IDLE_COMMAND: Final = ("sleep", "infinity")
 """What a guest's container runs while the steps of a workload with several are executed in it."""
 
-UNKNOWN_LENGTH_S: Final = 3600.0
+UNKNOWN_DURATION_S: Final = 3600.0
 """How long a guest's step may take where nobody can know how long it takes."""
 
-CLEAN_UP_S: Final = 60.0
+CLEANUP_S: Final = 60.0
 """How long removing a container may take beyond its own timeout, once its job has ended."""
 
-ERRAND_S: Final = 15.0
+REMOTE_REQUEST_S: Final = 15.0
 """How long it may take until a worker that was missed is back, and does what another wants of it, in seconds."""
 
 
@@ -43,7 +43,7 @@ STATS_READINGS: Final = "stats_readings"
 """The metric that says how many readings came while a job was watched."""
 
 
-def script_of(treatment: Treatment) -> tuple[Operation, ...]:
+def job_script(treatment: Treatment) -> tuple[Operation, ...]:
     """Return the operations of one job of `treatment`, in order.
 
     A guest job is a life cycle too: its only step is the container's own command and is waited for; several steps are
@@ -54,23 +54,23 @@ def script_of(treatment: Treatment) -> tuple[Operation, ...]:
         return job.operations
     steps = [step for step in workload(job.workload).steps(job.params) if not step.once]
     if len(steps) == 1:
-        return (_CREATE, _START, replace(_executed(steps[0]), kind="wait"), _REMOVE)
-    return (_CREATE, _START, *(_executed(step) for step in steps), _REMOVE)
+        return (_CREATE, _START, replace(_exec_operation(steps[0]), kind="wait"), _REMOVE)
+    return (_CREATE, _START, *(_exec_operation(step) for step in steps), _REMOVE)
 
 
-def preparation_of(treatment: Treatment) -> tuple[Operation, ...]:
+def preparation_script(treatment: Treatment) -> tuple[Operation, ...]:
     """Return what is done once before the first job of `treatment`, in order; nothing where nothing is."""
     job = treatment.job
     steps = workload(job.workload).steps(job.params) if isinstance(job, Guest) else ()
-    once = [_executed(step) for step in steps if step.once]
+    once = [_exec_operation(step) for step in steps if step.once]
     return (_CREATE, _START, *once, _REMOVE) if once else ()
 
 
-def _executed(step: Step) -> Operation:
+def _exec_operation(step: Step) -> Operation:
     return Operation("exec", step.name, argv=step.argv, seconds=step.expected_s, timed=step.timed)
 
 
-def metrics_of(treatment: Treatment) -> dict[str, dict[str, str]]:
+def job_metrics(treatment: Treatment) -> dict[str, dict[str, str]]:
     """Return unit and direction (empty: neither way is better) of what jobs of `treatment` give beside times."""
     job = treatment.job
     if isinstance(job, Guest):
@@ -93,7 +93,7 @@ def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
     if isinstance(treatment.job, Guest) and operation.argv:
         expected = step_seconds(operation, treatment.job)
         if expected is None:
-            return max(UNKNOWN_LENGTH_S, treatment.timeout_s)
+            return max(UNKNOWN_DURATION_S, treatment.timeout_s)
         return 2 * expected + treatment.timeout_s
     return treatment.timeout_s
 
@@ -105,33 +105,33 @@ def step_seconds(operation: Operation, job: Guest) -> float | None:
 
 def job_limit_s(treatment: Treatment) -> float:
     """Return how long a whole job can take at most, its services, preparation and clean-up included, in seconds."""
-    limits = [operation_limit_s(operation, treatment) for operation in script_of(treatment)]
+    limits = [operation_limit_s(operation, treatment) for operation in job_script(treatment)]
     # Containers that are packed wait for each other, and for the same hold.
-    held_s = sum(one.seconds or 0.0 for one in script_of(treatment) if one.kind == "hold")
-    in_turn = treatment.concurrency if treatment.packs else 1
+    held_s = sum(one.seconds or 0.0 for one in job_script(treatment) if one.kind == "hold")
+    in_turn = treatment.concurrency if treatment.is_packing else 1
     doing_s = held_s + (sum(limits) - held_s) * in_turn
-    doing_s += sum(operation_limit_s(operation, treatment) for operation in preparation_of(treatment))
-    return doing_s + sum(map(partial(service_limit_s, treatment), _services(treatment))) + CLEAN_UP_S
+    doing_s += sum(operation_limit_s(operation, treatment) for operation in preparation_script(treatment))
+    return doing_s + sum(map(partial(service_limit_s, treatment), _services(treatment))) + CLEANUP_S
 
 
-def errand_limit_s(treatment: Treatment, service: Service) -> float:
+def remote_service_limit_s(treatment: Treatment, service: Service) -> float:
     """Return how long a service on another worker may take until it is ready there, in seconds."""
-    return 4 * treatment.timeout_s + service.ready_s + ERRAND_S
+    return 4 * treatment.timeout_s + service.ready_s + REMOTE_REQUEST_S
 
 
 def service_limit_s(treatment: Treatment, service: Service) -> float:
     """Return how long making, starting, stopping and removing a service may take together, in seconds."""
     if service.name in treatment.places:
-        ended_s = 2 * (service.stop_s + treatment.timeout_s + CLEAN_UP_S) + 2 * treatment.timeout_s
-        return errand_limit_s(treatment, service) + ERRAND_S + ended_s
-    return 2 * treatment.timeout_s + service.ready_s + service.stop_s + treatment.timeout_s + CLEAN_UP_S
+        ended_s = 2 * (service.stop_s + treatment.timeout_s + CLEANUP_S) + 2 * treatment.timeout_s
+        return remote_service_limit_s(treatment, service) + REMOTE_REQUEST_S + ended_s
+    return 2 * treatment.timeout_s + service.ready_s + service.stop_s + treatment.timeout_s + CLEANUP_S
 
 
 def _services(treatment: Treatment) -> tuple[Service, ...]:
     return workload(treatment.job.workload).services if isinstance(treatment.job, Guest) else ()
 
 
-def filled(argv: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
+def fill_placeholders(argv: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
     """Return `argv` with each placeholder of `words` (such as ``{mariadb.port}``) replaced by what stands for it."""
     result = []
     for word in argv:
@@ -142,7 +142,7 @@ def filled(argv: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(result)
 
 
-def on_host(argv: tuple[str, ...], programs: Mapping[str, str]) -> tuple[str, ...]:
+def native_argv(argv: tuple[str, ...], programs: Mapping[str, str]) -> tuple[str, ...]:
     """Return `argv` as it is run where there is no image: one of our own `programs` is a file below ``dockerfiles``.
 
     A Python program is run by this interpreter, anything else by the shell, for which it was written.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import UsageError
 from workloads.base import Metric, Parameter, Service
-from workloads.sysbench_output import Latencies, Summary
+from workloads.sysbench_output import SysbenchLatencies, SysbenchSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,10 +31,10 @@ _REPORT: Final = re.compile(r"^\[ *\d+ ?s ?\] (?!queue length).*$", re.MULTILINE
 PERCENTILES: Final = ("50", "75", "90", "95", "99")
 """The ranks that have a metric of their own: numbers of different ranks must never share a name."""
 
-RUN_BEGINS: Final = r"sysbench \d+\.\d+\S*(?::\s| \()"
+RUN_START_PATTERN: Final = r"sysbench \d+\.\d+\S*(?::\s| \()"
 """The banner, the first line of every run since 0.4; what ``--version`` prints has nothing behind the number."""
 
-STATED: Final[Patterns] = {
+PARAM_PATTERNS: Final[Patterns] = {
     "version": (r"sysbench (\d+\.\d+).*", str),
     "threads": (r"Number of threads: (\d{1,9})", int),
 }
@@ -59,7 +59,7 @@ SUMMARY_METRICS: Final = (
 )
 
 
-def summary_values(run: Latencies) -> dict[str, float]:
+def summary_values(run: SysbenchLatencies) -> dict[str, float]:
     """Return the values of those `SUMMARY_METRICS` that the run has, by name.
 
     A run without totals has none of them; the percentile is left out where it was switched off, and where its rank is
@@ -72,7 +72,7 @@ def summary_values(run: Latencies) -> dict[str, float]:
         **_percentile(run),
         "latency_sum_ms": run.latency_sum_ms,
     }
-    if not isinstance(run, Summary):
+    if not isinstance(run, SysbenchSummary):
         return latencies
     return {
         "total_time_s": run.total_time_s,
@@ -100,7 +100,7 @@ def whole_seconds(params: Mapping[str, Scalar], name: str) -> int:
     return int(value)
 
 
-def _percentile(run: Latencies) -> dict[str, float]:
+def _percentile(run: SysbenchLatencies) -> dict[str, float]:
     if run.percentile is None:
         return {}
     rank, value = run.percentile
@@ -163,7 +163,7 @@ def settings_file(buffer_pool_bytes: int) -> dict[str, str]:
 _SIZE: Final = re.compile(r"(\d{1,15})(?:\.0+)? ?([KMGT]?)(?:i?B|b)?", re.ASCII)
 
 
-def stated_in(text: str, patterns: Patterns) -> dict[str, Scalar]:
+def parse_stated_params(text: str, patterns: Patterns) -> dict[str, Scalar]:
     """Return what the first line that matches each pattern says, by name; `patterns` have a group and its reading.
 
     What is not there, or is nothing that the reading knows, is left out.
@@ -181,7 +181,7 @@ def stated_in(text: str, patterns: Patterns) -> dict[str, Scalar]:
     return found
 
 
-def size(text: str) -> int:
+def parse_tool_size(text: str) -> int:
     """Return the bytes that a tool's ``16KiB``, ``16Kb`` or ``1K`` stands for, all of them by 1024."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.sysbench_common import (
+    PARAM_PATTERNS,
     PERCENTILE,
-    RUN_BEGINS,
-    STATED,
+    RUN_START_PATTERN,
     SUMMARY_METRICS,
     latest_report,
-    stated_in,
+    parse_stated_params,
     summary_values,
     whole_seconds,
 )
@@ -58,9 +58,9 @@ class SysbenchCpu(Workload):
         Metric("events_per_second", "1/s", "higher", "events completed a second, all threads together"),
         *SUMMARY_METRICS,
     )
-    tool_test: ClassVar[str | None] = "cpu"
-    run_begins: ClassVar[str | None] = RUN_BEGINS
-    tool_names: ClassVar[Mapping[str, str]] = {
+    tool_test_name: ClassVar[str | None] = "cpu"
+    run_start_pattern: ClassVar[str | None] = RUN_START_PATTERN
+    tool_option_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",
         "max-requests": "events",
@@ -106,9 +106,9 @@ class SysbenchCpu(Workload):
         rate = number(facts["rate"][1]) if "rate" in facts else run.total_events / run.total_time_s
         return {"events_per_second": rate, **summary_values(run)}
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return version, threads and limit."""
-        return stated_in(text, {**STATED, "cpu_max_prime": (_FACTS["limit"], int)})
+        return parse_stated_params(text, {**PARAM_PATTERNS, "cpu_max_prime": (_FACTS["limit"], int)})
 
     def progress(self, text: str) -> str:
         """Return the latest line of `report_interval`."""

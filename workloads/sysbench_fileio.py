@@ -13,16 +13,16 @@ from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.sysbench_common import (
+    PARAM_PATTERNS,
     PERCENTILE,
-    RUN_BEGINS,
-    STATED,
+    RUN_START_PATTERN,
     SUMMARY_METRICS,
-    size,
-    stated_in,
+    parse_stated_params,
+    parse_tool_size,
     summary_values,
     whole_seconds,
 )
-from workloads.sysbench_output import Latencies, Summary, number, read_run_of_files
+from workloads.sysbench_output import SysbenchLatencies, SysbenchSummary, number, read_run_of_files
 
 if TYPE_CHECKING:
     import re
@@ -71,12 +71,12 @@ _MODE_OF: Final = {
     "random write": "rndwr",
     "random r/w": "rndrw",
 }
-_STATED: Final[Patterns] = {
-    **STATED,
+_PARAM_PATTERNS: Final[Patterns] = {
+    **PARAM_PATTERNS,
     "mode": (r"Doing (.+) test", _MODE_OF.__getitem__),
     "file_num": (r"(\d{1,9}) files, \S+ each", int),
-    "total_size": (r"(\S+) total file size", size),
-    "block_size": (r"Block size (\S+)", size),
+    "total_size": (r"(\S+) total file size", parse_tool_size),
+    "block_size": (r"Block size (\S+)", parse_tool_size),
 }
 _PASSING: Final = (
     r"Extra file open flags: .*",
@@ -146,12 +146,12 @@ class SysbenchFileio(Workload):
         Metric("mib_per_second", "MiB/s", "higher", "data read and written a second, together"),
         *SUMMARY_METRICS,
     )
-    tool_dropped: ClassVar[Mapping[str, tuple[str, str]]] = {
+    obsolete_options: ClassVar[Mapping[str, tuple[str, str]]] = {
         "init-rng": ("on", "sysbench since 1.0 always draws its seed from the time")
     }
-    tool_test: ClassVar[str | None] = "fileio"
-    run_begins: ClassVar[str | None] = RUN_BEGINS
-    tool_names: ClassVar[Mapping[str, str]] = {
+    tool_test_name: ClassVar[str | None] = "fileio"
+    run_start_pattern: ClassVar[str | None] = RUN_START_PATTERN
+    tool_option_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",
         "max-requests": "events",
@@ -221,16 +221,16 @@ class SysbenchFileio(Workload):
         foreign = [name for name in facts if name not in ("mode", *wanted)]
         if foreign:
             raise ParseError(f"sysbench fileio {run.version} prints no such line", text=facts[foreign[0]][0])
-        if isinstance(run, Summary) and run.version in {"0.4", "0.5"}:
+        if isinstance(run, SysbenchSummary) and run.version in {"0.4", "0.5"}:
             rates = _old_rates(run, facts)
         else:
             rates = _rates(run, facts)
         together = {"mib_per_second": rates["read_mib_per_second"] + rates["written_mib_per_second"]}
         return _of_mode(rates, facts["mode"]) | together | summary_values(run)
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return version, threads, mode and files."""
-        return stated_in(text, _STATED)
+        return parse_stated_params(text, _PARAM_PATTERNS)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit and what making the files takes; None where only `events` ends the run."""
@@ -247,7 +247,7 @@ def _of_mode(rates: dict[str, float], mode: re.Match[str]) -> dict[str, float]:
     return {name: value for name, value in rates.items() if name not in idle}
 
 
-def _rates(run: Latencies, facts: Mapping[str, re.Match[str]]) -> dict[str, float]:
+def _rates(run: SysbenchLatencies, facts: Mapping[str, re.Match[str]]) -> dict[str, float]:
     """Return the rates as 1.0 and 1.1 print them."""
     if run.version == "1.1":
         reads, read_mib = (number(facts["read_line"][group]) for group in (1, 2))
@@ -267,7 +267,7 @@ def _rates(run: Latencies, facts: Mapping[str, re.Match[str]]) -> dict[str, floa
     }
 
 
-def _old_rates(run: Summary, facts: Mapping[str, re.Match[str]]) -> dict[str, float]:
+def _old_rates(run: SysbenchSummary, facts: Mapping[str, re.Match[str]]) -> dict[str, float]:
     """Return the rates that follow from the counts and sizes of 0.4 and 0.5."""
     reads, writes, other, total = (int(facts["performed"][group]) for group in (1, 2, 3, 4))
     if reads + writes + other != total:

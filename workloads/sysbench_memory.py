@@ -14,16 +14,16 @@ from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
 from workloads.sysbench_common import (
+    PARAM_PATTERNS,
     PERCENTILE,
-    RUN_BEGINS,
-    STATED,
+    RUN_START_PATTERN,
     SUMMARY_METRICS,
-    size,
-    stated_in,
+    parse_stated_params,
+    parse_tool_size,
     summary_values,
     whole_seconds,
 )
-from workloads.sysbench_output import Summary, number, read_run
+from workloads.sysbench_output import SysbenchSummary, number, read_run
 
 if TYPE_CHECKING:
     import re
@@ -45,12 +45,12 @@ _FACTS: Final = {
     ),
     "transferred": r"(\d{1,15}[.,]\d\d) (MiB|MB) transferred \((\d{1,15}[.,]\d\d) (MiB|MB)/sec\)",
 }
-_STATED: Final[Patterns] = {
-    **STATED,
+_PARAM_PATTERNS: Final[Patterns] = {
+    **PARAM_PATTERNS,
     "operation": (_FACTS["operation"], str),
     "scope": (_FACTS["scope"], str),
-    "block_size": (r"(?:Memory block size|block size): (\S+)", size),
-    "total_size": (r"(?:Memory transfer size|total size): (\S+)", size),
+    "block_size": (r"(?:Memory block size|block size): (\S+)", parse_tool_size),
+    "total_size": (r"(?:Memory transfer size|total size): (\S+)", parse_tool_size),
 }
 _PASSING: Final = (r"\[ *\d+ ?s ?\] \d+[.,]\d\d (?:MiB|MB)/sec,?",)
 _UNITS: Final = {"0.4": ("MB",), "0.5": ("MB", "MiB"), "1.0": ("MiB",), "1.1": ("MiB",)}
@@ -86,9 +86,9 @@ class SysbenchMemory(Workload):
         Metric("transferred_mib", "MiB", "higher", "data transferred; says something where `time` ends the run"),
         *SUMMARY_METRICS,
     )
-    tool_test: ClassVar[str | None] = "memory"
-    run_begins: ClassVar[str | None] = RUN_BEGINS
-    tool_names: ClassVar[Mapping[str, str]] = {
+    tool_test_name: ClassVar[str | None] = "memory"
+    run_start_pattern: ClassVar[str | None] = RUN_START_PATTERN
+    tool_option_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",
         "memory-oper": "operation",
@@ -146,16 +146,16 @@ class SysbenchMemory(Workload):
             **summary_values(run),
         }
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return version, threads, block, amount and what is done; 0.5 says no more than the first two."""
-        return stated_in(text, _STATED)
+        return parse_stated_params(text, _PARAM_PATTERNS)
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the time limit; None where only the amount of data ends the run."""
         return float(str(params["time"])) or None
 
 
-def _check(run: Summary, facts: Mapping[str, re.Match[str]]) -> None:
+def _check(run: SysbenchSummary, facts: Mapping[str, re.Match[str]]) -> None:
     """Refuse amounts in a unit that the version does not print, or that contradict the number of operations."""
     line = facts["transferred"][0]
     known = _UNITS[run.version]

@@ -14,16 +14,16 @@ from bench_common.errors import ParseError, UsageError
 from workloads import sysbench_common
 from workloads.base import Metric, Parameter, Service, Step, Workload
 from workloads.sysbench_common import (
+    PARAM_PATTERNS,
     PERCENTILE,
-    RUN_BEGINS,
-    STATED,
+    RUN_START_PATTERN,
     SUMMARY_METRICS,
     latest_report,
-    stated_in,
+    parse_stated_params,
     summary_values,
     whole_seconds,
 )
-from workloads.sysbench_output import Summary, number, read_run
+from workloads.sysbench_output import SysbenchSummary, number, read_run
 
 if TYPE_CHECKING:
     import re
@@ -127,7 +127,7 @@ class SysbenchOltp(Workload):
         Metric("reconnects", "connections", "lower", "connections that were lost and made anew"),
         *SUMMARY_METRICS,
     )
-    tool_names: ClassVar[Mapping[str, str]] = {
+    tool_option_names: ClassVar[Mapping[str, str]] = {
         "num-threads": "threads",
         "max-time": "time",
         "max-requests": "events",
@@ -139,13 +139,13 @@ class SysbenchOltp(Workload):
         "rand-type": "distribution",
         "oltp-dist-type": "distribution",
     }
-    tool_test: ClassVar[str | None] = "oltp"
-    tool_meanings: ClassVar[Mapping[str, Mapping[str, str]]] = {
+    tool_test_name: ClassVar[str | None] = "oltp"
+    legacy_option_values: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "test": {"oltp": "read_write"},
         "oltp-test-mode": {"complex": "read_write", "simple": "point_select"},
         "oltp-read-only": {"on": "read_only", "off": ""},
     }
-    run_begins: ClassVar[str | None] = RUN_BEGINS
+    run_start_pattern: ClassVar[str | None] = RUN_START_PATTERN
     services: ClassVar[tuple[Service, ...]] = (sysbench_common.MARIADB,)
     programs: ClassVar[Mapping[str, str]] = sysbench_common.PROGRAMS
 
@@ -237,9 +237,11 @@ class SysbenchOltp(Workload):
             **summary_values(run),
         }
 
-    def stated(self, text: str) -> dict[str, Scalar]:
+    def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return version and threads, and whether there were reads, writes or both: which test it was is not said."""
-        said = stated_in(text, {**STATED, "read": (_FACTS["read"], int), "write": (_FACTS["write"], int)})
+        said = parse_stated_params(
+            text, {**PARAM_PATTERNS, "read": (_FACTS["read"], int), "write": (_FACTS["write"], int)}
+        )
         kinds = [kind for kind in ("read", "write") if said.pop(kind, 0)]
         return {**said, "queries": "+".join(kinds)} if kinds else said
 
@@ -269,7 +271,7 @@ class SysbenchOltp(Workload):
         return int(str(params["tables"])) * int(str(params["table_size"])) / ROWS_PER_SECOND
 
 
-def _queries_per_second(run: Summary, facts: Mapping[str, re.Match[str]], total: int) -> float:
+def _queries_per_second(run: SysbenchSummary, facts: Mapping[str, re.Match[str]], total: int) -> float:
     if "queries" in facts:
         if int(facts["queries"][1]) != total:
             raise ParseError(f"{total} queries are not these", text=facts["queries"][0])

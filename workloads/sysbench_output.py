@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from bench_common.errors import NoRun, ParseError
+from bench_common.errors import NotARunOutput, ParseError
 
 _NUMBER: Final = (
     r"(\d{1,15}[.,]\d{1,15})"  # sysbench prints no thousands separator, so a comma is a locale's decimal point
@@ -106,7 +106,7 @@ _EXPLANATIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OutputLine:
     """One line that is not blank: its 1-based `number` and its text without the white space round it."""
 
     number: int
@@ -114,7 +114,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latencies:
+class SysbenchLatencies:
     """The latencies that every test of sysbench prints, in ms.
 
     `percentile` is (rank, value) or None where it was switched off. `version` is major and minor, such as ``1.0``.
@@ -130,7 +130,7 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary(Latencies):
+class SysbenchSummary(SysbenchLatencies):
     """The numbers that a run of sysbench ends with; times in s, latencies in ms.
 
     Fairness is over threads: mean and standard deviation of events and of execution time.
@@ -151,45 +151,45 @@ def number(text: str) -> float:
 
 def read_run(
     text: str, *, test: str, facts: Mapping[str, str], passing: Iterable[str] = ()
-) -> tuple[Summary, dict[str, re.Match[str]]]:
+) -> tuple[SysbenchSummary, dict[str, re.Match[str]]]:
     """Return the summary of the one run in `text`, and the matches of the test's own lines by name.
 
     `facts` maps names to regular expressions of whole lines that only `test` prints; each may occur once. `passing`
     are those of its lines that carry no result and may occur any number of times. Raises `ParseError` when the text
     is anything but one complete, successful run.
     """
-    return _Reading(text, test, facts, passing).run()
+    return _SysbenchOutputParser(text, test, facts, passing).run()
 
 
 def read_run_of_files(
     text: str, *, test: str, facts: Mapping[str, str], passing: Iterable[str] = ()
-) -> tuple[Latencies, dict[str, re.Match[str]]]:
+) -> tuple[SysbenchLatencies, dict[str, re.Match[str]]]:
     """Do what `read_run` does for a test with a table ``Throughput`` of its own: one of 1.1 has latencies only."""
-    return _Reading(text, test, facts, passing).run_of_files()
+    return _SysbenchOutputParser(text, test, facts, passing).run_of_files()
 
 
-class _Reading:
+class _SysbenchOutputParser:
     """One pass over the lines of a text."""
 
     def __init__(self, text: str, test: str, facts: Mapping[str, str], passing: Iterable[str]) -> None:
-        self._lines: Iterator[Line] = iter(_lines(text))
+        self._lines: Iterator[OutputLine] = iter(_lines(text))
         self._test = test
         self._facts = {name: _line_pattern(pattern) for name, pattern in facts.items()}
-        self._passing = (*_CHATTER, *(_line_pattern(pattern) for pattern in passing))
+        self._ignored = (*_CHATTER, *(_line_pattern(pattern) for pattern in passing))
         self._found: dict[str, re.Match[str]] = {}
-        self._line: Line | None = None
-        self._last: Line | None = None
+        self._line: OutputLine | None = None
+        self._last: OutputLine | None = None
         self._begun = False
         self._advance()
 
-    def run(self) -> tuple[Summary, dict[str, re.Match[str]]]:
+    def run(self) -> tuple[SysbenchSummary, dict[str, re.Match[str]]]:
         version, threads = self._preamble()
         self._progress_until(_TOTALS, "the table of totals")
         summary = self._summary(version, threads)
         self._epilogue()
         return summary, self._found
 
-    def run_of_files(self) -> tuple[Latencies, dict[str, re.Match[str]]]:
+    def run_of_files(self) -> tuple[SysbenchLatencies, dict[str, re.Match[str]]]:
         version, threads = self._preamble()
         if version == "1.1":
             self._progress_until(_LATENCY_TABLE, "the table of latencies")
@@ -221,9 +221,11 @@ class _Reading:
 
     def _epilogue(self) -> None:
         while self._line is not None:
-            self._chatter("nothing more after the table")
+            self._skip_notices("nothing more after the table")
         if not self._found:
-            raise NoRun(f"no line is in it that only sysbench {self._test} prints: this is another test of sysbench")
+            raise NotARunOutput(
+                f"no line is in it that only sysbench {self._test} prints: this is another test of sysbench"
+            )
 
     def _banner(self) -> str:
         match = self._expect(_BANNER, "sysbench's banner")
@@ -231,7 +233,7 @@ class _Reading:
             self._fail(f"sysbench {match[1]} is not known (known: {', '.join(_KNOWN_VERSIONS)})", self._last)
         return match[1]
 
-    def _summary(self, version: str, threads: int) -> Summary:
+    def _summary(self, version: str, threads: int) -> SysbenchSummary:
         self._advance()
         self._option(rf"events/s \(eps\): +{_NUMBER}")
         total = self._expect(_line_pattern(rf"(?:total time|time elapsed): +{_NUMBER}s"), "'total time: Xs'")
@@ -249,7 +251,7 @@ class _Reading:
             _line_pattern(r"execution time \(avg/stddev\): +(\d{1,15}[.,]\d{4})/(\d{1,15}[.,]\d\d)"),
             "execution time per thread",
         )
-        summary = Summary(
+        summary = SysbenchSummary(
             version=version,
             threads=threads,
             total_time_s=number(total[1]),
@@ -267,13 +269,13 @@ class _Reading:
         self._check(summary, where)
         return summary
 
-    def _latencies(self, version: str, threads: int) -> tuple[Latencies, re.Match[str] | None]:
+    def _latencies(self, version: str, threads: int) -> tuple[SysbenchLatencies, re.Match[str] | None]:
         """Return the table of latencies, and the match of its sum, which no version before 1.0 prints."""
         unit = "ms" if self._expect(_LATENCY_TABLE, "the table of latencies")[1] else ""
         low, mean, high = (self._milliseconds(name, unit) for name in ("min", "avg", "max"))
         percentile = self._percentile(unit)
         summed = self._option(rf"sum: +{_NUMBER}")
-        latencies = Latencies(
+        latencies = SysbenchLatencies(
             version=version,
             threads=threads,
             latency_min_ms=low,
@@ -284,7 +286,7 @@ class _Reading:
         )
         return latencies, summed
 
-    def _check(self, summary: Summary, where: Line | None) -> None:
+    def _check(self, summary: SysbenchSummary, where: OutputLine | None) -> None:
         """Refuse totals that contradict each other: the text was altered, or the run did not end by itself."""
         # A total time of 0.0000s is no contradiction: ten short events take less than is printed.
         if summary.total_events == 0 or summary.threads == 0:
@@ -297,7 +299,7 @@ class _Reading:
             )
         self._check_order(summary, where)
 
-    def _check_order(self, run: Latencies, where: Line | None) -> None:
+    def _check_order(self, run: SysbenchLatencies, where: OutputLine | None) -> None:
         if not run.latency_min_ms <= run.latency_avg_ms <= run.latency_max_ms:
             self._fail("the latencies are not in the order min, avg, max", where)
 
@@ -321,9 +323,9 @@ class _Reading:
 
     def _progress_until(self, wanted: re.Pattern[str], what: str) -> None:
         while self._line is None or not wanted.fullmatch(self._line.text):
-            self._chatter(what)
+            self._skip_notices(what)
 
-    def _chatter(self, what: str) -> None:
+    def _skip_notices(self, what: str) -> None:
         """Pass over a line that carries no result, or note one of the test's own."""
         line = self._line
         if line is None:
@@ -336,7 +338,7 @@ class _Reading:
                 self._found[name] = match
                 break
         else:
-            if not any(pattern.fullmatch(line.text) for pattern in self._passing):
+            if not any(pattern.fullmatch(line.text) for pattern in self._ignored):
                 self._refuse(what)
         self._advance()
 
@@ -370,21 +372,21 @@ class _Reading:
                 self._pass_over(meaning.format(test=self._test), line)
         self._fail(f"not a line that a run of sysbench {self._test} prints here; expected {expected}", line)
 
-    def _pass_over(self, meaning: str, line: Line) -> NoReturn:
+    def _pass_over(self, meaning: str, line: OutputLine) -> NoReturn:
         """Say that the text is none of a run of the test, unless it says further down that sysbench failed."""
         failed = next((later for later in self._lines if _FAILED.fullmatch(later.text)), None)
         if failed:
             self._fail("sysbench failed", failed)
         if self._found:
             self._fail(meaning, line)
-        raise NoRun(meaning, line=line.number, text=line.text)
+        raise NotARunOutput(meaning, line=line.number, text=line.text)
 
     @staticmethod
-    def _fail(message: str, line: Line | None) -> NoReturn:
+    def _fail(message: str, line: OutputLine | None) -> NoReturn:
         raise ParseError(message, line=line.number if line else None, text=line.text if line else None)
 
 
-def _lines(text: str) -> list[Line]:
+def _lines(text: str) -> list[OutputLine]:
     """Split at LF only, as sysbench ends its lines; what a terminal or an editor adds, goes.
 
     That is the CR before the LF, a NUL, a byte order mark, and a terminal's echo of a control character
@@ -392,4 +394,4 @@ def _lines(text: str) -> list[Line]:
     """
     plain = text.lstrip("\ufeff\0").removeprefix("^@")
     stripped = (line.strip(" \t\r\0") for line in plain.split("\n"))
-    return [Line(position, line) for position, line in enumerate(stripped, start=1) if line]
+    return [OutputLine(position, line) for position, line in enumerate(stripped, start=1) if line]

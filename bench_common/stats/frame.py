@@ -28,18 +28,18 @@ _TAIL: Final = 64 << 10
 _GZIP_WBITS: Final = 31
 _LEVEL: Final = 1
 """Level 1 takes a quarter of the time of the default for a few per cent more bytes."""
-_PIECE: Final = 64 << 10
+_READ_BYTES: Final = 64 << 10
 
 
 class FrameError(ValueError):
     """Bytes that are not a whole block; the message says what is wrong with them."""
 
 
-class ForeignError(FrameError):
+class NotABlockError(FrameError):
     """Bytes that never were a block: not gzip at all, or gzip of something else."""
 
 
-class CutError(FrameError):
+class TruncatedError(FrameError):
     """The bytes end before the block does."""
 
 
@@ -68,7 +68,7 @@ def pack_payload(kind: str, body: dict[str, Any]) -> bytes:
     return payload
 
 
-def frame(payload: bytes) -> bytes:
+def encode_frame(payload: bytes) -> bytes:
     """Return the gzip member of a payload."""
     plain = _HEAD.pack(MAGIC, len(payload), _zlib.crc32(payload)) + payload
     member: bytes = _zlib.compress(plain, _LEVEL, _GZIP_WBITS)
@@ -98,11 +98,11 @@ class FrameReader:
         return kind, body
 
     def _payload(self) -> memoryview | None:
-        piece = self._rest or self._file.read(_PIECE)
+        piece = self._rest or self._file.read(_READ_BYTES)
         if not piece:
             return None
         if not piece.startswith(_GZIP_MAGIC[: len(piece)]):
-            raise ForeignError("no gzip member begins here")
+            raise NotABlockError("no gzip member begins here")
         plain, consumed, rest = self._member(piece)
         payload = memoryview(plain)[_HEAD.size :]
         if _zlib.crc32(payload) != _HEAD.unpack_from(plain)[2]:
@@ -118,7 +118,7 @@ class FrameReader:
         total: int | None = None
         while not done:
             if not piece:
-                raise CutError("the file ends within a block")
+                raise TruncatedError("the file ends within a block")
             # One byte more than is announced, so that a member that holds more is noticed and never inflated.
             limit = (_HEAD.size if total is None else total + 1) - len(plain)
             try:
@@ -130,19 +130,19 @@ class FrameReader:
             tail = inflater.unused_data if done else inflater.unconsumed_tail
             consumed += len(piece) - len(tail)
             if total is None:
-                total = _announced(plain, complete=done)
+                total = _declared_size(plain, complete=done)
             if total is not None and len(plain) > total:
                 raise FrameError("the block is longer than it says")
-            piece = tail if tail or done else self._file.read(_PIECE)
+            piece = tail if tail or done else self._file.read(_READ_BYTES)
         if len(plain) != total:
             raise FrameError("the block is shorter than it says")
         return plain, consumed, piece
 
 
-def _announced(plain: bytearray, *, complete: bool) -> int | None:
+def _declared_size(plain: bytearray, *, complete: bool) -> int | None:
     """Return how many bytes the member holds by its own head; None while the head is not yet there."""
     if not MAGIC.startswith(plain[: len(MAGIC)]) or (complete and len(plain) < _HEAD.size):
-        raise ForeignError("gzip of something else, not a block")
+        raise NotABlockError("gzip of something else, not a block")
     if len(plain) < _HEAD.size:
         return None
     length = _HEAD.unpack_from(plain)[1]

@@ -21,19 +21,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench_common.errors import NotAStatsFile, StatsFileError, did_you_mean
+from bench_common.errors import NotAStatsFileError, StatsFileError, did_you_mean
 from bench_common.records import JOB_ID, job_id_of
-from bench_common.stats.frame import CutError, ForeignError, FrameError, FrameReader, last_block
+from bench_common.stats.frame import FrameError, FrameReader, NotABlockError, TruncatedError, last_block
 from bench_common.stats.rows import Rows, unpack, unpack_by_column
 from bench_common.stats.writer import StatsWriter
 
 RESUMED: Final = "resumed"
 TRIAL_EVENTS: Final = frozenset({"trial-begin", "trial-end", "trial-skipped", "packed"})
-ROWS: Final = frozenset({"jobs", "operations"})
-RECORDS: Final = frozenset({"metrics", "errors", "outputs"})
+ROW_KINDS: Final = frozenset({"jobs", "operations"})
+RECORD_KINDS: Final = frozenset({"metrics", "errors", "outputs"})
 
 
-class SetAside:
+class SupersededTrials:
     """Knows what does not count, once it was told every ``resumed`` event of a file."""
 
     def __init__(self) -> None:
@@ -61,14 +61,14 @@ class SetAside:
         """Return of a block's body what counts; None where nothing of it does."""
         if not self._limits:
             return body
-        if kind in ROWS:
+        if kind in ROW_KINDS:
             firsts = self._first_jobs[np.minimum(body["trial"], len(self._first_jobs) - 1)]
             keep = (body["ticket"] & np.uint64(JOB_ID)) >= firsts
             if keep.all():
                 return body
             return body[keep] if keep.any() else None
-        if kind in RECORDS:
-            records = [record for record in body if job_id_of(record.ticket) >= self._first_of(record.trial)]
+        if kind in RECORD_KINDS:
+            records = [record for record in body if job_id_of(record.ticket) >= self._first_job_of(record.trial)]
             return records or None
         if kind == "event" and body.get("kind") in TRIAL_EVENTS:
             _, since_ns = self._limits.get(body.get("trial", -1), (0, None))
@@ -77,7 +77,7 @@ class SetAside:
                 return None
         return body
 
-    def _first_of(self, trial: int) -> int:
+    def _first_job_of(self, trial: int) -> int:
         return self._limits.get(trial, (0, 0))[0]
 
 
@@ -89,7 +89,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: `body` is a row array or `Columns`, `Samples`, a list of records, or a plain mapping, by `kind`."""
+    """One block: by `kind`, `body` is a row array, `Columns`, `SampleColumns`, a list of records or a mapping."""
 
     kind: str
     body: Any
@@ -98,18 +98,18 @@ class Block:
 class StatsFile:
     """Reads a stats file, as often as wanted, one block at a time.
 
-    Raises `NotAStatsFile` at once when the path cannot be read or is no stats file, and `StatsFileError` when it is
-    of a newer format version.
+    Raises `NotAStatsFileError` at once when the path cannot be read or is no stats file, and `StatsFileError` when it
+    is of a newer format version.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.damage: str | None = None
         """Why the last pass ended early, with the byte offset; None when the file is whole."""
-        self.whole_bytes = 0
+        self.intact_bytes = 0
         """How many bytes of whole blocks the last pass went by."""
         self._header: dict[str, Any] | None = None
-        self._set_aside: SetAside | None = None
+        self._superseded: SupersededTrials | None = None
         with contextlib.closing(self.blocks(everything=True)) as blocks:
             first = next(blocks, None)
         if first is not None:
@@ -131,35 +131,35 @@ class StatsFile:
         wanted. Jobs and operations come as arrays, or as `Columns` when wanted `by_column`. Never raises for a cut or
         damaged file: the pass ends before the first bad byte, and `damage` says why.
         """
-        concerned = kinds is None or not (ROWS | RECORDS | {"event"}).isdisjoint(kinds)
-        aside = SetAside() if everything or not concerned else self._what_is_set_aside()
-        for block in self._whole_blocks(kinds, by_column=by_column):
+        concerned = kinds is None or not (ROW_KINDS | RECORD_KINDS | {"event"}).isdisjoint(kinds)
+        aside = SupersededTrials() if everything or not concerned else self._superseded_trials()
+        for block in self._intact_blocks(kinds, by_column=by_column):
             body = aside.counting(block.kind, block.body) if aside else block.body
             if body is not None:
                 yield block if body is block.body else Block(block.kind, body)
 
-    def _what_is_set_aside(self) -> SetAside:
+    def _superseded_trials(self) -> SupersededTrials:
         """Return what does not count; it is told at the end of the file, or by going through it once."""
-        if self._set_aside is None:
-            found = SetAside()
+        if self._superseded is None:
+            found = SupersededTrials()
             kind, footer = last_block(self.path)
             if kind != "footer" or footer.get("resumes"):
-                for block in self._whole_blocks({"event"}):
+                for block in self._intact_blocks({"event"}):
                     if block.body.get("kind") == RESUMED:
                         found.note(block.body)
-            self._set_aside = found
-        return self._set_aside
+            self._superseded = found
+        return self._superseded
 
-    def _whole_blocks(
+    def _intact_blocks(
         self, kinds: Collection[str] | None, *, by_column: bool = False
     ) -> Generator[Block, None, None]:
         unpacker = unpack_by_column if by_column else unpack
-        self.damage, self.whole_bytes = None, 0
+        self.damage, self.intact_bytes = None, 0
         try:
             file = self.path.open("rb")
         except OSError as error:
-            hint = _neighbour(self.path) if isinstance(error, FileNotFoundError) else ""
-            raise NotAStatsFile(f"{self.path}: {error.strerror}{hint}; a stats file expected") from error
+            hint = _similar_file_hint(self.path) if isinstance(error, FileNotFoundError) else ""
+            raise NotAStatsFileError(f"{self.path}: {error.strerror}{hint}; a stats file expected") from error
         with file:
             reader = FrameReader(file)
             while True:
@@ -169,7 +169,7 @@ class StatsFile:
                     if pair is None:
                         break
                     found = [Block(kind, body) for kind, body in unpacker(*pair, kinds)]
-                    self.whole_bytes = reader.offset
+                    self.intact_bytes = reader.offset
                 except (OSError, ValueError) as error:
                     self._stop(start, error)
                     return
@@ -184,9 +184,9 @@ class StatsFile:
         return (block.body for block in self.blocks({"operations"}))
 
     def _stop(self, offset: int, error: Exception) -> None:
-        if isinstance(error, ForeignError) and offset == 0:
-            raise NotAStatsFile(f"{self.path}: is not a stats file: {error}") from error
-        if isinstance(error, CutError):
+        if isinstance(error, NotABlockError) and offset == 0:
+            raise NotAStatsFileError(f"{self.path}: is not a stats file: {error}") from error
+        if isinstance(error, TruncatedError):
             why = "the run was killed or is still under way, or the file was cut"
             self.damage = f"byte {offset}: {error} ({why})"
         else:
@@ -196,7 +196,7 @@ class StatsFile:
     def _checked(self, block: Block) -> dict[str, Any]:
         header = block.body
         if block.kind != "header" or header.get("format") != FORMAT:
-            raise NotAStatsFile(f"{self.path}: is not a stats file: its first block is no {FORMAT} header")
+            raise NotAStatsFileError(f"{self.path}: is not a stats file: its first block is no {FORMAT} header")
         version = header.get("version")
         if type(version) is not int or version < 1:
             raise StatsFileError(f"{self.path}: format version {version!r}: a number from 1 expected")
@@ -208,7 +208,7 @@ class StatsFile:
         return dict(header)
 
 
-def _neighbour(path: Path) -> str:
+def _similar_file_hint(path: Path) -> str:
     """Return a hint at the stats file beside `path` whose name is nearest, or begins so; else nothing."""
     names = sorted(each.name for each in path.parent.glob("*.stats.gz"))
     longer = [name for name in names if name.startswith(path.name)]

@@ -103,7 +103,7 @@ def decode_column(data: bytes, rows: int) -> Column:
     mode, planes, base = check_column(data, rows)
     shuffled = np.frombuffer(data, np.uint8, offset=_HEAD.size).reshape(planes, rows)
     # Half the width where the codes fit it is half the time.
-    codes = _gathered(shuffled, np.dtype(np.uint32) if planes <= _HALF else np.dtype(np.uint64))
+    codes = _unshuffle(shuffled, np.dtype(np.uint32) if planes <= _HALF else np.dtype(np.uint64))
     if mode == FLOAT:
         return codes.view(np.float64)
     if mode == OFFSET:
@@ -118,7 +118,7 @@ def decode_column(data: bytes, rows: int) -> Column:
     return values
 
 
-def _gathered(shuffled: npt.NDArray[np.uint8], word: np.dtype[Any]) -> npt.NDArray[Any]:
+def _unshuffle(shuffled: npt.NDArray[np.uint8], word: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return the codes, one `word` each, whose bytes are in the planes, the lowest first."""
     planes, rows = shuffled.shape
     if not planes:
@@ -131,7 +131,7 @@ def _gathered(shuffled: npt.NDArray[np.uint8], word: np.dtype[Any]) -> npt.NDArr
 
 
 Body: TypeAlias = dict[str, Any]
-Where: TypeAlias = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
+RowSelector: TypeAlias = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
 
 JOB_COLUMNS: Final = {
     "ticket": DELTA,
@@ -156,10 +156,10 @@ OPERATION_COLUMNS: Final = {
     "duration_ns": OFFSET,
 }
 
-ONLY_COLUMNS: Final = {"operation": OFFSET, "ok": OFFSET, "delay_ns": OFFSET, "rest_ns": OFFSET}
+SINGLE_OPERATION_COLUMNS: Final = {"operation": OFFSET, "ok": OFFSET, "delay_ns": OFFSET, "rest_ns": OFFSET}
 """Of a job's only operation: how long after the job it began, and how long before it it ended. Nearly always 0."""
 
-Maker: TypeAlias = "Callable[[Columns], npt.NDArray[Any]]"
+Decoder: TypeAlias = "Callable[[Columns], npt.NDArray[Any]]"
 """Makes a column of the rows that it is given, of those of the block or of others of their columns."""
 
 _PLANE_BITS: Final = 8
@@ -173,7 +173,7 @@ class Columns:
 
     __slots__ = ("_length", "_makers", "_ready")
 
-    def __init__(self, length: int, makers: Mapping[str, Maker]) -> None:
+    def __init__(self, length: int, makers: Mapping[str, Decoder]) -> None:
         self._length = length
         self._makers = makers
         self._ready: dict[str, npt.NDArray[Any]] = {}
@@ -185,9 +185,9 @@ class Columns:
     def __getitem__(self, key: str) -> npt.NDArray[Any]: ...
 
     @overload
-    def __getitem__(self, key: Where) -> Columns: ...
+    def __getitem__(self, key: RowSelector) -> Columns: ...
 
-    def __getitem__(self, key: str | Where) -> npt.NDArray[Any] | Columns:
+    def __getitem__(self, key: str | RowSelector) -> npt.NDArray[Any] | Columns:
         if isinstance(key, str):
             column = self._ready.get(key)
             if column is None:
@@ -197,9 +197,9 @@ class Columns:
             length = len(range(*key.indices(self._length)))
         else:
             length = int(np.count_nonzero(key)) if key.dtype == np.bool_ else len(key)
-        return Columns(length, {name: self._part(name, key) for name in self._makers})
+        return Columns(length, {name: self._select(name, key) for name in self._makers})
 
-    def _part(self, name: str, where: Where) -> Maker:
+    def _select(self, name: str, where: RowSelector) -> Decoder:
         return lambda _: self[name][where]
 
     def rows(self, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
@@ -219,15 +219,15 @@ def unpack_jobs(body: Body, kinds: Collection[str] | None = None) -> Iterator[tu
     single = "operations" in body
     if kinds is not None and "jobs" not in kinds and not (single and "operations" in kinds):
         return
-    length, makers = _makers(body, JOB_COLUMNS, JOB_ROW)
+    length, makers = _decoders(body, JOB_COLUMNS, JOB_ROW)
     # Wrapping on purpose, here and below: the differences were taken in the same arithmetic.
     makers["start_ns"] = lambda own: own["end_ns"] - own["duration_ns"]
     jobs = Columns(length, makers)
     yield "jobs", jobs
     if single and (kinds is None or "operations" in kinds):
-        _, only = _makers({"rows": length, "columns": body["operations"]}, ONLY_COLUMNS, OPERATION_ROW)
+        _, only = _decoders({"rows": length, "columns": body["operations"]}, SINGLE_OPERATION_COLUMNS, OPERATION_ROW)
         rest = Columns(length, only)
-        whole: dict[str, Maker] = {
+        whole: dict[str, Decoder] = {
             "start_ns": lambda _: jobs["start_ns"] + rest["delay_ns"],
             "duration_ns": lambda _: jobs["duration_ns"] - rest["delay_ns"] - rest["rest_ns"],
         }
@@ -240,7 +240,7 @@ def unpack_jobs(body: Body, kinds: Collection[str] | None = None) -> Iterator[tu
 
 def unpack_operations(body: Body) -> Columns:
     """Return the operations of an ``operations`` block; raise `ColumnError` for what no writer would have written."""
-    return Columns(*_makers(body, OPERATION_COLUMNS, OPERATION_ROW))
+    return Columns(*_decoders(body, OPERATION_COLUMNS, OPERATION_ROW))
 
 
 def field(body: Body, name: str, expected: type) -> Any:
@@ -251,29 +251,29 @@ def field(body: Body, name: str, expected: type) -> Any:
     return value
 
 
-def packed_columns(body: Body) -> tuple[int, dict[str, bytes]]:
+def encoded_columns(body: Body) -> tuple[int, dict[str, bytes]]:
     """Return how many rows a body has, and its columns, each of which must be bytes."""
     length, columns = field(body, "rows", int), field(body, "columns", dict)
     return length, {name: field(columns, name, bytes) for name in columns}
 
 
-def _column_of(columns: Columns, name: str) -> Maker:
+def _column_of(columns: Columns, name: str) -> Decoder:
     return lambda _: columns[name]
 
 
-def _makers(body: Body, expected: Mapping[str, int], dtype: np.dtype[np.void]) -> tuple[int, dict[str, Maker]]:
+def _decoders(body: Body, expected: Mapping[str, int], dtype: np.dtype[np.void]) -> tuple[int, dict[str, Decoder]]:
     """Check a body's columns against each other and against the rows that they make; return who unpacks each."""
-    length, columns = packed_columns(body)
+    length, columns = encoded_columns(body)
     if columns.keys() != expected.keys():
         raise ColumnError(f"columns {sorted(columns)}: {sorted(expected)} expected")
     names = dtype.names or ()
     return length, {
-        name: _maker(name, data, length, dtype[name] if name in names else np.dtype(np.int64))
+        name: _decoder(name, data, length, dtype[name] if name in names else np.dtype(np.int64))
         for name, data in columns.items()
     }
 
 
-def _maker(name: str, data: bytes, length: int, kind: np.dtype[Any]) -> Maker:
+def _decoder(name: str, data: bytes, length: int, kind: np.dtype[Any]) -> Decoder:
     mode, planes, base = check_column(data, length)
     if mode not in (OFFSET, DELTA):
         raise ColumnError("integers expected in every column")
@@ -304,7 +304,7 @@ _RECORD_TYPES: Final[Mapping[type, tuple[type, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SampleColumns:
     """Readings of one source (``host``, ``loop``) of one worker (its roster number; -1 is the master)."""
 
     worker: int
@@ -317,16 +317,16 @@ def pack_jobs(rows: Rows, only: Rows | None = None) -> Body:
     """Return the body of a ``jobs`` block of `JOB_ROW` rows and of the `only` operation of each, if they `belong`."""
     duration = rows["end_ns"] - rows["start_ns"]
     arrays = {name: duration if name == "duration_ns" else rows[name] for name in JOB_COLUMNS}
-    body = _packed(len(rows), arrays, JOB_COLUMNS)
+    body = _encode_packed(len(rows), arrays, JOB_COLUMNS)
     if only is not None:
         delay = only["start_ns"] - rows["start_ns"]
         rest = duration - delay - only["duration_ns"]
         arrays = {"operation": only["operation"], "ok": only["ok"], "delay_ns": delay, "rest_ns": rest}
-        body["operations"] = _packed(len(only), arrays, ONLY_COLUMNS)["columns"]
+        body["operations"] = _encode_packed(len(only), arrays, SINGLE_OPERATION_COLUMNS)["columns"]
     return body
 
 
-def belong(operations: Rows, jobs: Rows) -> bool:
+def are_paired(operations: Rows, jobs: Rows) -> bool:
     """Say whether there is one operation for each job, in the jobs' own order."""
     return len(operations) == len(jobs) and all(
         np.array_equal(operations[name], jobs[name]) for name in ("ticket", "treatment", "trial")
@@ -335,14 +335,14 @@ def belong(operations: Rows, jobs: Rows) -> bool:
 
 def pack_operations(rows: Rows) -> Body:
     """Return the body of an ``operations`` block of `OPERATION_ROW` rows."""
-    return _packed(len(rows), {name: rows[name] for name in OPERATION_COLUMNS}, OPERATION_COLUMNS)
+    return _encode_packed(len(rows), {name: rows[name] for name in OPERATION_COLUMNS}, OPERATION_COLUMNS)
 
 
-def _packed(rows: int, arrays: Mapping[str, npt.NDArray[Any]], modes: Mapping[str, int]) -> Body:
+def _encode_packed(rows: int, arrays: Mapping[str, npt.NDArray[Any]], modes: Mapping[str, int]) -> Body:
     return {"rows": rows, "columns": {name: encode_column(array, modes[name]) for name, array in arrays.items()}}
 
 
-def pack_samples(samples: Samples) -> Body:
+def pack_samples(samples: SampleColumns) -> Body:
     """Return the body of a ``samples`` block."""
     arrays = {name: np.asarray(values) for name, values in samples.columns.items()}
     lengths = {len(array) for array in arrays.values()}
@@ -352,7 +352,7 @@ def pack_samples(samples: Samples) -> Body:
     for name, array in arrays.items():
         modes[name] = FLOAT if array.dtype.kind == "f" else DELTA if name == "time_ns" else OFFSET
     head = {"worker": samples.worker, "source": samples.source, "units": dict(samples.units)}
-    return {**head, **_packed(lengths.pop() if lengths else 0, arrays, modes)}
+    return {**head, **_encode_packed(lengths.pop() if lengths else 0, arrays, modes)}
 
 
 def pack_records(records: Sequence[Record]) -> Body:
@@ -370,8 +370,9 @@ def pack_records(records: Sequence[Record]) -> Body:
 def unpack(kind: str, body: Body, kinds: Collection[str] | None = None) -> list[tuple[str, Any]]:
     """Return what a block holds of the wanted `kinds` (None: of all), as kinds and rows.
 
-    The rows are a `JOB_ROW` or `OPERATION_ROW` array, `Samples`, or a list of records. A ``jobs`` block may hold the
-    jobs' operations as well. A kind without rows (header, event ..., or one of a later minor version) gives its body.
+    The rows are a `JOB_ROW` or `OPERATION_ROW` array, `SampleColumns`, or a list of records. A ``jobs`` block may
+    hold the jobs' operations as well. A kind without rows (header, event ..., or one of a later minor version) gives
+    its body.
     """
     return [
         (name, found.rows(_ROWS[name]) if isinstance(found, Columns) else found)
@@ -389,13 +390,13 @@ def unpack_by_column(kind: str, body: Body, kinds: Collection[str] | None = None
     return [(kind, unpacker(body) if unpacker else body)]
 
 
-def _unpack_samples(body: Body) -> Samples:
+def _unpack_samples(body: Body) -> SampleColumns:
     units = field(body, "units", dict)
     if not all(isinstance(unit, str) for unit in units.values()):
         raise ColumnError("units are texts")
-    rows, columns = packed_columns(body)
+    rows, columns = encoded_columns(body)
     decoded = {name: decode_column(data, rows) for name, data in columns.items()}
-    return Samples(field(body, "worker", int), field(body, "source", str), decoded, units)
+    return SampleColumns(field(body, "worker", int), field(body, "source", str), decoded, units)
 
 
 def _records(record: type[Record]) -> Callable[[Body], list[Record]]:

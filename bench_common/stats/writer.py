@@ -19,12 +19,12 @@ import numpy.typing as npt
 
 from bench_common.errors import StatsFileError
 from bench_common.records import ErrorRecord, MetricRecord, OutputRecord, join_rows
-from bench_common.stats.frame import frame, pack_payload
+from bench_common.stats.frame import encode_frame, pack_payload
 from bench_common.stats.rows import (
     MAX_ROWS,
     Rows,
-    Samples,
-    belong,
+    SampleColumns,
+    are_paired,
     pack_jobs,
     pack_operations,
     pack_records,
@@ -32,11 +32,11 @@ from bench_common.stats.rows import (
 )
 
 MAX_RECORDS: Final = 4096
-_BULK_BYTES: Final = 4 << 20
+_MAX_BLOCK_BYTES: Final = 4 << 20
 _ROW_KINDS: Final = ("jobs", "operations")
 
 
-class Batches:
+class BlockBuilder:
     """Turns buffered items into block payloads, one flush long.
 
     Rows of a kind are gathered over everything but a block put for itself (header, host, footer ...), which keeps
@@ -82,16 +82,16 @@ class Batches:
         """Yield blocks of `MAX_ROWS` rows; hold back what does not fill one when only `whole` ones are wanted."""
         while self._held[kind] >= (MAX_ROWS if whole else 1):
             rows = self._first(kind, MAX_ROWS)
-            body = pack_jobs(rows, self._only_operations(rows)) if kind == "jobs" else pack_operations(rows)
+            body = pack_jobs(rows, self._take_paired_operations(rows)) if kind == "jobs" else pack_operations(rows)
             self._drop(kind, len(rows))
             yield pack_payload(kind, body)
 
-    def _only_operations(self, jobs: Rows) -> Rows | None:
+    def _take_paired_operations(self, jobs: Rows) -> Rows | None:
         """Take the operations of these jobs, if there is one for each and they come next; else none."""
         if self._held["operations"] < len(jobs):
             return None
         rows = self._first("operations", len(jobs))
-        if not belong(rows, jobs):
+        if not are_paired(rows, jobs):
             return None
         self._drop("operations", len(rows))
         return rows
@@ -110,9 +110,9 @@ class Batches:
 
     def _add_records(self, kind: str, records: list[Any]) -> Iterator[bytes]:
         for record in records:
-            bulk = bulk_of(record)
+            bulk = estimated_bytes(record)
             held = self._records.get(kind, ())
-            if held and (len(held) >= MAX_RECORDS or self._bulk[kind] + bulk > _BULK_BYTES):
+            if held and (len(held) >= MAX_RECORDS or self._bulk[kind] + bulk > _MAX_BLOCK_BYTES):
                 yield from self._record_block(kind)
             self._records.setdefault(kind, []).append(record)
             self._bulk[kind] = self._bulk.get(kind, 0) + bulk
@@ -124,18 +124,20 @@ class Batches:
             yield pack_payload(kind, pack_records(records))
 
 
-def bulk_of(record: MetricRecord | ErrorRecord | OutputRecord) -> int:
+def estimated_bytes(record: MetricRecord | ErrorRecord | OutputRecord) -> int:
     """Return about how many bytes of text and output a record brings along."""
     if isinstance(record, OutputRecord):
         return len(record.stdout) + len(record.stderr)
     return len(record.message) if isinstance(record, ErrorRecord) else 0
 
 
-def _sample_blocks(samples: Samples) -> Iterator[bytes]:
+def _sample_blocks(samples: SampleColumns) -> Iterator[bytes]:
     rows = len(next(iter(samples.columns.values()), ()))
     for first in range(0, rows, MAX_ROWS):
         part = {name: column[first : first + MAX_ROWS] for name, column in samples.columns.items()}
-        yield pack_payload("samples", pack_samples(Samples(samples.worker, samples.source, part, samples.units)))
+        yield pack_payload(
+            "samples", pack_samples(SampleColumns(samples.worker, samples.source, part, samples.units))
+        )
 
 
 MAX_OUTPUT: Final = 8 << 20
@@ -157,26 +159,26 @@ class StatsWriter:
     def __init__(self, path: str | os.PathLike[str], *, reopen: bool = False) -> None:
         """Create the file, or (`reopen`) open the one that is there; raise `StatsFileError` where that fails."""
         self.path = Path(path)
-        self._descriptor: int | None = _opened(self.path, reopen=reopen)
+        self._descriptor: int | None = _open_file(self.path, reopen=reopen)
         self.bytes_written = 0
         """Bytes of whole blocks in the file."""
         self._pending: deque[tuple[str, Any, int, int]] = deque()
         self._appended = [0, 0]
-        self._taken = [0, 0]
+        self._flushed_through = [0, 0]
         self._flushing = False
         self._failure: str | None = None
 
     @property
     def pending_rows(self) -> int:
         """About how many rows, records and blocks wait for a flush."""
-        return self._appended[0] - self._taken[0]
+        return self._appended[0] - self._flushed_through[0]
 
     @property
     def pending_bytes(self) -> int:
         """About how much memory they take, in bytes."""
-        return self._appended[1] - self._taken[1]
+        return self._appended[1] - self._flushed_through[1]
 
-    def continue_at(self, offset: int) -> None:
+    def truncate_to(self, offset: int) -> None:
         """Cut the file, which was reopened, to its first `offset` bytes; what is written comes behind them.
 
         Raises `StatsFileError` when the disk refuses.
@@ -208,11 +210,11 @@ class StatsWriter:
 
     def errors(self, records: Sequence[ErrorRecord]) -> None:
         """Buffer errors, each message cut at `MAX_OUTPUT` characters."""
-        self._append_records("errors", [_cut(record) for record in records])
+        self._append_records("errors", [_truncate_outputs(record) for record in records])
 
     def outputs(self, records: Sequence[OutputRecord]) -> None:
         """Buffer what tools printed, each stream cut at `MAX_OUTPUT` bytes."""
-        self._append_records("outputs", [_cut(record) for record in records])
+        self._append_records("outputs", [_truncate_outputs(record) for record in records])
 
     def samples(
         self, worker: int, source: str, columns: Mapping[str, npt.ArrayLike], units: Mapping[str, str]
@@ -227,10 +229,10 @@ class StatsWriter:
             raise ValueError(f"samples are columns of numbers of one length, not of {sorted(lengths)}")
         rows = len(next(iter(arrays.values()), ()))
         size = sum(array.nbytes for array in arrays.values())
-        self._append("samples", Samples(worker, source, arrays, units), rows, size)
+        self._append("samples", SampleColumns(worker, source, arrays, units), rows, size)
 
     def _append_records(self, kind: str, records: Sequence[MetricRecord | ErrorRecord | OutputRecord]) -> None:
-        self._append(kind, records, len(records), sum(_SMALL_BYTES + bulk_of(record) for record in records))
+        self._append(kind, records, len(records), sum(_SMALL_BYTES + estimated_bytes(record) for record in records))
 
     def _append(self, kind: str, item: Any, rows: int, size: int) -> None:
         if rows:
@@ -250,11 +252,11 @@ class StatsWriter:
             raise RuntimeError("a flush is under way: one at a time")
         self._flushing = True
         try:
-            batches = Batches()
+            batches = BlockBuilder()
             for _ in range(len(self._pending)):
                 kind, item, rows, size = self._pending.popleft()
-                self._taken[0] += rows
-                self._taken[1] += size
+                self._flushed_through[0] += rows
+                self._flushed_through[1] += size
                 self._write_all(batches.add(kind, item))
             self._write_all(batches.drain())
         except StatsFileError:
@@ -268,7 +270,7 @@ class StatsWriter:
 
     def _write_all(self, payloads: Iterator[bytes]) -> None:
         for payload in payloads:
-            self._write(frame(payload))
+            self._write(encode_frame(payload))
 
     def _write(self, member: bytes) -> None:
         if self._failure is not None or self._descriptor is None:
@@ -306,7 +308,7 @@ class StatsWriter:
         _sync_directory(self.path.parent)
 
 
-def _opened(path: Path, *, reopen: bool) -> int:
+def _open_file(path: Path, *, reopen: bool) -> int:
     flags = os.O_RDWR if reopen else os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
@@ -339,8 +341,8 @@ def _sync_directory(directory: Path) -> None:
 _Bulky = TypeVar("_Bulky", ErrorRecord, OutputRecord)
 
 
-def _cut(record: _Bulky) -> _Bulky:
-    if bulk_of(record) <= MAX_OUTPUT:
+def _truncate_outputs(record: _Bulky) -> _Bulky:
+    if estimated_bytes(record) <= MAX_OUTPUT:
         return record
     if isinstance(record, ErrorRecord):
         return replace(record, message=record.message[:MAX_OUTPUT])

@@ -16,9 +16,9 @@ import numpy as np
 from bench_common.histogram import Histogram
 from bench_common.records import (
     ARRIVAL,
-    BATCHES,
+    BATCH_SAMPLES_SOURCE,
     DROPPED,
-    LOOP,
+    LOOP_FIELDS,
     OPERATION_DONE,
     OPERATION_FAILED,
     ErrorRecord,
@@ -27,25 +27,25 @@ from bench_common.records import (
     job_id_of,
 )
 from bench_common.stats.reader import RESUMED, Block
-from bench_common.stats.rows import Columns, Samples
-from bench_master.analysis.host_samples import Load, Span, Spans
+from bench_common.stats.rows import Columns, SampleColumns
+from bench_master.analysis.host_samples import HostLoad, TrialSpan, TrialSpans
 from bench_master.analysis.open_system import OpenSystems
-from bench_master.analysis.packing import Packings
-from bench_master.analysis.percentiles import Key, Series, grouped_rows, groups, selected
-from bench_master.analysis.validity import Clocks, Course, Loops
+from bench_master.analysis.packing import PackingStats
+from bench_master.analysis.percentiles import Key, LatencySeries, group_positions, group_rows, select_rows
+from bench_master.analysis.validity import ClockChecker, LoopStats, TrialOrder
 
 JOB: Final = "job"
 """What the whole job is called among the operations."""
 RESPONSE: Final = "response"
 """The whole job from its arrival on, in an open system."""
 
-_OF_BATCHES: Final = frozenset({"treatment", "trial", *LOOP})
-KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "event", "footer"})
-"""The blocks that `Ledger.add` knows; metrics follow later, and what tools printed is in no account."""
+_BATCH_COLUMNS: Final = frozenset({"treatment", "trial", *LOOP_FIELDS})
+BLOCK_KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "event", "footer"})
+"""The blocks that `Aggregator.add` knows; metrics follow later, and what tools printed is in no account."""
 
 MAX_ERROR_GROUPS: Final = 1000
 
-ABSENT: Final = frozenset({"image-missing", "command-not-found"})
+MISSING_PREREQUISITE_KINDS: Final = frozenset({"image-missing", "command-not-found"})
 """The kinds of errors that say that what a treatment needs is not there."""
 
 
@@ -76,7 +76,7 @@ class TrialMetric:
         return self.total / self.values
 
 
-class Ledger:
+class Aggregator:
     """Takes block after block of one stats file; `summary` makes the report of it."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
@@ -88,22 +88,22 @@ class Ledger:
         count = len(self._trials)
         self._starts = np.full(count, np.iinfo(np.int64).max)
         self._ends = np.full(count, np.iinfo(np.int64).min)
-        self._brackets: dict[int, list[int | None]] = {}
+        self._trial_brackets: dict[int, list[int | None]] = {}
         """When the master began and ended each trial, on its own clock."""
         self._takers: dict[int, frozenset[int]] = {}
         """Who ran each trial, by roster number."""
         self.outcomes: dict[int, Counter[str]] = {index: Counter() for index in range(len(self.treatments))}
         self.all_outcomes: Counter[str] = Counter()
         """With warm-up jobs, as the footer counts them."""
-        self.series: dict[Key, Series] = {}
+        self.series: dict[Key, LatencySeries] = {}
         for index, treatment in enumerate(self.treatments):
             for name in (*treatment.get("operation_names", ()), JOB):
-                self.series[index, name] = Series()
+                self.series[index, name] = LatencySeries()
         self.open = OpenSystems(self.treatments)
         for index in self.open.systems:
-            self.series[index, RESPONSE] = Series()
-        self.loops = [Loops() for _ in self.treatments]
-        self.bounds: dict[int, Histogram] = {index: Histogram() for index in range(len(self.treatments))}
+            self.series[index, RESPONSE] = LatencySeries()
+        self.loops = [LoopStats() for _ in self.treatments]
+        self.uncertainties: dict[int, Histogram] = {index: Histogram() for index in range(len(self.treatments))}
         """By how many ns an end of each treatment's measured jobs may be stamped too late, of those that are done."""
         self._metrics: dict[tuple[int, str], dict[int, TrialMetric]] = {}
         self._unsuccessful: list[np.ndarray[Any, Any]] = []
@@ -111,15 +111,15 @@ class Ledger:
         self.errors: dict[tuple[str, str], ErrorGroup] = {}
         self.absent: dict[int, str] = {}
         """What was not there, by treatment, of those that failed for no other reason."""
-        self._failed_otherwise: set[int] = set()
+        self._other_failures: set[int] = set()
         self.ungrouped_errors = 0
         self.hosts: dict[int, Mapping[str, Any]] = {}
-        self.loads: dict[int, Load] = {}
-        self.course = Course(self._trials)
-        self.clocks = Clocks()
+        self.loads: dict[int, HostLoad] = {}
+        self.course = TrialOrder(self._trials)
+        self.clocks = ClockChecker()
         self.events: Counter[str] = Counter()
         self.lost_workers: list[str] = []
-        self.packings = Packings(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
+        self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
         self.planned: int | None = None
         """How many jobs the run began with, warm-up too; None where nobody could know."""
         self.footer: Mapping[str, Any] | None = None
@@ -135,8 +135,8 @@ class Ledger:
                 self._add_jobs(block.body)
             case "operations":
                 for key, rows in self.measured_operations(block.body):
-                    series = self.series.setdefault(key, Series())
-                    done = selected(rows, rows["ok"] == OPERATION_DONE)
+                    series = self.series.setdefault(key, LatencySeries())
+                    done = select_rows(rows, rows["ok"] == OPERATION_DONE)
                     series.add(done["duration_ns"], done)
                     series.errors += int((rows["ok"] == OPERATION_FAILED).sum())
             case "errors":
@@ -151,12 +151,12 @@ class Ledger:
             case "footer":
                 self.footer = block.body
 
-    def _add_samples(self, samples: Samples) -> None:
-        if samples.source != BATCHES or not samples.columns.keys() >= _OF_BATCHES:
-            self.loads.setdefault(samples.worker, Load()).add(samples)
+    def _add_samples(self, samples: SampleColumns) -> None:
+        if samples.source != BATCH_SAMPLES_SOURCE or not samples.columns.keys() >= _BATCH_COLUMNS:
+            self.loads.setdefault(samples.worker, HostLoad()).add(samples)
             self.open.watch(samples)
             return
-        columns = [samples.columns[name].tolist() for name in ("treatment", "trial", *LOOP)]
+        columns = [samples.columns[name].tolist() for name in ("treatment", "trial", *LOOP_FIELDS)]
         for treatment, trial, *loop in zip(*columns, strict=True):
             if 0 <= treatment < len(self.loops) and not self.is_warmup(trial):
                 self.loops[treatment].add(*loop)
@@ -171,23 +171,23 @@ class Ledger:
         if self._warmup.any():
             trial = np.minimum(rows["trial"], len(self._warmup) - 1)
             keep &= ~(self._warmup[trial] & (rows["trial"] < len(self._warmup)))
-        return selected(rows, keep)
+        return select_rows(rows, keep)
 
     def measured_jobs(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
         """Yield the jobs that are done and whose times are known, of measured trials, by treatment."""
         if not self._timed:
             return
-        for treatment, outcome, group in grouped_rows(self._measured(rows), "outcome"):
+        for treatment, outcome, group in group_rows(self._measured(rows), "outcome"):
             if outcome == Outcome.DONE:
                 yield (treatment, JOB), group
 
-    def responses(self, treatment: int, rows: Columns) -> np.ndarray[Any, Any] | None:
+    def response_times(self, treatment: int, rows: Columns) -> np.ndarray[Any, Any] | None:
         """Return the times (ns) from arrival to end of jobs of a treatment; None in the closed model."""
         return rows["duration_ns"] + rows["wait_ns"] if treatment in self.open.systems else None
 
     def measured_operations(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
         """Yield the operations of measured trials, failed ones too, by treatment and name."""
-        for treatment, operation, group in grouped_rows(self._measured(rows), "operation"):
+        for treatment, operation, group in group_rows(self._measured(rows), "operation"):
             names = self.treatments[treatment].get("operation_names", ())
             yield (treatment, names[operation] if operation < len(names) else f"operation-{operation}"), group
 
@@ -195,12 +195,12 @@ class Ledger:
         if not len(rows):
             return
         self.strangers += int((rows["treatment"] >= len(self.treatments)).sum())
-        ran = selected(rows, rows["outcome"] <= Outcome.FAILED)
+        ran = select_rows(rows, rows["outcome"] <= Outcome.FAILED)
         if len(ran) and self._timed:
             first, last = int(ran["start_ns"].min()), int(ran["end_ns"].max())
             self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
             self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
-        for treatment, code, group in grouped_rows(rows, "outcome"):
+        for treatment, code, group in group_rows(rows, "outcome"):
             outcome = Outcome(code)
             self.all_outcomes[outcome.name.lower()] += len(group)
             if treatment < len(self.treatments):
@@ -213,8 +213,8 @@ class Ledger:
         counts[outcome.name.lower()] += len(measured)
         if outcome == Outcome.DONE and self._timed:
             self.series[treatment, JOB].add(measured["duration_ns"], measured)
-            self.bounds[treatment].record(measured["bound_ns"])
-            responses = self.responses(treatment, measured)
+            self.uncertainties[treatment].record(measured["bound_ns"])
+            responses = self.response_times(treatment, measured)
             if responses is not None:
                 self.series[treatment, RESPONSE].add(responses, measured)
         elif outcome == Outcome.FAILED:
@@ -224,10 +224,10 @@ class Ledger:
         if treatment in self.open.systems:
             self.open.systems[treatment].add(measured, outcome)
         if outcome <= Outcome.FAILED:
-            self._stretch_trials(selected(measured, measured["trial"] < len(self._trials)))
+            self._extend_trial_spans(select_rows(measured, measured["trial"] < len(self._trials)))
 
-    def _stretch_trials(self, rows: Columns) -> None:
-        for trial, where in groups(rows["trial"]):
+    def _extend_trial_spans(self, rows: Columns) -> None:
+        for trial, where in group_positions(rows["trial"]):
             self._starts[trial] = min(self._starts[trial], rows["start_ns"][where].min())
             self._ends[trial] = max(self._ends[trial], rows["end_ns"][where].max())
 
@@ -254,10 +254,10 @@ class Ledger:
         return declared + sorted({name for index, name in self._metrics if index == treatment} - set(declared))
 
     def _add_error(self, record: ErrorRecord) -> None:
-        if record.kind not in ABSENT:
-            self._failed_otherwise.add(record.treatment)
+        if record.kind not in MISSING_PREREQUISITE_KINDS:
+            self._other_failures.add(record.treatment)
             self.absent.pop(record.treatment, None)
-        elif record.treatment not in self._failed_otherwise:
+        elif record.treatment not in self._other_failures:
             self.absent.setdefault(record.treatment, record.message)
         key = (record.operation, record.kind)
         if key not in self.errors and len(self.errors) >= MAX_ERROR_GROUPS:
@@ -288,14 +288,14 @@ class Ledger:
         if kind == "packed":
             self.packings.add_event(event)
         if kind in ("trial-begin", "trial-end"):
-            bracket = self._brackets.setdefault(trial, [None, None])
+            bracket = self._trial_brackets.setdefault(trial, [None, None])
             if kind == "trial-begin":
                 bracket[:] = [None, None]
                 takers = event.get("workers")
                 self._takers[trial] = frozenset(takers if isinstance(takers, list) else ())
             bracket[kind == "trial-end"] = at_ns
             if not self.is_warmup(trial):
-                self.open.bracket(trial, self._trials[trial][0], at_ns, ended=kind == "trial-end")
+                self.open.mark_trial(trial, self._trials[trial][0], at_ns, ended=kind == "trial-end")
         if kind == "trial-end":
             self._add_missing(event, trial)
 
@@ -307,11 +307,11 @@ class Ledger:
             counts["not_started"] += missing
             counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
 
-    def spans(self) -> Spans:
+    def spans(self) -> TrialSpans:
         """Return the measured trials of which both ends are known."""
-        return Spans(
-            Span(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()))
-            for trial, (begin, end) in self._brackets.items()
+        return TrialSpans(
+            TrialSpan(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()))
+            for trial, (begin, end) in self._trial_brackets.items()
             if begin is not None and end is not None and not self.is_warmup(trial)
         )
 
@@ -333,20 +333,20 @@ class Ledger:
             trial for trial, entry in enumerate(self._trials) if entry[0] == treatment and not self.is_warmup(trial)
         ]
 
-    def outside_brackets(self) -> int:
+    def jobs_outside_trial(self) -> int:
         """Return in how many measured trials a job began before the master's own bracket of it, or ended after it.
 
         Each host's clock is off by what its readings say, at most.
         """
-        slack_ns = max(self.clocks.bounds.values(), default=0)
+        slack_ns = max(self.clocks.uncertainties.values(), default=0)
         found = 0
-        for trial, (begin, end) in self._brackets.items():
+        for trial, (begin, end) in self._trial_brackets.items():
             if begin is not None and end is not None and self._ends[trial] >= self._starts[trial]:
                 found += bool(self._starts[trial] < begin - slack_ns or self._ends[trial] > end + slack_ns)
         return found
 
     def _span(self, trial: int) -> int | None:
-        begin, end = self._brackets.get(trial, (None, None))
+        begin, end = self._trial_brackets.get(trial, (None, None))
         if begin is not None and end is not None:
             return end - begin
         start, last = int(self._starts[trial]), int(self._ends[trial])

@@ -18,13 +18,13 @@ from bench_common.errors import UsageError
 from bench_common.histogram import nearest_rank
 from bench_common.records import OPERATION_DONE
 from bench_common.stats.reader import StatsFile
-from bench_common.thresholds import evaluate, percentiles_of
-from bench_master.analysis.aggregate import JOB, KINDS, RESPONSE, Ledger, TrialMetric
-from bench_master.analysis.host_samples import EngineCosts, HostCpu, Load, Spans, compare
+from bench_common.thresholds import evaluate, required_percentiles
+from bench_master.analysis.aggregate import BLOCK_KINDS, JOB, RESPONSE, Aggregator, TrialMetric
+from bench_master.analysis.host_samples import EngineCosts, HostCpu, HostLoad, TrialSpans, compare_to_baseline
 from bench_master.analysis.open_system import open_warnings
-from bench_master.analysis.percentiles import Key, Percentiles, Series
-from bench_master.analysis.published import beside
-from bench_master.analysis.validity import doubt, timing_error, timing_warnings
+from bench_master.analysis.percentiles import ExactPercentiles, Key, LatencySeries
+from bench_master.analysis.published import published_section
+from bench_master.analysis.validity import timing_doubt, timing_error, timing_warnings
 from bench_master.table import plural
 
 FORMAT: Final = "weighbridge-report"
@@ -32,7 +32,7 @@ VERSION: Final = 1
 
 STANDARD_PERCENTILES: Final = (50.0, 95.0, 99.0)
 DEFAULT_PERCENTILE: Final = 95.0
-TAIL_MINIMUM: Final = 1000
+MIN_TAIL_SAMPLES: Final = 1000
 """Below so many values p99 hangs on a handful of them, and is marked."""
 
 MASTER: Final = -1
@@ -45,7 +45,7 @@ def percentile_name(percentile: float) -> str:
     return f"p{percentile:g}"
 
 
-def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
+def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     """Read the file twice and return the report document; `pctile` (0..100, exclusive) is added to the usual ones.
 
     A damaged or unfinished file gives the report of what is there, and `incomplete` and `damage` say so. Raises
@@ -54,13 +54,13 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     if not 0 < pctile < 100:  # noqa: PLR2004
         raise UsageError(f"percentile {pctile:g}: a number between 0 and 100 expected, such as 95 or 99.9")
     header = stats.header
-    ledger = Ledger(header)
-    for block in stats.blocks(KINDS, by_column=True):
+    ledger = Aggregator(header)
+    for block in stats.blocks(BLOCK_KINDS, by_column=True):
         ledger.add(block)
     ledger.open.settle()
     damage = stats.damage
-    percentiles = sorted({*STANDARD_PERCENTILES, pctile, *percentiles_of(header.get("thresholds", ()))})
-    exact = Percentiles(ledger.series, percentiles)
+    percentiles = sorted({*STANDARD_PERCENTILES, pctile, *required_percentiles(header.get("thresholds", ()))})
+    exact = ExactPercentiles(ledger.series, percentiles)
     spans = ledger.spans()
     costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
     host_cpu = HostCpu(spans)
@@ -72,14 +72,14 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
     overhead = header.get("overhead")
     for index, entry in enumerate(report["treatments"]):
         entry.update(ledger.loops[index].document())
-        entry["timing_warning"] = doubt(entry)
+        entry["timing_warning"] = timing_doubt(entry)
         entry["overhead"] = costs.document(index)
         entry["host_cpu"] = host_cpu.document(index)
         entry["packing"] = ledger.packings.document(index, ledger.hosts)
-    compare(report["treatments"], overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {})
+    compare_to_baseline(report["treatments"], overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {})
     report["warnings"] += [*timing_warnings(report["treatments"]), *open_warnings(report["treatments"])]
     report["errors"] = _errors(ledger)
-    report["published"] = beside(header, report["treatments"])
+    report["published"] = published_section(header, report["treatments"])
     report["thresholds"] = [
         {
             "threshold": verdict.threshold,
@@ -94,9 +94,14 @@ def summarise(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
 
 
 def _second_pass(
-    stats: StatsFile, ledger: Ledger, spans: Spans, exact: Percentiles, costs: EngineCosts, host_cpu: HostCpu
+    stats: StatsFile,
+    ledger: Aggregator,
+    spans: TrialSpans,
+    exact: ExactPercentiles,
+    costs: EngineCosts,
+    host_cpu: HostCpu,
 ) -> None:
-    kinds = {"metrics", "jobs", "operations"} if exact.needed else {"metrics"}
+    kinds = {"metrics", "jobs", "operations"} if exact.needs_second_pass else {"metrics"}
     if ledger.packings or len(spans):
         kinds.add("samples")
     for block in stats.blocks(kinds, by_column=True):
@@ -109,7 +114,7 @@ def _second_pass(
         elif block.kind == "jobs":
             for key, rows in ledger.measured_jobs(block.body):
                 exact.collect(key, rows["duration_ns"])
-                responses = ledger.responses(key[0], rows)
+                responses = ledger.response_times(key[0], rows)
                 if responses is not None:
                     exact.collect((key[0], RESPONSE), responses)
         else:
@@ -117,7 +122,7 @@ def _second_pass(
                 exact.collect(key, rows["duration_ns"][rows["ok"] == OPERATION_DONE])
 
 
-def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: float) -> Document:
+def _document(stats: StatsFile, ledger: Aggregator, damage: str | None, pctile: float) -> Document:
     header, footer = stats.header, ledger.footer or {}
     scenario = header.get("scenario", {})
     totals = _totals(ledger)
@@ -131,7 +136,7 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
             "ended": footer.get("ended"),
             "status": footer.get("status"),
             "noop": bool(header.get("noop")),
-            "measures": _measures(header),
+            "measures": _measurement_kind(header),
             "imported": header.get("imported"),
             "order": header.get("order"),
             "seed": header.get("seed"),
@@ -148,7 +153,7 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
         ],
         "master": _load(ledger.loads.get(MASTER)),
         "pctile": pctile,
-        "incomplete": _incomplete(ledger, totals, damage),
+        "incomplete": _incomplete_reasons(ledger, totals, damage),
         "damage": damage,
         "warnings": [*map(str, footer.get("warnings", ())), *_warnings(ledger), *ledger.course.warnings()],
         "remarks": [str(remark) for remark in footer.get("remarks", ())],
@@ -156,22 +161,22 @@ def _document(stats: StatsFile, ledger: Ledger, damage: str | None, pctile: floa
     }
 
 
-def _measures(header: Mapping[str, Any]) -> str:
+def _measurement_kind(header: Mapping[str, Any]) -> str:
     if header.get("imported"):
         return "elsewhere"
     return "harness-ceiling" if header.get("noop") else "scenario"
 
 
-def _host(body: Mapping[str, Any], load: Load | None) -> Document:
+def _host(body: Mapping[str, Any], load: HostLoad | None) -> Document:
     known = ("worker", "worker_id", "host", "environment", "slots", "engines", "fingerprint", "clock")
     return {key: body.get(key) for key in known} | _load(load)
 
 
-def _load(load: Load | None) -> Document:
+def _load(load: HostLoad | None) -> Document:
     return {"samples": load.samples() if load else {}, "loop": load.loop() if load else None}
 
 
-def _totals(ledger: Ledger) -> Document:
+def _totals(ledger: Aggregator) -> Document:
     names = ("done", "failed", "lost", "aborted", "not_started", "warmup")
     counts = {name: sum(outcome[name] for outcome in ledger.outcomes.values()) for name in names}
     footer = ledger.footer or {}
@@ -196,7 +201,7 @@ def _totals(ledger: Ledger) -> Document:
     }
 
 
-def _incomplete(ledger: Ledger, totals: Document, damage: str | None) -> list[str]:
+def _incomplete_reasons(ledger: Aggregator, totals: Document, damage: str | None) -> list[str]:
     """Return every reason why the run is not whole; empty when it is."""
     reasons = []
     if damage:
@@ -222,7 +227,7 @@ def _incomplete(ledger: Ledger, totals: Document, damage: str | None) -> list[st
     return reasons
 
 
-def _warnings(ledger: Ledger) -> list[str]:
+def _warnings(ledger: Aggregator) -> list[str]:
     """Return what does not add up inside the file itself."""
     found = []
     if ledger.strangers:
@@ -235,7 +240,7 @@ def _warnings(ledger: Ledger) -> list[str]:
     ]
     names = {worker: str(body.get("worker_id")) for worker, body in ledger.hosts.items()}
     found += ledger.clocks.warnings(names)
-    outside = ledger.outside_brackets()
+    outside = ledger.jobs_outside_trial()
     if outside:
         found.append(
             f"jobs of {plural(outside, 'trial')} lie outside of the time in which the master had them run, by more "
@@ -247,7 +252,7 @@ def _warnings(ledger: Ledger) -> list[str]:
 
 
 def _treatment(
-    ledger: Ledger, index: int, exact: Percentiles, percentiles: Iterable[float], pctile: float
+    ledger: Aggregator, index: int, exact: ExactPercentiles, percentiles: Iterable[float], pctile: float
 ) -> Document:
     treatment, counts = ledger.treatments[index], ledger.outcomes[index]
     busy_s = ledger.busy_ns(index) / 1e9
@@ -258,7 +263,7 @@ def _treatment(
         "title": treatment.get("title"),
         "treatment": dict(treatment.get("labels", {})),
         "concurrency": treatment.get("concurrency"),
-        "left_out": _left_out(ledger, index),
+        "left_out": _skip_reason(ledger, index),
         "trials": {"planned": planned, "run": seen},
         "jobs": {
             "total": sum(ended.values()),
@@ -268,10 +273,11 @@ def _treatment(
         },
         "busy_s": busy_s,
         "jobs_per_s": counts["done"] / busy_s if busy_s else None,
-        **timing_error(ledger.bounds[index]),
+        **timing_error(ledger.uncertainties[index]),
         "open_load": ledger.open.document(index),
         "operations": {
-            name: _operation((index, name), series, exact, percentiles) for name, series in _of(ledger, index)
+            name: _operation((index, name), series, exact, percentiles)
+            for name, series in _treatment_series(ledger, index)
         },
         "metrics": {
             name: _metric(ledger.metric(index, name), declared.get(name, {}), pctile)
@@ -280,19 +286,19 @@ def _treatment(
     }
 
 
-def _left_out(ledger: Ledger, index: int) -> str | None:
+def _skip_reason(ledger: Aggregator, index: int) -> str | None:
     """Return why an optional treatment was left out; None where it was not, or is no optional one."""
     optional = ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"]
     return ledger.absent.get(index) if optional else None
 
 
-def _of(ledger: Ledger, index: int) -> list[tuple[str, Series]]:
+def _treatment_series(ledger: Aggregator, index: int) -> list[tuple[str, LatencySeries]]:
     """Return the series of a treatment: its operations in their order, the whole job last."""
     own = [(name, series) for (treatment, name), series in ledger.series.items() if treatment == index]
     return sorted(own, key=lambda item: (JOB, RESPONSE).index(item[0]) + 1 if item[0] in (JOB, RESPONSE) else 0)
 
 
-def _operation(key: Key, series: Series, exact: Percentiles, percentiles: Iterable[float]) -> Document:
+def _operation(key: Key, series: LatencySeries, exact: ExactPercentiles, percentiles: Iterable[float]) -> Document:
     histogram = series.histogram
     found = {percentile: exact.value(key, percentile) for percentile in percentiles}
     return {
@@ -305,7 +311,7 @@ def _operation(key: Key, series: Series, exact: Percentiles, percentiles: Iterab
         "max_s": _seconds(histogram.max),
         "slowest_job": series.slowest_job,
         "percentiles_exact": all(is_exact for _, is_exact in found.values()),
-        "p99_marked": 0 < histogram.n < TAIL_MINIMUM,
+        "p99_marked": 0 < histogram.n < MIN_TAIL_SAMPLES,
     }
 
 
@@ -333,7 +339,7 @@ def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: floa
     }
 
 
-def _errors(ledger: Ledger) -> list[Document]:
+def _errors(ledger: Aggregator) -> list[Document]:
     """Return the groups of errors, the most frequent first."""
     known = len(ledger.treatments)
     return [

@@ -28,14 +28,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_common.histogram import CEILING_NS, Histogram
-from bench_common.stats.rows import Column, Samples
+from bench_common.histogram import MAX_VALUE_NS, Histogram
+from bench_common.stats.rows import Column, SampleColumns
 from bench_common.thresholds import label_equals
 from bench_common.treatment import SOURCE
 
 
 @dataclass(slots=True)
-class Extent:
+class MinMeanMax:
     """Mean and extremes of a column; NaN (nothing could be read) is left out."""
 
     unit: str
@@ -58,7 +58,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TrialSpan:
     """A measured trial: its treatment, when it began and ended (ns, the master's clock), and which workers ran it."""
 
     treatment: int
@@ -67,10 +67,10 @@ class Span:
     workers: frozenset[int]
 
 
-class Spans:
+class TrialSpans:
     """Measured trials, which do not overlap. What is read on the host of a worker belongs to trials that it ran."""
 
-    def __init__(self, spans: Iterable[Span]) -> None:
+    def __init__(self, spans: Iterable[TrialSpan]) -> None:
         self._spans = sorted(spans, key=lambda span: span.begin_ns)
         self._begins = np.array([span.begin_ns for span in self._spans], np.int64)
         self._ends = np.array([span.end_ns for span in self._spans], np.int64)
@@ -78,9 +78,9 @@ class Spans:
     def __len__(self) -> int:
         return len(self._spans)
 
-    def holding(
+    def containing(
         self, worker: int, begins: npt.NDArray[Any], ends: npt.NDArray[Any]
-    ) -> Iterator[tuple[Span, npt.NDArray[np.bool_]]]:
+    ) -> Iterator[tuple[TrialSpan, npt.NDArray[np.bool_]]]:
         """Yield the trials that hold some of a worker's intervals (ns) from begin to end, and which ones."""
         if not self._spans:
             return
@@ -90,31 +90,31 @@ class Spans:
             if worker in self._spans[place].workers:
                 yield self._spans[place], whole & (places == place)
 
-    def touching(self, worker: int, begin_ns: int, end_ns: int) -> Iterator[Span]:
+    def overlapping(self, worker: int, begin_ns: int, end_ns: int) -> Iterator[TrialSpan]:
         """Yield the trials that overlap with an interval of a worker."""
         first = int(np.searchsorted(self._ends, begin_ns, side="right"))
         last = int(np.searchsorted(self._begins, end_ns, side="left"))
         yield from (span for span in self._spans[first:last] if worker in span.workers)
 
 
-_NOT_SUMMED: Final = frozenset({"time_ns", "interval_ns"})
-_RATED: Final = ("disk_", "net_")
+_SKIPPED_COLUMNS: Final = frozenset({"time_ns", "interval_ns"})
+_RATE_COLUMNS: Final = ("disk_", "net_")
 """Columns that are amounts since the previous sample; they are reported per second."""
 
 
 @dataclass(slots=True)
-class Load:
+class HostLoad:
     """The samples of one process's host (``host``) and of its own event loop (``loop``)."""
 
-    columns: dict[str, Extent] = field(default_factory=dict)
-    busy: Extent = field(default_factory=lambda: Extent("share"))
+    columns: dict[str, MinMeanMax] = field(default_factory=dict)
+    busy: MinMeanMax = field(default_factory=lambda: MinMeanMax("share"))
     lag: Histogram = field(default_factory=Histogram)
 
-    def add(self, samples: Samples) -> None:
+    def add(self, samples: SampleColumns) -> None:
         """Take in one block; sources that are not known are left alone."""
         if samples.source == "host":
             for name, (values, unit) in _per_second(samples.columns, samples.units).items():
-                self.columns.setdefault(name, Extent(unit)).add(values)
+                self.columns.setdefault(name, MinMeanMax(unit)).add(values)
         elif samples.source == "loop":
             if "busy_share" in samples.columns:
                 self.busy.add(samples.columns["busy_share"])
@@ -149,10 +149,10 @@ def _per_second(columns: Mapping[str, Column], units: Mapping[str, str]) -> dict
     found: dict[str, tuple[Column, str]] = {}
     for name, values in columns.items():
         unit = units.get(name, "")
-        if interval is not None and name.startswith(_RATED):
+        if interval is not None and name.startswith(_RATE_COLUMNS):
             seconds = np.where(interval > 0, interval, np.nan) / 1e9
             found[f"{name}_per_s"] = (values / seconds, f"{unit}/s")
-        elif name not in _NOT_SUMMED:
+        elif name not in _SKIPPED_COLUMNS:
             found[name] = (values, unit)
     return found
 
@@ -165,14 +165,14 @@ COLUMNS: Final = {
 }
 """The figures, and the columns of the hosts' samples that they are made of."""
 
-_GRAIN: Final = 1_000_000
+_RESOLUTION: Final = 1_000_000
 """Parts of a USER_HZ/s that the histogram counts in."""
 
-_NEEDED: Final = frozenset({"time_ns", "interval_ns"})
+_REQUIRED_COLUMNS: Final = frozenset({"time_ns", "interval_ns"})
 
 
 @dataclass(slots=True)
-class Rates:
+class RateStats:
     """Spread of readings that may be negative, in memory that does not grow with their number."""
 
     n: int = 0
@@ -196,7 +196,7 @@ class Rates:
         self.mean += shift * count / total
         self.n = total
         self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
-        parts = np.minimum(np.rint(np.abs(finite) * _GRAIN), CEILING_NS).astype(np.int64)
+        parts = np.minimum(np.rint(np.abs(finite) * _RESOLUTION), MAX_VALUE_NS).astype(np.int64)
         for histogram, own in ((self._above, finite >= 0), (self._below, finite < 0)):
             if own.any():
                 histogram.record(parts[own])
@@ -218,7 +218,7 @@ class Rates:
             (-1, self._below, below + 1 - rank) if rank <= below else (1, self._above, rank - below)
         )
         parts = histogram.quantile(Fraction(place, histogram.n)) or 0.0
-        return min(max(sign * parts / _GRAIN, self.low), self.high)
+        return min(max(sign * parts / _RESOLUTION, self.low), self.high)
 
     def document(self) -> dict[str, Any]:
         """Return the figures as those of a metric, of which n counts readings; there must be one."""
@@ -240,22 +240,22 @@ class HostCpu:
     `spans` are those trials.
     """
 
-    def __init__(self, spans: Spans) -> None:
+    def __init__(self, spans: TrialSpans) -> None:
         self._spans = spans
-        self._rates: dict[tuple[int, str], Rates] = {}
+        self._rates: dict[tuple[int, str], RateStats] = {}
 
-    def add(self, samples: Samples) -> None:
+    def add(self, samples: SampleColumns) -> None:
         """Take in one block; one that is of no host, or whose readings have no times, is left alone."""
         columns = samples.columns
-        if samples.source != "host" or not columns.keys() >= _NEEDED:
+        if samples.source != "host" or not columns.keys() >= _REQUIRED_COLUMNS:
             return
         ends, lengths = columns["time_ns"], columns["interval_ns"]
-        for span, inside in self._spans.holding(samples.worker, ends - lengths, ends):
+        for span, inside in self._spans.containing(samples.worker, ends - lengths, ends):
             here = inside & (lengths > 0)
             for name, column in COLUMNS.items():
                 if column in columns:
                     rates = columns[column][here] / (lengths[here] / 1e9)
-                    self._rates.setdefault((span.treatment, name), Rates()).add(rates)
+                    self._rates.setdefault((span.treatment, name), RateStats()).add(rates)
 
     def document(self, treatment: int) -> dict[str, Any] | None:
         """Return a treatment's figures by name; None where no reading is of it."""
@@ -270,11 +270,11 @@ MEMORY: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "proce
 
 
 @dataclass(slots=True)
-class _Account:
+class _EngineUsage:
     """One treatment's readings."""
 
-    columns: dict[str, Extent] = field(default_factory=dict)
-    cpu_percent: Extent = field(default_factory=lambda: Extent("%"))
+    columns: dict[str, MinMeanMax] = field(default_factory=dict)
+    cpu_percent: MinMeanMax = field(default_factory=lambda: MinMeanMax("%"))
     cpu_ns: float = 0.0
     covered_ns: float = 0.0
 
@@ -285,12 +285,12 @@ class EngineCosts:
     `spans` are the measured trials, `engines` the engine of each treatment.
     """
 
-    def __init__(self, spans: Spans, engines: Sequence[str]) -> None:
+    def __init__(self, spans: TrialSpans, engines: Sequence[str]) -> None:
         self._spans = spans
         self._engines = engines
-        self._accounts: dict[int, _Account] = {}
+        self._accounts: dict[int, _EngineUsage] = {}
 
-    def add(self, samples: Samples) -> None:
+    def add(self, samples: SampleColumns) -> None:
         """Take in one block; one that is of no engine is left alone."""
         if not samples.source.startswith(SOURCE):
             return
@@ -307,16 +307,16 @@ class EngineCosts:
 
     def _add_instants(self, engine: str, worker: int, columns: Mapping[str, Any]) -> None:
         times = columns["time_ns"]
-        for span, here in self._spans.holding(worker, times, times):
+        for span, here in self._spans.containing(worker, times, times):
             account = self._account(engine, span)
             if account is None:
                 continue
             for name, unit in MEMORY.items():
                 if name in columns:
-                    account.columns.setdefault(name, Extent(unit)).add(np.asarray(columns[name])[here])
+                    account.columns.setdefault(name, MinMeanMax(unit)).add(np.asarray(columns[name])[here])
 
     def _add_interval(self, engine: str, worker: int, begin_ns: int, end_ns: int, cpu_ns: float) -> None:
-        for span in self._spans.touching(worker, begin_ns, end_ns):
+        for span in self._spans.overlapping(worker, begin_ns, end_ns):
             account = self._account(engine, span)
             if account is None:
                 continue
@@ -326,11 +326,11 @@ class EngineCosts:
             if overlap == end_ns - begin_ns:
                 account.cpu_percent.add(np.array([100.0 * cpu_ns / overlap]))
 
-    def _account(self, engine: str, span: Span) -> _Account | None:
+    def _account(self, engine: str, span: TrialSpan) -> _EngineUsage | None:
         """Return where what an engine did in a trial belongs; None where the trial is another engine's."""
         if self._engines[span.treatment] != engine:
             return None
-        return self._accounts.setdefault(span.treatment, _Account())
+        return self._accounts.setdefault(span.treatment, _EngineUsage())
 
     def document(self, treatment: int) -> Document | None:
         """Return what a treatment's engine cost; None where nothing was sampled while it ran.
@@ -355,7 +355,7 @@ class EngineCosts:
         return document or None
 
 
-def compare(treatments: Sequence[Document], baseline: Mapping[str, str]) -> None:
+def compare_to_baseline(treatments: Sequence[Document], baseline: Mapping[str, str]) -> None:
     """Add to the overhead of each treatment how it relates to its baseline's.
 
     The baseline has the labels of `baseline`, and else those of the treatment itself where there is such a one;
@@ -364,7 +364,7 @@ def compare(treatments: Sequence[Document], baseline: Mapping[str, str]) -> None
     measured = [entry for entry in treatments if entry["overhead"]]
     for entry in measured:
         other = _baseline_of(entry, measured, baseline)
-        entry["overhead"]["relative"] = None if other is None else _relation(entry, other)
+        entry["overhead"]["relative"] = None if other is None else _relative_cost(entry, other)
 
 
 def _baseline_of(entry: Document, measured: Sequence[Document], baseline: Mapping[str, str]) -> Document | None:
@@ -387,7 +387,7 @@ def _baseline_of(entry: Document, measured: Sequence[Document], baseline: Mappin
     return next(iter(alike or meant), None)
 
 
-def _relation(entry: Document, other: Document) -> Document:
+def _relative_cost(entry: Document, other: Document) -> Document:
     memory = next((name for name in ("cgroup_bytes", "rss_bytes") if name in entry["overhead"]), None)
     there = other["overhead"].get(memory)
     cpu, cpu_there = (one["overhead"].get("cpu_percent", {}).get("mean") for one in (entry, other))

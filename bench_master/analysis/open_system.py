@@ -15,23 +15,23 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from bench_common.records import Outcome
-from bench_common.stats.rows import Columns, Samples
-from bench_master.analysis.percentiles import groups
+from bench_common.stats.rows import Columns, SampleColumns
+from bench_master.analysis.percentiles import group_positions
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-READING_NS: Final = 500_000_000
+READING_INTERVAL_NS: Final = 500_000_000
 """How long a reading of the workers' loops covers."""
-SETTLED_NS: Final = 100_000_000
+FIRST_ARRIVAL_DELAY_NS: Final = 100_000_000
 """How long after a trial's begin its first job arrives."""
-LATE_NS: Final = 10_000_000_000
+MAX_READING_DELAY_NS: Final = 10_000_000_000
 """How long after a trial's end readings of it may still come in."""
 
-LITTLE_TOLERANCE: Final = 0.2
+LITTLES_LAW_TOLERANCE: Final = 0.2
 """How far the two sides of Little's law may be apart before it is said aloud, relatively."""
-LITTLE_SAMPLES: Final = 6
+LITTLES_LAW_MIN_SAMPLES: Final = 6
 """Below so many readings of half a second each there is no check."""
-LITTLE_LEAST: Final = 0.5
+LITTLES_LAW_MIN_JOBS: Final = 0.5
 """Nor is there one for fewer jobs in the system on average."""
 
 
@@ -90,7 +90,7 @@ class OpenSystem:
         if outcome > Outcome.FAILED:
             self.unfinished += len(rows)
             return
-        for trial, where in groups(rows["trial"]):
+        for trial, where in group_positions(rows["trial"]):
             self.trials.setdefault(trial, OpenTrial()).add(rows[where], done=outcome == Outcome.DONE)
 
     def watch(self, trial: int, worker: int, counts: list[float]) -> None:
@@ -111,10 +111,10 @@ class OpenSystem:
             "offered_per_s": sum(count for count, _ in arriving) / offered_s if offered_s else None,
             "achieved_per_s": sum(trial.done for trial in trials) / lasting if lasting else None,
             "dropped": self.dropped,
-            "little": self._little(),
+            "little": self._littles_law(),
         }
 
-    def _little(self) -> dict[str, Any] | None:
+    def _littles_law(self) -> dict[str, Any] | None:
         """Return both sides of Little's law; None where too little was seen, or jobs are missing."""
         readings = seen = expected_ns = lasting_s = 0.0
         for trial in self.trials.values():
@@ -125,10 +125,10 @@ class OpenSystem:
                 readings += min(len(values) for values in counts)
                 expected_ns += trial.response_ns
                 lasting_s += trial.lasting_s
-        if self.unfinished or readings < LITTLE_SAMPLES or not lasting_s:
+        if self.unfinished or readings < LITTLES_LAW_MIN_SAMPLES or not lasting_s:
             return None
         counted, expected = seen / lasting_s, expected_ns / 1e9 / lasting_s
-        if max(counted, expected) < LITTLE_LEAST:
+        if max(counted, expected) < LITTLES_LAW_MIN_JOBS:
             return None
         apart = abs(counted - expected) / max(counted, expected)
         return {"in_system": counted, "expected": expected, "readings": int(readings), "apart": apart}
@@ -150,7 +150,7 @@ class OpenSystems:
         """Return what the report says of a treatment; None in the closed model."""
         return self.systems[treatment].document() if treatment in self.systems else None
 
-    def bracket(self, trial: int, treatment: int, at_ns: int, *, ended: bool) -> None:
+    def mark_trial(self, trial: int, treatment: int, at_ns: int, *, ended: bool) -> None:
         """Note when the master began or ended a measured trial."""
         if not self.systems:
             return
@@ -160,11 +160,13 @@ class OpenSystems:
             return
         self.settle(at_ns)
         known = self._under_way.items()
-        self._under_way = {one: span for one, span in known if span[2] is None or span[2] + LATE_NS > at_ns}
+        self._under_way = {
+            one: span for one, span in known if span[2] is None or span[2] + MAX_READING_DELAY_NS > at_ns
+        }
         if treatment in self.systems:
             self._under_way[trial] = (treatment, at_ns, None)
 
-    def watch(self, samples: Samples) -> None:
+    def watch(self, samples: SampleColumns) -> None:
         """Hold what a worker saw until it is known which trial was under way."""
         columns = samples.columns
         wanted = {"time_ns", "running_mean", "waiting_mean"}
@@ -180,7 +182,11 @@ class OpenSystems:
             if not ready.all():
                 self._readings.append((worker, times[~ready], counts[~ready]))
             for trial, (treatment, begin, end) in self._under_way.items():
-                within = ready & (times - READING_NS >= begin + SETTLED_NS) & (times <= (end or times))
+                within = (
+                    ready
+                    & (times - READING_INTERVAL_NS >= begin + FIRST_ARRIVAL_DELAY_NS)
+                    & (times <= (end or times))
+                )
                 self.systems[treatment].watch(trial, worker, counts[within].tolist())
 
 
@@ -197,7 +203,7 @@ def open_warnings(treatments: list[dict[str, Any]]) -> list[str]:
                 f"{entry['title']}: {load['dropped']:,} of {load['offered']:,} jobs were dropped: it cannot keep up "
                 f"with {load['rate_per_s']:g}/s; offer less, or allow more at once (concurrency)"
             )
-        if little is not None and little["apart"] > LITTLE_TOLERANCE:
+        if little is not None and little["apart"] > LITTLES_LAW_TOLERANCE:
             found.append(
                 f"{entry['title']}: Little's law does not hold: {little['in_system']:.3g} jobs were counted in the "
                 f"system, rate times response time is {little['expected']:.3g}; run it for longer, and look at the "

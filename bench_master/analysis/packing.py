@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_common.stats.rows import Column, Samples
+from bench_common.stats.rows import Column, SampleColumns
 from bench_common.treatment import SOURCE
-from bench_master.analysis.host_samples import Extent
+from bench_master.analysis.host_samples import MinMeanMax
 
 Document = dict[str, Any]
 
@@ -25,7 +25,7 @@ _ENGINE: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "proc
 
 
 @dataclass(slots=True)
-class Packed:
+class PackingRecord:
     """One packing: a trial on a worker. `at_ns` is when the hold began, on the master's clock."""
 
     trial: int
@@ -38,11 +38,11 @@ class Packed:
     full: bool
     reason: str
     memory_before: int
-    held: dict[str, Extent] = field(default_factory=dict)
+    held: dict[str, MinMeanMax] = field(default_factory=dict)
 
     def add(self, name: str, unit: str, values: npt.NDArray[Any], inside: npt.NDArray[np.bool_]) -> None:
         """Take in the readings of a column that fall into the hold."""
-        self.held.setdefault(name, Extent(unit)).add(np.asarray(values)[inside])
+        self.held.setdefault(name, MinMeanMax(unit)).add(np.asarray(values)[inside])
 
     @property
     def per_container(self) -> float | None:
@@ -53,7 +53,7 @@ class Packed:
         return (used.total / used.n - self.memory_before) / self.containers
 
 
-class Packings:
+class PackingStats:
     """Takes a run's ``packed`` events, then its samples; gives each treatment its packings.
 
     `engines` are those of the treatments: what another one took meanwhile is none of a packing's.
@@ -62,7 +62,7 @@ class Packings:
     def __init__(self, trials: Sequence[Sequence[Any]], engines: Sequence[str]) -> None:
         self._trials = trials
         self._engines = engines
-        self._packed: list[Packed] = []
+        self._packed: list[PackingRecord] = []
 
     def __bool__(self) -> bool:
         return bool(self._packed)
@@ -77,7 +77,7 @@ class Packings:
             return
         self._packed = [packed for packed in self._packed if (packed.trial, packed.worker) != (trial, worker)]
         self._packed.append(
-            Packed(
+            PackingRecord(
                 trial=trial,
                 treatment=int(self._trials[trial][0]),
                 warmup=bool(self._trials[trial][2]),
@@ -91,7 +91,7 @@ class Packings:
             )
         )
 
-    def add(self, samples: Samples) -> None:
+    def add(self, samples: SampleColumns) -> None:
         """Take in samples of hosts and engines."""
         columns, times = samples.columns, samples.columns["time_ns"]
         for packed in self._packed:
@@ -111,7 +111,7 @@ class Packings:
                 self._add_engine(packed, columns, inside)
 
     @staticmethod
-    def _add_engine(packed: Packed, columns: Mapping[str, Column], inside: npt.NDArray[np.bool_]) -> None:
+    def _add_engine(packed: PackingRecord, columns: Mapping[str, Column], inside: npt.NDArray[np.bool_]) -> None:
         for name, unit in _ENGINE.items():
             if name in columns:
                 packed.add(f"engine_{name}", unit, columns[name], inside)

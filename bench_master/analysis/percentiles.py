@@ -23,12 +23,12 @@ from bench_common.stats.rows import Columns
 Key: TypeAlias = tuple[int, str]
 """Treatment index and name of the operation (``job`` for the whole job)."""
 
-BUDGET: Final = 4 << 20
+MAX_TARGET_VALUES: Final = 4 << 20
 """Entries (8 bytes each) that the second pass may hold, over all percentiles of all series."""
 
 
 @dataclass(slots=True)
-class Series:
+class LatencySeries:
     """The durations (ns) of one operation of one treatment; failed tries are only counted."""
 
     histogram: Histogram = field(default_factory=Histogram)
@@ -63,12 +63,12 @@ class Series:
         return None if self.slowest_ticket is None else job_id_of(self.slowest_ticket)
 
 
-def selected(rows: Columns, keep: npt.NDArray[np.bool_]) -> Columns:
+def select_rows(rows: Columns, keep: npt.NDArray[np.bool_]) -> Columns:
     """Return the rows to keep; where that is every one, themselves and no copy."""
     return rows if keep.all() else rows[keep]
 
 
-def groups(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.intp] | slice]]:
+def group_positions(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.intp] | slice]]:
     """Yield each distinct key, in order, and where it stands: everywhere as a slice, else the positions in order."""
     if not len(keys):
         return
@@ -91,12 +91,12 @@ def groups(keys: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.
         yield low + key, positions
 
 
-def grouped_rows(rows: Columns, column: str) -> Iterator[tuple[int, int, Columns]]:
+def group_rows(rows: Columns, column: str) -> Iterator[tuple[int, int, Columns]]:
     """Yield (treatment, value of `column`, rows) for each pair that occurs."""
     values = rows[column]
     width = int(values.max()) + 1 if len(rows) else 1
     keys = rows["treatment"].astype(np.int64) * width + values
-    for key, where in groups(keys):
+    for key, where in group_positions(keys):
         yield *divmod(key, width), rows[where]
 
 
@@ -113,7 +113,7 @@ class _Target:
     """Instead of `held`, a count for each possible value, where the bucket is narrower than it is full."""
 
     @property
-    def cost(self) -> int:
+    def value_count(self) -> int:
         return min(self.count, self.high - self.low + 1)
 
     def collect(self, durations: Int64Array) -> None:
@@ -131,24 +131,30 @@ class _Target:
         return int(np.sort(np.concatenate(self.held))[rank - 1])
 
 
-class Percentiles:
+class ExactPercentiles:
     """Nearest-rank percentiles of every series: exact after `collect` has seen every row once more."""
 
-    def __init__(self, series: Mapping[Key, Series], percentiles: Iterable[float], budget: int = BUDGET) -> None:
+    def __init__(
+        self, series: Mapping[Key, LatencySeries], percentiles: Iterable[float], budget: int = MAX_TARGET_VALUES
+    ) -> None:
         self._series = series
         self._targets: dict[Key, dict[int, _Target]] = {}
         wanted = [Fraction(repr(float(percentile))) / 100 for percentile in percentiles]
         for key, one in series.items():
             if one.histogram.n:
-                self._aim(key, one.histogram, wanted)
-        every = [(target.cost, key, index) for key, found in self._targets.items() for index, target in found.items()]
+                self._add_targets(key, one.histogram, wanted)
+        every = [
+            (target.value_count, key, index)
+            for key, found in self._targets.items()
+            for index, target in found.items()
+        ]
         spent = 0
         for cost, key, index in sorted(every):
             spent += cost
             if spent > budget:
                 del self._targets[key][index]
 
-    def _aim(self, key: Key, histogram: Histogram, wanted: Iterable[Fraction]) -> None:
+    def _add_targets(self, key: Key, histogram: Histogram, wanted: Iterable[Fraction]) -> None:
         targets = self._targets.setdefault(key, {})
         for share in wanted:
             index, rank, count = histogram.locate(nearest_rank(histogram.n, share))
@@ -161,7 +167,7 @@ class Percentiles:
             targets.setdefault(index, _Target(low, high, count)).ranks.add(rank)
 
     @property
-    def needed(self) -> bool:
+    def needs_second_pass(self) -> bool:
         """Say whether a second pass can tell anything that the histograms do not."""
         return any(self._targets.values())
 

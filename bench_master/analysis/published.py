@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_master.scenario.keys_run import FULL
-from bench_master.scenario.published import FIGURES, belongs
+from bench_master.scenario.published import FIGURES, matches_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ CAUTION: Final = (
 )
 
 
-def beside(header: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def published_section(header: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the section of the report document: for each treatment and metric our figures and the published ones.
 
     None where the run's scenario names none. `treatments` are those of the document. A metric that we did not measure
@@ -37,7 +37,7 @@ def beside(header: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -
 
 
 def _tables(rows: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    ours = [row for row in rows if belongs(row, entry["treatment"])]
+    ours = [row for row in rows if matches_labels(row, entry["treatment"])]
     for name in dict.fromkeys(row["metric"] for row in ours):
         metric = entry["metrics"].get(name) or (entry["host_cpu"] or {}).get(name)
         theirs = [row for row in ours if row["metric"] == name]

@@ -15,21 +15,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench_common.clock import drifted_ns
+from bench_common.clock import max_drift_ns
 from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
 from bench_common.stats.reader import RESUMED
 from bench_master.table import plural
 
-MOST: Final = 0.1
+MAX_ERROR_SHARE: Final = 0.1
 """A timing error beyond this share of the shortest operation's median is warned of."""
-TOLD_SHARE: Final = 10
+MAX_SHOWN_RATIO: Final = 10
 """Beyond so many times the median the times alone are told."""
 ADVICE: Final = (
     "the workers have too much to do at once; keep fewer jobs in flight on each (concurrency), or use more workers"
 )
-CALM: Final = 0.5
+MAX_IDLE_BUSY_SHARE: Final = 0.5
 """A loop that is busy for less than this share of the time does not have too much to do."""
-UNAVOIDABLE_S: Final = 500e-6
+SWITCH_INTERVAL_S: Final = 500e-6
 """The interpreter's switch interval in a load process: so much there may be in a calm run, whatever is in flight."""
 
 
@@ -54,7 +54,7 @@ def shortest_median_s(operations: Mapping[str, Mapping[str, Any]]) -> float | No
 
 
 @dataclass(slots=True)
-class Loops:
+class LoopStats:
     """How the workers' event loops were while a treatment's jobs ran, as the batches of results say (ns)."""
 
     span_ns: int = 0
@@ -76,21 +76,21 @@ class Loops:
         }
 
 
-def doubt(entry: Mapping[str, Any]) -> str | None:
+def timing_doubt(entry: Mapping[str, Any]) -> str | None:
     """Return why a treatment's shortest operation must not be believed, and what to do; None where it may be."""
     error_s, shortest_s = entry["timing_error_p99_s"], shortest_median_s(entry["operations"])
-    if error_s is None or shortest_s is None or error_s <= max(MOST * shortest_s, UNAVOIDABLE_S):
+    if error_s is None or shortest_s is None or error_s <= max(MAX_ERROR_SHARE * shortest_s, SWITCH_INTERVAL_S):
         return None
     return (
-        f"the timing error (p99), {error_s * 1e3:.3g} ms, is more than {MOST:.0%} of the shortest operation's "
-        f"median, {shortest_s * 1e3:.3g} ms: {_advice(entry)}"
+        f"the timing error (p99), {error_s * 1e3:.3g} ms, is more than {MAX_ERROR_SHARE:.0%} of the shortest "
+        f"operation's median, {shortest_s * 1e3:.3g} ms: {_advice(entry)}"
     )
 
 
 def _advice(entry: Mapping[str, Any]) -> str:
     """Return what to do about stamps of a treatment that are uncertain."""
     busy = entry["worker_busy_share"]
-    if busy is None or busy >= CALM:
+    if busy is None or busy >= MAX_IDLE_BUSY_SHARE:
         return ADVICE
     return (
         f"the workers' loops were busy for {busy:.0%} of the time only, so something else kept them from a CPU; "
@@ -103,23 +103,23 @@ def timing_warnings(treatments: Iterable[Mapping[str, Any]]) -> list[str]:
     doubtful = []
     for entry in treatments:
         error_s, shortest_s = entry["timing_error_p99_s"], shortest_median_s(entry["operations"])
-        if doubt(entry) is not None and error_s is not None and shortest_s is not None:
+        if timing_doubt(entry) is not None and error_s is not None and shortest_s is not None:
             doubtful.append((error_s / shortest_s, error_s, shortest_s, str(entry["title"]), _advice(entry)))
     if not doubtful:
         return []
     worst, error_s, shortest_s, title, advice = max(doubtful)
     # Of an operation that found nothing to do it is a number of six digits, which says no more than the times.
-    share = f" ({worst:.0%})" if worst <= TOLD_SHARE else ""
+    share = f" ({worst:.0%})" if worst <= MAX_SHOWN_RATIO else ""
     where = plural(len(doubtful), "treatment")
     text = (
-        f"the timing error (p99) is more than {MOST:.0%} of the shortest operation's median in {where}, at worst "
-        f"{error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms{share} in {title}: {advice}"
+        f"the timing error (p99) is more than {MAX_ERROR_SHARE:.0%} of the shortest operation's median in {where}, "
+        f"at worst {error_s * 1e3:.3g} ms of {shortest_s * 1e3:.3g} ms{share} in {title}: {advice}"
     )
     return [text]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """How far a host's clock was ahead of the master's at an instant of the master's (ns)."""
 
     at_ns: int
@@ -128,24 +128,24 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
+class ClockDisagreement:
     """A trial (or what came right after it) in which a host's clock gained `gained_ns`, more than it can."""
 
     worker: int
     trial: int
     bracket_ns: int
     gained_ns: int
-    allowed_ns: int
+    max_drift_ns: int
 
 
-class Clocks:
+class ClockChecker:
     """Follows the events of a run."""
 
     def __init__(self) -> None:
-        self.disagreements: list[Disagreement] = []
-        self.bounds: dict[int, int] = {}
+        self.disagreements: list[ClockDisagreement] = []
+        self.uncertainties: dict[int, int] = {}
         """The largest bound at which each worker's clock was read, in ns."""
-        self._last: dict[int, Reading] = {}
+        self._last: dict[int, ClockReading] = {}
         self._trial: int | None = None
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -163,23 +163,23 @@ class Clocks:
                 worker, offset_ns, bound_ns = reading
                 # What is only seen when a trial begins happened right after the one before it.
                 of = self._trial if kind == "trial-begin" and self._trial is not None else trial
-                self._read(worker, of, Reading(at_ns, offset_ns, bound_ns))
+                self._read(worker, of, ClockReading(at_ns, offset_ns, bound_ns))
         self._trial = trial
 
-    def _read(self, worker: int, trial: int, new: Reading) -> None:
-        self.bounds[worker] = max(self.bounds.get(worker, 0), new.bound_ns)
+    def _read(self, worker: int, trial: int, new: ClockReading) -> None:
+        self.uncertainties[worker] = max(self.uncertainties.get(worker, 0), new.bound_ns)
         old = self._last.get(worker)
         self._last[worker] = new
         if old is None:
             return
         bracket_ns, gained_ns = new.at_ns - old.at_ns, new.offset_ns - old.offset_ns
-        allowed_ns = old.bound_ns + new.bound_ns + drifted_ns(bracket_ns)
+        allowed_ns = old.bound_ns + new.bound_ns + max_drift_ns(bracket_ns)
         if abs(gained_ns) > allowed_ns:
-            self.disagreements.append(Disagreement(worker, trial, bracket_ns, gained_ns, allowed_ns))
+            self.disagreements.append(ClockDisagreement(worker, trial, bracket_ns, gained_ns, allowed_ns))
 
     def document(self, worker: int) -> dict[str, Any]:
         """Return what a report says of one host's clock."""
-        bound_ns = self.bounds.get(worker)
+        bound_ns = self.uncertainties.get(worker)
         return {
             "bound_max_s": None if bound_ns is None else bound_ns / 1e9,
             "disagreements": [
@@ -187,7 +187,7 @@ class Clocks:
                     "trial": found.trial,
                     "bracket_s": found.bracket_ns / 1e9,
                     "own_s": (found.bracket_ns + found.gained_ns) / 1e9,
-                    "allowed_s": found.allowed_ns / 1e9,
+                    "allowed_s": found.max_drift_ns / 1e9,
                 }
                 for found in self.disagreements
                 if found.worker == worker
@@ -204,13 +204,13 @@ class Clocks:
                 f"the clock of {names.get(worker, f'worker {worker}')} disagreed with the master's in "
                 f"{plural(len(theirs), 'trial')}, at worst in trial {worst.trial}: it counted "
                 f"{(worst.bracket_ns + worst.gained_ns) / 1e9:.3f} s where the master counted "
-                f"{worst.bracket_ns / 1e9:.3f} s (give or take {worst.allowed_ns / 1e9:.3f} s): a virtual machine "
+                f"{worst.bracket_ns / 1e9:.3f} s (give or take {worst.max_drift_ns / 1e9:.3f} s): a virtual machine "
                 "that was stopped, or a clock that was set; do not believe what it measured then"
             )
         return found
 
 
-class Course:
+class TrialOrder:
     """Follows the events of a run whose planned trials are `trials`: [treatment, block, is warm-up] each."""
 
     def __init__(self, trials: Sequence[Sequence[Any]]) -> None:

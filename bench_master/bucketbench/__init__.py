@@ -5,7 +5,7 @@ and `load` is the way in: whatever the file is, a `Scenario` comes of it. Nothin
 report format of that name.
 """
 
-from bench_master.bucketbench.convert import Flags
-from bench_master.bucketbench.load import load_either, native_text
+from bench_master.bucketbench.convert import DefinitionFlags
+from bench_master.bucketbench.load import load_scenario_or_definition, scenario_text
 
-__all__ = ["Flags", "load_either", "native_text"]
+__all__ = ["DefinitionFlags", "load_scenario_or_definition", "scenario_text"]

@@ -20,37 +20,37 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
-from bench_master.bucketbench.schema import GRACE, Driver, read_definition, told
+from bench_master.bucketbench.schema import GRACE, Driver, format_place, read_definition
 from bench_master.scenario.operations import OperationsShape
 from bench_master.scenario.types import INVALID
-from bench_master.scenario.yaml_tree import Entries, Items, Leaf, Node, Place
+from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bench_master.scenario.diagnostics import Findings, Given
+    from bench_master.scenario.diagnostics import Diagnostics, Located
 
 Values: TypeAlias = dict[str, Node]
 
 
-def runs_bundle(kind: Driver, definition: Mapping[str, Given[Any]]) -> bool:
+def runs_bundle(kind: Driver, definition: Mapping[str, Located[Any]]) -> bool:
     """Return whether a driver runs the definition's bundle, whose ``config.json`` says the command."""
-    return kind.takes_rootfs and "rootfs" in definition
+    return kind.accepts_rootfs and "rootfs" in definition
 
 
-class Containers:
+class DriverContainers:
     """The containers of one definition. What two of them share is the same node, so that it can be told once."""
 
-    def __init__(self, definition: Mapping[str, Given[Any]]) -> None:
+    def __init__(self, definition: Mapping[str, Located[Any]]) -> None:
         self._definition = definition
-        self._image: Values = {"image": text(definition["image"])}
-        self._rootfs: Values = {"rootfs": text(definition["rootfs"])} if "rootfs" in definition else {}
-        command: Given[str] | None = definition.get("command")
+        self._image: Values = {"image": text_node(definition["image"])}
+        self._rootfs: Values = {"rootfs": text_node(definition["rootfs"])} if "rootfs" in definition else {}
+        command: Located[str] | None = definition.get("command")
         if command is not None and command.value.split():
-            words: list[Node] = [Leaf(command.place, word, plain=False) for word in command.value.split()]
-            self._image["command"] = Items(command.place, words)
+            words: list[Node] = [ScalarNode(command.place, word, plain=False) for word in command.value.split()]
+            self._image["command"] = ListNode(command.place, words)
 
-    def of(self, driver: Mapping[str, Given[Any]]) -> Values:
+    def of(self, driver: Mapping[str, Located[Any]]) -> Values:
         """Return the container of one driver's jobs."""
         kind: Driver = driver["type"].value
         if runs_bundle(kind, self._definition):
@@ -58,26 +58,26 @@ class Containers:
         return self._image | (_logs(driver) if kind.logs else {})
 
 
-def shared(containers: Sequence[Values]) -> Values:
+def common_settings(containers: Sequence[Values]) -> Values:
     """Return what all of the containers have in common."""
     first, *others = containers
     return {key: node for key, node in first.items() if all(other.get(key) is node for other in others)}
 
 
-def text(given: Given[str]) -> Leaf:
+def text_node(given: Located[str]) -> ScalarNode:
     """Return text as a node at its place."""
-    return Leaf(given.place, given.value, plain=False)
+    return ScalarNode(given.place, given.value, plain=False)
 
 
-def _logs(driver: Mapping[str, Given[Any]]) -> Values:
+def _logs(driver: Mapping[str, Located[Any]]) -> Values:
     if "logDriver" not in driver:
         return {}
-    logs: Values = {"log_driver": text(driver["logDriver"])}
+    logs: Values = {"log_driver": text_node(driver["logDriver"])}
     options = driver.get("logOpts")
     if options is not None and options.value:
-        node = Entries(options.place)
+        node = MappingNode(options.place)
         for name, value in options.value.items():
-            node.put(name, text(value), value.place)
+            node.put(name, text_node(value), value.place)
         logs["log_options"] = node
     return logs
 
@@ -86,33 +86,35 @@ _POLL_S: Final = 1
 """How often a stream of statistics comes where the definition does not say, in seconds."""
 
 
-def steps_of(commands: Given[tuple[Given[str], ...]], driver: Mapping[str, Given[Any]], grace: str = GRACE) -> Items:
+def operations_for(
+    commands: Located[tuple[Located[str], ...]], driver: Mapping[str, Located[Any]], grace: str = GRACE
+) -> ListNode:
     """Return the operations of one driver's job, each at the place of its command; `grace` is that of `stop`."""
     kind: Driver = driver["type"].value
-    lost = {id(command) for command, _ in _left_out(commands.value, kind)}
+    lost = {id(command) for command, _ in _skipped_commands(commands.value, kind)}
     kept = [command for command in commands.value if id(command) not in lost]
-    return Items(commands.place, [_step(command, kind, driver, grace) for command in kept])
+    return ListNode(commands.place, [_step(command, kind, driver, grace) for command in kept])
 
 
-def _step(command: Given[str], kind: Driver, driver: Mapping[str, Given[Any]], grace: str) -> Node:
+def _step(command: Located[str], kind: Driver, driver: Mapping[str, Located[Any]], grace: str) -> Node:
     place = command.place
     if command.value == "stop":
         return _with_option(place, command.value, "grace", grace)
     stream, interval = driver.get("streamStats"), driver.get("statsIntervalSec")
     if command.value == "stats" and stream is not None and stream.value:
-        seconds = interval.value if kind.polls and interval is not None else 0
+        seconds = interval.value if kind.polled_there and interval is not None else 0
         return _with_option(place, command.value, "interval", f"{seconds or _POLL_S}s")
-    return Leaf(place, command.value)
+    return ScalarNode(place, command.value)
 
 
-def _with_option(place: Place, kind: str, name: str, value: str) -> Entries:
-    option, step = Entries(place), Entries(place)
-    option.put(name, Leaf(place, value), place)
+def _with_option(place: SourceLocation, kind: str, name: str, value: str) -> MappingNode:
+    option, step = MappingNode(place), MappingNode(place)
+    option.put(name, ScalarNode(place, value), place)
     step.put(kind, option, place)
     return step
 
 
-def _left_out(commands: Sequence[Given[str]], kind: Driver) -> Iterator[tuple[Given[str], str]]:
+def _skipped_commands(commands: Sequence[Located[str]], kind: Driver) -> Iterator[tuple[Located[str], str]]:
     """Yield the commands that have no operation under a driver, and why."""
     ended = False
     for command in commands:
@@ -126,22 +128,22 @@ def _left_out(commands: Sequence[Given[str]], kind: Driver) -> Iterator[tuple[Gi
         ended = ended or command.value in {"wait", "stop"}
 
 
-def commands_left_out(commands: Sequence[Given[str]], kinds: Sequence[Driver]) -> Iterator[str]:
+def skipped_commands(commands: Sequence[Located[str]], kinds: Sequence[Driver]) -> Iterator[str]:
     """Yield a note for each command that is left out, and each reason, with the drivers that it holds for."""
     found: dict[tuple[int, str], dict[str, None]] = {}
     for kind in kinds:
-        for command, reason in _left_out(commands, kind):
+        for command, reason in _skipped_commands(commands, kind):
             found.setdefault((id(command), reason), {})[kind.name] = None
     for command in commands:
         for (which, reason), names in found.items():
             if which == id(command):
-                where = f"{told(command.place)}: '{command.value}'"
+                where = f"{format_place(command.place)}: '{command.value}'"
                 yield f"{where} is left out under {', '.join(names)}: {reason}"
 
 
-def losses(
-    definition: Mapping[str, Given[Any]],
-    drivers: Sequence[Given[Mapping[str, Given[Any]]]],
+def unsupported_parts(
+    definition: Mapping[str, Located[Any]],
+    drivers: Sequence[Located[Mapping[str, Located[Any]]]],
     *,
     overhead: bool,
     grace: str,
@@ -150,44 +152,44 @@ def losses(
 
     `overhead` says whether what the engines cost is measured, `grace` how long `stop` waits.
     """
-    commands: Sequence[Given[str]] = definition["commands"].value
+    commands: Sequence[Located[str]] = definition["commands"].value
     kinds: list[Driver] = [driver.value["type"].value for driver in drivers]
-    yield from _of_containers(definition, kinds)
+    yield from _container_notes(definition, kinds)
     groups: dict[str, str] = {}
     asked = any(command.value == "stats" for command in commands)
     for driver, kind in zip(drivers, kinds, strict=True):
-        yield from _of_driver(kind, driver.value)
-        yield from _of_stats(kind, driver.value, asked=asked)
+        yield from _driver_notes(kind, driver.value)
+        yield from _stats_notes(kind, driver.value, asked=asked)
         if "cgroupPath" in driver.value:
-            yield from _of_group(kind, driver.value["cgroupPath"], groups, overhead=overhead)
-    yield from _of_stop(commands, kinds, grace)
-    yield from commands_left_out(commands, kinds)
+            yield from _cgroup_notes(kind, driver.value["cgroupPath"], groups, overhead=overhead)
+    yield from _stop_notes(commands, kinds, grace)
+    yield from skipped_commands(commands, kinds)
 
 
-def _of_containers(definition: Mapping[str, Given[Any]], kinds: Sequence[Driver]) -> Iterator[str]:
+def _container_notes(definition: Mapping[str, Located[Any]], kinds: Sequence[Driver]) -> Iterator[str]:
     detached, command = definition.get("detached"), definition.get("command")
     if command is not None and set(command.value) & set("'\""):
-        yield _said(command, "'command' is split at its blanks, as bucketbench does: quotes are parts of the words")
+        yield _note(command, "'command' is split at its blanks, as bucketbench does: quotes are parts of the words")
     # Where bucketbench runs a bundle, and here it is the image.
     unbundled = ", ".join(
         dict.fromkeys(kind.name for kind in kinds if kind.bundle and not runs_bundle(kind, definition))
     )
     if unbundled and command is not None:
-        yield _said(command, f"'command' is what runs under {unbundled} too; bucketbench takes it from 'config.json'")
+        yield _note(command, f"'command' is what runs under {unbundled} too; bucketbench takes it from 'config.json'")
     if "rootfs" in definition and not any(kind.bundle for kind in kinds):
-        yield _said(definition["rootfs"], "'rootfs' means nothing to these drivers, in bucketbench too")
+        yield _note(definition["rootfs"], "'rootfs' means nothing to these drivers, in bucketbench too")
     elif "rootfs" in definition and unbundled:
         text = f"'rootfs' is not carried over under {unbundled}: the root file system is made of 'image'"
-        yield _said(definition["rootfs"], text)
+        yield _note(definition["rootfs"], text)
     if detached is not None and not detached.value:
-        yield _said(detached, "'detached: false' has no effect: containers are always detached, in bucketbench too")
+        yield _note(detached, "'detached: false' has no effect: containers are always detached, in bucketbench too")
 
 
-def _said(given: Given[Any], text: str) -> str:
-    return f"{told(given.place)}: {text}"
+def _note(given: Located[Any], text: str) -> str:
+    return f"{format_place(given.place)}: {text}"
 
 
-def _of_stop(commands: Sequence[Given[str]], kinds: Sequence[Driver], grace: str) -> Iterator[str]:
+def _stop_notes(commands: Sequence[Located[str]], kinds: Sequence[Driver], grace: str) -> Iterator[str]:
     """Yield that stop is one thing here: bucketbench's three cannot be compared with each other."""
     stop = next((command for command in commands if command.value == "stop"), None)
     others: dict[str, dict[str, None]] = {}
@@ -197,50 +199,50 @@ def _of_stop(commands: Sequence[Given[str]], kinds: Sequence[Driver], grace: str
     if stop is not None and others:
         there = "; ".join(f"{meaning} under {', '.join(names)}" for meaning, names in others.items())
         text = f"'stop' is SIGTERM, and SIGKILL after {grace} (see --stop-grace), under every driver"
-        yield _said(stop, f"{text}; in bucketbench {there}")
+        yield _note(stop, f"{text}; in bucketbench {there}")
 
 
-def _of_driver(kind: Driver, driver: Mapping[str, Given[Any]]) -> Iterator[str]:
+def _driver_notes(kind: Driver, driver: Mapping[str, Located[Any]]) -> Iterator[str]:
     name = kind.name
     if name == "Ctr":
-        yield _said(driver["type"], "Ctr, which is containerd before 1.0, runs as engine containerd, from the image")
+        yield _note(driver["type"], "Ctr, which is containerd before 1.0, runs as engine containerd, from the image")
     if name == "CRI":
         text = "CRI runs 'image' and 'command'; bucketbench takes them from contrib/container_config.json"
-        yield _said(driver["type"], text)
+        yield _note(driver["type"], text)
     if "clientpath" in driver and driver["clientpath"].value != kind.client:
-        yield _said(driver["clientpath"], _about_client(kind))
+        yield _note(driver["clientpath"], _client_note(kind))
     if "logDriver" in driver and not kind.logs:
-        yield _said(driver["logDriver"], f"'logDriver' means nothing to {name}, in bucketbench too")
+        yield _note(driver["logDriver"], f"'logDriver' means nothing to {name}, in bucketbench too")
     if "logOpts" in driver and not (kind.logs and "logDriver" in driver):
         why = "without 'logDriver'" if kind.logs else f"to {name}"
-        yield _said(driver["logOpts"], f"'logOpts' means nothing {why}, in bucketbench too")
+        yield _note(driver["logOpts"], f"'logOpts' means nothing {why}, in bucketbench too")
 
 
-def _of_stats(kind: Driver, driver: Mapping[str, Given[Any]], *, asked: bool) -> Iterator[str]:
+def _stats_notes(kind: Driver, driver: Mapping[str, Located[Any]], *, asked: bool) -> Iterator[str]:
     stream, interval = driver.get("streamStats"), driver.get("statsIntervalSec")
     streams = stream is not None and stream.value
     if stream is not None and streams and not (asked and kind.streams):
         why = f"to {kind.name}" if asked else "without the command 'stats'"
-        yield _said(stream, f"'streamStats' means nothing {why}, in bucketbench too")
+        yield _note(stream, f"'streamStats' means nothing {why}, in bucketbench too")
     elif stream is not None and streams and kind.asks:
         text = (
             f"'streamStats' of {kind.name} asks anew each time; bucketbench keeps one `docker stats` for all readings"
         )
-        yield _said(stream, text)
-    if interval is not None and not (asked and kind.polls and streams):
-        why = "without 'streamStats' and the command 'stats'" if kind.polls else f"to {kind.name}"
-        yield _said(interval, f"'statsIntervalSec' means nothing {why}, in bucketbench too")
+        yield _note(stream, text)
+    if interval is not None and not (asked and kind.polled_there and streams):
+        why = "without 'streamStats' and the command 'stats'" if kind.polled_there else f"to {kind.name}"
+        yield _note(interval, f"'statsIntervalSec' means nothing {why}, in bucketbench too")
 
 
-def _of_group(kind: Driver, group: Given[str], groups: dict[str, str], *, overhead: bool) -> Iterator[str]:
+def _cgroup_notes(kind: Driver, group: Located[str], groups: dict[str, str], *, overhead: bool) -> Iterator[str]:
     """Yield what becomes of a cgroup path; `groups` are those of the drivers before, by engine."""
     if not overhead:
-        yield _said(group, f"'cgroupPath' of {kind.name} has an effect with --overhead alone, in bucketbench too")
+        yield _note(group, f"'cgroupPath' of {kind.name} has an effect with --overhead alone, in bucketbench too")
     elif groups.setdefault(kind.engine, group.value) != group.value:
-        yield _said(group, f"'cgroupPath' of {kind.name} is left out: {groups[kind.engine]} is that of its engine")
+        yield _note(group, f"'cgroupPath' of {kind.name} is left out: {groups[kind.engine]} is that of its engine")
 
 
-def _about_client(kind: Driver) -> str:
+def _client_note(kind: Driver) -> str:
     if kind.client == "nothing":
         return f"'clientpath' means nothing to {kind.name}, in bucketbench too"
     own = "the socket of its host" if kind.client == "socket" else f"the '{kind.client}' on its PATH"
@@ -253,21 +255,21 @@ def _about_client(kind: Driver) -> str:
 TIMEOUT: Final = "10m"
 """How long an operation may take where containers are waited for: nobody knows how long their command runs."""
 
-_Driver: TypeAlias = "Mapping[str, Given[Any]]"
-_Drivers: TypeAlias = "dict[str, Given[_Driver]]"
+_Driver: TypeAlias = "Mapping[str, Located[Any]]"
+_Drivers: TypeAlias = "dict[str, Located[_Driver]]"
 
 
 @dataclass
-class Native:
+class TranslatedScenario:
     """A definition as a scenario: its tree, and what is to be said of it.
 
     `comments` are by the identity of a mapping and a key of it. The mappings are in `root`, so they live as long.
     """
 
-    root: Entries
+    root: MappingNode
     comments: dict[tuple[int, str], str] = field(default_factory=dict)
 
-    def put(self, node: Entries, key: str, value: Node, comment: str = "") -> None:
+    def put(self, node: MappingNode, key: str, value: Node, comment: str = "") -> None:
         """Set a key, with a comment of what was decided there."""
         node.put(key, value, value.place)
         if comment:
@@ -275,7 +277,7 @@ class Native:
 
 
 @dataclass(frozen=True)
-class Flags:
+class DefinitionFlags:
     """What the command line says of a definition: bucketbench's `-l` and `-o`, which drivers (empty: all).
 
     `grace` is how long `stop` waits under each of them before it kills.
@@ -287,7 +289,7 @@ class Flags:
     grace: str = GRACE
 
 
-def translate(root: Entries, findings: Findings, flags: Flags) -> Native:
+def translate(root: MappingNode, findings: Diagnostics, flags: DefinitionFlags) -> TranslatedScenario:
     """Return a definition as a scenario; what cannot be carried over is noted in `findings`.
 
     Raises `ScenarioError` with everything that is wrong with the definition as such, and the order of its commands.
@@ -298,16 +300,16 @@ def translate(root: Entries, findings: Findings, flags: Flags) -> Native:
         _check_order(drivers.value, commands, root.values["commands"], findings)
     if findings.deep:
         raise ScenarioError(findings.problems)
-    labelled = labels_of(definition["drivers"].value)
-    chosen = _chosen(labelled, flags.drivers)
+    labelled = job_labels(definition["drivers"].value)
+    chosen = _select_drivers(labelled, flags.drivers)
     if left_out := [label for label in labelled if label not in chosen]:
         findings.note(f"{root.place.file}: left out, since --drivers does not name them: {', '.join(left_out)}")
-    for loss in losses(definition, list(chosen.values()), overhead=flags.overhead, grace=flags.grace):
+    for loss in unsupported_parts(definition, list(chosen.values()), overhead=flags.overhead, grace=flags.grace):
         findings.note(loss)
     return _Translator(definition, chosen, root.place, flags).translate()
 
 
-def _chosen(labelled: _Drivers, names: Sequence[str]) -> _Drivers:
+def _select_drivers(labelled: _Drivers, names: Sequence[str]) -> _Drivers:
     """Return the drivers that are called by `names`, in any capitals, in the order of the file; all without names."""
     known = {label.lower(): label for label in labelled}
     for name in names:
@@ -318,81 +320,85 @@ def _chosen(labelled: _Drivers, names: Sequence[str]) -> _Drivers:
     return {label: driver for label, driver in labelled.items() if label in wanted}
 
 
-def _check_order(drivers: Sequence[Given[_Driver]], commands: Given[Any], written: Node, findings: Findings) -> None:
+def _check_order(
+    drivers: Sequence[Located[_Driver]], commands: Located[Any], written: Node, findings: Diagnostics
+) -> None:
     """Note each command that cannot work where it stands. Beside one that was refused, nothing can be said."""
-    if not isinstance(written, Items) or len(written.items) != len(commands.value):
+    if not isinstance(written, ListNode) or len(written.items) != len(commands.value):
         return
     for driver in drivers:
         if "type" in driver.value and driver.value["type"].value is not INVALID:
-            OperationsShape().read(steps_of(commands, driver.value), findings)
+            OperationsShape().read(operations_for(commands, driver.value), findings)
 
 
-def _mapping(place: Place, values: Values) -> Entries:
-    node = Entries(place)
+def _mapping(place: SourceLocation, values: Values) -> MappingNode:
+    node = MappingNode(place)
     for key, value in values.items():
         node.put(key, value, value.place)
     return node
 
 
-def _number(value: int, place: Place) -> Leaf:
-    return Leaf(place, str(value))
+def _number(value: int, place: SourceLocation) -> ScalarNode:
+    return ScalarNode(place, str(value))
 
 
 class _Translator:
     """The translation of one definition that is right in itself."""
 
-    def __init__(self, definition: Mapping[str, Given[Any]], drivers: _Drivers, place: Place, flags: Flags) -> None:
+    def __init__(
+        self, definition: Mapping[str, Located[Any]], drivers: _Drivers, place: SourceLocation, flags: DefinitionFlags
+    ) -> None:
         self._definition = definition
         self._drivers = drivers
         self._place = place
         self._flags = flags
-        self._containers = Containers(definition)
-        self._native = Native(Entries(place))
+        self._containers = DriverContainers(definition)
+        self._native = TranslatedScenario(MappingNode(place))
 
-    def translate(self) -> Native:
+    def translate(self) -> TranslatedScenario:
         """Return the scenario."""
         native, place = self._native, self._place
         native.put(native.root, "name", self._name())
         native.put(
             native.root,
             "order",
-            Leaf(place, "as-written"),
+            ScalarNode(place, "as-written"),
             "bucketbench runs one driver after the other, in the order of its file.",
         )
         if any(command.value == "wait" for command in self._definition["commands"].value):
             native.put(
                 native.root,
                 "timeout",
-                Leaf(place, TIMEOUT),
+                ScalarNode(place, TIMEOUT),
                 "bucketbench waits as long as it takes; here an operation that takes longer than this has failed.",
             )
-        self._put_what_goes_beside()
+        self._add_measurements()
         containers = {label: self._containers.of(driver.value) for label, driver in self._drivers.items()}
-        common = shared(list(containers.values()))
+        common = common_settings(list(containers.values()))
         if common:
             native.put(native.root, "container", _mapping(place, common))
-        jobs = Entries(place)
+        jobs = MappingNode(place)
         for label, driver in self._drivers.items():
             own = {key: node for key, node in containers[label].items() if key not in common}
             jobs.put(label, self._job(driver, own), driver.place)
-        native.put(native.root, "jobs", jobs, f"A job for each driver. {self._about_stop()}".strip())
+        native.put(native.root, "jobs", jobs, f"A job for each driver. {self._stop_comment()}".strip())
         return native
 
-    def _put_what_goes_beside(self) -> None:
+    def _add_measurements(self) -> None:
         """Put what bucketbench measures besides the drivers."""
         native, place = self._native, self._place
         comment = "First what the machine itself can do; --skip-limit leaves it out, as bucketbench's does."
-        native.put(native.root, "limit", Leaf(place, "true"), comment)
+        native.put(native.root, "limit", ScalarNode(place, "true"), comment)
         if self._flags.overhead:
             groups: Values = {}
             for driver in self._drivers.values():
                 if "cgroupPath" in driver.value:
                     engine = driver.value["type"].value.engine
-                    groups.setdefault(engine, text(driver.value["cgroupPath"]))
+                    groups.setdefault(engine, text_node(driver.value["cgroupPath"]))
             label, first = next(iter(self._drivers.items()))
             same: Values = {
-                "engine": Leaf(place, first.value["type"].value.engine),
-                "job": Leaf(place, label, plain=False),
+                "engine": ScalarNode(place, first.value["type"].value.engine),
+                "job": ScalarNode(place, label, plain=False),
             }
             watched: Values = {"baseline": _mapping(place, same)}
             if groups:
@@ -400,31 +406,31 @@ class _Translator:
             comment = "--overhead; compared with the first driver at as many threads, as there."
             native.put(native.root, "overhead", _mapping(place, watched), comment)
 
-    def _name(self) -> Leaf:
+    def _name(self) -> ScalarNode:
         if "name" in self._definition:
-            return text(self._definition["name"])
-        return Leaf(self._place, PurePath(self._place.file).stem or "bucketbench", plain=False)
+            return text_node(self._definition["name"])
+        return ScalarNode(self._place, PurePath(self._place.file).stem or "bucketbench", plain=False)
 
-    def _job(self, driver: Given[_Driver], container: Values) -> Entries:
+    def _job(self, driver: Located[_Driver], container: Values) -> MappingNode:
         given = driver.value
         kind: Driver = given["type"].value
         threads, iterations = given["threads"], given["iterations"]
-        job = Entries(driver.place)
-        engine = Leaf(given["type"].place, kind.engine)
-        self._native.put(job, "engines", Items(engine.place, [engine]))
+        job = MappingNode(driver.place)
+        engine = ScalarNode(given["type"].place, kind.engine)
+        self._native.put(job, "engines", ListNode(engine.place, [engine]))
         if self._flags.legacy:
             counts: list[Node] = [_number(count, threads.place) for count in range(1, threads.value + 1)]
-            sweep = _mapping(threads.place, {"concurrency": Items(threads.place, counts)})
+            sweep = _mapping(threads.place, {"concurrency": ListNode(threads.place, counts)})
             self._native.put(job, "matrix", sweep, f"With 1 thread, and so on up to {threads.value}: --legacy.")
         else:
             self._native.put(job, "concurrency", _number(threads.value, threads.place))
         self._native.put(job, "iterations", _number(iterations.value, iterations.place))
         if container:
             self._native.put(job, "container", _mapping(driver.place, container))
-        self._native.put(job, "operations", steps_of(self._definition["commands"], given, self._flags.grace))
+        self._native.put(job, "operations", operations_for(self._definition["commands"], given, self._flags.grace))
         return job
 
-    def _about_stop(self) -> str:
+    def _stop_comment(self) -> str:
         if all(command.value != "stop" for command in self._definition["commands"].value):
             return ""
         return (
@@ -433,7 +439,7 @@ class _Translator:
         )
 
 
-def labels_of(drivers: Sequence[Given[_Driver]]) -> _Drivers:
+def job_labels(drivers: Sequence[Located[_Driver]]) -> _Drivers:
     """Return the drivers by the labels of their jobs: a driver's name, the second of a name with a number."""
     labelled: _Drivers = {}
     seen: dict[str, int] = {}

@@ -11,26 +11,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import UsageError
-from bench_master.bucketbench.convert import Flags, translate
+from bench_master.bucketbench.convert import DefinitionFlags, translate
 from bench_master.bucketbench.schema import GRACE, is_definition
 from bench_master.progress.output import one_line
-from bench_master.scenario.diagnostics import Findings
-from bench_master.scenario.load import scenario_from, tree_of
-from bench_master.scenario.yaml_tree import Entries, Items, Node, read_source
+from bench_master.scenario.diagnostics import Diagnostics
+from bench_master.scenario.load import parse_scenario, parse_tree
+from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, read_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench_master.bucketbench.convert import Native
+    from bench_master.bucketbench.convert import TranslatedScenario
     from bench_master.scenario.model import Scenario
 
 WIDTH: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*")
-_WORDS_OF_YAML: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_YAML_KEYWORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 """Words that some reader of YAML takes for something else than text."""
 
 
-def written(native: Native, path: str, lost: Sequence[str]) -> str:
+def render_scenario(native: TranslatedScenario, path: str, lost: Sequence[str]) -> str:
     """Return the text of a scenario that was translated of the file `path`; `lost` is what is not in it."""
     lines = [*_comment(f"Made from {path}, a bucketbench definition.", "")]
     if lost:
@@ -48,20 +48,20 @@ def _comment(text: str, indent: str, bullet: str = "") -> list[str]:
     return wrapper.wrap(one_line(text))
 
 
-def _entry(native: Native, node: Entries, key: str, indent: str) -> Iterator[str]:
+def _entry(native: TranslatedScenario, node: MappingNode, key: str, indent: str) -> Iterator[str]:
     """Yield the lines of one key: a mapping as a block, anything else on one line if it fits."""
     comment = native.comments.get((id(node), key))
     if comment:
         yield from _comment(comment, indent)
     value = node.values[key]
     head = f"{indent}{_text(key)}:"
-    if isinstance(value, Entries):
+    if isinstance(value, MappingNode):
         yield head
         for inner in value.values:
             yield from _entry(native, value, inner, f"{indent}  ")
         return
     line = f"{head} {_flow(value)}"
-    if isinstance(value, Items) and len(line) > WIDTH:
+    if isinstance(value, ListNode) and len(line) > WIDTH:
         yield head
         yield from (f"{indent}  - {_flow(item)}" for item in value.items)
     else:
@@ -69,16 +69,16 @@ def _entry(native: Native, node: Entries, key: str, indent: str) -> Iterator[str
 
 
 def _flow(node: Node) -> str:
-    if isinstance(node, Items):
+    if isinstance(node, ListNode):
         return f"[{', '.join(map(_flow, node.items))}]"
-    if isinstance(node, Entries):
+    if isinstance(node, MappingNode):
         return f"{{{', '.join(f'{_text(key)}: {_flow(value)}' for key, value in node.values.items())}}}"
     return node.text if node.plain else _text(node.text)
 
 
 def _text(text: str) -> str:
     """Return text as a scalar that every reader of YAML takes for that text."""
-    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML:
+    if _PLAIN.fullmatch(text) and text.lower() not in _YAML_KEYWORDS:
         return text
     return f'"{"".join(map(_escaped, text))}"'
 
@@ -91,11 +91,13 @@ def _escaped(letter: str) -> str:
     return f"\\u{ord(letter):04x}" if ord(letter) <= 0xFFFF else f"\\U{ord(letter):08x}"  # noqa: PLR2004
 
 
-NO_FLAGS: Final = Flags()
+NO_FLAGS: Final = DefinitionFlags()
 BUCKETBENCH: Final = "bucketbench"
 
 
-def load_either(reference: str, overrides: Sequence[str] = (), flags: Flags = NO_FLAGS) -> Scenario:
+def load_scenario_or_definition(
+    reference: str, overrides: Sequence[str] = (), flags: DefinitionFlags = NO_FLAGS
+) -> Scenario:
     """Return the scenario that a file holds, or that a bucketbench definition in it amounts to.
 
     `overrides` are ``--set`` texts; for a definition they are of the scenario that it becomes, and `flags` are of
@@ -106,7 +108,7 @@ def load_either(reference: str, overrides: Sequence[str] = (), flags: Flags = NO
     lost: list[str] = []
     dialect = ""
 
-    def native(root: Entries, findings: Findings) -> Entries:
+    def native(root: MappingNode, findings: Diagnostics) -> MappingNode:
         if not is_definition(root):
             _check_flags(reference, flags)
             return root
@@ -116,11 +118,11 @@ def load_either(reference: str, overrides: Sequence[str] = (), flags: Flags = NO
         lost.extend(findings.notes)
         return translated
 
-    scenario = scenario_from(source, overrides, dialect=native)
+    scenario = parse_scenario(source, overrides, dialect=native)
     return replace(scenario, dialect=dialect, lost=tuple(lost))
 
 
-def _check_flags(reference: str, flags: Flags) -> None:
+def _check_flags(reference: str, flags: DefinitionFlags) -> None:
     """Refuse flags that have no meaning for a scenario."""
     if flags.legacy:
         advice = "in a scenario, write `matrix: {concurrency: [1, 2, 4]}`"
@@ -131,16 +133,17 @@ def _check_flags(reference: str, flags: Flags) -> None:
         raise UsageError(f"{reference}: --drivers is of bucketbench's definitions; a scenario lists its 'engines'")
 
 
-def native_text(reference: str, flags: Flags = NO_FLAGS) -> tuple[str, tuple[str, ...]]:
+def scenario_text(reference: str, flags: DefinitionFlags = NO_FLAGS) -> tuple[str, tuple[str, ...]]:
     """Return a bucketbench definition as the text of a scenario, and what could not be carried over.
 
-    The text loads to the treatments of `load_either`. Raises `UsageError` where the file holds no definition.
+    The text loads to the treatments of `load_scenario_or_definition`. Raises `UsageError` where the file holds no
+    definition.
     """
     source = read_source(reference)
-    root = tree_of(source)
+    root = parse_tree(source)
     if not is_definition(root):
         raise UsageError(f"{reference}: no bucketbench definition: it has neither 'drivers' nor 'commands'")
-    findings = Findings()
+    findings = Diagnostics()
     native = translate(root, findings, flags)
-    load_either(reference, flags=flags)
-    return written(native, source.path, findings.notes), tuple(findings.notes)
+    load_scenario_or_definition(reference, flags=flags)
+    return render_scenario(native, source.path, findings.notes), tuple(findings.notes)

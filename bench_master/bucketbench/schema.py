@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.cli import MAX_SLOTS
-from bench_common.errors import did_you_mean, nearest
-from bench_master.scenario.types import INVALID, WHOLE, Field, ListOf, MapOf, Measured, Record, Shape, Text
-from bench_master.scenario.yaml_tree import Entries, Items, Leaf, Node, Place, quoted
+from bench_common.errors import closest_match, did_you_mean
+from bench_master.scenario.types import INVALID, WHOLE, Field, ListOf, MapOf, Quantity, Record, Shape, Text
+from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, SourceLocation, quote_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bench_master.scenario.diagnostics import Findings, Given
+    from bench_master.scenario.diagnostics import Diagnostics, Located
 
 _TRUE: Final = frozenset({"y", "yes", "on", "true"})
 _FALSE: Final = frozenset({"n", "no", "off", "false"})
@@ -28,7 +28,7 @@ _FALSE: Final = frozenset({"n", "no", "off", "false"})
 
 GRACE: Final = "10s"
 """How long `stop` waits under every driver here before it kills, unless told otherwise: as ``docker stop`` does."""
-_AT_ONCE: Final = "SIGKILL at once"
+_IMMEDIATELY: Final = "SIGKILL at once"
 
 
 @dataclass(frozen=True)
@@ -44,24 +44,24 @@ class Driver:
     name: str
     engine: str
     client: str
-    stop: str = _AT_ONCE
+    stop: str = _IMMEDIATELY
     bundle: bool = False
-    takes_rootfs: bool = False
+    accepts_rootfs: bool = False
     logs: bool = False
     streams: bool = False
-    polls: bool = False
+    polled_there: bool = False
     asks: bool = False
 
 
 DRIVERS: Final = (
     Driver("Docker", "docker", "nothing", stop="30s", logs=True, streams=True),
     Driver("DockerCLI", "docker-cli", "docker", stop=GRACE, logs=True, streams=True, asks=True),
-    Driver("Containerd", "containerd", "socket", streams=True, polls=True),
+    Driver("Containerd", "containerd", "socket", streams=True, polled_there=True),
     Driver("Ctr", "containerd", "ctr", bundle=True),
     Driver("CRI", "cri", "socket"),
-    Driver("Runc", "runc", "runc", bundle=True, takes_rootfs=True),
-    Driver("CRun", "crun", "crun", bundle=True, takes_rootfs=True),
-    Driver("Youki", "youki", "youki", bundle=True, takes_rootfs=True),
+    Driver("Runc", "runc", "runc", bundle=True, accepts_rootfs=True),
+    Driver("CRun", "crun", "crun", bundle=True, accepts_rootfs=True),
+    Driver("Youki", "youki", "youki", bundle=True, accepts_rootfs=True),
 )
 
 COMMANDS: Final = {
@@ -90,15 +90,15 @@ class DriverShape(Shape):
     def expected(self) -> str:
         return f"one of {', '.join(driver.name for driver in DRIVERS)}"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Leaf):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ScalarNode):
             return self.refuse(node, findings)
         for driver in DRIVERS:
             if node.text.lower() == driver.name.lower():
                 return driver
         names = [driver.name for driver in DRIVERS]
         hint = did_you_mean(node.text, names)
-        findings.add(node.place, f"unknown driver {quoted(node)}{hint}; one of: {', '.join(names)}")
+        findings.add(node.place, f"unknown driver {quote_node(node)}{hint}; one of: {', '.join(names)}")
         return INVALID
 
     def schema(self) -> dict[str, Any]:
@@ -113,13 +113,13 @@ class CommandWord(Shape):
     def expected(self) -> str:
         return f"one of {', '.join(COMMANDS)}"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Leaf):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ScalarNode):
             return self.refuse(node, findings)
         operation = COMMANDS.get(node.text.lower())
         if operation is None:
             hint = did_you_mean(node.text, COMMANDS)
-            findings.add(node.place, f"unknown command {quoted(node)}{hint}; one of: {', '.join(COMMANDS)}")
+            findings.add(node.place, f"unknown command {quote_node(node)}{hint}; one of: {', '.join(COMMANDS)}")
             return INVALID
         return operation
 
@@ -135,8 +135,8 @@ class GoBoolean(Shape):
     def expected(self) -> str:
         return "true or false"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        word = node.text.lower() if isinstance(node, Leaf) and node.plain else ""
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        word = node.text.lower() if isinstance(node, ScalarNode) and node.plain else ""
         if word not in _TRUE | _FALSE:
             return self.refuse(node, findings)
         return word in _TRUE
@@ -150,17 +150,17 @@ _COUNT: Final = 10**9
 DRIVER_KEYS: Final = (
     Field("type", DriverShape(), "which driver", required=True),
     Field("clientpath", Text("the path of a binary or socket"), "the driver's binary or socket"),
-    Field("threads", Measured(WHOLE, minimum=1, maximum=MAX_SLOTS), "how many threads", required=True),
+    Field("threads", Quantity(WHOLE, minimum=1, maximum=MAX_SLOTS), "how many threads", required=True),
     Field(
         "iterations",
-        Measured(WHOLE, minimum=1, maximum=_COUNT),
+        Quantity(WHOLE, minimum=1, maximum=_COUNT),
         "containers that each thread makes",
         required=True,
     ),
     Field("logDriver", Text("a log driver such as json-file"), "where a container's output goes"),
-    Field("logOpts", MapOf("options of the log driver", r"^[^=\s]+$", Text(may_be_empty=True)), "of the log driver"),
+    Field("logOpts", MapOf("options of the log driver", r"^[^=\s]+$", Text(allow_empty=True)), "of the log driver"),
     Field("streamStats", GoBoolean(), "whether stats go on until the iteration ends"),
-    Field("statsIntervalSec", Measured(WHOLE, minimum=0, maximum=3600), "seconds from one query to the next"),
+    Field("statsIntervalSec", Quantity(WHOLE, minimum=0, maximum=3600), "seconds from one query to the next"),
     Field("cgroupPath", Text("the path of a cgroup such as /system.slice/docker.service"), "the daemon's cgroup"),
 )
 
@@ -175,38 +175,40 @@ DEFINITION_KEYS: Final = (
 )
 
 
-def is_definition(root: Entries) -> bool:
+def is_definition(root: MappingNode) -> bool:
     """Return whether a file's tree is a bucketbench definition, or was meant to be one: no scenario has its lists."""
     return bool(root.values.keys() & {"drivers", "commands"}) and not root.values.keys() & {"job", "jobs"}
 
 
-def read_definition(root: Entries, findings: Findings) -> Mapping[str, Given[Any]]:
+def read_definition(root: MappingNode, findings: Diagnostics) -> Mapping[str, Located[Any]]:
     """Return a definition by key; what was refused is `INVALID`, and `findings` says why."""
-    kept = _without_strays(root, "definition", DEFINITION_KEYS, findings)
+    kept = _drop_unknown_keys(root, "definition", DEFINITION_KEYS, findings)
     drivers = kept.values.get("drivers")
-    if isinstance(drivers, Items):
+    if isinstance(drivers, ListNode):
         items: list[Node] = [
-            _without_strays(item, "driver", DRIVER_KEYS, findings) if isinstance(item, Entries) else item
+            _drop_unknown_keys(item, "driver", DRIVER_KEYS, findings) if isinstance(item, MappingNode) else item
             for item in drivers.items
         ]
-        kept.values["drivers"] = Items(drivers.place, items)
-    read: Mapping[str, Given[Any]] = Record("bucketbench definition", DEFINITION_KEYS).read(kept, findings)
+        kept.values["drivers"] = ListNode(drivers.place, items)
+    read: Mapping[str, Located[Any]] = Record("bucketbench definition", DEFINITION_KEYS).read(kept, findings)
     return read
 
 
-def _without_strays(node: Entries, what: str, fields: Sequence[Field], findings: Findings) -> Entries:
+def _drop_unknown_keys(node: MappingNode, what: str, fields: Sequence[Field], findings: Diagnostics) -> MappingNode:
     """Return the keys that have a value and a meaning, or that nearly spell one; note the others."""
     names = [field.name for field in fields]
-    kept = Entries(node.place)
+    kept = MappingNode(node.place)
     for key, value in node.values.items():
         place = node.key_places[key]
-        if key not in names and nearest(key, names) is None:
-            findings.note(f"{told(place)}: '{key}' is no key of a bucketbench {what}: left out, as bucketbench does")
-        elif not (isinstance(value, Leaf) and (value.empty or not value.text)):
+        if key not in names and closest_match(key, names) is None:
+            findings.note(
+                f"{format_place(place)}: '{key}' is no key of a bucketbench {what}: left out, as bucketbench does"
+            )
+        elif not (isinstance(value, ScalarNode) and (value.empty or not value.text)):
             kept.put(key, value, place)
     return kept
 
 
-def told(place: Place) -> str:
+def format_place(place: SourceLocation) -> str:
     """Return a place as a note names it."""
     return f"{place.file}:{place.line}" if place.line else place.file

@@ -7,7 +7,7 @@ import sys
 from typing import Any, Final
 
 from bench_common.errors import ExitCode, UsageError
-from bench_master.local_worker import ask_worker
+from bench_master.local_worker import query_worker
 
 NAME = "build-images"
 HELP = "build the images that scenarios use, from debootstrap where no registry can be reached"
@@ -49,13 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
     flags += ["--image-dry-run"] if arguments.dry_run else []
     flags += ["--verbose"] if arguments.verbose else []
     flags += ["--image-quiet"] if arguments.quiet else []
-    for built in ask_worker(*flags, timeout_s=_LIMIT_S):
+    for built in query_worker(*flags, timeout_s=_LIMIT_S):
         if not arguments.quiet:
-            sys.stdout.write(line_for(built) + "\n")
+            sys.stdout.write(format_result(built) + "\n")
     return int(ExitCode.OK)
 
 
-def line_for(built: dict[str, Any]) -> str:
+def format_result(built: dict[str, Any]) -> str:
     """Return an answer of the worker as one line: image, what was done, size and time where known, source."""
     facts = [f"{built['size_bytes'] / 1e6:.0f} MB"] if built["size_bytes"] else []
     facts += [f"{built['seconds']:.1f} s"] if built["action"] == "built" else []

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bench_common.errors import ExitCode
-from bench_master.local_worker import ask_worker
+from bench_master.local_worker import query_worker
 
 if TYPE_CHECKING:
     import argparse
@@ -36,42 +36,42 @@ def run(arguments: argparse.Namespace) -> int:
     flags = ["--cleanup-containers"]
     flags += ["--dry-run"] if arguments.dry_run else []
     flags += [f"--run={arguments.run}"] if arguments.run else []
-    rows = ask_worker(*flags, timeout_s=TIMEOUT_S)
-    sys.stdout.write(json.dumps(rows, indent=2) + "\n" if arguments.format == "json" else as_text(rows))
+    rows = query_worker(*flags, timeout_s=TIMEOUT_S)
+    sys.stdout.write(json.dumps(rows, indent=2) + "\n" if arguments.format == "json" else render(rows))
     failed = any(row["verdict"] == "failed" for row in rows)
     return int(ExitCode.INFRASTRUCTURE if failed else ExitCode.OK)
 
 
-def as_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def render(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a line for each leftover, and a last one that sums up."""
     lines = [
         "  ".join(
             (
-                f"{_word(row):7}",
-                f"{row['engine']} {row['what']} {_named(row)}",
+                f"{_action_word(row):7}",
+                f"{row['engine']} {row['what']} {_describe(row)}",
                 *([f"run {row['run_id']}"] if row["run_id"] else []),
-                *([f"made {_age(row['age_s'])} ago"] if row["age_s"] is not None else []),
+                *([f"made {_format_age(row['age_s'])} ago"] if row["age_s"] is not None else []),
                 *([row["why"]] if row["why"] and row["verdict"] in {"failed", "kept"} else []),
             )
         )
         for row in rows
     ]
-    words = [_word(row) for row in rows]
+    words = [_action_word(row) for row in rows]
     counts = [f"{words.count(word)} {word}" for word in dict.fromkeys(words)]
     return "\n".join([*lines, ", ".join(counts) if counts else "nothing was left behind"]) + "\n"
 
 
-def _word(row: Mapping[str, Any]) -> str:
+def _action_word(row: Mapping[str, Any]) -> str:
     # The one that somebody has to look after stands out.
     return "FAILED" if row["verdict"] == "failed" else str(row["verdict"])
 
 
-def _named(row: Mapping[str, Any]) -> str:
+def _describe(row: Mapping[str, Any]) -> str:
     name, identity = row["name"], row["identity"]
     return str(identity[:_SHORT_ID] if name == identity else name)
 
 
-def _age(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     if seconds < _MINUTE_S:
         return f"{seconds:.0f} s"
     return f"{seconds / _MINUTE_S:.0f} min" if seconds < _HOUR_S else f"{seconds / _HOUR_S:.1f} h"

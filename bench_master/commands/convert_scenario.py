@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench_common.cli import file_name
 from bench_common.errors import ExitCode, UsageError
-from bench_master.bucketbench import native_text
+from bench_master.bucketbench import scenario_text
 from bench_master.commands.run_options import add_definition_options, definition_flags
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the scenario; return the exit code."""
     output: Path | None = arguments.output
-    text, lost = native_text(arguments.file, definition_flags(arguments))
+    text, lost = scenario_text(arguments.file, definition_flags(arguments))
     if output is None:
         sys.stdout.write(text)
     else:
-        _save(text, output, Path(arguments.file))
+        _write_output(text, output, Path(arguments.file))
     if not arguments.quiet:
         sys.stderr.writelines(f"note: {note}\n" for note in lost)
     return int(ExitCode.OK)
 
 
-def _save(text: str, output: Path, old: Path) -> None:
+def _write_output(text: str, output: Path, old: Path) -> None:
     if output.exists() and output.samefile(old):
         raise UsageError(f"{output}: is the definition itself; name another file with -o")
     try:

@@ -14,31 +14,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bench_common.errors import ExitCode, InfrastructureError
-from bench_master.commands.fleet_options import Progress, add_inventory, errand_of, inventory_of, say_learned
-from bench_master.fleet.fleet import Difference, Fleet, Look, differences
+from bench_master.commands.fleet_options import (
+    FleetProgress,
+    add_inventory_options,
+    launch_spec,
+    report_new_host_keys,
+    selected_inventory,
+)
+from bench_master.fleet.fleet import Difference, Fleet, HostReport, differences
 from bench_master.fleet.hosts import FleetHost, Inventory
-from bench_master.local_worker import ask_worker
+from bench_master.local_worker import query_worker
 from bench_master.run.sockets import Ports
 from bench_master.table import WIDTH, plural
 
-QUESTIONS: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))
-GRAVE: Final = ("problem", "warning")
-LONGEST: Final = 160
+QUERIES: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))
+SEVERE_LEVELS: Final = ("problem", "warning")
+MAX_FIELD: Final = 160
 """How much of a value is shown, in characters."""
 
 
-def examine_fleet(arguments: argparse.Namespace) -> int:
+def check_fleet(arguments: argparse.Namespace) -> int:
     """Look at every host, print what was found and what differs; return the exit code."""
-    inventory = inventory_of(arguments)
-    errand = errand_of(arguments, inventory)
-    with Fleet(inventory, errand, Progress(inventory, quiet=arguments.quiet)) as fleet:
-        answers = fleet.ask(QUESTIONS)
-    say_learned(errand.known_hosts, quiet=arguments.quiet)
+    inventory = selected_inventory(arguments)
+    errand = launch_spec(arguments, inventory)
+    with Fleet(inventory, errand, FleetProgress(inventory, quiet=arguments.quiet)) as fleet:
+        answers = fleet.ask(QUERIES)
+    report_new_host_keys(errand.known_hosts, quiet=arguments.quiet)
     looks = [
-        look_of(host, told) for host, told in _pairs(inventory, answers) if not isinstance(told, InfrastructureError)
+        host_report(host, told)
+        for host, told in _host_answers(inventory, answers)
+        if not isinstance(told, InfrastructureError)
     ]
     failed = {
-        host.name: str(told) for host, told in _pairs(inventory, answers) if isinstance(told, InfrastructureError)
+        host.name: str(told)
+        for host, told in _host_answers(inventory, answers)
+        if isinstance(told, InfrastructureError)
     }
     found = differences(looks)
     if arguments.format == "json":
@@ -49,10 +59,10 @@ def examine_fleet(arguments: argparse.Namespace) -> int:
     return int(ExitCode.INFRASTRUCTURE if unfit or failed else ExitCode.OK)
 
 
-def look_of(host: FleetHost, told: Sequence[Sequence[Mapping[str, Any]]]) -> Look:
-    """Return what a host told in answer to `QUESTIONS`."""
+def host_report(host: FleetHost, told: Sequence[Sequence[Mapping[str, Any]]]) -> HostReport:
+    """Return what a host told in answer to `QUERIES`."""
     findings, (place,), engines = told
-    return Look(
+    return HostReport(
         host.name,
         host.environment or str(place["environment"]),
         place["facts"],
@@ -64,39 +74,39 @@ def look_of(host: FleetHost, told: Sequence[Sequence[Mapping[str, Any]]]) -> Loo
     )
 
 
-def render_fleet(looks: Sequence[Look], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
+def render_fleet(looks: Sequence[HostReport], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
     """Return hosts, what is grave about them, and what differs, in 80 columns."""
     lines: list[str] = []
     for name, reason in failed.items():
-        lines += _wrapped_fleet(f"{name}: cannot be looked at: {reason}", "")
+        lines += _wrap_fleet(f"{name}: cannot be looked at: {reason}", "")
     for look in looks:
         counts = Counter(finding["level"] for finding in look.findings)
-        grave = ", ".join(plural(counts[level], level) for level in GRAVE if counts[level]) or "fit"
+        grave = ", ".join(plural(counts[level], level) for level in SEVERE_LEVELS if counts[level]) or "fit"
         lines.append(f"{look.host} ({look.environment}): {grave}")
-        for level in GRAVE:
+        for level in SEVERE_LEVELS:
             for finding in look.findings:
                 if finding["level"] == level:
-                    lines += _wrapped_fleet(f"{level} {finding['check']}: {finding['finding']}", "  ")
+                    lines += _wrap_fleet(f"{level} {finding['check']}: {finding['finding']}", "  ")
     lines.append("")
     if len(looks) > 1:
         lines.append("What differs between hosts" if found else "No property that was looked at differs.")
     for difference in found:
-        lines += _wrapped_fleet(f"{difference.level} {difference.name}: {difference.meaning}", "  ")
+        lines += _wrap_fleet(f"{difference.level} {difference.name}: {difference.meaning}", "  ")
         for value, hosts in difference.values.items():
-            shown = value if len(value) <= LONGEST else value[: LONGEST - 3] + "..."
-            lines += _wrapped_fleet(f"{', '.join(hosts)}: {shown}", "      ")
+            shown = value if len(value) <= MAX_FIELD else value[: MAX_FIELD - 3] + "..."
+            lines += _wrap_fleet(f"{', '.join(hosts)}: {shown}", "      ")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _wrapped_fleet(text: str, indent: str) -> list[str]:
+def _wrap_fleet(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
 
 
-def _pairs(inventory: Inventory, answers: Mapping[str, Any]) -> list[tuple[FleetHost, Any]]:
+def _host_answers(inventory: Inventory, answers: Mapping[str, Any]) -> list[tuple[FleetHost, Any]]:
     return [(host, answers[host.name]) for host in inventory.hosts]
 
 
-def _document(looks: Sequence[Look], failed: Mapping[str, str], found: Sequence[Difference]) -> dict[str, Any]:
+def _document(looks: Sequence[HostReport], failed: Mapping[str, str], found: Sequence[Difference]) -> dict[str, Any]:
     hosts: dict[str, Any] = {
         look.host: {
             "environment": look.environment,
@@ -138,7 +148,7 @@ CHECK_WIDTH: Final = 13
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = EPILOG
-    add_inventory(
+    add_inventory_options(
         parser.add_argument_group("hosts of an inventory, side by side: what differs, beside what is wrong"),
         required=False,
     )
@@ -155,14 +165,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do it; return the exit code."""
     if arguments.inventory is not None:
-        return examine_fleet(arguments)
+        return check_fleet(arguments)
     ports = Ports()
     flags = ["--doctor"]
     for port in (ports.control, ports.results, ports.work):
         flags += ["--doctor-port", str(port)]
     for directory in arguments.directory:
         flags += ["--doctor-directory", directory]
-    findings = ask_worker(*flags)
+    findings = query_worker(*flags)
     shown = LEVELS[:2] if arguments.quiet else LEVELS
     findings_shown = [finding for finding in findings if finding["level"] in shown]
     if arguments.format == "json":
@@ -179,24 +189,24 @@ def render(shown: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, A
     for finding in sorted(shown, key=lambda finding: LEVELS.index(finding["level"])):
         head = f"{finding['level']:<{LEVEL_WIDTH}} {finding['check']:<{CHECK_WIDTH}} "
         indent = " " * len(head)
-        lines += _wrapped(finding["finding"], head, indent)
+        lines += _wrap(finding["finding"], head, indent)
         if finding["advice"] and finding["level"] != "ok":
-            lines += _wrapped(finding["advice"], f"{indent}-> ", f"{indent}   ")
+            lines += _wrap(finding["advice"], f"{indent}-> ", f"{indent}   ")
     counts = Counter(finding["level"] for finding in findings)
     if counts["problem"]:
-        verdict = f"Not fit to measure: {_counted(counts['problem'], 'problem')} to repair first."
+        verdict = f"Not fit to measure: {_pluralize(counts['problem'], 'problem')} to repair first."
     elif counts["warning"]:
         verdict = (
-            f"Fit to measure, with {_counted(counts['warning'], 'warning')}: results will be noisier than need be."
+            f"Fit to measure, with {_pluralize(counts['warning'], 'warning')}: results will be noisier than need be."
         )
     else:
         verdict = "Fit to measure."
     return "\n".join([*lines, "", *textwrap.wrap(verdict, WIDTH)] if lines else [verdict]) + "\n"
 
 
-def _wrapped(text: str, first: str, rest: str) -> list[str]:
+def _wrap(text: str, first: str, rest: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False) or [first]
 
 
-def _counted(number: int, noun: str) -> str:
+def _pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

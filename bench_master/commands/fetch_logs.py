@@ -8,7 +8,13 @@ from pathlib import Path
 
 from bench_common.cli import file_name
 from bench_common.errors import ExitCode, InfrastructureError
-from bench_master.commands.fleet_options import Progress, add_inventory, errand_of, inventory_of, say_learned
+from bench_master.commands.fleet_options import (
+    FleetProgress,
+    add_inventory_options,
+    launch_spec,
+    report_new_host_keys,
+    selected_inventory,
+)
 from bench_master.fleet.fleet import Fleet
 
 NAME = "fetch-logs"
@@ -20,7 +26,7 @@ DEFAULT_DIRECTORY = Path("weighbridge-logs")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = "A log begins anew with its worker. Of a long one the last 8 MiB are fetched."
-    add_inventory(parser, required=True)
+    add_inventory_options(parser, required=True)
     parser.add_argument(
         "-d",
         "--directory",
@@ -33,13 +39,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fetch them, and print where they are."""
-    inventory = inventory_of(arguments)
-    errand = errand_of(arguments, inventory)
+    inventory = selected_inventory(arguments)
+    errand = launch_spec(arguments, inventory)
     directory: Path = arguments.directory
     directory.mkdir(parents=True, exist_ok=True)
-    with Fleet(inventory, errand, Progress(inventory, quiet=arguments.quiet)) as fleet:
+    with Fleet(inventory, errand, FleetProgress(inventory, quiet=arguments.quiet)) as fleet:
         logs = fleet.logs()
-    say_learned(errand.known_hosts, quiet=arguments.quiet)
+    report_new_host_keys(errand.known_hosts, quiet=arguments.quiet)
     status = ExitCode.OK
     for worker, log in logs.items():
         if isinstance(log, InfrastructureError):

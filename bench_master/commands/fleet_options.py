@@ -13,26 +13,35 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
-from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT, bare, file_name, host_name, port, seconds
+from bench_common.cli import (
+    CONTROL_PORT,
+    RESULTS_PORT,
+    WORK_PORT,
+    file_name,
+    host_name,
+    port,
+    seconds,
+    strip_brackets,
+)
 from bench_common.errors import ExitCode, UsageError
 from bench_common.keys import default_directory
 from bench_common.units import parse_duration
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import Inventory
 from bench_master.fleet.inventory import load_inventory
-from bench_master.fleet.launchers.base import PATIENCE_S, RUN_PATIENCE_S, STARTED, Errand, Outcome
+from bench_master.fleet.launchers.base import MASTER_WAIT_S, RUN_MASTER_WAIT_S, STARTED, LaunchSpec, WorkerOutcome
 from bench_master.fleet.ssh import KnownHosts, default_known_hosts
 from bench_master.fleet.ssh_config import SshConfig
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.run.discovery import Muster
-from bench_master.run.key_provisioning import Enrolment
-from bench_master.run.sockets import Endpoints, Ports, Switchboard, load_keys
-from bench_master.table import plural, tab_separated, table
+from bench_master.run.discovery import WorkerDiscovery
+from bench_master.run.key_provisioning import KeyProvisioner
+from bench_master.run.sockets import Endpoints, Ports, Sockets, load_keys
+from bench_master.table import align_table, plural, tab_separated
 
 TITLES = ("HOST", "WORKER", "STATE", "DETAIL")
 
 
-def add_inventory(parser: argparse._ActionsContainer, *, required: bool) -> None:
+def add_inventory_options(parser: argparse._ActionsContainer, *, required: bool) -> None:
     """Add the inventory and which of its hosts are meant."""
     parser.add_argument(
         "-i", "--inventory", type=file_name, required=required, metavar="HOSTS.yaml", help="the hosts of the fleet"
@@ -63,7 +72,7 @@ def add_inventory(parser: argparse._ActionsContainer, *, required: bool) -> None
     )
 
 
-def add_start(parser: argparse._ActionsContainer) -> None:
+def add_start_options(parser: argparse._ActionsContainer) -> None:
     """Add how workers are started."""
     parser.add_argument(
         "--require-all", action="store_true", help="if one host fails, end what was started on the others"
@@ -84,28 +93,28 @@ def add_start(parser: argparse._ActionsContainer) -> None:
         "--patience",
         metavar="TIME",
         help="how long a worker waits for a master before it ends (default: "
-        f"{PATIENCE_S / 3600:g}h; {RUN_PATIENCE_S / 60:g}m if started for one run)",
+        f"{MASTER_WAIT_S / 3600:g}h; {RUN_MASTER_WAIT_S / 60:g}m if started for one run)",
     )
 
 
-def inventory_of(arguments: argparse.Namespace) -> Inventory:
+def selected_inventory(arguments: argparse.Namespace) -> Inventory:
     """Return the hosts that are meant, each as it is reached: what the inventory leaves open, the SSH config says."""
     inventory = load_inventory(arguments.inventory).only(arguments.only)
     config = SshConfig.chosen(arguments.ssh_config)
-    return inventory if config is None else config.applied_to(inventory)
+    return inventory if config is None else config.apply_to(inventory)
 
 
-def say_twins(inventory: Inventory, *, quiet: bool) -> None:
+def warn_duplicate_hosts(inventory: Inventory, *, quiet: bool) -> None:
     """Tell which hosts are one machine by two names: a mistake, most often, and its figures look like two hosts'."""
     if not quiet:
         sys.stderr.writelines(
             f"note: {second.place.file}:{second.place.line}: {first.name} and {second.name} are both reached at "
             f"{second.login.address}:{second.login.port}; several workers of one machine are said by 'workers:'\n"
-            for first, second in inventory.twins()
+            for first, second in inventory.duplicates()
         )
 
 
-def errand_of(arguments: argparse.Namespace, inventory: Inventory, ports: Ports | None = None) -> Errand:
+def launch_spec(arguments: argparse.Namespace, inventory: Inventory, ports: Ports | None = None) -> LaunchSpec:
     """Return how workers are to be started, as the command line says."""
     patience_s = None
     text = getattr(arguments, "patience", None)
@@ -118,12 +127,12 @@ def errand_of(arguments: argparse.Namespace, inventory: Inventory, ports: Ports 
     everywhere = bind_ip in (None, "0.0.0.0", "::", "*", "localhost")  # noqa: S104  compared only
     named = os.environ.get("XDG_CACHE_HOME", "")
     cache = (Path(named) if named.startswith("/") else Path("~/.cache").expanduser()) / "weighbridge" / "wheels"
-    return Errand(
-        enrolment=Enrolment(getattr(arguments, "key_dir", None) or default_directory()),
+    return LaunchSpec(
+        provisioner=KeyProvisioner(getattr(arguments, "key_dir", None) or default_directory()),
         wheelhouse=Wheelhouse(cache, getattr(arguments, "wheelhouse", None)),
         known_hosts=KnownHosts(arguments.known_hosts or default_known_hosts(), accept_new=arguments.accept_new),
         ports=ports or Ports(),
-        lanes=len(inventory.worker_names),
+        lane_count=len(inventory.worker_names),
         master=getattr(arguments, "master_address", None),
         master_here="127.0.0.1" if everywhere else str(bind_ip),
         tunnel=getattr(arguments, "tunnel", False),
@@ -132,30 +141,30 @@ def errand_of(arguments: argparse.Namespace, inventory: Inventory, ports: Ports 
     )
 
 
-class Progress:
+class FleetProgress:
     """Says on stderr what is being done on which host, and since when; nothing at all where `quiet`."""
 
     def __init__(self, inventory: Inventory, *, quiet: bool) -> None:
-        self._began = monotonic()
+        self._started_at = monotonic()
         self._quiet = quiet
         self._width = max((len(host.name) for host in inventory.hosts), default=0)
 
     def __call__(self, host: str, doing: str) -> None:
         """Take what is being done on a host."""
         if not self._quiet:
-            sys.stderr.write(f"{monotonic() - self._began:6.1f} s  {host:<{self._width}}  {doing}\n")
+            sys.stderr.write(f"{monotonic() - self._started_at:6.1f} s  {host:<{self._width}}  {doing}\n")
             sys.stderr.flush()
 
 
-def show(outcomes: Sequence[Outcome]) -> None:
+def print_outcomes(outcomes: Sequence[WorkerOutcome]) -> None:
     """Print what became of each worker: aligned for a person, tab-separated for a program."""
     rows = [(outcome.host, outcome.worker, outcome.state, outcome.detail) for outcome in outcomes]
-    lines = table(TITLES, rows) if sys.stdout.isatty() else tab_separated([TITLES, *rows])
+    lines = align_table(TITLES, rows) if sys.stdout.isatty() else tab_separated([TITLES, *rows])
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 
 
-def status_of(outcomes: Sequence[Outcome]) -> int:
+def exit_code_for(outcomes: Sequence[WorkerOutcome]) -> int:
     """Return the exit code that outcomes call for; say how many failed."""
     failed = [outcome for outcome in outcomes if outcome.failed]
     if failed:
@@ -165,13 +174,13 @@ def status_of(outcomes: Sequence[Outcome]) -> int:
     return int(ExitCode.OK)
 
 
-def say_learned(fleet_hosts: KnownHosts, *, quiet: bool) -> None:
+def report_new_host_keys(fleet_hosts: KnownHosts, *, quiet: bool) -> None:
     """Tell which hosts were met for the first time."""
     if not quiet:
-        sys.stderr.writelines(f"{line}\n" for line in fleet_hosts.learned)
+        sys.stderr.writelines(f"{line}\n" for line in fleet_hosts.added_hosts)
 
 
-def end_all(fleet: Fleet, outcomes: Sequence[Outcome]) -> list[Outcome]:
+def stop_all(fleet: Fleet, outcomes: Sequence[WorkerOutcome]) -> list[WorkerOutcome]:
     """End what was started just now, since not everything was; return the outcomes as they are then."""
     names = {outcome.host for outcome in outcomes if outcome.state == STARTED}
     hosts = [host for host in fleet.inventory.hosts if host.name in names]
@@ -179,13 +188,16 @@ def end_all(fleet: Fleet, outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [outcome if outcome.failed else ended.get(outcome.worker, outcome) for outcome in outcomes]
 
 
-def add_muster_options(parser: argparse.ArgumentParser) -> None:
+def add_discovery_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of both commands."""
     parser.add_argument(
         "--wait", type=seconds, default=5.0, metavar="SECONDS", help="how long to listen (default: 5)"
     )
     parser.add_argument(
-        "--zmq-bind-ip", type=bare, metavar="IP", help="address to listen on (default: 127.0.0.1; with -i all)"
+        "--zmq-bind-ip",
+        type=strip_brackets,
+        metavar="IP",
+        help="address to listen on (default: 127.0.0.1; with -i all)",
     )
     parser.add_argument(
         "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
@@ -198,18 +210,18 @@ def add_muster_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def mustered(arguments: argparse.Namespace, *, asks: bool = False) -> Iterator[Muster]:
+def open_discovery(arguments: argparse.Namespace, *, asks: bool = False) -> Iterator[WorkerDiscovery]:
     """Give a muster whose sockets are open, and close them afterwards; `asks`: for engines as they are now."""
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, WORK_PORT)
     fleet = arguments.inventory is not None
     bind_ip = arguments.zmq_bind_ip or ("*" if fleet else "127.0.0.1")
     with Endpoints(bind_ip, ports, insecure=arguments.insecure, keys=fleet) as endpoints:
         key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
-        muster = Muster(asks=asks)
-        board = Switchboard(
+        muster = WorkerDiscovery(asks=asks)
+        board = Sockets(
             endpoints,
-            on_control=muster.control_came,
-            on_result=muster.result_came,
+            on_control=muster.on_control,
+            on_result=muster.on_results,
             master_key=key,
             allow_list=allow_list,
         )

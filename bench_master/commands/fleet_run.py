@@ -11,33 +11,39 @@ from dataclasses import replace
 
 from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
-from bench_master.commands.fleet_options import Progress, errand_of, inventory_of, say_learned, say_twins
+from bench_master.commands.fleet_options import (
+    FleetProgress,
+    launch_spec,
+    report_new_host_keys,
+    selected_inventory,
+    warn_duplicate_hosts,
+)
 from bench_master.commands.run_signals import interruptible
-from bench_master.fleet.fleet import Fleet, running
+from bench_master.fleet.fleet import Fleet, started_workers
 from bench_master.fleet.hosts import FleetHost, Inventory
-from bench_master.fleet.launchers.base import STARTED, Outcome
+from bench_master.fleet.launchers.base import STARTED, WorkerOutcome
 from bench_master.run.sockets import Ports
 
-EVERYWHERE = "*"
+ANY_ADDRESS = "*"
 LOOPBACK = "127.0.0.1"
 
 
-def planned_crew(arguments: argparse.Namespace) -> frozenset[str]:
+def expected_worker_names(arguments: argparse.Namespace) -> frozenset[str]:
     """Return the names of the workers that there will be if no host fails."""
-    return frozenset(inventory_of(arguments).worker_names) if arguments.inventory is not None else frozenset()
+    return frozenset(selected_inventory(arguments).worker_names) if arguments.inventory is not None else frozenset()
 
 
 def bind_ip_for(arguments: argparse.Namespace) -> str:
     """Return where a master listens for a fleet: everywhere, or on the loopback if all come through tunnels."""
     if arguments.zmq_bind_ip:
         return str(arguments.zmq_bind_ip)
-    hosts = inventory_of(arguments).hosts
+    hosts = selected_inventory(arguments).hosts
     near = all(arguments.tunnel or host.tunnel or host.launcher == "local" for host in hosts)
-    return LOOPBACK if near else EVERYWHERE
+    return LOOPBACK if near else ANY_ADDRESS
 
 
 @contextmanager
-def crewed(arguments: argparse.Namespace, wanted: frozenset[str] = frozenset()) -> Iterator[frozenset[str]]:
+def fleet_workers(arguments: argparse.Namespace, wanted: frozenset[str] = frozenset()) -> Iterator[frozenset[str]]:
     """Give the names of the workers that run on the fleet, and end those that were started; none without one.
 
     `wanted` are the environments that the plan names. Raises `UsageError` where no host can be one of them, before
@@ -48,40 +54,42 @@ def crewed(arguments: argparse.Namespace, wanted: frozenset[str] = frozenset()) 
         return
     if arguments.insecure:
         raise UsageError("--insecure: the workers of an inventory always have keys; leave it out")
-    inventory = inventory_of(arguments)
+    inventory = selected_inventory(arguments)
     alone = not arguments.workers and not arguments.expect
     if alone:
         _check_environments(inventory, wanted)
-    _check_reach(arguments, inventory)
+    _check_reachable(arguments, inventory)
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
     _check_ports(bind_ip_for(arguments), ports)
-    say_twins(inventory, quiet=arguments.quiet)
-    errand = replace(errand_of(arguments, inventory, ports), once=True)
-    progress = Progress(inventory, quiet=arguments.quiet)
+    warn_duplicate_hosts(inventory, quiet=arguments.quiet)
+    errand = replace(launch_spec(arguments, inventory, ports), once=True)
+    progress = FleetProgress(inventory, quiet=arguments.quiet)
     with Fleet(inventory, errand, progress) as fleet:
-        begun: list[Outcome] = []
+        begun: list[WorkerOutcome] = []
         try:
             # Should this be broken off, whatever may have been started is ended.
-            begun = [Outcome(host.name, name, STARTED) for host in inventory.hosts for name in host.worker_names]
+            begun = [
+                WorkerOutcome(host.name, name, STARTED) for host in inventory.hosts for name in host.worker_names
+            ]
             with interruptible("what was begun on the hosts is waited for, then ended"):
                 outcomes = fleet.start()
             begun = [outcome for outcome in outcomes if outcome.state == STARTED]
-            say_learned(errand.known_hosts, quiet=arguments.quiet)
-            _judge(outcomes, require_all=arguments.require_all)
+            report_new_host_keys(errand.known_hosts, quiet=arguments.quiet)
+            _check_outcomes(outcomes, require_all=arguments.require_all)
             if alone:
                 _check_started(inventory, outcomes, wanted)
-            yield frozenset(outcome.worker for outcome in running(outcomes))
+            yield frozenset(outcome.worker for outcome in started_workers(outcomes))
         finally:
-            _end(inventory, _hosts_of(inventory, begun), fleet)
+            _stop_workers(inventory, _hosts_with_workers(inventory, begun), fleet)
 
 
-def _hosts_of(inventory: Inventory, begun: list[Outcome]) -> list[FleetHost]:
+def _hosts_with_workers(inventory: Inventory, begun: list[WorkerOutcome]) -> list[FleetHost]:
     """Return the hosts on which something was started."""
     names = {outcome.host for outcome in begun if outcome.state == STARTED}
     return [host for host in inventory.hosts if host.name in names]
 
 
-def _judge(outcomes: list[Outcome], *, require_all: bool) -> None:
+def _check_outcomes(outcomes: list[WorkerOutcome], *, require_all: bool) -> None:
     """Tell of hosts that failed; raise `InfrastructureError` where the run cannot do without."""
     failed = [outcome for outcome in outcomes if outcome.failed]
     if not failed:
@@ -94,7 +102,7 @@ def _judge(outcomes: list[Outcome], *, require_all: bool) -> None:
         raise InfrastructureError("no host could start a worker")
 
 
-def _end(inventory: Inventory, hosts: list[FleetHost], fleet: Fleet) -> None:
+def _stop_workers(inventory: Inventory, hosts: list[FleetHost], fleet: Fleet) -> None:
     """End what was started for the run; what could not be ended is told."""
     if not hosts:
         return
@@ -117,16 +125,16 @@ def _check_environments(inventory: Inventory, wanted: frozenset[str]) -> None:
         )
 
 
-def _check_started(inventory: Inventory, outcomes: list[Outcome], wanted: frozenset[str]) -> None:
+def _check_started(inventory: Inventory, outcomes: list[WorkerOutcome], wanted: frozenset[str]) -> None:
     """Raise `InfrastructureError` where all hosts of an environment that the plan names have failed."""
-    names = {outcome.host for outcome in running(outcomes)}
+    names = {outcome.host for outcome in started_workers(outcomes)}
     told = {host.environment for host in inventory.hosts if host.name in names}
     missing = sorted(wanted - told)
     if missing and None not in told:
         raise InfrastructureError(f"every host of environment '{missing[0]}' failed, and the scenario wants it")
 
 
-def _check_reach(arguments: argparse.Namespace, inventory: Inventory) -> None:
+def _check_reachable(arguments: argparse.Namespace, inventory: Inventory) -> None:
     """Raise `UsageError` where the master would listen to nobody but this machine, and a host has no tunnel to it."""
     bind_ip = arguments.zmq_bind_ip
     far = [host.name for host in inventory.hosts if host.launcher != "local" and not host.tunnel]
@@ -143,7 +151,7 @@ def _check_ports(bind_ip: str, ports: Ports) -> None:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind(("" if bind_ip == EVERYWHERE else bind_ip, port))
+                probe.bind(("" if bind_ip == ANY_ADDRESS else bind_ip, port))
             except OSError as error:
                 raise InfrastructureError(
                     f"port {port} of {bind_ip} cannot be had ({error.strerror}), most likely another master has it; "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bench_common.cli import file_name, name
 from bench_common.errors import ExitCode, ParseError, UsageError
 from bench_common.units import parse_duration
-from bench_master.imported import Import, read_bytes, read_monitor, split_runs, text_of, write_import
+from bench_master.imported import ImportSpec, decode_text, read_bytes, read_monitor, split_runs, write_import
 from bench_master.table import plural
 from workloads.registry import workload
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NAME = "import-results"
 HELP = "make a stats file of outputs that were taken elsewhere, to report on and compare like any run"
 
-_RESERVED = frozenset({"environment", "engine"})
+_RESERVED_LABELS = frozenset({"environment", "engine"})
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the stats file and say what was found; return the exit code."""
-    what = Import(
+    what = ImportSpec(
         workload=workload(arguments.workload),
         environment=arguments.environment,
         engine=arguments.engine,
@@ -67,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         labels=dict(_label(text) for text in arguments.label),
         interval_s=_interval(arguments.interval),
     )
-    before = "" if arguments.before_each is None else text_of(*read_bytes(arguments.before_each))
-    empty = [file for file in arguments.file if not _take(what, file, arguments.metric, before)]
+    before = "" if arguments.before_each is None else decode_text(*read_bytes(arguments.before_each))
+    empty = [file for file in arguments.file if not _import_file(what, file, arguments.metric, before)]
     if not what.runs and not what.monitors:
         raise UsageError(f"no run of {what.workload.name} begins in {', '.join(arguments.file)}; nothing is imported")
     write_import(arguments.stats_file, what)
@@ -85,10 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _take(what: Import, file: str, metric: str | None, before: str) -> bool:
+def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -> bool:
     """Read one file, whatever it holds; return whether it holds anything."""
     place, data = read_bytes(file)
-    text = text_of(place, data)
+    text = decode_text(place, data)
     try:
         monitor = read_monitor(text)
     except ParseError as error:
@@ -96,7 +96,7 @@ def _take(what: Import, file: str, metric: str | None, before: str) -> bool:
         raise UsageError(f"{place}{where}: {str(error).removeprefix(f'line {error.line}: ')}") from error
     described = {"name": place, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     if monitor is not None:
-        what.monitors.append(replace(monitor, doubts=tuple(f"{place}: {doubt}" for doubt in monitor.doubts)))
+        what.monitors.append(replace(monitor, caveats=tuple(f"{place}: {doubt}" for doubt in monitor.caveats)))
         readings = len(next(iter(monitor.columns.values()), ()))
         if not readings:
             sys.stderr.write(f"{place}: too few readings in it to say anything\n")
@@ -119,7 +119,7 @@ def _label(text: str) -> tuple[str, Scalar]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip() or not value:
         raise UsageError(f"--label {text}: expected KEY=VALUE, such as threads=4")
-    if key in _RESERVED:
+    if key in _RESERVED_LABELS:
         raise UsageError(f"--label {text}: give it with --{key}")
     return key, int(value) if value.isascii() and value.isdigit() else value
 

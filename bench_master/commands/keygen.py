@@ -9,14 +9,14 @@ from typing import Final
 
 from bench_common.keys import (
     ALLOW_LIST_FILE,
-    checked_name,
     default_directory,
     parse_allow_list,
     read_trusted,
     revoke_worker,
+    validate_name,
     worker_file,
 )
-from bench_master.run.key_provisioning import Enrolment
+from bench_master.run.key_provisioning import KeyProvisioner
 
 NAME = "keygen"
 HELP = "make keys for the master and its workers, list and revoke them"
@@ -52,39 +52,39 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.revoke:
         _revoke(directory, arguments.revoke)
     else:
-        _make(directory, arguments.worker)
+        _create_keys(directory, arguments.worker)
     return 0
 
 
-def _make(directory: Path, names: list[str]) -> None:
+def _create_keys(directory: Path, names: list[str]) -> None:
     for name in names:
-        checked_name(name)
-    enrolment = Enrolment(directory)
+        validate_name(name)
+    enrolment = KeyProvisioner(directory)
     master, made_now = enrolment.master()
-    _say(f"master key       {enrolment.master_path}{'' if made_now else ' (was there)'}")
-    _say(f"its public key   {master.public.decode()}")
-    _say(f"allow-list       {enrolment.allow_path}")
+    _print_line(f"master key       {enrolment.master_path}{'' if made_now else ' (was there)'}")
+    _print_line(f"its public key   {master.public.decode()}")
+    _print_line(f"allow-list       {enrolment.allow_list_path}")
     made = []
     for name in names:
         worker = enrolment.worker(name)
         if worker.made:
-            _say(f"worker {name}: {worker.path}")
+            _print_line(f"worker {name}: {worker.path}")
             made.append(worker.path)
         else:
-            _say(f"worker {name}: on the allow-list already; to replace its key, --revoke {name} first")
+            _print_line(f"worker {name}: on the allow-list already; to replace its key, --revoke {name} first")
     if made:
-        _say("\nMove each worker's key to its host (it is not needed here), and use it there:")
+        _print_line("\nMove each worker's key to its host (it is not needed here), and use it there:")
         for path in made:
-            _say(f"  scp -p {path} HOST:\n  ssh HOST bench-worker --zmq-host MASTER --key {path.name}")
+            _print_line(f"  scp -p {path} HOST:\n  ssh HOST bench-worker --zmq-host MASTER --key {path.name}")
     elif not names:
-        _say("\nNext: bench-master keygen --worker NAME")
+        _print_line("\nNext: bench-master keygen --worker NAME")
 
 
 def _list(directory: Path) -> None:
     path = directory / ALLOW_LIST_FILE
     names = parse_allow_list(read_trusted(path), str(path))
     for key, name in sorted(names.items(), key=lambda item: item[1]):
-        _say(f"{key.decode()}  {name}")
+        _print_line(f"{key.decode()}  {name}")
     if not names:
         sys.stderr.write(f"{path}: no worker is admitted; `bench-master keygen --worker NAME` adds one\n")
 
@@ -92,11 +92,11 @@ def _list(directory: Path) -> None:
 def _revoke(directory: Path, name: str) -> None:
     path = directory / ALLOW_LIST_FILE
     revoke_worker(path, name)
-    _say(f"worker {name}: revoked; its key is refused from its next connection on")
+    _print_line(f"worker {name}: revoked; its key is refused from its next connection on")
     key_path = worker_file(directory, name)
     if key_path.exists():
-        _say(f"its key file is still here and worth nothing now: rm {key_path}")
+        _print_line(f"its key file is still here and worth nothing now: rm {key_path}")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")

@@ -7,15 +7,15 @@ import sys
 
 from bench_common.errors import ExitCode, UsageError
 from bench_master.commands.fleet_options import (
-    Progress,
-    add_inventory,
-    add_muster_options,
-    errand_of,
-    inventory_of,
-    mustered,
-    say_learned,
-    show,
-    status_of,
+    FleetProgress,
+    add_discovery_options,
+    add_inventory_options,
+    exit_code_for,
+    launch_spec,
+    open_discovery,
+    print_outcomes,
+    report_new_host_keys,
+    selected_inventory,
 )
 from bench_master.fleet.fleet import Fleet
 
@@ -34,11 +34,11 @@ join to end.
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = EPILOG
-    add_inventory(parser, required=False)
+    add_inventory_options(parser, required=False)
     parser.add_argument(
         "--purge", action="store_true", help="with -i: remove what was installed there, and the logs, too"
     )
-    add_muster_options(parser)
+    add_discovery_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _on_hosts(arguments)
     if arguments.purge or arguments.only:
         raise UsageError(f"{'--purge' if arguments.purge else '--only'} goes with an inventory: give -i HOSTS.yaml")
-    with mustered(arguments) as muster:
+    with open_discovery(arguments) as muster:
         present = muster.gather(arguments.wait)
         muster.send_home()
     for worker in present:
@@ -58,10 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _on_hosts(arguments: argparse.Namespace) -> int:
-    inventory = inventory_of(arguments)
-    errand = errand_of(arguments, inventory)
-    with Fleet(inventory, errand, Progress(inventory, quiet=arguments.quiet)) as fleet:
+    inventory = selected_inventory(arguments)
+    errand = launch_spec(arguments, inventory)
+    with Fleet(inventory, errand, FleetProgress(inventory, quiet=arguments.quiet)) as fleet:
         outcomes = fleet.stop(purge=arguments.purge)
-    say_learned(errand.known_hosts, quiet=arguments.quiet)
-    show(outcomes)
-    return status_of(outcomes)
+    report_new_host_keys(errand.known_hosts, quiet=arguments.quiet)
+    print_outcomes(outcomes)
+    return exit_code_for(outcomes)

@@ -7,7 +7,7 @@ import sys
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from bench_master.local_worker import ask_worker
+from bench_master.local_worker import query_worker
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +19,7 @@ HELP = "say which engines can be used on this machine, and why the others cannot
 WIDTH = 80
 _COLUMNS = ("engine", "usable", "version", "endpoint")
 _UNENFORCED = "setting."
-_UNABLE = "operation."
+_UNSUPPORTED = "operation."
 _BYTES = "_bytes"
 """How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
 
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask this machine's worker program, and print; an engine that cannot be used is an answer, not an error."""
-    statuses = ask_worker("--list-engines")
+    statuses = query_worker("--list-engines")
     chosen = arguments.format or ("table" if sys.stdout.isatty() else "tsv")
     render = {"table": as_table, "tsv": as_tsv, "json": as_json}[chosen]
     sys.stdout.write(render(statuses))
@@ -51,7 +51,7 @@ def as_tsv(statuses: Sequence[Mapping[str, Any]]) -> str:
     """Return a line of tab-separated fields for each engine, after one with the fields' names."""
     lines: list[tuple[str, ...]] = [(*_COLUMNS, "reason", "advice", "operations")]
     lines += [
-        (*_row(status), _flat(status["reason"]), _flat(status["advice"]), " ".join(status["operations"]))
+        (*_row(status), _one_line(status["reason"]), _one_line(status["advice"]), " ".join(status["operations"]))
         for status in statuses
     ]
     return "".join("\t".join(line) + "\n" for line in lines)
@@ -68,7 +68,7 @@ def as_table(statuses: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
         fits = len(start) + 2 + len(row[-1]) <= width
         lines += [f"{start}  {row[-1]}".rstrip()] if fits else [start.rstrip(), f"    {row[-1]}"[:width]]
     for status in statuses:
-        remarks = _remarks(status)
+        remarks = _notes(status)
         if remarks:
             lines.append("")
         lines += [
@@ -82,23 +82,23 @@ def _row(status: Mapping[str, Any]) -> tuple[str, ...]:
     return (status["name"], "yes" if status["usable"] else "no", status["version"] or "-", status["endpoint"] or "-")
 
 
-def _remarks(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _notes(status: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (indent, text): why it cannot be used and what to do, or what it can do here and what it cannot."""
     if not status["usable"]:
-        reason = f"{status['name']} cannot be used: {_flat(status['reason'])}"
-        return [("", reason), *([("  ", f"to do: {_flat(status['advice'])}")] if status["advice"] else [])]
-    said = [(f"cannot do {key.removeprefix(_UNABLE)}", text) for key, text in _details(status, _UNABLE)]
+        reason = f"{status['name']} cannot be used: {_one_line(status['reason'])}"
+        return [("", reason), *([("  ", f"to do: {_one_line(status['advice'])}")] if status["advice"] else [])]
+    said = [(f"cannot do {key.removeprefix(_UNSUPPORTED)}", text) for key, text in _details(status, _UNSUPPORTED)]
     said += [
         (f"cannot enforce {key.removeprefix(_UNENFORCED).removesuffix(_BYTES)}", text)
         for key, text in _details(status, _UNENFORCED)
     ]
     able = [("", f"{status['name']} can do: {', '.join(status['operations'])}")] if status["operations"] else []
-    return able + [("", f"{status['name']} {what}: {_flat(text)}") for what, text in said]
+    return able + [("", f"{status['name']} {what}: {_one_line(text)}") for what, text in said]
 
 
 def _details(status: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
     return [(key, text) for key, text in status["details"].items() if key.startswith(prefix)]
 
 
-def _flat(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())

@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from bench_common.errors import UsageError
-from bench_master.scenario import load_scenario, shipped_scenarios
-from bench_master.table import choose_format, tab_separated, wrapped_table
+from bench_master.scenario import builtin_scenarios, load_scenario
+from bench_master.table import choose_format, tab_separated, wrap_last_column
 
 if TYPE_CHECKING:
     import argparse
@@ -30,14 +30,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the ready-made scenarios."""
-    rows = [_row(name) for name in shipped_scenarios()]
+    rows = [_row(name) for name in builtin_scenarios()]
     chosen = choose_format(arguments.format)
     if chosen == "json":
         keys = [column.lower() for column in COLUMNS]
         lines = [json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2)]
     else:
         cells = [(name, str(count), description) for name, count, description in rows]
-        lines = wrapped_table(COLUMNS, cells) if chosen == "table" else tab_separated([COLUMNS, *cells])
+        lines = wrap_last_column(COLUMNS, cells) if chosen == "table" else tab_separated([COLUMNS, *cells])
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 

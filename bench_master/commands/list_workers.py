@@ -12,11 +12,11 @@ from typing import Any
 
 from bench_common.cli import file_name
 from bench_common.errors import ExitCode
-from bench_master.commands.fleet_options import add_muster_options, mustered
+from bench_master.commands.fleet_options import add_discovery_options, open_discovery
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.inventory import load_inventory
-from bench_master.run.discovery import Present
-from bench_master.table import plural, tab_separated, table
+from bench_master.run.discovery import DiscoveredWorker
+from bench_master.table import align_table, plural, tab_separated
 
 NAME = "list-workers"
 HELP = "list the workers that are waiting for this master, and how they are"
@@ -33,14 +33,14 @@ TITLES = ("WORKER", "HOST", "ENVIRONMENT", "SLOTS", "VERSION", "LOAD", "CLOCK", 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WorkerRow:
     """A worker as it is shown; one that was not heard has nothing but its name and what the inventory says."""
 
     worker: str
     host: str
     environment: str
-    present: Present | None = None
-    clock_ns: tuple[int, int] | None = None
+    present: DiscoveredWorker | None = None
+    clock_offset_ns: tuple[int, int] | None = None
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of the table."""
@@ -55,8 +55,8 @@ class Row:
             str(present.slots),
             str(present.info.get("version", "unknown")),
             f"{load:.2f}" if isinstance(load, float) else "?",
-            clock_text(self.clock_ns),
-            f"{present.silent_s():.1f} s ago",
+            format_clock(self.clock_offset_ns),
+            f"{present.seconds_since_heard():.1f} s ago",
             ",".join(sorted(usable_engines(present))) or "none",
         )
 
@@ -66,9 +66,9 @@ class Row:
         present = self.present
         document["load"] = present.info.get("load") if present is not None else None
         document["clock"] = None
-        if self.clock_ns is not None:
-            document["clock"] = {"offset_ns": self.clock_ns[0], "bound_ns": self.clock_ns[1]}
-        document["heard"] = None if present is None else round(present.silent_s(), 3)
+        if self.clock_offset_ns is not None:
+            document["clock"] = {"offset_ns": self.clock_offset_ns[0], "bound_ns": self.clock_offset_ns[1]}
+        document["heard"] = None if present is None else round(present.seconds_since_heard(), 3)
         document["engine_versions"] = usable_engines(present) if present is not None else {}
         return document
 
@@ -82,7 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="with -i: of this host, range of hosts or group"
     )
-    add_muster_options(parser)
+    add_discovery_options(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="(default: text)")
 
 
@@ -91,14 +91,14 @@ def run(arguments: argparse.Namespace) -> int:
     hosts: Sequence[FleetHost] = ()
     if arguments.inventory is not None:
         hosts = load_inventory(arguments.inventory).only(arguments.only).hosts
-    with mustered(arguments, asks=True) as muster:
+    with open_discovery(arguments, asks=True) as muster:
         present = muster.gather(arguments.wait)
-    rows = rows_of(present, hosts, _boot_id())
+    rows = build_rows(present, hosts, _local_boot_id())
     if arguments.format == "json":
         sys.stdout.write(json.dumps([row.document() for row in rows], indent=2) + "\n")
     else:
         cells = [row.cells() for row in rows]
-        lines = table(TITLES, cells) if sys.stdout.isatty() else tab_separated([TITLES, *cells])
+        lines = align_table(TITLES, cells) if sys.stdout.isatty() else tab_separated([TITLES, *cells])
         sys.stdout.write("\n".join(lines) + "\n")
     missing = sum(row.present is None for row in rows)
     if missing:
@@ -110,10 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def rows_of(present: Sequence[Present], hosts: Sequence[FleetHost], boot_id: str) -> list[Row]:
+def build_rows(present: Sequence[DiscoveredWorker], hosts: Sequence[FleetHost], boot_id: str) -> list[WorkerRow]:
     """Return a row for each worker that came and for each that should have come, by name."""
     rows = {
-        worker.worker_id: Row(
+        worker.worker_id: WorkerRow(
             worker.worker_id,
             str(worker.info.get("host", "unknown")),
             worker.environment,
@@ -124,11 +124,11 @@ def rows_of(present: Sequence[Present], hosts: Sequence[FleetHost], boot_id: str
     }
     for host in hosts:
         for name in host.worker_names:
-            rows.setdefault(name, Row(name, host.name, host.environment or "-"))
+            rows.setdefault(name, WorkerRow(name, host.name, host.environment or "-"))
     return [rows[name] for name in sorted(rows)]
 
 
-def usable_engines(worker: Present) -> dict[str, str]:
+def usable_engines(worker: DiscoveredWorker) -> dict[str, str]:
     """Return the engines that can be used there, each with its version."""
     engines = worker.info.get("engines")
     if not isinstance(engines, dict):
@@ -136,7 +136,7 @@ def usable_engines(worker: Present) -> dict[str, str]:
     return {name: str(status.get("version", "")) for name, status in engines.items() if status.get("usable")}
 
 
-def clock_text(clock_ns: tuple[int, int] | None) -> str:
+def format_clock(clock_ns: tuple[int, int] | None) -> str:
     """Return an offset with its bound as a person reads it."""
     if clock_ns is None:
         return "?"
@@ -144,7 +144,7 @@ def clock_text(clock_ns: tuple[int, int] | None) -> str:
     return "the same" if clock_ns == (0, 0) else f"{offset / 1e6:+.3f} ms, +-{bound / 1e6:.3f}"
 
 
-def _boot_id() -> str:
+def _local_boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bench_common.units import format_duration, format_size
-from bench_master.table import choose_format, tab_separated, wrapped_table
+from bench_master.table import choose_format, tab_separated, wrap_last_column
 from workloads.registry import workload, workload_classes
 
 if TYPE_CHECKING:
@@ -37,26 +37,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the workloads, or one of them."""
     chosen = choose_format(arguments.format)
-    lines = _all(chosen) if arguments.workload is None else _one(workload(arguments.workload), chosen)
+    lines = _list_all(chosen) if arguments.workload is None else _describe_one(workload(arguments.workload), chosen)
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-def _all(chosen: str) -> list[str]:
+def _list_all(chosen: str) -> list[str]:
     classes = workload_classes()
     if chosen == "json":
-        return [json.dumps([_facts(each) for each in classes.values()], indent=2)]
+        return [json.dumps([_describe(each) for each in classes.values()], indent=2)]
     rows = [(name, each.image, each.summary) for name, each in classes.items()]
-    return wrapped_table(COLUMNS, rows) if chosen == "table" else tab_separated([COLUMNS, *rows])
+    return wrap_last_column(COLUMNS, rows) if chosen == "table" else tab_separated([COLUMNS, *rows])
 
 
-def _one(chosen_workload: Workload, chosen: str) -> list[str]:
+def _describe_one(chosen_workload: Workload, chosen: str) -> list[str]:
     kind = type(chosen_workload)
     if chosen == "json":
         parameters = [asdict(parameter) for parameter in kind.parameters]
         metrics = [asdict(metric) for metric in kind.metrics]
-        return [json.dumps({**_facts(kind), "parameters": parameters, "metrics": metrics}, indent=2)]
-    parameter_rows = [(each.name, type_of(each), default_of(each), each.help) for each in kind.parameters]
+        return [json.dumps({**_describe(kind), "parameters": parameters, "metrics": metrics}, indent=2)]
+    parameter_rows = [(each.name, format_type(each), format_default(each), each.help) for each in kind.parameters]
     metric_rows = [(each.name, each.unit, each.direction, each.help) for each in kind.metrics]
     if chosen == "tsv":
         marked = [("parameter", *row) for row in parameter_rows] + [("metric", *row) for row in metric_rows]
@@ -66,24 +66,24 @@ def _one(chosen_workload: Workload, chosen: str) -> list[str]:
         f"image {kind.image}; natively it needs {kind.binary} on PATH",
         *(f"service {one.name}: image {one.image}; natively it needs {one.binary} on PATH" for one in kind.services),
         "",
-        *wrapped_table(PARAMETER_COLUMNS, parameter_rows),
+        *wrap_last_column(PARAMETER_COLUMNS, parameter_rows),
         "",
-        *wrapped_table(METRIC_COLUMNS, metric_rows),
+        *wrap_last_column(METRIC_COLUMNS, metric_rows),
     ]
 
 
-def _facts(kind: type[Workload]) -> dict[str, Any]:
+def _describe(kind: type[Workload]) -> dict[str, Any]:
     services = [{"name": one.name, "image": one.image, "binary": one.binary} for one in kind.services]
     facts = {"name": kind.name, "summary": kind.summary, "image": kind.image, "binary": kind.binary}
     return facts | ({"services": services} if services else {})
 
 
-def type_of(parameter: Parameter) -> str:
+def format_type(parameter: Parameter) -> str:
     """Return a parameter's type with its bounds, as a person reads them: ``int 1..64``, ``size >= 1MiB``."""
     if parameter.choices:
         return "|".join(parameter.choices)
-    low = None if parameter.minimum is None else shown(parameter, parameter.minimum)
-    high = None if parameter.maximum is None else shown(parameter, parameter.maximum)
+    low = None if parameter.minimum is None else format_value(parameter, parameter.minimum)
+    high = None if parameter.maximum is None else format_value(parameter, parameter.maximum)
     if low is not None and high is not None:
         return f"{parameter.type} {low}..{high}"
     if low is not None:
@@ -91,12 +91,12 @@ def type_of(parameter: Parameter) -> str:
     return parameter.type if high is None else f"{parameter.type} <= {high}"
 
 
-def default_of(parameter: Parameter) -> str:
+def format_default(parameter: Parameter) -> str:
     """Return a parameter's default as a scenario would write it."""
-    return "-" if parameter.default is None else shown(parameter, parameter.default)
+    return "-" if parameter.default is None else format_value(parameter, parameter.default)
 
 
-def shown(parameter: Parameter, value: str | float | bool) -> str:  # noqa: FBT001  a value, not a switch
+def format_value(parameter: Parameter, value: str | float | bool) -> str:  # noqa: FBT001  a value, not a switch
     """Return a parameter's value (base units) as a scenario would write it."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from bench_common.errors import ExitCode, ParseError
-from bench_master.imported import read_bytes, text_of
+from bench_master.imported import decode_text, read_bytes
 from workloads.registry import workload
 
 NAME = "parse-output"
@@ -30,9 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     parser = workload(arguments.workload)
     place, data = read_bytes(arguments.file)
     try:
-        values = parser.parse(text_of(place, data))
+        values = parser.parse(decode_text(place, data))
     except ParseError as error:
-        sys.stderr.write(f"{_located(place, error)}\n")
+        sys.stderr.write(f"{_format_error(place, error)}\n")
         return int(ExitCode.USAGE)
     described = {metric.name: metric for metric in parser.metrics}
     metrics: dict[str, Any] = {
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _located(place: str, error: ParseError) -> str:
+def _format_error(place: str, error: ParseError) -> str:
     """Return the message in the form that editors and compilers share."""
     if error.line is None:
         return f"{place}: {error}"

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report_file is None:
         report.write(source, sys.stdout)
     else:
-        with _created(arguments.report_file) as out:
+        with _create_file(arguments.report_file) as out:
             report.write(source, out)
     failed = source.failed_thresholds
     if failed and arguments.format != "text":
@@ -86,7 +86,7 @@ def _check_imported(arguments: argparse.Namespace, *, needs_times: bool) -> None
             raise UsageError(f"{arguments.stats_file}: measured elsewhere, and nobody knows when: it has no {what}")
 
 
-def _created(path: Path) -> TextIO:
+def _create_file(path: Path) -> TextIO:
     try:
         return path.open("w", encoding="utf-8", newline="")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
@@ -96,7 +96,7 @@ def _created(path: Path) -> TextIO:
 def _write_rates(stats: StatsFile, path: Path) -> None:
     text = io.StringIO()
     outside = write_rate_histogram(stats, text, delimiter="," if path.suffix == ".csv" else "\t")
-    with _created(path) as out:
+    with _create_file(path) as out:
         out.write(text.getvalue())
     if outside:
         sys.stderr.write(f"bench-master: {plural(outside, 'job')} ended outside of the run, not in {path}\n")

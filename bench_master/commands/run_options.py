@@ -26,48 +26,48 @@ from bench_common.cli import (
     MAX_SEED,
     RESULTS_PORT,
     WORK_PORT,
-    bare,
     file_name,
+    int_range,
     name,
     port,
-    whole_number,
+    strip_brackets,
 )
 from bench_common.errors import UsageError
-from bench_common.treatment import ARRIVAL_PROCESSES, OpenLoad, Overhead, Treatment
+from bench_common.treatment import ARRIVAL_PROCESSES, OpenLoad, OverheadSampling, Treatment
 from bench_common.units import format_duration, parse_duration, parse_rate
 from bench_master.analysis.document import DEFAULT_PERCENTILE
-from bench_master.bucketbench import Flags, load_either
+from bench_master.bucketbench import DefinitionFlags, load_scenario_or_definition
 from bench_master.bucketbench.schema import GRACE
-from bench_master.commands.fleet_options import add_inventory, add_start
+from bench_master.commands.fleet_options import add_inventory_options, add_start_options
 from bench_master.commands.run_signals import DEFAULT_DIRECTORY
 from bench_master.coordinator import Policy
-from bench_master.coordinator.trials import MAX_AHEAD
+from bench_master.coordinator.trials import MAX_LOOK_AHEAD
 from bench_master.progress.choice import MODES
 from bench_master.reports import report_formats
-from bench_master.run.outbound import HEARTBEAT_S, LEASE_S
-from bench_master.run.resume import Resumption
+from bench_master.run.outbound import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
+from bench_master.run.resume import ResumableRun
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
 
-def changed(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
+def apply_load_options(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
     """Return the scenario with what the command line says in the place of its own."""
-    scenario = _paced(_resized(scenario, arguments), arguments)
+    scenario = _apply_rate(_apply_size(scenario, arguments), arguments)
     if arguments.overhead and scenario.overhead is None:
-        scenario = replace(scenario, overhead=Overhead())
+        scenario = replace(scenario, overhead=OverheadSampling())
     if arguments.skip_limit or arguments.noop:
         scenario = replace(scenario, limit=False)
     return scenario
 
 
-def _resized(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
+def _apply_size(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
     """Return the scenario with `-o` or `-r` in the place of its own sizes."""
     count, seconds = arguments.operation_count, arguments.run_seconds
     if count is None and seconds is None:
         return scenario
-    length = None if seconds is None else duration(seconds, "--run-seconds")
+    length = None if seconds is None else parse_duration_option(seconds, "--run-seconds")
     if length is not None and length <= 0:
         raise UsageError(f"--run-seconds {seconds}: expected more than 0 seconds")
 
@@ -77,7 +77,7 @@ def _resized(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
     return replace(scenario, treatments=tuple(resize(treatment) for treatment in scenario.treatments))
 
 
-def _paced(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
+def _apply_rate(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
     """Return the scenario with `--rate` and `--arrivals` in the place of its own."""
     if arguments.rate is None and arguments.arrivals is None:
         return scenario
@@ -109,14 +109,14 @@ def _paced(scenario: Scenario, arguments: argparse.Namespace) -> Scenario:
     return replace(scenario, treatments=tuple(pace(treatment) for treatment in scenario.treatments))
 
 
-def seed_of(scenario: Scenario, arguments: argparse.Namespace) -> int:
+def choose_seed(scenario: Scenario, arguments: argparse.Namespace) -> int:
     """Return the seed that is given, else the scenario's, else one that is drawn."""
     if arguments.seed is not None:
         return int(arguments.seed)
     return scenario.seed if scenario.seed is not None else secrets.randbelow(1 << 31)
 
 
-def duration(text: str, flag: str) -> float:
+def parse_duration_option(text: str, flag: str) -> float:
     """Return the seconds that a flag's text stands for; raise `UsageError` where it stands for none."""
     try:
         return parse_duration(text)
@@ -124,61 +124,62 @@ def duration(text: str, flag: str) -> float:
         raise UsageError(f"{flag} {text}: {error}") from error
 
 
-DEFAULT: Final = Policy()
-SHORTEST_S: Final = 0.5
+DEFAULT_POLICY: Final = Policy()
+MIN_TIMEOUT_S: Final = 0.5
 """Below this a host that is only busy would be taken for dead."""
-BEATS: Final = 6
+HEARTBEATS_PER_TIMEOUT: Final = 6
 """How many heartbeats there are in the time after which a silent worker is missed, at least."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WorkerTimeouts:
     """What a run is to bear, all in seconds; `heartbeat_s` is the time between two signs of life."""
 
-    silence_s: float
-    rejoin_s: float
+    heartbeat_timeout_s: float
+    reconnect_timeout_s: float
     lease_s: float
 
     @property
     def heartbeat_s(self) -> float:
         """Short enough that some heartbeats may be lost before a worker is missed."""
-        return min(HEARTBEAT_S, self.silence_s / BEATS)
+        return min(HEARTBEAT_INTERVAL_S, self.heartbeat_timeout_s / HEARTBEATS_PER_TIMEOUT)
 
 
-def add_patience_options(parser: argparse._ActionsContainer) -> None:
+def add_timeout_options(parser: argparse._ActionsContainer) -> None:
     """Add the options to a group."""
     parser.add_argument(
         "--silence",
         metavar="TIME",
-        help=f"how long a worker may be silent before its jobs are tried anew (default: {DEFAULT.silence_s:g}s)",
+        help="how long a worker may be silent before its jobs are tried again (default: "
+        f"{DEFAULT_POLICY.heartbeat_timeout_s:g}s)",
     )
     parser.add_argument(
         "--rejoin",
         metavar="TIME",
-        help=f"how long it is awaited then before they are lost (default: {DEFAULT.rejoin_s:g}s)",
+        help=f"how long it is awaited then before they are lost (default: {DEFAULT_POLICY.reconnect_timeout_s:g}s)",
     )
     parser.add_argument(
         "--lease",
         metavar="TIME",
         help="how long a worker goes on without a word of its master before it cleans up "
-        f"(default: {LEASE_S:g}s; no less than --silence)",
+        f"(default: {DEFAULT_LEASE_S:g}s; no less than --silence)",
     )
 
 
-def patience_of(silence: str | None, rejoin: str | None, lease: str | None) -> Patience:
+def parse_timeouts(silence: str | None, rejoin: str | None, lease: str | None) -> WorkerTimeouts:
     """Return what the options say; raise `UsageError` for what makes no sense."""
-    silence_s = DEFAULT.silence_s if silence is None else duration(silence, "--silence")
-    rejoin_s = DEFAULT.rejoin_s if rejoin is None else duration(rejoin, "--rejoin")
-    lease_s = max(LEASE_S, silence_s) if lease is None else duration(lease, "--lease")
+    silence_s = DEFAULT_POLICY.heartbeat_timeout_s if silence is None else parse_duration_option(silence, "--silence")
+    rejoin_s = DEFAULT_POLICY.reconnect_timeout_s if rejoin is None else parse_duration_option(rejoin, "--rejoin")
+    lease_s = max(DEFAULT_LEASE_S, silence_s) if lease is None else parse_duration_option(lease, "--lease")
     for flag, text, seconds in (("--silence", silence, silence_s), ("--rejoin", rejoin, rejoin_s)):
-        if seconds < SHORTEST_S:
-            raise UsageError(f"{flag} {text}: expected {SHORTEST_S:g} s or more: a busy host is not a dead one")
+        if seconds < MIN_TIMEOUT_S:
+            raise UsageError(f"{flag} {text}: expected {MIN_TIMEOUT_S:g} s or more: a busy host is not a dead one")
     if lease_s < silence_s:
         raise UsageError(
             f"--lease {lease}: expected no less than --silence ({silence_s:g} s): workers would give up a master "
             "that still awaits them"
         )
-    return Patience(silence_s, rejoin_s, lease_s)
+    return WorkerTimeouts(silence_s, rejoin_s, lease_s)
 
 
 def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -230,9 +231,9 @@ def add_definition_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def definition_flags(arguments: argparse.Namespace) -> Flags:
+def definition_flags(arguments: argparse.Namespace) -> DefinitionFlags:
     """Return what the command line says."""
-    return Flags(arguments.legacy, arguments.overhead, arguments.drivers, arguments.stop_grace)
+    return DefinitionFlags(arguments.legacy, arguments.overhead, arguments.drivers, arguments.stop_grace)
 
 
 def _grace(text: str) -> str:
@@ -249,7 +250,7 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-FIXED: Final[Mapping[str, Any]] = {
+FIXED_OPTIONS: Final[Mapping[str, Any]] = {
     "noop": False,
     "keep": False,
     "user_count": None,
@@ -268,7 +269,7 @@ FIXED: Final[Mapping[str, Any]] = {
 }
 """Options that belong to the plan or to the load, each with its default: a resumed run has those of its beginning."""
 
-WHO: Final = ("workers", "expect", "environment")
+WORKER_OPTIONS: Final = ("workers", "expect", "environment")
 """Options that say who works; what is not said anew is as it was."""
 
 
@@ -294,14 +295,14 @@ def add_resume_option(parser: argparse.ArgumentParser, scenario: argparse.Action
 
 def stored_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return what the header keeps of the command line."""
-    return {name: getattr(arguments, name) for name in (*FIXED, *WHO)}
+    return {name: getattr(arguments, name) for name in (*FIXED_OPTIONS, *WORKER_OPTIONS)}
 
 
-def adopt(arguments: argparse.Namespace, past: Resumption) -> None:
+def restore_options(arguments: argparse.Namespace, past: ResumableRun) -> None:
     """Set the options that the run was begun with; raise `UsageError` where other ones are given."""
     path, options = past.stats.path, past.header.get("options", {})
-    stored = {**FIXED, **options, "seed": past.header["seed"], "noop": bool(past.header["noop"])}
-    for key, default in FIXED.items():
+    stored = {**FIXED_OPTIONS, **options, "seed": past.header["seed"], "noop": bool(past.header["noop"])}
+    for key, default in FIXED_OPTIONS.items():
         given = getattr(arguments, key)
         if given not in (default, stored[key]):
             flag = "--" + key.replace("_", "-")
@@ -317,12 +318,12 @@ def adopt(arguments: argparse.Namespace, past: Resumption) -> None:
         arguments.environment = options.get("environment")
 
 
-def scenario_of(arguments: argparse.Namespace, past: Resumption) -> Scenario:
+def resumed_scenario(arguments: argparse.Namespace, past: ResumableRun) -> Scenario:
     """Return the scenario that is named, else the one in the stats file as it was resolved there."""
     if arguments.file is not None:
-        return load_either(arguments.file, arguments.set, definition_flags(arguments))
+        return load_scenario_or_definition(arguments.file, arguments.set, definition_flags(arguments))
     stored = past.header["scenario"]
-    return scenario_from(Source(str(stored["path"]), json.dumps(stored["document"])))
+    return parse_scenario(Source(str(stored["path"]), json.dumps(stored["document"])))
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -349,16 +350,16 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=whole_number(0, MAX_SEED),
+        type=int_range(0, MAX_SEED),
         metavar="N",
         help="seed of the order (default: the scenario's, else drawn and saved)",
     )
 
     who = parser.add_argument_group("workers")
-    who.add_argument("--workers", type=whole_number(0), default=0, metavar="N", help="start N workers on this host")
+    who.add_argument("--workers", type=int_range(0), default=0, metavar="N", help="start N workers on this host")
     who.add_argument(
         "--expect",
-        type=whole_number(0),
+        type=int_range(0),
         metavar="N",
         help="wait for N workers started by hand with bench-worker (default: 0 with --workers, else 1)",
     )
@@ -379,15 +380,15 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     fleet = parser.add_argument_group("workers on the hosts of an inventory: started, run and ended again")
-    add_inventory(fleet, required=False)
-    add_start(fleet)
+    add_inventory_options(fleet, required=False)
+    add_start_options(fleet)
 
     load = parser.add_argument_group("load, in place of what the scenario says")
     load.add_argument(
-        "-u", "--user-count", type=whole_number(1), metavar="N", help="jobs in flight over all workers together"
+        "-u", "--user-count", type=int_range(1), metavar="N", help="jobs in flight over all workers together"
     )
     size = load.add_mutually_exclusive_group()
-    size.add_argument("-o", "--operation-count", type=whole_number(1), metavar="N", help="jobs in each trial")
+    size.add_argument("-o", "--operation-count", type=int_range(1), metavar="N", help="jobs in each trial")
     size.add_argument("-r", "--run-seconds", metavar="TIME", help="length of each trial, such as 90 or 15m")
     load.add_argument(
         "--rate",
@@ -409,7 +410,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flow.add_argument(
         "--batch-size",
-        type=whole_number(1, MAX_AHEAD),
+        type=int_range(1, MAX_LOOK_AHEAD),
         metavar="N",
         help="jobs and results that travel together (default: tuned to the pace)",
     )
@@ -458,10 +459,10 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     net = parser.add_argument_group("network, for workers on other hosts")
-    add_patience_options(net)
+    add_timeout_options(net)
     net.add_argument(
         "--zmq-bind-ip",
-        type=bare,
+        type=strip_brackets,
         metavar="IP",
         help="address to listen on (default: none with --workers alone, else 127.0.0.1)",
     )

@@ -12,28 +12,28 @@ from typing import Any
 
 from bench_common.cli import CONTROL_PORT
 from bench_common.clock import clock_id
-from bench_common.heap import share_heap
+from bench_common.heap import limit_malloc_arenas
 from bench_common.keys import KeyPair
-from bench_common.records import KEPT_PREFIX
+from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.stats.reader import StatsWriter
 from bench_master.commands.fleet_run import bind_ip_for
-from bench_master.commands.run_options import patience_of, stored_options
-from bench_master.commands.run_signals import take_signals
+from bench_master.commands.run_options import parse_timeouts, stored_options
+from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Policy
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress.choice import choose_view
 from bench_master.run.journal import Journal, build_header, operation_names
-from bench_master.run.live_stats import Tally
+from bench_master.run.live_stats import LiveStats
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.profiles import Profiles
-from bench_master.run.resume import Resumption
-from bench_master.run.session import Result, Session, SessionOptions
-from bench_master.run.sockets import Endpoints, Ports, Switchboard, load_keys, make_room
+from bench_master.run.resume import ResumableRun
+from bench_master.run.session import RunResult, Session, SessionOptions
+from bench_master.run.sockets import Endpoints, Ports, Sockets, load_keys, raise_fd_limit
 from bench_master.scenario import Scenario
 from bench_master.table import plural
 
 
-class PlanRun:
+class PlanRunner:
     """A plan that is to be run under a policy, and saved in `stats`.
 
     `slots` are those of each worker of this machine, `crew` the names of the workers of an inventory. `past` is the
@@ -50,7 +50,7 @@ class PlanRun:
         slots: int,
         stats: Path,
         crew: frozenset[str],
-        past: Resumption | None = None,
+        past: ResumableRun | None = None,
     ) -> None:
         self._scenario = scenario
         self._plan = plan
@@ -59,12 +59,12 @@ class PlanRun:
         self._slots = slots
         self._stats = stats
         self._crew = crew
-        self._past = past
-        self._run_id = (KEPT_PREFIX if arguments.keep else "") + secrets.token_hex(6)
+        self._resumed_run = past
+        self._run_id = (KEEP_RUN_PREFIX if arguments.keep else "") + secrets.token_hex(6)
 
-    def run(self) -> Result:
+    def run(self) -> RunResult:
         """Run it to its end, and return how that was; signals are the session's from here on."""
-        share_heap()
+        limit_malloc_arenas()
         arguments = self._arguments
         ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
         with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure, keys=bool(self._crew)) as endpoints:
@@ -72,37 +72,37 @@ class PlanRun:
             if allow_list is not None and self._crew and not arguments.expect:
                 allow_list.only = self._crew
             session = self._session()
-            board = Switchboard(
+            board = Sockets(
                 endpoints,
-                on_control=session.reception.control_came,
-                on_result=session.reception.result_came,
+                on_control=session.message_handler.on_control,
+                on_result=session.message_handler.on_results,
                 master_key=key,
                 allow_list=allow_list,
             )
-            session.courier.board = board
+            session.dispatcher.board = board
             if arguments.profile:
                 # Before anybody can ask to be admitted: the welcome says whether there are profiles.
-                session.courier.profiles = Profiles(self._stats)
-                session.courier.profiles.start()
-            make_room(self._policy.expected)
+                session.dispatcher.profiles = Profiles(self._stats)
+                session.dispatcher.profiles.start()
+            raise_fd_limit(self._policy.expected)
             board.open()
             try:
                 if arguments.workers:
-                    session.courier.locals = local = self._local_workers(endpoints, key)
+                    session.dispatcher.local_workers = local = self._local_workers(endpoints, key)
                     board.local_keys = local.keys
                     local.start()
-                self._invite(endpoints)
-                take_signals(session)
+                self._print_start_instructions(endpoints)
+                install_signal_handlers(session)
                 result = session.run()
-                if session.courier.profiles is not None and result.stats is not None:
-                    result.profiles = session.courier.profiles.finish()
+                if session.dispatcher.profiles is not None and result.stats is not None:
+                    result.profiles = session.dispatcher.profiles.finish()
                 return result
             finally:
                 board.close()
 
     def _session(self) -> Session:
-        arguments, past = self._arguments, self._past
-        patience = patience_of(arguments.silence, arguments.rejoin, arguments.lease)
+        arguments, past = self._arguments, self._resumed_run
+        patience = parse_timeouts(arguments.silence, arguments.rejoin, arguments.lease)
         look_ahead = self._policy.look_ahead
         note = look_ahead_note(self._plan.treatments) if look_ahead else "look-ahead is off, as asked for"
         options = SessionOptions(
@@ -110,7 +110,7 @@ class PlanRun:
             noop=arguments.noop,
             keep=arguments.keep,
             standing=past.standing if past is not None else None,
-            sampling_s=self._scenario.sampling_interval_s,
+            sampling_interval_s=self._scenario.sampling_interval_s,
             first_epoch=secrets.randbits(31) << 16,
             notes=(*((note,) if note else ()), *self._scenario.lost),
             overhead=self._scenario.overhead,
@@ -127,9 +127,9 @@ class PlanRun:
             local_boot_id=clock_id(),
         )
 
-    def _tally(self, planned: int | None) -> Tally:
+    def _tally(self, planned: int | None) -> LiveStats:
         treatments = self._plan.treatments
-        return Tally(
+        return LiveStats(
             [treatment.title for treatment in treatments],
             [operation_names(treatment) for treatment in treatments],
             self._plan.trials,
@@ -141,9 +141,9 @@ class PlanRun:
 
     def _open_journal(self, environments: Sequence[str], **callbacks: Any) -> Journal:
         argv = ["bench-master", *sys.argv[1:]]
-        if self._past is not None:
-            self._past.check_crew(environments)
-            writer, shift_ns = self._past.writer(argv)
+        if self._resumed_run is not None:
+            self._resumed_run.check_workers(environments)
+            writer, shift_ns = self._resumed_run.writer(argv)
             return Journal(writer, shift_ns=shift_ns, **callbacks)
         self._stats.parent.mkdir(parents=True, exist_ok=True)
         header = build_header(
@@ -181,7 +181,7 @@ class PlanRun:
         only = named.pop() if len(named) == 1 else None
         return only or "local"
 
-    def _invite(self, endpoints: Endpoints) -> None:
+    def _print_start_instructions(self, endpoints: Endpoints) -> None:
         """Say how to start the workers that somebody has to start by hand, where there are to be any."""
         count = self._policy.expected - self._arguments.workers - len(self._crew)
         if not count or self._arguments.quiet:

@@ -21,29 +21,29 @@ import gevent
 from bench_common.cli import MAX_SLOTS
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.stats.reader import StatsFile
-from bench_master.bucketbench import load_either
-from bench_master.commands.fleet_options import inventory_of
-from bench_master.commands.fleet_run import crewed, planned_crew
+from bench_master.bucketbench import load_scenario_or_definition
+from bench_master.commands.fleet_options import selected_inventory
+from bench_master.commands.fleet_run import expected_worker_names, fleet_workers
 from bench_master.commands.run_options import (
     add_run_arguments,
-    adopt,
-    changed,
+    apply_load_options,
+    choose_seed,
     definition_flags,
-    duration,
-    patience_of,
-    scenario_of,
-    seed_of,
+    parse_duration_option,
+    parse_timeouts,
+    restore_options,
+    resumed_scenario,
 )
-from bench_master.commands.run_plan import PlanRun
-from bench_master.commands.run_signals import default_path, give_signals_back, try_out
+from bench_master.commands.run_plan import PlanRunner
+from bench_master.commands.run_signals import check_writable, default_path, restore_signal_handlers
 from bench_master.coordinator import Policy
 from bench_master.plan import Plan, make_plan
-from bench_master.plan_text import Prospect, environments_of, render_plan
+from bench_master.plan_text import ExpectedWorker, named_environments, render_plan
 from bench_master.progress.output import one_line
 from bench_master.reports import ReportSource, report_named
-from bench_master.run.local_workers import local_id
-from bench_master.run.resume import Resumption
-from bench_master.run.session import Result
+from bench_master.run.local_workers import local_worker_id
+from bench_master.run.resume import ResumableRun
+from bench_master.run.session import RunResult
 from bench_master.table import plural
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from bench_master.scenario.model import Scenario
 
 
-def conclude(result: Result, arguments: argparse.Namespace) -> int:
+def finish_run(result: RunResult, arguments: argparse.Namespace) -> int:
     """Show the report; return the exit code that the run's end, its thresholds and its results call for."""
     if result.status == "refused":
         text = "this plan cannot be run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
@@ -65,20 +65,20 @@ def conclude(result: Result, arguments: argparse.Namespace) -> int:
     if not arguments.no_report:
         report_named(arguments.format).write(source, sys.stdout)
         sys.stdout.flush()
-    files = _files(result, result.stats, source, arguments)
+    files = _write_files(result, result.stats, source, arguments)
     if not arguments.quiet:
         sys.stderr.writelines(f"{line}\n" for line in files)
     for reason in result.reasons:
         sys.stderr.write(f"bench-master: {reason}\n")
-    if result.status == "interrupted" and not result.unwritable:
+    if result.status == "interrupted" and not result.stats_unwritable:
         return int(ExitCode.INTERRUPTED)
     if result.status != "complete":
         return int(ExitCode.INFRASTRUCTURE)
     errors_shown = arguments.format == "text" and not arguments.no_report
-    return _judge(source, noop=arguments.noop, errors_shown=errors_shown)
+    return _exit_code(source, noop=arguments.noop, errors_shown=errors_shown)
 
 
-def _files(result: Result, stats: Path, source: ReportSource, arguments: argparse.Namespace) -> list[str]:
+def _write_files(result: RunResult, stats: Path, source: ReportSource, arguments: argparse.Namespace) -> list[str]:
     """Save what is to stand beside the stats file; return lines that say where everything is."""
     files = [f"stats file: {stats}", *(f"profile: {path}" for path in result.profiles)]
     if arguments.trace:
@@ -98,7 +98,7 @@ def _save_trace(source: ReportSource, stats: Path) -> Path:
     return path
 
 
-def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
+def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     """Return the exit code of a complete run: what gave no result at all is no success, nor is a missed threshold."""
     treatments = source.document["treatments"]
     for row in treatments:
@@ -112,7 +112,7 @@ def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     barren = sum(not row["jobs"]["done"] and not row["left_out"] for row in treatments)
     if barren:
         of_all = f"{barren} of {plural(len(treatments), 'treatment')}"
-        reason = "" if errors_shown else _first_error(source.document)
+        reason = "" if errors_shown else _most_frequent_error(source.document)
         sys.stderr.write(f"bench-master: no job was done in {of_all}{reason}\n")
         return int(ExitCode.INFRASTRUCTURE)
     if noop:
@@ -122,7 +122,7 @@ def _judge(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     return int(ExitCode.THRESHOLD if source.failed_thresholds else ExitCode.OK)
 
 
-def _first_error(document: Mapping[str, Any]) -> str:
+def _most_frequent_error(document: Mapping[str, Any]) -> str:
     """Return what the most frequent error in treatments without a result said, on one line; nothing if none did."""
     barren = {row["title"] for row in document["treatments"] if not row["jobs"]["done"] and not row["left_out"]}
     for group in document["errors"]:
@@ -131,28 +131,28 @@ def _first_error(document: Mapping[str, Any]) -> str:
     return ""
 
 
-def show_plan(scenario: Scenario, plan: Plan, arguments: argparse.Namespace) -> int:
+def print_plan(scenario: Scenario, plan: Plan, arguments: argparse.Namespace) -> int:
     """Print a plan and touch nothing; return the exit code."""
     if arguments.noop:
         # Nothing is started in a run that does nothing, services of others included.
         plan = replace(plan, treatments=tuple(replace(one, places={}) for one in plan.treatments))
-    workers = list(_prospects(plan, arguments)) or [Prospect()]
+    workers = list(_expected_workers(plan, arguments)) or [ExpectedWorker()]
     sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
     return int(ExitCode.OK)
 
 
-def _prospects(plan: Plan, arguments: argparse.Namespace) -> Iterator[Prospect]:
-    named = environments_of(plan.treatments)
+def _expected_workers(plan: Plan, arguments: argparse.Namespace) -> Iterator[ExpectedWorker]:
+    named = named_environments(plan.treatments)
     # Workers of this machine are of one environment, which a plan that names several does not tell.
     here = arguments.environment or ("" if len(named) > 1 else next(iter(named), "local"))
     for place in range(arguments.workers):
-        yield Prospect(local_id(place), here)
+        yield ExpectedWorker(local_worker_id(place), here)
     if arguments.inventory is not None:
-        for host in inventory_of(arguments).hosts:
+        for host in selected_inventory(arguments).hosts:
             for name in host.worker_names:
-                yield Prospect(name, host.environment or "")
+                yield ExpectedWorker(name, host.environment or "")
     for _ in range(arguments.expect or 0):
-        yield Prospect()
+        yield ExpectedWorker()
 
 
 NAME = "run-scenario"
@@ -168,60 +168,62 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the scenario, or what is missing of it; return the exit code."""
     if arguments.resume is not None:
         return _resume(arguments)
-    scenario = changed(load_either(arguments.file, arguments.set, definition_flags(arguments)), arguments)
-    seed = seed_of(scenario, arguments)
+    scenario = apply_load_options(
+        load_scenario_or_definition(arguments.file, arguments.set, definition_flags(arguments)), arguments
+    )
+    seed = choose_seed(scenario, arguments)
     plan = make_plan(scenario, seed)
-    crew = planned_crew(arguments)
+    crew = expected_worker_names(arguments)
     policy, slots = _policy(plan, arguments, crew)
     if arguments.dry_run:
-        return show_plan(scenario, plan, arguments)
+        return print_plan(scenario, plan, arguments)
     if not arguments.quiet:
         sys.stderr.writelines(f"note: {note}\n" for note in scenario.notes)
     stats = arguments.stats_file or default_path(scenario, noop=arguments.noop)
     if stats.exists():
         raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
-    try_out(stats)
+    check_writable(stats)
     wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
-    with crewed(arguments, wanted) as crew:
+    with fleet_workers(arguments, wanted) as crew:
         policy, slots = _policy(plan, arguments, crew)
-        plan = _for_user_count(plan, slots, arguments)
-        result = PlanRun(scenario, plan, policy, arguments, slots=slots, stats=stats, crew=crew).run()
-    give_signals_back()
+        plan = _apply_user_count(plan, slots, arguments)
+        result = PlanRunner(scenario, plan, policy, arguments, slots=slots, stats=stats, crew=crew).run()
+    restore_signal_handlers()
     if result.status == "refused" and scenario.dialect:
         result.reasons.append("to run the other drivers of the definition, name them: --drivers A,B")
-    return conclude(result, arguments)
+    return finish_run(result, arguments)
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    with closing(Resumption(arguments.resume)) as past:
+    with closing(ResumableRun(arguments.resume)) as past:
         if past.complete:
             sys.stderr.write(f"{arguments.resume}: the run is complete: there is nothing to resume\n")
             return int(ExitCode.OK)
-        adopt(arguments, past)
-        scenario = changed(scenario_of(arguments, past), arguments)
-        plan = make_plan(scenario, seed_of(scenario, arguments))
-        crew = planned_crew(arguments)
+        restore_options(arguments, past)
+        scenario = apply_load_options(resumed_scenario(arguments, past), arguments)
+        plan = make_plan(scenario, choose_seed(scenario, arguments))
+        crew = expected_worker_names(arguments)
         _, slots = _policy(plan, arguments, crew)
-        past.check_plan(_for_user_count(plan, slots, arguments))
+        past.check_plan(_apply_user_count(plan, slots, arguments))
         if not arguments.quiet:
             sys.stderr.write(f"resuming {arguments.resume}: {past.summary()}\n")
         if arguments.dry_run:
             left = tuple(trial for trial in plan.trials if trial.index not in past.standing.whole)
-            return show_plan(scenario, replace(plan, trials=left), arguments)
-        lease_s = patience_of(arguments.silence, arguments.rejoin, arguments.lease).lease_s
+            return print_plan(scenario, replace(plan, trials=left), arguments)
+        lease_s = parse_timeouts(arguments.silence, arguments.rejoin, arguments.lease).lease_s
         patience_s = past.patience_s(lease_s)
         if patience_s and not arguments.quiet:
             sys.stderr.write(f"waiting {patience_s:.0f} s: until then the workers of before may be at work\n")
         gevent.sleep(patience_s)
-        with crewed(arguments) as crew:
+        with fleet_workers(arguments) as crew:
             policy, slots = _policy(plan, arguments, crew)
-            plan = _for_user_count(plan, slots, arguments)
-            going_on = PlanRun(
+            plan = _apply_user_count(plan, slots, arguments)
+            going_on = PlanRunner(
                 scenario, plan, policy, arguments, slots=slots, stats=arguments.resume, crew=crew, past=past
             )
             result = going_on.run()
-        give_signals_back()
-        return conclude(result, arguments)
+        restore_signal_handlers()
+        return finish_run(result, arguments)
 
 
 def _policy(plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) -> tuple[Policy, int]:
@@ -232,12 +234,12 @@ def _policy(plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) ->
     expected = arguments.workers + expect + len(crew)
     if not expected:
         raise UsageError("--workers 0 --expect 0: nobody would run the jobs; give --workers 1")
-    patience = patience_of(arguments.silence, arguments.rejoin, arguments.lease)
+    patience = parse_timeouts(arguments.silence, arguments.rejoin, arguments.lease)
     policy = Policy(
         expected=expected,
-        gather_s=duration(arguments.worker_timeout, "--worker-timeout"),
-        silence_s=patience.silence_s,
-        rejoin_s=patience.rejoin_s,
+        join_timeout_s=parse_duration_option(arguments.worker_timeout, "--worker-timeout"),
+        heartbeat_timeout_s=patience.heartbeat_timeout_s,
+        reconnect_timeout_s=patience.reconnect_timeout_s,
         user_count=arguments.user_count,
         look_ahead=arguments.look_ahead,
         batch_size=arguments.batch_size,
@@ -252,7 +254,7 @@ def _policy(plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) ->
     return policy, slots
 
 
-def _for_user_count(plan: Plan, slots: int, arguments: argparse.Namespace) -> Plan:
+def _apply_user_count(plan: Plan, slots: int, arguments: argparse.Namespace) -> Plan:
     """Return the plan as it is run: what is in flight per worker follows from -u, where that is given."""
     if arguments.user_count is None:
         return plan

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import gevent
 
-from bench_common.cli import hangs_up
+from bench_common.cli import honors_sighup
 from bench_common.errors import UsageError
 from bench_master.scenario import Scenario
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from bench_master.run.session import Session
 
 
-def take_signals(session: Session) -> None:
+def install_signal_handlers(session: Session) -> None:
     """Let signals mean what the user expects: Ctrl-C once and twice, and the end of the terminal or the system.
 
     A run that was begun under ``nohup`` outlives its terminal.
     """
     gevent.signal_handler(signal.SIGINT, session.interrupt)
     gevent.signal_handler(signal.SIGTERM, session.terminate)
-    if hangs_up():
+    if honors_sighup():
         gevent.signal_handler(signal.SIGHUP, session.terminate)
 
 
-def give_signals_back() -> None:
+def restore_signal_handlers() -> None:
     """Let signals end this process again: the run is saved, and a report can take long or wait for its reader."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hangs_up():
+    if honors_sighup():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
@@ -55,7 +55,7 @@ def interruptible(consequence: str) -> Iterator[None]:
         sys.stderr.write(f"interrupted: {consequence}\n")
         gevent.kill(here, KeyboardInterrupt)
 
-    signals = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangs_up() else ()))
+    signals = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if honors_sighup() else ()))
     before = {sign: signal.getsignal(sign) for sign in signals}
     handlers = [gevent.signal_handler(sign, break_off) for sign in signals]
     try:
@@ -69,7 +69,7 @@ def interruptible(consequence: str) -> Iterator[None]:
 
 
 DEFAULT_DIRECTORY = Path("weighbridge-results")
-NAME_LIMIT = 60
+MAX_NAME_CHARS = 60
 """How much of a scenario's name becomes part of its file's name, in characters."""
 
 
@@ -78,7 +78,7 @@ def default_path(scenario: Scenario, *, noop: bool) -> Path:
     name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in scenario.name.lower())
     # Runs that are started side by side have files of their own; a name of any length has one.
     when = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3] + "Z"
-    stem = f"{name[:NAME_LIMIT].strip('-') or 'scenario'}{'.noop' if noop else ''}.{when}"
+    stem = f"{name[:MAX_NAME_CHARS].strip('-') or 'scenario'}{'.noop' if noop else ''}.{when}"
     path = DEFAULT_DIRECTORY / f"{stem}.stats.gz"
     count = 1
     while path.exists():
@@ -87,7 +87,7 @@ def default_path(scenario: Scenario, *, noop: bool) -> Path:
     return path
 
 
-def try_out(stats: Path) -> None:
+def check_writable(stats: Path) -> None:
     """Make the stats file and remove it again: a place that cannot be written is told of before anything runs."""
     try:
         stats.parent.mkdir(parents=True, exist_ok=True)

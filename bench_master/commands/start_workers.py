@@ -11,22 +11,22 @@ import gevent
 from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT, port
 from bench_common.errors import ExitCode
 from bench_master.commands.fleet_options import (
-    Progress,
-    add_inventory,
-    add_start,
-    end_all,
-    errand_of,
-    inventory_of,
-    say_learned,
-    say_twins,
-    show,
-    status_of,
+    FleetProgress,
+    add_inventory_options,
+    add_start_options,
+    exit_code_for,
+    launch_spec,
+    print_outcomes,
+    report_new_host_keys,
+    selected_inventory,
+    stop_all,
+    warn_duplicate_hosts,
 )
 from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import FleetHost, Inventory, Login
 from bench_master.run.sockets import Ports
-from bench_master.table import tab_separated, table
+from bench_master.table import align_table, tab_separated
 
 NAME = "start-workers"
 HELP = "start workers on the hosts of an inventory, where they wait for this master"
@@ -43,8 +43,8 @@ Exit codes: 0 every worker runs; 3 a host failed (the others go on, unless --req
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = EPILOG
-    add_inventory(parser, required=True)
-    add_start(parser)
+    add_inventory_options(parser, required=True)
+    add_start_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="list what would be started where, and touch nothing")
     parser.add_argument("--key-dir", type=Path, metavar="DIR", help="where the keys are (default: as keygen's)")
     parser.add_argument(
@@ -68,14 +68,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Start them, print the table; with tunnels stay until Ctrl-C."""
-    inventory = inventory_of(arguments)
-    say_twins(inventory, quiet=arguments.quiet)
+    inventory = selected_inventory(arguments)
+    warn_duplicate_hosts(inventory, quiet=arguments.quiet)
     if arguments.dry_run:
         _show_plan(inventory)
         return int(ExitCode.OK)
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
-    errand = errand_of(arguments, inventory, ports)
-    with Fleet(inventory, errand, Progress(inventory, quiet=arguments.quiet)) as fleet:
+    errand = launch_spec(arguments, inventory, ports)
+    with Fleet(inventory, errand, FleetProgress(inventory, quiet=arguments.quiet)) as fleet:
         with interruptible(
             "what was begun on the hosts is waited for, and workers that it starts go on: "
             f"bench-master kill-workers -i {inventory.path} ends them"
@@ -83,11 +83,11 @@ def run(arguments: argparse.Namespace) -> int:
             outcomes = fleet.start()
         failed = any(outcome.failed for outcome in outcomes)
         if failed and arguments.require_all:
-            outcomes = end_all(fleet, outcomes)
-        say_learned(errand.known_hosts, quiet=arguments.quiet)
-        show(outcomes)
-        status = status_of(outcomes)
-        through = [host.name for host in inventory.hosts if errand.tunnels(host)]
+            outcomes = stop_all(fleet, outcomes)
+        report_new_host_keys(errand.known_hosts, quiet=arguments.quiet)
+        print_outcomes(outcomes)
+        status = exit_code_for(outcomes)
+        through = [host.name for host in inventory.hosts if errand.uses_tunnel(host)]
         if through and not (failed and arguments.require_all):
             sys.stderr.write(f"tunnels to {', '.join(through)} stand for as long as this runs; Ctrl-C closes them\n")
             while True:
@@ -99,7 +99,7 @@ def _show_plan(inventory: Inventory) -> None:
     rows = [
         (
             host.name,
-            _route(host),
+            _ssh_route(host),
             host.environment or "as it looks",
             f"{host.workers} x {host.concurrency}",
             "tunnel" if host.tunnel else host.master or "as it is reached",
@@ -108,11 +108,11 @@ def _show_plan(inventory: Inventory) -> None:
         for host in inventory.hosts
     ]
     titles = ("HOST", "REACHED AT", "ENVIRONMENT", "WORKERS", "MASTER", "LAUNCHER")
-    lines = table(titles, rows) if sys.stdout.isatty() else tab_separated([titles, *rows])
+    lines = align_table(titles, rows) if sys.stdout.isatty() else tab_separated([titles, *rows])
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _route(host: FleetHost) -> str:
+def _ssh_route(host: FleetHost) -> str:
     """Return the way to a host, with every jump host on it, the nearest to us first."""
     steps = []
     login: Login | None = host.login

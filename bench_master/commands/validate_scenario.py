@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from bench_common.errors import ExitCode, UsageError
-from bench_master.bucketbench import load_either
+from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.scenario import Scenario, scenario_schema
 from bench_master.scenario.keys_run import SCALE
 from bench_master.table import plural
@@ -55,13 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
     status = ExitCode.OK
     for reference in arguments.file:
         try:
-            scenario = load_either(reference, arguments.set)
+            scenario = load_scenario_or_definition(reference, arguments.set)
         except UsageError as error:
             # The next file may be good, so this one's problems must not end the command.
             sys.stderr.write(f"{error}\n")
             status = ExitCode.USAGE
         else:
-            sys.stdout.write(_verdict(reference, scenario, quiet=arguments.quiet))
+            sys.stdout.write(_report_scenario(reference, scenario, quiet=arguments.quiet))
             status = max(status, *(_check_profile(reference, name, arguments) for name in scenario.profiles), status)
     return int(status)
 
@@ -72,15 +72,15 @@ def _check_profile(reference: str, profile: str, arguments: argparse.Namespace) 
     if any(text.replace(" ", "").startswith(f"{SCALE}=") for text in arguments.set):
         return ExitCode.OK
     try:
-        scenario = load_either(reference, [*arguments.set, scale])
+        scenario = load_scenario_or_definition(reference, [*arguments.set, scale])
     except UsageError as error:
         sys.stderr.writelines(f"with --set {scale}: {line}\n" for line in str(error).splitlines())
         return ExitCode.USAGE
-    sys.stdout.write(_verdict(f"{reference} with --set {scale}", scenario, quiet=True))
+    sys.stdout.write(_report_scenario(f"{reference} with --set {scale}", scenario, quiet=True))
     return ExitCode.OK
 
 
-def _verdict(reference: str, scenario: Scenario, *, quiet: bool) -> str:
+def _report_scenario(reference: str, scenario: Scenario, *, quiet: bool) -> str:
     warmup = sum(scenario.warmup)
     trials = plural(sum(scenario.repeats), "trial")
     if warmup:

@@ -32,7 +32,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Heartbeat:
     """A heartbeat of a member came in."""
 
     peer: bytes
@@ -41,7 +41,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class WorkerDied:
     """A member is known to be dead: its agent said that the load process ended, or its process was reaped."""
 
     worker_id: str
@@ -51,7 +51,7 @@ class Gone:
 
 
 @dataclass(slots=True)
-class Finished:
+class ResultsReceived:
     """A batch of results. `tickets` are plain ints; `batch` is the shell's own, handed back to be journalled.
 
     `aborted` of the jobs were called off, by us or by the worker on its own account.
@@ -65,7 +65,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackingReported:
     """A member holds the containers of a trial, and gives back the jobs that it has no room for.
 
     `fields` (containers, reason, full, hold_s, memory_before) go to the journal as they are.
@@ -78,7 +78,7 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class CleanupDone:
     """A member has removed what the run left on its host."""
 
     peer: bytes
@@ -88,7 +88,7 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RunRefused:
     """What a member said cannot be done, before anything ran: the run is called off."""
 
     reasons: Sequence[str]
@@ -100,7 +100,7 @@ class Interrupt:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class MasterStalled:
     """The master did not run for so long, and heard nobody, whoever spoke."""
 
     seconds: float
@@ -111,14 +111,25 @@ class Tick:
     """Time has passed; deadlines are looked at."""
 
 
-Event: TypeAlias = Hello | Heard | Gone | Finished | Packed | Swept | Refused | Interrupt | Absent | Tick
+Event: TypeAlias = (
+    Hello
+    | Heartbeat
+    | WorkerDied
+    | ResultsReceived
+    | PackingReported
+    | CleanupDone
+    | RunRefused
+    | Interrupt
+    | MasterStalled
+    | Tick
+)
 
 
 RunStatus = Literal["complete", "incomplete", "interrupted", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class WelcomeWorker:
     """Admit a worker as roster member `number` under `epoch`."""
 
     peer: bytes
@@ -128,7 +139,7 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismiss:
+class DismissWorker:
     """Tell a peer that what it is doing no longer counts; with `final` it must not ask again."""
 
     peer: bytes
@@ -137,7 +148,7 @@ class Dismiss:
 
 
 @dataclass(frozen=True, slots=True)
-class Define:
+class DefineTreatment:
     """Tell a member what a treatment is, before its first job of it."""
 
     number: int
@@ -145,7 +156,7 @@ class Define:
 
 
 @dataclass(slots=True)
-class Issue:
+class AssignJobs:
     """Hand jobs to a member: a range of fresh tickets, or single ones that are tried anew.
 
     At most `width` jobs run there at once; results come back when `batch` of them are there. In an open system
@@ -162,7 +173,7 @@ class Issue:
 
 
 @dataclass(slots=True)
-class Journal:
+class RecordResults:
     """Write a batch of results; `keep` are the rows of it that count (None: all of them)."""
 
     number: int
@@ -172,7 +183,7 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledge:
+class AcknowledgeResults:
     """Acknowledge a batch again, that is in the journal already."""
 
     number: int
@@ -180,7 +191,7 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class Conclude:
+class FailJobs:
     """Write the end of jobs that no worker will report: lost or aborted."""
 
     number: int
@@ -192,7 +203,7 @@ class Conclude:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LogEvent:
     """Write an event to the journal: `kind` and its fields."""
 
     kind: str
@@ -200,28 +211,28 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelJobs:
     """Tell a member to abort what it runs."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class StartCleanup:
     """Tell a member to remove everything on its host that carries the run's label."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class EndRun:
     """The run is over for a member."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class RunOver:
+class RunFinished:
     """The run has ended; nothing follows."""
 
     status: RunStatus
@@ -229,7 +240,18 @@ class RunOver:
 
 
 Action: TypeAlias = (
-    Welcome | Dismiss | Define | Issue | Journal | Acknowledge | Conclude | Note | Cancel | Sweep | Release | RunOver
+    WelcomeWorker
+    | DismissWorker
+    | DefineTreatment
+    | AssignJobs
+    | RecordResults
+    | AcknowledgeResults
+    | FailJobs
+    | LogEvent
+    | CancelJobs
+    | StartCleanup
+    | EndRun
+    | RunFinished
 )
 
 
@@ -245,12 +267,12 @@ class Policy:
     """
 
     expected: int = 1
-    gather_s: float = 30.0
-    silence_s: float = 5.0
-    rejoin_s: float = 10.0
+    join_timeout_s: float = 30.0
+    heartbeat_timeout_s: float = 5.0
+    reconnect_timeout_s: float = 10.0
     max_attempts: int = 3
-    abort_s: float = 15.0
-    sweep_s: float = 60.0
+    abort_timeout_s: float = 15.0
+    cleanup_timeout_s: float = 60.0
     user_count: int | None = None
     look_ahead: bool = True
     batch_size: int | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-MAX_STALE: Final = 10_000
+MAX_STALE_BATCHES: Final = 10_000
 """How many batches of epochs that are over are told apart, so that one that comes again is counted once."""
 
 
@@ -15,7 +15,7 @@ class Presence(Enum):
     """Where a member is: at work, silent but awaited, or given up."""
 
     PRESENT = "present"
-    AWAITED = "awaited"
+    MISSING = "awaited"
     GONE = "gone"
 
 
@@ -24,15 +24,15 @@ class SequenceLog:
     """Which batches of an epoch have come in: all below `contiguous`, and some after a gap."""
 
     contiguous: int = 0
-    beyond: set[int] = field(default_factory=set)
+    after_gap: set[int] = field(default_factory=set)
 
     def admit(self, sequence: int) -> bool:
         """Note a batch; False where it was here before."""
-        if sequence < self.contiguous or sequence in self.beyond:
+        if sequence < self.contiguous or sequence in self.after_gap:
             return False
-        self.beyond.add(sequence)
-        while self.contiguous in self.beyond:
-            self.beyond.remove(self.contiguous)
+        self.after_gap.add(sequence)
+        while self.contiguous in self.after_gap:
+            self.after_gap.remove(self.contiguous)
             self.contiguous += 1
         return True
 
@@ -48,13 +48,13 @@ class Member:
     identity: str | None
     peer: bytes
     epoch: int
-    heard_at: float
+    last_heard_at: float
     presence: Presence = Presence.PRESENT
-    missed_since: float = 0.0
+    missing_since: float = 0.0
     defined: set[int] = field(default_factory=set)
     sequences: SequenceLog = field(default_factory=SequenceLog)
     swept: bool = False
-    beating: bool = False
+    heard_in_epoch: bool = False
     """Whether it was heard of in this epoch, so that it knows that it was admitted."""
     clock_known: bool = True
     """Whether it is known how far its clock is from ours."""
@@ -69,12 +69,12 @@ class Roster:
     """The members, by number, by worker id and by epoch. `numbers` are kept for the workers of these ids."""
 
     def __init__(self, first_epoch: int, numbers: Mapping[str, int]) -> None:
-        self._kept = dict(numbers)
-        self._next_number = max(self._kept.values(), default=-1) + 1
+        self._reserved_numbers = dict(numbers)
+        self._next_number = max(self._reserved_numbers.values(), default=-1) + 1
         self._members: dict[int, Member] = {}
         self._by_epoch: dict[int, Member] = {}
         self._next_epoch = first_epoch
-        self._stale: set[tuple[int, int]] = set()
+        self._stale_batches: set[tuple[int, int]] = set()
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._members.values())
@@ -89,7 +89,7 @@ class Roster:
         """Return the member of that id, in whatever presence."""
         return next((member for member in self if member.worker_id == worker_id), None)
 
-    def at_epoch(self, epoch: int) -> Member | None:
+    def by_epoch(self, epoch: int) -> Member | None:
         """Return the member whose current epoch this is."""
         return self._by_epoch.get(epoch)
 
@@ -98,11 +98,11 @@ class Roster:
         found = [member for member in self if environment in (None, member.environment)]
         return sorted(found, key=lambda member: member.number)
 
-    def enrol(
+    def add(
         self, worker_id: str, environment: str, slots: int, identity: str | None, peer: bytes, now: float
     ) -> Member:
         """Add a new member."""
-        number = self._kept.pop(worker_id, self._next_number)
+        number = self._reserved_numbers.pop(worker_id, self._next_number)
         self._next_number = max(self._next_number, number + 1)
         member = Member(number, worker_id, environment, slots, identity, peer, self._epoch(), now)
         self._members[number] = member
@@ -116,18 +116,18 @@ class Roster:
         self._by_epoch[member.epoch] = member
         member.peer = peer
         member.slots = slots
-        member.heard_at = now
+        member.last_heard_at = now
         member.presence = Presence.PRESENT
         member.defined = set()
         member.sequences = SequenceLog()
         member.swept = False
-        member.beating = False
+        member.heard_in_epoch = False
 
-    def miss(self, member: Member, now: float) -> None:
+    def mark_missing(self, member: Member, now: float) -> None:
         """Note that a member has fallen silent; its epoch no longer counts."""
         self._by_epoch.pop(member.epoch, None)
-        member.presence = Presence.AWAITED
-        member.missed_since = now
+        member.presence = Presence.MISSING
+        member.missing_since = now
 
     def missing(self, expected: int, environments: Iterable[str | None]) -> list[str]:
         """Return what is missing before a run of so many workers in these environments can begin."""
@@ -144,10 +144,10 @@ class Roster:
     def refuse(self, epoch: int, sequence: int) -> bool:
         """Note a batch of an epoch that is over; False where it was here before: unacknowledged, it is sent again."""
         batch = (epoch, sequence)
-        if batch in self._stale:
+        if batch in self._stale_batches:
             return False
-        if len(self._stale) < MAX_STALE:
-            self._stale.add(batch)
+        if len(self._stale_batches) < MAX_STALE_BATCHES:
+            self._stale_batches.add(batch)
         return True
 
     def _epoch(self) -> int:

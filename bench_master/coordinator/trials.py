@@ -27,20 +27,20 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_common.records import Outcome, attempt_of, job_id_of, ticket_of
-from bench_common.requirements import takers
+from bench_common.requirements import job_workers
 from bench_common.treatment import OpenLoad, Treatment
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.messages import Policy
 from bench_master.coordinator.roster import Presence, Roster
-from bench_master.plan import Trial, independent
+from bench_master.plan import Trial, allows_look_ahead
 
-Instants = npt.NDArray[np.int64]
+Timestamps = npt.NDArray[np.int64]
 
-BLOCK: Final = 4096
+DRAW_BLOCK: Final = 4096
 
 
-class Arrivals:
+class ArrivalSchedule:
     """The arrivals at worker `part` of `parts` in one trial, in nanoseconds from the trial's begin.
 
     ``constant``: the trial's arrivals are evenly spaced and go round the workers. ``poisson``: each worker has a
@@ -60,14 +60,14 @@ class Arrivals:
     ) -> None:
         self._gap_ns = 1e9 * parts / load.rate_per_s
         self._offset_ns = 1e9 * part / load.rate_per_s
-        self._left = count
+        self._remaining = count
         self._until_ns = math.inf if seconds is None else seconds * 1e9
         self._random = None
         if load.process == "poisson":
             self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*seed, part])))
         self._drawn = 0
         self._last_ns = 0.0
-        self._ready: Instants = np.zeros(0, np.int64)
+        self._ready: Timestamps = np.zeros(0, np.int64)
 
     @property
     def exhausted(self) -> bool:
@@ -95,9 +95,9 @@ class Arrivals:
 
     def _refill(self) -> None:
         """See to it that there is an arrival ready, unless there is none left."""
-        if len(self._ready) or self._left == 0:
+        if len(self._ready) or self._remaining == 0:
             return
-        size = BLOCK if self._left is None else min(BLOCK, self._left)
+        size = DRAW_BLOCK if self._remaining is None else min(DRAW_BLOCK, self._remaining)
         if self._random is None:
             instants = self._offset_ns + self._gap_ns * np.arange(self._drawn, self._drawn + size)
         else:
@@ -106,21 +106,21 @@ class Arrivals:
         self._last_ns = float(instants[-1])
         within = instants[instants < self._until_ns]
         if len(within) < size:
-            self._left = 0
-        elif self._left is not None:
-            self._left -= size
+            self._remaining = 0
+        elif self._remaining is not None:
+            self._remaining -= size
         self._ready = np.rint(within).astype(np.int64)
 
 
-AHEAD_S: Final = 0.004
+LOOK_AHEAD_S: Final = 0.004
 """About how long the jobs last that wait at a member beyond those that run there: a few round trips."""
-MAX_AHEAD: Final = 2048
+MAX_LOOK_AHEAD: Final = 2048
 """The most jobs that may wait there, and the largest batch."""
-PACE_S: Final = 0.01
+RATE_WINDOW_S: Final = 0.01
 """Over how long a member's pace is measured."""
-HORIZON_S: Final = 0.5
+ASSIGN_AHEAD_S: Final = 0.5
 """How long before its arrival a job is handed out, in an open system: some ticks of the coordinator's clock."""
-MAX_OPEN: Final = 65_536
+MAX_OPEN_JOBS: Final = 65_536
 """The most jobs of an open system that a member may hold; those beyond are handed out late, and counted from their
 own arrival all the same."""
 
@@ -130,7 +130,8 @@ class Share:
     """One member's part of a trial.
 
     `quota` is how many jobs it gets (None: as many as the time allows), `width` how many may run at once. With
-    `look_ahead` some more may be out, that wait for their turn: `fixed_batch` of them, or as many as `AHEAD_S` needs.
+    `look_ahead` some more may be out, that wait for their turn: `fixed_batch` of them, or as many as `LOOK_AHEAD_S`
+    needs.
     """
 
     number: int
@@ -139,37 +140,37 @@ class Share:
     issued: int = 0
     outstanding: set[int] = field(default_factory=set)
     retries: list[int] = field(default_factory=list)
-    progressed_at: float = 0.0
+    last_progress_at: float = 0.0
     look_ahead: bool = False
     fixed_batch: int | None = None
-    ahead: int = 0
-    arrivals: Arrivals | None = None
+    look_ahead_jobs: int = 0
+    arrivals: ArrivalSchedule | None = None
     """When its jobs arrive, in an open system; None where a slot takes the next job when it has ended one."""
-    _paced_at: float = 0.0
+    _window_start: float = 0.0
     _since: int = 0
 
     def __post_init__(self) -> None:
         if self.look_ahead and self.fixed_batch is not None:
-            self.ahead = self.fixed_batch
+            self.look_ahead_jobs = self.fixed_batch
 
     @property
     def batch(self) -> int:
         """How many results should leave the member together: half of what it holds, so that it never runs dry."""
-        return self.fixed_batch or max(1, (self.width + self.ahead) // 2)
+        return self.fixed_batch or max(1, (self.width + self.look_ahead_jobs) // 2)
 
     def progress(self, jobs: int, now: float) -> None:
         """Note that so many jobs have ended, and tune how far to look ahead to the pace."""
-        self.progressed_at = now
+        self.last_progress_at = now
         if not self.look_ahead or self.fixed_batch is not None:
             return
         self._since += jobs
-        passed = now - self._paced_at
-        if passed >= PACE_S:
-            self.ahead = min(MAX_AHEAD, int(self._since / passed * AHEAD_S))
-            self._paced_at, self._since = now, 0
+        passed = now - self._window_start
+        if passed >= RATE_WINDOW_S:
+            self.look_ahead_jobs = min(MAX_LOOK_AHEAD, int(self._since / passed * LOOK_AHEAD_S))
+            self._window_start, self._since = now, 0
 
     @property
-    def unissued(self) -> int:
+    def unassigned(self) -> int:
         """How many jobs were never handed out; 0 where the number is open."""
         return 0 if self.quota is None else self.quota - self.issued
 
@@ -189,13 +190,13 @@ class Share:
         """Take out the arrivals before an instant of the trial (ns) for which there is room."""
         if self.arrivals is None:
             return []
-        return self.arrivals.take(before_ns, MAX_OPEN - len(self.outstanding))
+        return self.arrivals.take(before_ns, MAX_OPEN_JOBS - len(self.outstanding))
 
-    def room(self, *, open_ended: bool) -> int:
+    def free_capacity(self, *, open_ended: bool) -> int:
         """Return how many fresh jobs may be handed out now; `open_ended` says that time allows more."""
         if self.arrivals is not None:
             return 0
-        free = self.width + self.ahead - len(self.outstanding)
+        free = self.width + self.look_ahead_jobs - len(self.outstanding)
         if self.quota is None:
             return max(0, free) if open_ended else 0
         return max(0, min(free, self.quota - self.issued))
@@ -211,23 +212,25 @@ class Share:
         return tuple(rows)
 
 
-def divide(total: int, parts: int) -> list[int]:
+def split_evenly(total: int, parts: int) -> list[int]:
     """Divide `total` over `parts` as evenly as whole numbers allow, larger parts first."""
     each, rest = divmod(total, parts)
     return [each + (place < rest) for place in range(parts)]
 
 
-def quotas(treatment: Treatment, members: Sequence[int], user_count: int | None) -> list[tuple[int, int, int | None]]:
+def worker_quotas(
+    treatment: Treatment, members: Sequence[int], user_count: int | None
+) -> list[tuple[int, int, int | None]]:
     """Return (member number, width, quota) for each of the members that takes part in a treatment.
 
     `user_count` is how many jobs are in flight over all of them, in place of the treatment's own concurrency.
     """
     if not members:
         return []
-    widths = [treatment.concurrency] * len(members) if user_count is None else divide(user_count, len(members))
+    widths = [treatment.concurrency] * len(members) if user_count is None else split_evenly(user_count, len(members))
     counts: list[int | None]
     if treatment.operation_count is not None:
-        counts = list(divide(treatment.operation_count, len(members)))
+        counts = list(split_evenly(treatment.operation_count, len(members)))
     elif treatment.iterations is not None:
         counts = [treatment.iterations * width for width in widths]
     else:
@@ -235,11 +238,11 @@ def quotas(treatment: Treatment, members: Sequence[int], user_count: int | None)
     return [(number, width, count) for number, width, count in zip(members, widths, counts, strict=True) if width]
 
 
-LEAD_S: Final = 0.1
+FIRST_ARRIVAL_DELAY_S: Final = 0.1
 """How long after a trial's begin its first job can arrive, in an open system."""
 
 
-class Course:
+class TrialScheduler:
     """The trials of one run and the account of their jobs.
 
     `seed` fixes when jobs arrive in the trials of an open system; `first_job` is the first id that no job had.
@@ -274,7 +277,7 @@ class Course:
         self._called_off = 0
         self._position = 0
         self._first_id = self._next_id = first_job
-        self._faults_before = 0
+        self._faults_at_trial_start = 0
         self._trial_ends_at: float | None = None
         self._trial_began_ns = 0
 
@@ -316,9 +319,9 @@ class Course:
         for share in self.shares.values():
             held = share.outstanding | set(share.retries)
             assert len(held) == len(share.outstanding) + len(share.retries), "a ticket is out and to be tried anew"
-            most = share.width + (MAX_AHEAD if share.look_ahead else 0)
+            most = share.width + (MAX_LOOK_AHEAD if share.look_ahead else 0)
             if share.arrivals is not None:
-                most = MAX_OPEN
+                most = MAX_OPEN_JOBS
             assert len(share.outstanding) <= most, "more jobs out than the member may hold"
             jobs = {job_id_of(ticket) for ticket in held}
             assert len(jobs) == len(held), "two attempts of one job at once"
@@ -331,7 +334,7 @@ class Course:
 
     # -- how jobs end -------------------------------------------------------------------------------------------
 
-    def take(self, share: Share, event: ev.Finished, now: float) -> tuple[int, ...] | None:
+    def take(self, share: Share, event: ev.ResultsReceived, now: float) -> tuple[int, ...] | None:
         """Take in that a member's jobs have ended; return the rows of them that count (None: all)."""
         keep: tuple[int, ...] | None = None
         before = len(share.outstanding)
@@ -343,7 +346,7 @@ class Course:
         share.progress(len(event.tickets), now)
         return keep
 
-    def take_back(self, share: Share, tickets: Sequence[int], now: float) -> int:
+    def accept_returned(self, share: Share, tickets: Sequence[int], now: float) -> int:
         """Take back jobs that were never begun, and are not missing; return how many of them were out."""
         back = share.outstanding.intersection(tickets)
         share.outstanding -= back
@@ -351,10 +354,10 @@ class Course:
         if share.quota is not None:
             share.quota -= len(back)
         self.returned += len(back)
-        share.progressed_at = now
+        share.last_progress_at = now
         return len(back)
 
-    def bereave(self, share: Share, reason: str) -> list[act.Action]:
+    def requeue_lost(self, share: Share, reason: str) -> list[act.Action]:
         """Take what a lost member held: to be tried anew when it is back, or lost where it was tried often enough."""
         held = sorted(share.outstanding)
         share.outstanding.clear()
@@ -365,20 +368,20 @@ class Course:
                 share.retries.append(ticket_of(job_id_of(ticket), attempt))
             else:
                 spent.append(ticket)
-        return self._conclude(share, spent, Outcome.LOST, f"its worker was lost: {reason}")
+        return self._fail_jobs(share, spent, Outcome.LOST, f"its worker was lost: {reason}")
 
-    def give_up(self, share: Share, outcome: Outcome, reason: str) -> list[act.Action]:
+    def fail_retries(self, share: Share, outcome: Outcome, reason: str) -> list[act.Action]:
         """Conclude what a member was to try anew."""
         tickets, share.retries = share.retries, []
-        return self._conclude(share, tickets, outcome, reason)
+        return self._fail_jobs(share, tickets, outcome, reason)
 
-    def abandon(self, share: Share, reason: str) -> list[act.Action]:
+    def abort_outstanding(self, share: Share, reason: str) -> list[act.Action]:
         """Conclude what a member holds as aborted, without waiting for it any longer."""
         tickets = sorted(share.outstanding)
         share.outstanding.clear()
-        return self._conclude(share, tickets, Outcome.ABORTED, reason)
+        return self._fail_jobs(share, tickets, Outcome.ABORTED, reason)
 
-    def _conclude(self, share: Share, tickets: Sequence[int], outcome: Outcome, reason: str) -> list[act.Action]:
+    def _fail_jobs(self, share: Share, tickets: Sequence[int], outcome: Outcome, reason: str) -> list[act.Action]:
         if not tickets or self.trial is None:
             return []
         if outcome is Outcome.LOST:
@@ -386,7 +389,7 @@ class Course:
         else:
             self.aborted += len(tickets)
         place = (share.number, self.trial.index, self.trial.treatment)
-        return [act.Conclude(*place, tuple(tickets), outcome, reason)]
+        return [act.FailJobs(*place, tuple(tickets), outcome, reason)]
 
     # -- trials -------------------------------------------------------------------------------------------------
 
@@ -397,39 +400,39 @@ class Course:
 
     def over(self, now: float) -> bool:
         """Whether the trial under way has nothing more to give."""
-        return self.trial is not None and all(self._over_for(share, now) for share in self.shares.values())
+        return self.trial is not None and all(self._is_share_done(share, now) for share in self.shares.values())
 
     def begin(self, now: float) -> list[act.Action]:
         """Begin the next trial, of which there must be one."""
         self.trial = trial = self._trials[self._position]
         self._position += 1
-        self._faults_before = self._faults
+        self._faults_at_trial_start = self._faults
         treatment = self._treatments[trial.treatment]
-        look_ahead = self._policy.look_ahead and independent(treatment)
+        look_ahead = self._policy.look_ahead and allows_look_ahead(treatment)
         self.shares = {
             number: Share(number, width, quota, look_ahead=look_ahead, fixed_batch=self._policy.batch_size)
             for number, width, quota in self._quotas(treatment)
         }
         for part, share in enumerate(self.shares.values()):
-            share.progressed_at = now
+            share.last_progress_at = now
             share.arrivals = self._arrivals(trial, part, share.quota)
         self._trial_ends_at = None if treatment.run_seconds is None else now + treatment.run_seconds
         # The first orders have to be there before the first job arrives.
-        self._trial_began_ns = round((now + LEAD_S) * 1e9)
+        self._trial_began_ns = round((now + FIRST_ARRIVAL_DELAY_S) * 1e9)
         actions: list[act.Action] = [
-            act.Note(
+            act.LogEvent(
                 "trial-begin", {"trial": trial.index, "treatment": trial.treatment, "workers": list(self.shares)}
             )
         ]
         for share in self.shares.values():
-            actions += self.hand_out(share, now)
+            actions += self.assign_jobs(share, now)
         return actions
 
-    def _arrivals(self, trial: Trial, part: int, quota: int | None) -> Arrivals | None:
+    def _arrivals(self, trial: Trial, part: int, quota: int | None) -> ArrivalSchedule | None:
         treatment = self._treatments[trial.treatment]
         if treatment.open_load is None:
             return None
-        return Arrivals(
+        return ArrivalSchedule(
             treatment.open_load,
             seed=(self._seed, trial.index),
             part=part,
@@ -438,50 +441,50 @@ class Course:
             seconds=treatment.run_seconds,
         )
 
-    def hand_out(self, share: Share, now: float) -> list[act.Action]:
+    def assign_jobs(self, share: Share, now: float) -> list[act.Action]:
         """Hand a member what it has room for: what is to be tried anew first."""
         member = self._roster[share.number]
         trial = self.trial
         if self.stopped or trial is None or not member.present:
             return []
-        fresh = 0 if share.retries else share.room(open_ended=self._time_left(now))
-        intended = self._arriving(share, now) if share.arrivals is not None else ()
+        fresh = 0 if share.retries else share.free_capacity(open_ended=self._time_left(now))
+        intended = self._take_arrivals(share, now) if share.arrivals is not None else ()
         if not fresh and not share.retries and not intended:
             return []
         actions: list[act.Action] = []
         place = (member.number, trial.index, trial.treatment)
         if trial.treatment not in member.defined:
             member.defined.add(trial.treatment)
-            actions.append(act.Define(member.number, trial.treatment))
+            actions.append(act.DefineTreatment(member.number, trial.treatment))
         if share.retries:
-            most = share.width if share.arrivals is None else MAX_OPEN
+            most = share.width if share.arrivals is None else MAX_OPEN_JOBS
             anew = tuple(share.retries[: max(0, most - len(share.outstanding))])
             del share.retries[: len(anew)]
             share.outstanding.update(anew)
             if anew:
-                actions.append(act.Issue(*place, anew, share.width, share.batch))
-            fresh = 0 if share.retries else share.room(open_ended=self._time_left(now))
+                actions.append(act.AssignJobs(*place, anew, share.width, share.batch))
+            fresh = 0 if share.retries else share.free_capacity(open_ended=self._time_left(now))
         if intended:
             # Nothing is overdue before it has arrived.
-            share.progressed_at = max(share.progressed_at, intended[0] / 1e9)
+            share.last_progress_at = max(share.last_progress_at, intended[0] / 1e9)
             fresh = len(intended)
         if fresh:
             tickets = range(self._next_id, self._next_id + fresh)
             self._next_id += fresh
             share.issued += fresh
             share.outstanding.update(tickets)
-            actions.append(act.Issue(*place, tickets, share.width, share.batch, intended))
+            actions.append(act.AssignJobs(*place, tickets, share.width, share.batch, intended))
         return actions
 
-    def _arriving(self, share: Share, now: float) -> list[int]:
+    def _take_arrivals(self, share: Share, now: float) -> list[int]:
         """Take out when the jobs arrive that are to be handed out by now, in ns of our clock."""
         began_ns = self._trial_began_ns
-        return [began_ns + at for at in share.arriving(round((now + HORIZON_S) * 1e9) - began_ns)]
+        return [began_ns + at for at in share.arriving(round((now + ASSIGN_AHEAD_S) * 1e9) - began_ns)]
 
     def _time_left(self, now: float) -> bool:
         return self._trial_ends_at is not None and now < self._trial_ends_at
 
-    def _over_for(self, share: Share, now: float) -> bool:
+    def _is_share_done(self, share: Share, now: float) -> bool:
         """Whether a share has nothing more to give in this trial."""
         if not share.idle:
             return False
@@ -493,12 +496,12 @@ class Course:
         """End the trial under way; what it has not handed out is not started."""
         assert self.trial is not None
         treatment = self._treatments[self.trial.treatment]
-        left = sum(share.unissued for share in self.shares.values())
+        left = sum(share.unassigned for share in self.shares.values())
         if not self.shares:
             left = treatment.operation_count or treatment.concurrency * (treatment.iterations or 0)
         outcome = Outcome.ABORTED if self.stopped else Outcome.LOST
         self.not_started += left
-        whole = bool(self.shares) and not left and self._faults == self._faults_before
+        whole = bool(self.shares) and not left and self._faults == self._faults_at_trial_start
         for share in self.shares.values():
             if share.quota is None and (self.stopped or not self._roster[share.number].present):
                 whole = False
@@ -510,9 +513,9 @@ class Course:
         missing = {"not_started": left, "not_started_outcome": outcome.name.lower()}
         self.shares = {}
         # What is not whole is run again when the run is resumed.
-        return [act.Note("trial-end", {"trial": self.trial.index, **missing, "whole": whole})]
+        return [act.LogEvent("trial-end", {"trial": self.trial.index, **missing, "whole": whole})]
 
-    def skip_rest(self) -> list[act.Action]:
+    def skip_remaining_trials(self) -> list[act.Action]:
         """Give up the trials that have not begun: they are the rest of the plan, and counted as such."""
         self.close()
         actions: list[act.Action] = []
@@ -520,7 +523,7 @@ class Course:
             count = sum(quota or 0 for _, _, quota in self._quotas(self._treatments[trial.treatment]))
             self.not_started += count
             fields = {"trial": trial.index, "not_started": count, "not_started_outcome": "aborted"}
-            actions.append(act.Note("trial-skipped", fields))
+            actions.append(act.LogEvent("trial-skipped", fields))
         return actions
 
     def close(self) -> None:
@@ -529,5 +532,5 @@ class Course:
         self.shares = {}
 
     def _quotas(self, treatment: Treatment) -> list[tuple[int, int, int | None]]:
-        members = [one.number for one in takers(treatment, self._roster.in_environment(treatment.environment))]
-        return quotas(treatment, members, self._policy.user_count)
+        members = [one.number for one in job_workers(treatment, self._roster.in_environment(treatment.environment))]
+        return worker_quotas(treatment, members, self._policy.user_count)

@@ -15,7 +15,15 @@ from typing import Any, Final, Self
 from bench_common.errors import InfrastructureError, ScenarioError, UsageError, did_you_mean
 from bench_master.fleet.hosts import FleetHost, Inventory
 from bench_master.fleet.inventory import LAUNCHERS_GROUP
-from bench_master.fleet.launchers.base import RUNNING, STARTED, Answers, Errand, Launcher, Outcome, Told
+from bench_master.fleet.launchers.base import (
+    RUNNING,
+    STARTED,
+    Launcher,
+    LaunchSpec,
+    ProgressCallback,
+    QueryResults,
+    WorkerOutcome,
+)
 
 
 class Fleet:
@@ -24,7 +32,7 @@ class Fleet:
     Raises `UsageError` for a launcher that cannot be loaded, and for settings that a launcher does not know.
     """
 
-    def __init__(self, inventory: Inventory, errand: Errand, told: Told) -> None:
+    def __init__(self, inventory: Inventory, errand: LaunchSpec, told: ProgressCallback) -> None:
         self.inventory = inventory
         self._told = told
         self._launchers: dict[str, Launcher] = {}
@@ -51,11 +59,11 @@ class Fleet:
         for launcher in self._launchers.values():
             launcher.close()
 
-    def start(self) -> list[Outcome]:
+    def start(self) -> list[WorkerOutcome]:
         """Start every worker that does not run already."""
         return self._each(lambda launcher, hosts: launcher.start(hosts, self._told))
 
-    def stop(self, only: Collection[FleetHost] | None = None, *, purge: bool = False) -> list[Outcome]:
+    def stop(self, only: Collection[FleetHost] | None = None, *, purge: bool = False) -> list[WorkerOutcome]:
         """End every worker, or those of some hosts."""
         return self._each(lambda launcher, hosts: launcher.stop(hosts, self._told, purge=purge), only)
 
@@ -66,9 +74,9 @@ class Fleet:
             found |= launcher.logs(self._of(name), self._told)
         return {name: found[name] for name in self.inventory.worker_names}
 
-    def ask(self, questions: Sequence[Sequence[str]]) -> dict[str, Answers | InfrastructureError]:
+    def ask(self, questions: Sequence[Sequence[str]]) -> dict[str, QueryResults | InfrastructureError]:
         """Return what ``bench-worker`` answers to each of some questions (its flags), by host; or why it cannot."""
-        found: dict[str, Answers | InfrastructureError] = {}
+        found: dict[str, QueryResults | InfrastructureError] = {}
         for name, launcher in self._launchers.items():
             found |= launcher.ask(self._of(name), self._told, questions)
         return found
@@ -78,11 +86,11 @@ class Fleet:
 
     def _each(
         self,
-        deed: Callable[[Launcher, Sequence[FleetHost]], list[Outcome]],
+        deed: Callable[[Launcher, Sequence[FleetHost]], list[WorkerOutcome]],
         only: Collection[FleetHost] | None = None,
-    ) -> list[Outcome]:
+    ) -> list[WorkerOutcome]:
         names = {host.name for host in (self.inventory.hosts if only is None else only)}
-        found: dict[str, Outcome] = {}
+        found: dict[str, WorkerOutcome] = {}
         for name, launcher in self._launchers.items():
             hosts = [host for host in self._of(name) if host.name in names]
             if hosts:
@@ -104,19 +112,19 @@ def launcher_class(name: str) -> type[Launcher]:
     raise UsageError(f"there is no launcher {name}")
 
 
-def running(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def started_workers(outcomes: Sequence[WorkerOutcome]) -> list[WorkerOutcome]:
     """Return the workers that there are to expect."""
     return [outcome for outcome in outcomes if outcome.state in (STARTED, RUNNING)]
 
 
-SAME: Final = 0.02
+SIMILARITY_TOLERANCE: Final = 0.02
 """Numbers of bytes or Hz this near to each other are the same, as a share."""
-OF_THE_ENVIRONMENT: Final = frozenset({"hypervisor", "container"})
+PER_ENVIRONMENT_FACTS: Final = frozenset({"hypervisor", "container"})
 """What environments differ in by definition: no confound between them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HostReport:
     """What one host told: facts by name, each as a number or text and as a person reads it, engines, findings.
 
     `engines` are those that can be used, with their versions; `unusable` says of the others why not.
@@ -147,7 +155,7 @@ class Difference:
     @property
     def level(self) -> str:
         """How grave it is: ``note`` for what environments differ in by definition, else ``warning``."""
-        return "note" if self.name in OF_THE_ENVIRONMENT and not self.within else "warning"
+        return "note" if self.name in PER_ENVIRONMENT_FACTS and not self.within else "warning"
 
     @property
     def meaning(self) -> str:
@@ -163,23 +171,23 @@ class Difference:
         return "it goes with the environment: a difference between them may be due to this"
 
 
-def differences(looks: Sequence[Look]) -> list[Difference]:
+def differences(looks: Sequence[HostReport]) -> list[Difference]:
     """Return what differs between hosts, those within an environment first."""
     identity = frozenset[str]().union(*(look.identity for look in looks))
     found = []
     for name in dict.fromkeys(name for look in looks for name in look.facts):
         if name in identity:
             continue
-        groups = _grouped([(look, look.facts.get(name), look.shown.get(name)) for look in looks])
+        groups = _group_by_value([(look, look.facts.get(name), look.shown.get(name)) for look in looks])
         found += _difference(name, groups)
     for name in dict.fromkeys(name for look in looks for name in look.engines):
-        told = [(look, look.engines.get(name), _unusable(look, name)) for look in looks]
+        told = [(look, look.engines.get(name), _unusable_reason(look, name)) for look in looks]
         partial = any(version is None for _, version, _ in told)
-        found += _difference(f"engine {name}", _grouped(told), partial=partial)
+        found += _difference(f"engine {name}", _group_by_value(told), partial=partial)
     return sorted(found, key=lambda difference: (not difference.within, difference.level != "warning"))
 
 
-def _unusable(look: Look, name: str) -> str | None:
+def _unusable_reason(look: HostReport, name: str) -> str | None:
     """Return why an engine cannot be used on a host; None where it can."""
     if name in look.engines:
         return None
@@ -187,12 +195,12 @@ def _unusable(look: Look, name: str) -> str | None:
     return f"cannot be used: {reason}" if reason else "cannot be used"
 
 
-def _grouped(told: Sequence[tuple[Look, Any, str | None]]) -> list[tuple[str, list[Look]]]:
+def _group_by_value(told: Sequence[tuple[HostReport, Any, str | None]]) -> list[tuple[str, list[HostReport]]]:
     """Return the hosts by value; values that are as good as the same are one."""
-    groups: list[tuple[Any, str, list[Look]]] = []
+    groups: list[tuple[Any, str, list[HostReport]]] = []
     for look, value, shown in told:
         for other, _, members in groups:
-            if _alike(value, other):
+            if _similar(value, other):
                 members.append(look)
                 break
         else:
@@ -200,14 +208,14 @@ def _grouped(told: Sequence[tuple[Look, Any, str | None]]) -> list[tuple[str, li
     return [(text, members) for _, text, members in groups]
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _similar(one: Any, other: Any) -> bool:
     numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (one, other))
     if numbers and max(abs(one), abs(other)) > 1e6:  # noqa: PLR2004  bytes and Hz, no small counts and settings
-        return bool(abs(one - other) <= SAME * max(abs(one), abs(other)))
+        return bool(abs(one - other) <= SIMILARITY_TOLERANCE * max(abs(one), abs(other)))
     return bool(one == other)
 
 
-def _difference(name: str, groups: list[tuple[str, list[Look]]], *, partial: bool = False) -> list[Difference]:
+def _difference(name: str, groups: list[tuple[str, list[HostReport]]], *, partial: bool = False) -> list[Difference]:
     if len(groups) < 2:  # noqa: PLR2004  all alike
         return []
     values: dict[str, tuple[str, ...]] = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench_common.errors import UsageError, did_you_mean
-from bench_master.scenario.yaml_tree import Place
+from bench_master.scenario.yaml_tree import SourceLocation
 
 MAX_NAMES: Final = 4096
 """How many names one text may stand for."""
@@ -74,16 +74,16 @@ class Login:
     """
 
     address: str
-    given_port: int | None = None
+    explicit_port: int | None = None
     user: str | None = None
     keys: tuple[Path, ...] = ()
     jump: Login | None = None
-    origin: str = ""
+    source_file: str = ""
 
     @property
     def port(self) -> int:
         """The port of its SSH server."""
-        return SSH_PORT if self.given_port is None else self.given_port
+        return SSH_PORT if self.explicit_port is None else self.explicit_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class FleetHost:
 
     name: str
     login: Login
-    place: Place
+    place: SourceLocation
     environment: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
@@ -131,11 +131,11 @@ class Inventory:
         """The names of all workers."""
         return tuple(name for host in self.hosts for name in host.worker_names)
 
-    def twins(self) -> list[tuple[FleetHost, FleetHost]]:
+    def duplicates(self) -> list[tuple[FleetHost, FleetHost]]:
         """Return pairs of hosts that SSH reaches at one place: a machine that would be weighed against itself."""
         first: dict[tuple[str, int, Login | None], FleetHost] = {}
         reached = [
-            (host, first.setdefault(_whereabouts(host), host)) for host in self.hosts if host.launcher == "ssh"
+            (host, first.setdefault(_ssh_address(host), host)) for host in self.hosts if host.launcher == "ssh"
         ]
         return [(other, host) for host, other in reached if other is not host]
 
@@ -164,5 +164,5 @@ class Inventory:
         return Inventory(self.path, hosts)
 
 
-def _whereabouts(host: FleetHost) -> tuple[str, int, Login | None]:
+def _ssh_address(host: FleetHost) -> tuple[str, int, Login | None]:
     return host.login.address, host.login.port, host.login.jump

@@ -17,9 +17,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
-from bench_common.cli import MAX_SLOTS, NAME_PATTERN, bare, host_address, host_name
+from bench_common.cli import MAX_SLOTS, NAME_PATTERN, host_address, host_name, strip_brackets
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
-from bench_common.keys import NAME
+from bench_common.keys import KEY_NAME_PATTERN
 from bench_master.fleet.hosts import (
     DEFAULT_CONCURRENCY,
     DEFAULT_DIRECTORY,
@@ -30,7 +30,7 @@ from bench_master.fleet.hosts import (
     expand,
     has_range,
 )
-from bench_master.scenario.diagnostics import Findings, Given
+from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.types import (
     INVALID,
     WHOLE,
@@ -39,12 +39,12 @@ from bench_master.scenario.types import (
     Field,
     ListOf,
     MapOf,
-    Measured,
+    Quantity,
     Record,
     Shape,
     Text,
 )
-from bench_master.scenario.yaml_tree import Composer, Entries, Leaf, Node, Place, quoted
+from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode, SourceLocation, TreeComposer, quote_node
 
 HOST_PATTERN: Final = r"^[A-Za-z0-9\[][A-Za-z0-9._,\[\]-]{0,127}$"
 """What a host may be called before its ranges are expanded."""
@@ -54,7 +54,7 @@ MERGED: Final = ("labels", "env", "settings")
 
 
 @dataclass(frozen=True)
-class OrNothing(Shape):
+class OptionalMapping(Shape):
     """A mapping, of which there may be nothing at all: a host that is only named."""
 
     record: Record
@@ -64,10 +64,10 @@ class OrNothing(Shape):
         """What is wanted."""
         return self.record.expected
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         """Return the mapping's values."""
-        if isinstance(node, Leaf) and node.empty:
-            return self.record.read(Entries(node.place), findings)
+        if isinstance(node, ScalarNode) and node.empty:
+            return self.record.read(MappingNode(node.place), findings)
         return self.record.read(node, findings)
 
     def schema(self) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def inventory_format(launchers: tuple[str, ...]) -> Record:
         ),
         Field("groups", ListOf(Text("a group"), unique=True), "the groups that it is in; a later one wins"),
     )
-    group = OrNothing(Record("group", settings))
-    host = OrNothing(Record("host", (*own, *settings)))
+    group = OptionalMapping(Record("group", settings))
+    host = OptionalMapping(Record("host", (*own, *settings)))
     return Record(
         "inventory",
         (
@@ -119,24 +119,24 @@ def _settings(launchers: tuple[str, ...]) -> tuple[Field, ...]:
         ),
         Field(
             "labels",
-            MapOf("labels", r"^[^=\s]+$", Text(may_be_empty=True)),
+            MapOf("labels", r"^[^=\s]+$", Text(allow_empty=True)),
             "saved with the results",
         ),
-        Field("workers", Measured(WHOLE, minimum=1, maximum=256), "how many workers it runs", 1),
+        Field("workers", Quantity(WHOLE, minimum=1, maximum=256), "how many workers it runs", 1),
         Field(
             "concurrency",
-            Measured(WHOLE, minimum=1, maximum=MAX_SLOTS),
+            Quantity(WHOLE, minimum=1, maximum=MAX_SLOTS),
             "jobs at once of each worker, at most",
             DEFAULT_CONCURRENCY,
         ),
         Field(
             "env",
-            MapOf("environment variables", r"^[A-Za-z_][A-Za-z0-9_]*$", Text(may_be_empty=True)),
+            MapOf("environment variables", r"^[A-Za-z_][A-Za-z0-9_]*$", Text(allow_empty=True)),
             "environment variables of its workers, by which engines are set, such as DOCKER_HOST",
         ),
         Field("allow_host_mounts", Boolean(), "let scenarios mount directories of the host", default=False),
         Field("user", Text("a user's name", r"^[^\s:@/]+$"), "who to log in as (default: your name here)"),
-        Field("port", Measured(WHOLE, minimum=1, maximum=65535), "port of its SSH server", SSH_PORT),
+        Field("port", Quantity(WHOLE, minimum=1, maximum=65535), "port of its SSH server", SSH_PORT),
         Field("key", Text("a file"), "private key to log in with (default: the agent's, and those in ~/.ssh)"),
         Field(
             "jump",
@@ -154,7 +154,7 @@ def _settings(launchers: tuple[str, ...]) -> tuple[Field, ...]:
         Field("launcher", Choice("launcher", launchers), "what starts its workers", "ssh"),
         Field(
             "settings",
-            MapOf("settings of the launcher", r"^[A-Za-z0-9_.-]+$", Text(may_be_empty=True)),
+            MapOf("settings of the launcher", r"^[A-Za-z0-9_.-]+$", Text(allow_empty=True)),
             "of the launcher",
         ),
     )
@@ -186,20 +186,24 @@ def load_inventory(path: Path) -> Inventory:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8") from error
-    return inventory_from(text, str(path), launcher_names())
+    return parse_inventory(text, str(path), launcher_names())
 
 
-def inventory_from(text: str, path: str, launchers: tuple[str, ...]) -> Inventory:
+def parse_inventory(text: str, path: str, launchers: tuple[str, ...]) -> Inventory:
     """Return the inventory that a text holds; raise `ScenarioError` with every problem."""
-    composer = Composer(text, path, kind="an inventory")
+    composer = TreeComposer(text, path, kind="an inventory")
     root = composer.compose()
     if composer.problems:
         raise ScenarioError(composer.problems)
-    if root is None or (isinstance(root, Leaf) and root.empty):
-        raise ScenarioError([Place(path, 1, 1).problem("the file is empty; an inventory has at least 'hosts'")])
-    if not isinstance(root, Entries):
-        raise ScenarioError([root.place.problem(f"an inventory is a mapping of keys to values, not {quoted(root)}")])
-    findings = Findings()
+    if root is None or (isinstance(root, ScalarNode) and root.empty):
+        raise ScenarioError(
+            [SourceLocation(path, 1, 1).problem("the file is empty; an inventory has at least 'hosts'")]
+        )
+    if not isinstance(root, MappingNode):
+        raise ScenarioError(
+            [root.place.problem(f"an inventory is a mapping of keys to values, not {quote_node(root)}")]
+        )
+    findings = Diagnostics()
     read = inventory_format(launchers).read(root, findings)
     hosts = _Reader(read, root, findings).hosts()
     if findings.deep:
@@ -210,64 +214,68 @@ def inventory_from(text: str, path: str, launchers: tuple[str, ...]) -> Inventor
 class _Reader:
     """Makes hosts of what was read: groups and defaults applied, ranges expanded, jump hosts found."""
 
-    def __init__(self, read: Mapping[str, Given[Any]], root: Entries, findings: Findings) -> None:
+    def __init__(self, read: Mapping[str, Located[Any]], root: MappingNode, findings: Diagnostics) -> None:
         self._findings = findings
-        self._defaults = _valid(read, "defaults")
-        self._groups = _valid(read, "groups")
-        self._hosts = _valid(read, "hosts")
+        self._defaults = _valid_part(read, "defaults")
+        self._groups = _valid_part(read, "groups")
+        self._hosts = _valid_part(read, "hosts")
         node = root.values.get("hosts")
-        self._places = node.key_places if isinstance(node, Entries) else {}
+        self._places = node.key_places if isinstance(node, MappingNode) else {}
 
     def hosts(self) -> list[FleetHost]:
         """Return every host; what is wrong is among the findings."""
-        made: dict[str, tuple[FleetHost, Given[Any] | None]] = {}
+        made: dict[str, tuple[FleetHost, Located[Any] | None]] = {}
         for key, given in self._hosts.items():
             if given.value is INVALID:
                 continue
-            for host, jump in self._of_entry(key, given):
+            for host, jump in self._hosts_of_entry(key, given):
                 if host.name in made:
                     first = made[host.name][0].place
                     self._findings.add(host.place, f"host '{host.name}' is on line {first.line} already: remove one")
                 else:
                     made[host.name] = host, jump
-        hosts = [self._through(host, jump, made) for host, jump in made.values()]
+        hosts = [self._with_jump(host, jump, made) for host, jump in made.values()]
         self._check_workers(hosts)
         return hosts
 
-    def _of_entry(self, key: str, given: Given[Any]) -> Iterable[tuple[FleetHost, Given[Any] | None]]:
+    def _hosts_of_entry(self, key: str, given: Located[Any]) -> Iterable[tuple[FleetHost, Located[Any] | None]]:
         place = self._places[key]
         names = self._expand(key, place)
         settings = self._settings(given.value)
-        addresses = self._in_step(key, names, settings.get("address"), names)
+        addresses = self._expand_addresses(key, names, settings.get("address"), names)
         services = self._services_addresses(key, names, settings.get("services_address"))
         for name, where, lent_at in zip(names, addresses, services, strict=False):
-            if not NAME.fullmatch(name):
+            if not KEY_NAME_PATTERN.fullmatch(name):
                 self._findings.add(place, f"{name!r}: expected 1 to 64 of A-Z a-z 0-9 . _ -, a letter or digit first")
                 continue
             yield replace(self._host(name, where, place, settings), services_address=lent_at), settings.get("jump")
 
-    def _in_step(self, key: str, names: list[str], given: Given[Any] | None, default: list[str]) -> list[str]:
+    def _expand_addresses(
+        self, key: str, names: list[str], given: Located[Any] | None, default: list[str]
+    ) -> list[str]:
         """Return the address of each of an entry's hosts; nothing at all where they are not as many."""
         if given is None:
             return default
-        addresses = self._expand(bare(given.value), given.place)
+        addresses = self._expand(strip_brackets(given.value), given.place)
         if len(addresses) == len(names) or not names or not addresses:
             return addresses
         hint = "" if has_range(given.value) else ": each host has one of its own, such as 10.0.0.[1-16]"
         self._findings.add(given.place, f"{len(addresses)} addresses for the {len(names)} hosts of '{key}'{hint}")
         return []
 
-    def _services_addresses(self, key: str, names: list[str], given: Given[Any] | None) -> Sequence[str | None]:
+    def _services_addresses(self, key: str, names: list[str], given: Located[Any] | None) -> Sequence[str | None]:
         if given is None:
             return [None] * len(names)
-        addresses = self._in_step(key, names, given, [])
+        addresses = self._expand_addresses(key, names, given, [])
         try:
             return [host_address(address) for address in addresses]
         except ArgumentTypeError as error:
             self._findings.add(given.place, str(error))
             return []
 
-    def _host(self, name: str, address: str, place: Place, settings: Mapping[str, Given[Any]]) -> FleetHost:
+    def _host(
+        self, name: str, address: str, place: SourceLocation, settings: Mapping[str, Located[Any]]
+    ) -> FleetHost:
         def value(key: str, default: Any = None) -> Any:
             return settings[key].value if key in settings else default
 
@@ -295,7 +303,7 @@ class _Reader:
             settings=texts("settings"),
         )
 
-    def _master(self, given: Given[Any] | None) -> str | None:
+    def _master(self, given: Located[Any] | None) -> str | None:
         if given is None:
             return None
         try:
@@ -304,14 +312,14 @@ class _Reader:
             self._findings.add(given.place, str(error))
             return None
 
-    def _expand(self, text: str, place: Place) -> list[str]:
+    def _expand(self, text: str, place: SourceLocation) -> list[str]:
         try:
             return expand(text)
         except ValueError as error:
             self._findings.add(place, str(error))
             return []
 
-    def _settings(self, own: Mapping[str, Given[Any]]) -> dict[str, Given[Any]]:
+    def _settings(self, own: Mapping[str, Located[Any]]) -> dict[str, Located[Any]]:
         """Return what holds for a host: its own word, that of its groups (the last first), that of the defaults."""
         layers = [self._defaults]
         for group in own["groups"].value if "groups" in own and own["groups"].value is not INVALID else ():
@@ -320,19 +328,19 @@ class _Reader:
                 self._findings.add(group.place, f"no group '{group.value}'{hint}")
             elif self._groups[group.value].value is not INVALID:
                 layers.append(self._groups[group.value].value)
-        settings: dict[str, Given[Any]] = {}
+        settings: dict[str, Located[Any]] = {}
         for layer in (*layers, own):
             for key, given in layer.items():
                 if given.value is INVALID:
                     continue
                 if key in MERGED and key in settings:
-                    settings[key] = Given({**settings[key].value, **given.value}, given.place)
+                    settings[key] = Located({**settings[key].value, **given.value}, given.place)
                 else:
                     settings[key] = given
         return settings
 
-    def _through(
-        self, host: FleetHost, jump: Given[Any] | None, made: Mapping[str, tuple[FleetHost, Given[Any] | None]]
+    def _with_jump(
+        self, host: FleetHost, jump: Located[Any] | None, made: Mapping[str, tuple[FleetHost, Located[Any] | None]]
     ) -> FleetHost:
         login = self._route(host, jump, made, (host.name,))
         return replace(host, login=login)
@@ -340,8 +348,8 @@ class _Reader:
     def _route(
         self,
         host: FleetHost,
-        jump: Given[Any] | None,
-        made: Mapping[str, tuple[FleetHost, Given[Any] | None]],
+        jump: Located[Any] | None,
+        made: Mapping[str, tuple[FleetHost, Located[Any] | None]],
         passed: tuple[str, ...],
     ) -> Login:
         """Return how a host is reached, with every host on the way."""
@@ -375,12 +383,12 @@ class _Reader:
                     self._findings.add(
                         host.place, f"worker '{name}' of host '{host.name}' is one of '{owners[name].name}', too"
                     )
-                if not NAME.fullmatch(name):
+                if not KEY_NAME_PATTERN.fullmatch(name):
                     self._findings.add(host.place, f"{name!r}: a worker's name has 64 characters at most")
                 owners[name] = host
 
 
-def _valid(read: Any, key: str) -> dict[str, Any]:
+def _valid_part(read: Any, key: str) -> dict[str, Any]:
     """Return a part that was read, empty where it is absent or refused."""
     if not isinstance(read, Mapping) or key not in read or read[key].value is INVALID:
         return {}

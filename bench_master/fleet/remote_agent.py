@@ -25,16 +25,16 @@ import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
-EARLY_DEATH_S = 1.5
+STARTUP_WATCH_S = 1.5
 """How long a worker that was just started is watched: what is wrong with its arguments or key shows at once."""
-END_S = 45.0
+STOP_TIMEOUT_S = 45.0
 """How long a worker that was told to end may take to clean up before it is killed."""
-INSTALL_S = 600.0
+INSTALL_TIMEOUT_S = 600.0
 LOG_TAIL = 2000
 LOG_LIMIT = 8 << 20
 """The most of one log that is sent, in bytes: its end."""
 CHUNK = 1 << 20
-CHECK = """
+IMPORT_CHECK = """
 import importlib
 import importlib.metadata as metadata
 import sys
@@ -55,17 +55,17 @@ for package in metadata.distributions():
 sys.exit("; ".join(bad) or 0)
 """
 """A program that says which packages lack what they need; its argument is pip's wheel, which can read those."""
-CHILDREN: list[subprocess.Popen[bytes]] = []
+STARTED_WORKERS: list[subprocess.Popen[bytes]] = []
 """Workers that were started from here: meant to outlive us, so never waited for."""
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """The request cannot be met; the message is for the user."""
 
 
-def look(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
+def probe(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     """Return what this host and its Python are, and what was installed here before."""
-    directory = place(request)
+    directory = request_directory(request)
     return {
         "host": socket.gethostname(),
         "soabi": str(sysconfig.get_config_var("SOABI")),
@@ -76,32 +76,32 @@ def look(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
         "reached_at": "".join(os.environ.get("SSH_CONNECTION", "").split(" ")[2:3]),
         "installed": sorted(path.parent.name for path in directory.glob("venvs/*/.complete")),
         "wheels": sorted(path.parent.name for path in directory.glob("wheels/*/*.whl")),
-        "running": sorted(name for name, state in states(directory).items() if alive(state)),
+        "running": sorted(name for name, state in worker_states(directory).items() if is_alive(state)),
         "directory": str(directory),
     }
 
 
 def install(request: dict[str, Any], files: BinaryIO) -> dict[str, Any]:
     """Take the wheels that come along in, and make the virtual environment; return how long it took."""
-    directory = place(request)
+    directory = request_directory(request)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     began = time.monotonic()
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        paths = [take_wheel(directory, wheel, files) for wheel in request["wheels"]]
+        paths = [store_wheel(directory, wheel, files) for wheel in request["wheels"]]
         target = directory / "venvs" / request["identity"]
         if not (target / ".complete").exists():
-            make_environment(target, paths)
-        tidy(directory, request["identity"], {path.parent.name for path in paths})
+            create_venv(target, paths)
+        remove_old_versions(directory, request["identity"], {path.parent.name for path in paths})
     return {"seconds": time.monotonic() - began}
 
 
-def take_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path:
+def store_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path:
     """Return where a wheel is, once it is there and what it should be."""
     path = directory / "wheels" / str(wheel["sha256"]) / Path(wheel["name"]).name
     if not wheel["sent"]:
         if not path.exists():
-            raise Refused(f"{path} has gone since it was seen; try again")
+            raise RequestError(f"{path} has gone since it was seen; try again")
         return path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -112,12 +112,12 @@ def take_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path:
             while left:
                 chunk = files.read(min(left, CHUNK))
                 if not chunk:
-                    raise Refused("the connection broke while files were sent")
+                    raise RequestError("the connection broke while files were sent")
                 digest.update(chunk)
                 file.write(chunk)
                 left -= len(chunk)
         if digest.hexdigest() != wheel["sha256"]:
-            raise Refused(f"{wheel['name']} arrived with another content than was sent")
+            raise RequestError(f"{wheel['name']} arrived with another content than was sent")
         temporary.replace(path)
     except BaseException:
         # Half a wheel is of no use to anybody, least of all on a disk that is full.
@@ -126,26 +126,26 @@ def take_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path:
     return path
 
 
-def make_environment(target: Path, wheels: list[Path]) -> None:
+def create_venv(target: Path, wheels: list[Path]) -> None:
     """Make a virtual environment of the wheels and nothing else.
 
     They are unpacked here: which belong together was found out on the master, and pip takes many times as long, most
     of all on a host that is slow. Of pip there is no more than what tells whether anything is missing, in its wheel.
     """
     if not has_venv():
-        raise Refused(
+        raise RequestError(
             f"{sys.executable} lacks the module venv; install it (Debian: python3-venv), or name another 'python:'"
         )
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(mode=0o700, exist_ok=True)
     try:
-        fill_environment(target, wheels)
+        populate_venv(target, wheels)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
 
 
-def fill_environment(target: Path, wheels: list[Path]) -> None:
+def populate_venv(target: Path, wheels: list[Path]) -> None:
     """Make a virtual environment of wheels, and mark it as whole at the end."""
     run_tool([sys.executable, "-m", "venv", "--without-pip", str(target)])
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(target), "platbase": str(target)}))
@@ -154,7 +154,7 @@ def fill_environment(target: Path, wheels: list[Path]) -> None:
             unpack(wheel, packages)
     pip = next(path for path in wheels if path.name.startswith("pip-"))
     # Isolated: what lies in the directory that we are in is not of this environment.
-    run_tool([str(target / "bin" / "python"), "-I", "-c", CHECK, str(pip)])
+    run_tool([str(target / "bin" / "python"), "-I", "-c", IMPORT_CHECK, str(pip)])
     (target / ".complete").touch()
 
 
@@ -173,15 +173,17 @@ def unpack(wheel: Path, packages: Path) -> None:
 def run_tool(command: list[str]) -> None:
     """Run a program; raise `Refused` with its last words when it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False, env=environment)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False, env=environment
+    )
     if done.returncode:
         words = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
-        raise Refused(f"{Path(command[0]).name} {command[1]} failed: {words[:600]}")
+        raise RequestError(f"{Path(command[0]).name} {command[1]} failed: {words[:600]}")
 
 
-def tidy(directory: Path, identity: str, wheels: set[str]) -> None:
+def remove_old_versions(directory: Path, identity: str, wheels: set[str]) -> None:
     """Remove environments and wheels of earlier versions that no worker here was started from."""
-    used = {identity} | {state["identity"] for state in states(directory).values() if alive(state)}
+    used = {identity} | {state["identity"] for state in worker_states(directory).values() if is_alive(state)}
     for path in (directory / "venvs").iterdir():
         if path.name not in used:
             shutil.rmtree(path, ignore_errors=True)
@@ -196,18 +198,18 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     One that was started for a run is of no use to the next: its master was killed, or it could not be started again
     for the same one, and it ends with that run.
     """
-    directory = place(request)
+    directory = request_directory(request)
     name = request["name"]
     python = request.get("python") or directory / "venvs" / request["identity"] / "bin" / "python"
     key = directory / "keys" / f"{name}.key"
     lifetime = request.pop("lifetime")
     mark = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
     once = "--once" in lifetime
-    before = states(directory).get(name)
-    if before is not None and alive(before):
+    before = worker_states(directory).get(name)
+    if before is not None and is_alive(before):
         if before["mark"] == mark and not (once and before.get("once")):
             return {"state": "running", "pid": before["pid"]}
-        end_worker(directory, name, before, time.monotonic() + END_S)
+        stop_worker(directory, name, before, time.monotonic() + STOP_TIMEOUT_S)
     for folder in ("keys", "logs", "workers", "work"):
         (directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(key, request["key"])
@@ -226,61 +228,61 @@ def start(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
             env=environment,
             start_new_session=True,
         )
-    CHILDREN.append(process)
+    STARTED_WORKERS.append(process)
     state = {
         "pid": process.pid,
-        "born": born(process.pid),
+        "born": start_ticks(process.pid),
         "mark": mark,
         "identity": request["identity"],
         "once": once,
     }
     write_private(directory / "workers" / f"{name}.json", json.dumps(state))
-    deadline = time.monotonic() + EARLY_DEATH_S
+    deadline = time.monotonic() + STARTUP_WATCH_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             (directory / "workers" / f"{name}.json").unlink(missing_ok=True)
-            raise Refused(f"the worker ended at once, with exit code {process.returncode}: {tail(log)}")
+            raise RequestError(f"the worker ended at once, with exit code {process.returncode}: {tail(log)}")
         time.sleep(0.05)
     return {"state": "started", "pid": process.pid}
 
 
 def stop(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     """End workers and remove their keys; with ``purge`` remove everything of ours. Return what became of each."""
-    directory = place(request)
-    known = states(directory)
+    directory = request_directory(request)
+    known = worker_states(directory)
     names = request["names"] or sorted(known)
     for name in names:
         # All at once: each may take a while to clean up.
-        tell_to_end(known.get(name))
-    deadline = time.monotonic() + END_S
-    ended = {name: end_worker(directory, name, known.get(name), deadline) for name in names}
-    others = [name for name, state in states(directory).items() if alive(state)]
+        request_stop(known.get(name))
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    ended = {name: stop_worker(directory, name, known.get(name), deadline) for name in names}
+    others = [name for name, state in worker_states(directory).items() if is_alive(state)]
     if request.get("purge") and not others and directory.exists():
         shutil.rmtree(directory)
     return {"ended": ended, "others": others}
 
 
-def tell_to_end(state: dict[str, Any] | None) -> None:
+def request_stop(state: dict[str, Any] | None) -> None:
     """Ask a worker to clean up and end."""
-    if state is not None and alive(state) and not state.get("told"):
+    if state is not None and is_alive(state) and not state.get("told"):
         state["told"] = True
         with contextlib.suppress(ProcessLookupError):
             os.kill(state["pid"], signal.SIGTERM)
 
 
-def end_worker(directory: Path, name: str, state: dict[str, Any] | None, deadline: float) -> str:
+def stop_worker(directory: Path, name: str, state: dict[str, Any] | None, deadline: float) -> str:
     """End a worker, and all that it started, for certain; return ``ended``, ``killed`` or ``was not running``."""
     how = "was not running"
-    if state is not None and (alive(state) or state.get("told")):
+    if state is not None and (is_alive(state) or state.get("told")):
         how = "ended"
-        tell_to_end(state)
-        while alive(state) and time.monotonic() < deadline:
+        request_stop(state)
+        while is_alive(state) and time.monotonic() < deadline:
             time.sleep(0.05)
-        if alive(state):
+        if is_alive(state):
             how = "killed"
     if state is not None:
         # Its session is its own: whatever is left in it is of this worker.
-        for pid in session_of(state["pid"]):
+        for pid in session_processes(state["pid"]):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     for path in (directory / "keys" / f"{name}.key", directory / "workers" / f"{name}.json"):
@@ -290,7 +292,7 @@ def end_worker(directory: Path, name: str, state: dict[str, Any] | None, deadlin
 
 def logs(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     """Return the end of the logs of workers, by name."""
-    directory = place(request)
+    directory = request_directory(request)
     found = {}
     for path in sorted((directory / "logs").glob("*.log")) if (directory / "logs").is_dir() else ():
         if path.stem in request["names"]:
@@ -300,9 +302,9 @@ def logs(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     return {"logs": found}
 
 
-def ask(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
+def query(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
     """Return what ``bench-worker`` answers to the flags of a question."""
-    directory = place(request)
+    directory = request_directory(request)
     python = directory / "venvs" / request["identity"] / "bin" / "python"
     done = subprocess.run(  # noqa: S603  our own program
         [str(python), "-m", "bench_worker", *request["flags"]],
@@ -314,11 +316,11 @@ def ask(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
         env={**os.environ, **request["env"]},
     )
     if done.returncode:
-        raise Refused(f"bench-worker {' '.join(request['flags'])} failed: {done.stderr.strip()[-600:]}")
+        raise RequestError(f"bench-worker {' '.join(request['flags'])} failed: {done.stderr.strip()[-600:]}")
     return {"rows": [json.loads(line) for line in done.stdout.splitlines() if line.strip()]}
 
 
-def place(request: dict[str, Any]) -> Path:
+def request_directory(request: dict[str, Any]) -> Path:
     """Return the directory of a request, from the home directory where it is relative."""
     return Path.home() / Path(request["directory"]).expanduser()
 
@@ -341,7 +343,7 @@ def write_private(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def states(directory: Path) -> dict[str, dict[str, Any]]:
+def worker_states(directory: Path) -> dict[str, dict[str, Any]]:
     """Return what is known of the workers that were started here, by name."""
     found = {}
     for path in directory.glob("workers/*.json"):
@@ -350,12 +352,12 @@ def states(directory: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def alive(state: dict[str, Any]) -> bool:
+def is_alive(state: dict[str, Any]) -> bool:
     """Whether the process of a worker is there; a pid that went to another process is not it."""
-    return state["born"] is not None and born(state["pid"]) == state["born"]
+    return state["born"] is not None and start_ticks(state["pid"]) == state["born"]
 
 
-def born(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """Return when a process began, in clock ticks since the boot; None for one that is gone or has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
@@ -364,7 +366,7 @@ def born(pid: int) -> int | None:
     return None if fields[0] in "XZ" else int(fields[19])
 
 
-def session_of(leader: int) -> list[int]:
+def session_processes(leader: int) -> list[int]:
     """Return the processes of a session that are there."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -382,14 +384,14 @@ def tail(path: Path) -> str:
     return ""
 
 
-def reason_of(error: OSError, directory: Path) -> str:
+def explain_error(error: OSError, directory: Path) -> str:
     """Say where on this host something cannot be done, and why."""
     room = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
     advice = "; make room there, or name another 'directory:'" if error.errno in room else ""
     return f"{error.filename or directory}: {error.strerror or error}{advice}"
 
 
-VERBS = {verb.__name__: verb for verb in (look, install, start, stop, logs, ask)}
+COMMANDS = {verb.__name__: verb for verb in (probe, install, start, stop, logs, query)}
 
 
 def main() -> None:
@@ -397,11 +399,11 @@ def main() -> None:
     files = sys.stdin.buffer
     request = json.loads(files.readline())
     try:
-        answer = VERBS[request["verb"]](request, files)
-    except Refused as error:
+        answer = COMMANDS[request["verb"]](request, files)
+    except RequestError as error:
         answer = {"refused": str(error)}
     except OSError as error:
-        answer = {"refused": reason_of(error, place(request))}
+        answer = {"refused": explain_error(error, request_directory(request))}
     except subprocess.SubprocessError as error:
         answer = {"refused": f"{type(error).__name__}: {error}"}
     sys.stdout.write(json.dumps(answer) + "\n")

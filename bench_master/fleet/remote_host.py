@@ -1,4 +1,4 @@
-"""A host at the other end of an SSH connection: its Python is found, and is asked to do what `on_host` can."""
+"""A host at the other end of an SSH connection: its Python is found, and is asked to do what `native_argv` can."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import paramiko
 
 from bench_master.fleet import remote_agent
 from bench_master.fleet.hosts import FleetHost
-from bench_master.fleet.ssh import HostFailed, run_on
-from bench_master.fleet.wheels import Bundle, PythonKind
+from bench_master.fleet.ssh import HostError, run_on
+from bench_master.fleet.wheels import PythonPlatform, WheelBundle
 
-CANDIDATES: Final = ("python3", *(f"python3.{minor}" for minor in (14, 13, 12, 11)), "/usr/local/bin/python3")
-OLDEST: Final = (3, 11)
-SHORT_S: Final = 30.0
+PYTHON_CANDIDATES: Final = ("python3", *(f"python3.{minor}" for minor in (14, 13, 12, 11)), "/usr/local/bin/python3")
+MIN_PYTHON: Final = (3, 11)
+CALL_TIMEOUT_S: Final = 30.0
 """How long a host may take for what is no work."""
-LONG_S: Final = 900.0
+INSTALL_TIMEOUT_S: Final = 900.0
 """How long it may take to receive wheels and install them."""
 CHUNK: Final = 1 << 18
 
-_FIND: Final = """\
+_FIND_SCRIPT: Final = """\
 for each in "$@"; do
     path=$(command -v "$each" 2>/dev/null) || continue
     version=$("$path" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
@@ -32,44 +32,46 @@ for each in "$@"; do
 done
 """
 _VERSION: Final = re.compile(r"[0-9]+\.[0-9]+")
-_BOOT: Final = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'on_host', 'exec'))"
+_BOOTSTRAP: Final = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'on_host', 'exec'))"
 
 
-class Station:
-    """One host. Raises `HostFailed` for whatever cannot be done there."""
+class RemoteHost:
+    """One host. Raises `HostError` for whatever cannot be done there."""
 
     def __init__(self, client: paramiko.SSHClient, host: FleetHost) -> None:
         self._client = client
         self._host = host
         self._program = Path(remote_agent.__file__).read_bytes()
         self.python = self._find_python()
-        self.facts = self.do("look")
+        self.facts = self.do("probe")
 
     @property
-    def kind(self) -> PythonKind:
+    def kind(self) -> PythonPlatform:
         """The kind of its Python."""
-        return PythonKind(*(str(self.facts[name]) for name in ("soabi", "version", "machine", "libc")))
+        return PythonPlatform(*(str(self.facts[name]) for name in ("soabi", "version", "machine", "libc")))
 
-    def do(self, verb: str, files: Iterable[Path] = (), timeout_s: float = SHORT_S, **fields: Any) -> dict[str, Any]:
-        """Have `on_host` do something; return its answer."""
+    def do(
+        self, verb: str, files: Iterable[Path] = (), timeout_s: float = CALL_TIMEOUT_S, **fields: Any
+    ) -> dict[str, Any]:
+        """Have `native_argv` do something; return its answer."""
         request = {"verb": verb, "directory": self._host.directory, **fields}
-        command = [self.python, "-I", "-c", _BOOT, str(len(self._program))]
-        stdin = _parts(self._program, json.dumps(request).encode() + b"\n", files)
+        command = [self.python, "-I", "-c", _BOOTSTRAP, str(len(self._program))]
+        stdin = _request_parts(self._program, json.dumps(request).encode() + b"\n", files)
         said = run_on(self._client, command, stdin=stdin, timeout_s=timeout_s)
         try:
             answer = json.loads(said.out.splitlines()[-1])
         except (ValueError, IndexError):
             words = said.err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
-            raise HostFailed(f"{self.python} failed with exit code {said.status}: {words[0][:300]}") from None
+            raise HostError(f"{self.python} failed with exit code {said.status}: {words[0][:300]}") from None
         if "refused" in answer:
-            raise HostFailed(str(answer["refused"]))
+            raise HostError(str(answer["refused"]))
         return dict(answer)
 
-    def lacks(self, bundle: Bundle) -> bool:
+    def lacks(self, bundle: WheelBundle) -> bool:
         """Return whether this installation is not on the host yet, in just this version."""
         return bundle.identity not in self.facts["installed"]
 
-    def install(self, bundle: Bundle) -> None:
+    def install(self, bundle: WheelBundle) -> None:
         """Send the wheels that the host has not, and install them."""
         there = set(self.facts["wheels"])
         wheels = [
@@ -77,40 +79,40 @@ class Station:
             for wheel in bundle.wheels
         ]
         files = [wheel.path for wheel in bundle.wheels if wheel.sha256 not in there]
-        self.do("install", files=files, timeout_s=LONG_S, identity=bundle.identity, wheels=wheels)
+        self.do("install", files=files, timeout_s=INSTALL_TIMEOUT_S, identity=bundle.identity, wheels=wheels)
 
-    def to_send(self, bundle: Bundle) -> int:
+    def upload_bytes(self, bundle: WheelBundle) -> int:
         """Return how much `install` would send, in bytes."""
         there = set(self.facts["wheels"])
         return sum(wheel.size_bytes for wheel in bundle.wheels if wheel.sha256 not in there)
 
     def _find_python(self) -> str:
         named = self._host.python
-        candidates = [named] if named is not None else list(CANDIDATES)
-        said = run_on(self._client, ["sh", "-c", _FIND, "sh", *candidates], timeout_s=SHORT_S)
+        candidates = [named] if named is not None else list(PYTHON_CANDIDATES)
+        said = run_on(self._client, ["sh", "-c", _FIND_SCRIPT, "sh", *candidates], timeout_s=CALL_TIMEOUT_S)
         rows = [line.split(" ", 2) for line in said.out.decode("utf-8", "replace").splitlines()]
         # A login shell may greet us on the same stream.
         found = [(row[0], row[1], row[2]) for row in rows if len(row) == 3 and _VERSION.fullmatch(row[0])]  # noqa: PLR2004
-        return _chosen(found, named, said.err.decode("utf-8", "replace"))
+        return _select_python(found, named, said.err.decode("utf-8", "replace"))
 
 
-def _chosen(found: Sequence[tuple[str, str, str]], named: str | None, complaint: str) -> str:
-    """Return the first Python that will do; raise `HostFailed` with what was found instead."""
-    recent = [row for row in found if tuple(map(int, row[0].split("."))) >= OLDEST]
+def _select_python(found: Sequence[tuple[str, str, str]], named: str | None, complaint: str) -> str:
+    """Return the first Python that will do; raise `HostError` with what was found instead."""
+    recent = [row for row in found if tuple(map(int, row[0].split("."))) >= MIN_PYTHON]
     for _, venv, path in recent:
         if venv == "venv":
             return path
     if recent:
-        raise HostFailed(
+        raise HostError(
             f"{recent[0][2]} lacks the module venv; install it (Debian: python3-venv), or name another with 'python:'"
         )
     what = f"'python: {named}'" if named is not None else "Python 3.11 or newer"
     seen = ", ".join(sorted({f"{path} ({version})" for version, _, path in found})) or "none at all"
     words = f" ({complaint.strip()[-200:]})" if complaint.strip() and not found else ""
-    raise HostFailed(f"{what} is not there: found {seen}{words}; install one, or name one with 'python:'")
+    raise HostError(f"{what} is not there: found {seen}{words}; install one, or name one with 'python:'")
 
 
-def _parts(program: bytes, request: bytes, files: Iterable[Path]) -> Iterator[bytes]:
+def _request_parts(program: bytes, request: bytes, files: Iterable[Path]) -> Iterator[bytes]:
     yield program
     yield request
     for path in files:

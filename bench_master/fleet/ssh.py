@@ -37,31 +37,33 @@ from paramiko.ssh_exception import NoValidConnectionsError
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import Login
 
-NEARLY: Final = 0.9
+NEAR_DEADLINE_RATIO: Final = 0.9
 """What took this part of a deadline or more ended because of it: the library looks at its clock now and then."""
 
-_OTHER_KIND: Final = ("key, expected", "private key file")
-_FULL: Final = "it may be overloaded, or have as many logins under way as its MaxStartups lets it"
+_KEY_FORMAT_ERRORS: Final = ("key, expected", "private key file")
+_OVERLOADED: Final = "it may be overloaded, or have as many logins under way as its MaxStartups lets it"
 
 
-def explain(error: Exception, login: Login, user: str, *, took_s: float, limit_s: float) -> str:
+def explain_ssh_error(error: Exception, login: Login, user: str, *, took_s: float, limit_s: float) -> str:
     """Return why a connection failed with `error`, in a sentence for the user.
 
     It was tried for `took_s` in all; each step of it may take `limit_s`.
     """
     if isinstance(error, FileNotFoundError):
-        return f"key {_keys(login)}: not found"
+        return f"key {_describe_keys(login)}: not found"
     if isinstance(error, socket.gaierror):
         return f"{login.address}: no such host; give an 'address:'"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} here: {error.strerror}"
-    told = _not_let_in(error, login, user, limit_s) or _not_begun(error, took_s >= NEARLY * limit_s, limit_s)
+    told = _login_error(error, login, user, limit_s) or _connect_error(
+        error, took_s >= NEAR_DEADLINE_RATIO * limit_s, limit_s
+    )
     return f"{login.address}:{login.port}{told or f': {str(error) or type(error).__name__}'}"
 
 
-def _not_let_in(error: Exception, login: Login, user: str, limit_s: float) -> str | None:
+def _login_error(error: Exception, login: Login, user: str, limit_s: float) -> str | None:
     """Say what became of the login, if it came to that."""
-    said, keys = str(error), _keys(login)
+    said, keys = str(error), _describe_keys(login)
     means = f"the key {keys}" if keys else "the agent's keys and those in ~/.ssh"
     see = f"see: ssh -p {login.port} {user}@{login.address}"
     if isinstance(error, paramiko.PasswordRequiredException):
@@ -70,41 +72,41 @@ def _not_let_in(error: Exception, login: Login, user: str, limit_s: float) -> st
         )
     if isinstance(error, paramiko.AuthenticationException):
         if "timeout" in said:
-            return f" neither let {user} in nor refused within {limit_s:g} s: {_FULL}"
+            return f" neither let {user} in nor refused within {limit_s:g} s: {_OVERLOADED}"
         if "EOF" in said:
-            return f" closed the connection while {user} logged in: see its SSH server's log, or {_FULL}"
+            return f" closed the connection while {user} logged in: see its SSH server's log, or {_OVERLOADED}"
         return f" does not let {user} in by {means}; {see}"
     if "No authentication methods" in said:
         return f" has no key of ours to let {user} in by: load one into the agent (ssh-add), or name it with 'key:'"
-    if any(words in said for words in _OTHER_KIND):
+    if any(words in said for words in _KEY_FORMAT_ERRORS):
         return f" does not let {user} in by {means}, if that is a private key at all ({said}); {see}"
     return None
 
 
-def _not_begun(error: Exception, late: bool, limit_s: float) -> str | None:  # noqa: FBT001
+def _connect_error(error: Exception, late: bool, limit_s: float) -> str | None:  # noqa: FBT001
     """Say what became of the connection before any login; `late`: a deadline passed."""
     said = str(error)
     if isinstance(error, NoValidConnectionsError):
-        return f": nothing listens there for SSH, or a firewall is in the way ({_reason(error)})"
+        return f": nothing listens there for SSH, or a firewall is in the way ({_error_text(error)})"
     if "No existing session" in said or isinstance(error, EOFError):
         if late:
-            return f" took the connection, and had not agreed on keys with us within {limit_s:g} s: {_FULL}"
-        return f" closed the connection before keys were agreed on: {_FULL}"
+            return f" took the connection, and had not agreed on keys with us within {limit_s:g} s: {_OVERLOADED}"
+        return f" closed the connection before keys were agreed on: {_OVERLOADED}"
     if isinstance(error, paramiko.SSHException) and "protocol" in said:
         if late and said.startswith("Error reading"):
             silent = f" took the connection, and had not said within {limit_s:g} s that it speaks SSH"
-            return f"{silent}: {_FULL}; or name the port of its SSH server with 'port:'"
+            return f"{silent}: {_OVERLOADED}; or name the port of its SSH server with 'port:'"
         return f" does not speak SSH ({said}); name the port of its SSH server with 'port:'"
     if isinstance(error, TimeoutError):
         return f" did not answer within {limit_s:g} s"
     return None
 
 
-def _keys(login: Login) -> str:
+def _describe_keys(login: Login) -> str:
     return " or ".join(map(str, login.keys))
 
 
-def _reason(error: NoValidConnectionsError) -> str:
+def _error_text(error: NoValidConnectionsError) -> str:
     return "; ".join(sorted({getattr(each, "strerror", None) or str(each) for each in error.errors.values()}))
 
 
@@ -127,7 +129,7 @@ class KnownHosts:
     def __init__(self, path: Path, *, accept_new: bool = False) -> None:
         self.path = path
         self.accept_new = accept_new
-        self.learned: list[str] = []
+        self.added_hosts: list[str] = []
         self._lock = threading.Lock()
 
     def client(self) -> paramiko.SSHClient:
@@ -135,7 +137,7 @@ class KnownHosts:
         import paramiko  # where a fleet is reached: it takes 16 MB, which a run on this host alone need not have
 
         client = paramiko.SSHClient()
-        client.set_missing_host_key_policy(cast("paramiko.MissingHostKeyPolicy", _Unknown(self)))
+        client.set_missing_host_key_policy(cast("paramiko.MissingHostKeyPolicy", _MissingHostKeyPolicy(self)))
         with self._lock:
             try:
                 lines = self.path.read_text("utf-8", "replace").splitlines()
@@ -158,7 +160,7 @@ class KnownHosts:
                 keys.add(name, entry.key.get_name(), entry.key)
         return client
 
-    def meet(self, name: str, key: paramiko.PKey) -> None:
+    def check_unknown_host(self, name: str, key: paramiko.PKey) -> None:
         """Judge a host that is not in the file: learn its key, or raise `InfrastructureError`."""
         text = f"{key.get_name()} {fingerprint_of(key)}"
         with self._lock:
@@ -174,7 +176,7 @@ class KnownHosts:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(f"{name} {key.get_name()} {key.get_base64()}\n")
-            self.learned.append(f"{name}: learned its host key {text}")
+            self.added_hosts.append(f"{name}: learned its host key {text}")
 
     def changed(self, error: paramiko.BadHostKeyException) -> str:
         """Say that a host has another key than it had."""
@@ -198,7 +200,7 @@ class KnownHosts:
         return found
 
 
-class _Unknown:
+class _MissingHostKeyPolicy:
     """What paramiko asks about a host that is not in the file: a policy of its for missing host keys."""
 
     def __init__(self, known: KnownHosts) -> None:
@@ -207,22 +209,22 @@ class _Unknown:
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         """Learn the key, or raise."""
         del client
-        self._known.meet(hostname, key)
+        self._known.check_unknown_host(hostname, key)
 
 
-CONNECT_S: Final = 15.0
+CONNECT_TIMEOUT_S: Final = 15.0
 """How long a host may take to answer, to prove itself and to let us in, each."""
-KEEPALIVE_S: Final = 15
-SECOND_LOOK_S: Final = 0.5
+KEEPALIVE_INTERVAL_S: Final = 15
+FOLLOWUP_POLL_S: Final = 0.5
 MAX_OUTPUT: Final = 64 << 20
 
 
-class HostFailed(InfrastructureError):
+class HostError(InfrastructureError):
     """Something could not be done on one host; the message says what and why, and leaves out the host's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandResult:
     """How a command on a host ended."""
 
     status: int
@@ -242,13 +244,13 @@ class Connections:
         self._lock = threading.Lock()
 
     def open(self, login: Login) -> paramiko.SSHClient:
-        """Return a connection to a host, through those on the way to it; raise `HostFailed`."""
+        """Return a connection to a host, through those on the way to it; raise `HostError`."""
         client = self._known.client()
         user = login.user or getpass.getuser()
-        origin = f" ({login.origin})" if login.origin else ""
+        origin = f" ({login.source_file})" if login.source_file else ""
         began = monotonic()
         try:
-            sock = self._way(login)
+            sock = self._jump_channel(login)
             began = monotonic()
             client.connect(
                 login.address,
@@ -257,24 +259,24 @@ class Connections:
                 key_filename=[str(key) for key in login.keys] or None,  # type: ignore[arg-type]  # the stubs know one alone
                 look_for_keys=not login.keys,
                 sock=sock,
-                timeout=CONNECT_S,
-                banner_timeout=CONNECT_S,
-                auth_timeout=CONNECT_S,
-                channel_timeout=CONNECT_S,
+                timeout=CONNECT_TIMEOUT_S,
+                banner_timeout=CONNECT_TIMEOUT_S,
+                auth_timeout=CONNECT_TIMEOUT_S,
+                channel_timeout=CONNECT_TIMEOUT_S,
             )
-        except HostFailed as error:
+        except HostError as error:
             client.close()
-            raise HostFailed(f"{error}{origin}") from error
+            raise HostError(f"{error}{origin}") from error
         except paramiko.BadHostKeyException as error:
             client.close()
-            raise HostFailed(f"{self._known.changed(error)}{origin}") from error
+            raise HostError(f"{self._known.changed(error)}{origin}") from error
         except Exception as error:
             client.close()
-            why = explain(error, login, user, took_s=monotonic() - began, limit_s=CONNECT_S)
-            raise HostFailed(f"{why}{origin}") from error
+            why = explain_ssh_error(error, login, user, took_s=monotonic() - began, limit_s=CONNECT_TIMEOUT_S)
+            raise HostError(f"{why}{origin}") from error
         transport = client.get_transport()
         if transport is not None:
-            transport.set_keepalive(KEEPALIVE_S)
+            transport.set_keepalive(KEEPALIVE_INTERVAL_S)
         return client
 
     def close(self) -> None:
@@ -283,7 +285,7 @@ class Connections:
             client.close()
         self._jumps.clear()
 
-    def _way(self, login: Login) -> paramiko.Channel | None:
+    def _jump_channel(self, login: Login) -> paramiko.Channel | None:
         """Return a channel from the jump host to the host, or None where there is no jump host."""
         if login.jump is None:
             return None
@@ -295,37 +297,37 @@ class Connections:
             if transport is None or not transport.is_active():
                 try:
                     client = self._jumps[login.jump] = self.open(login.jump)
-                except HostFailed as error:
-                    raise HostFailed(f"jump host {login.jump.address}: {error}") from error
+                except HostError as error:
+                    raise HostError(f"jump host {login.jump.address}: {error}") from error
                 transport = client.get_transport()
         assert transport is not None
         try:
             return transport.open_channel(
-                "direct-tcpip", (login.address, login.port), ("127.0.0.1", 0), timeout=CONNECT_S
+                "direct-tcpip", (login.address, login.port), ("127.0.0.1", 0), timeout=CONNECT_TIMEOUT_S
             )
         except (paramiko.SSHException, OSError) as error:
-            raise HostFailed(
+            raise HostError(
                 f"jump host {login.jump.address} does not get through to {login.address}:{login.port}: {error}"
             ) from error
 
 
 def run_on(
     client: paramiko.SSHClient, command: Sequence[str], *, stdin: Iterable[bytes] = (), timeout_s: float
-) -> Said:
-    """Run a command on a host, with `stdin` for it; raise `HostFailed` when it does not end in time."""
+) -> CommandResult:
+    """Run a command on a host, with `stdin` for it; raise `HostError` when it does not end in time."""
     transport = client.get_transport()
     if transport is None:
-        raise HostFailed("the connection is closed")
+        raise HostError("the connection is closed")
     output = _Output()
     try:
-        channel = _session(transport)
+        channel = _open_session(transport)
         with channel:
             channel.settimeout(timeout_s)
             channel.exec_command(" ".join(quote(word) for word in command))
             _send(channel, stdin)
             return output.follow(channel, command[0], timeout_s)
     except (OSError, paramiko.SSHException, EOFError) as error:
-        raise HostFailed(f"the connection broke: {str(error) or type(error).__name__}{output.complaint}") from error
+        raise HostError(f"the connection broke: {str(error) or type(error).__name__}{output.complaint}") from error
 
 
 def _send(channel: paramiko.Channel, parts: Iterable[bytes]) -> None:
@@ -341,16 +343,16 @@ def _send(channel: paramiko.Channel, parts: Iterable[bytes]) -> None:
             raise
 
 
-def _session(transport: paramiko.Transport) -> paramiko.Channel:
-    """Return a session in which a command can be run; raise `HostFailed` where the host opens none in time."""
+def _open_session(transport: paramiko.Transport) -> paramiko.Channel:
+    """Return a session in which a command can be run; raise `HostError` where the host opens none in time."""
     began = monotonic()
     try:
-        return transport.open_session(timeout=CONNECT_S)
+        return transport.open_session(timeout=CONNECT_TIMEOUT_S)
     except paramiko.SSHException as error:
-        if monotonic() - began < CONNECT_S:
+        if monotonic() - began < CONNECT_TIMEOUT_S:
             raise
-        raise HostFailed(
-            f"it let us in, and opened no session within {CONNECT_S:g} s: it may be overloaded"
+        raise HostError(
+            f"it let us in, and opened no session within {CONNECT_TIMEOUT_S:g} s: it may be overloaded"
         ) from error
 
 
@@ -367,8 +369,8 @@ class _Output:
         words = bytes(self.err).decode("utf-8", "replace").strip()[-300:]
         return f": {words}" if words else ""
 
-    def follow(self, channel: paramiko.Channel, name: str, timeout_s: float) -> Said:
-        """Return how the command ended; raise `HostFailed` where it does not in time, or nobody can tell any more."""
+    def follow(self, channel: paramiko.Channel, name: str, timeout_s: float) -> CommandResult:
+        """Return how the command ended; raise `HostError` where it does not in time, or nobody can tell any more."""
         deadline, late = monotonic() + timeout_s, False
         while True:
             # Looked at before what has come is taken: nothing comes after it. One that was cut off is closed, too.
@@ -378,16 +380,16 @@ class _Output:
             if ended:
                 status = channel.recv_exit_status()
                 if status < 0:
-                    raise HostFailed(f"the connection broke, or {name} was killed there{self.complaint}")
-                return Said(status, bytes(self.out), bytes(self.err))
+                    raise HostError(f"the connection broke, or {name} was killed there{self.complaint}")
+                return CommandResult(status, bytes(self.out), bytes(self.err))
             if len(self.out) + len(self.err) > MAX_OUTPUT:
-                raise HostFailed(f"{name} said more than {MAX_OUTPUT} bytes")
+                raise HostError(f"{name} said more than {MAX_OUTPUT} bytes")
             if late:
-                raise HostFailed(f"{name} did not end within {timeout_s:g} s")
+                raise HostError(f"{name} did not end within {timeout_s:g} s")
             if monotonic() > deadline:
                 # It may be us who were kept from looking: what has come meanwhile is read before that is said.
                 late = True
-                sleep(SECOND_LOOK_S)
+                sleep(FOLLOWUP_POLL_S)
                 continue
             sleep(0.01)
 
@@ -401,7 +403,7 @@ class _Output:
         return len(self.out) + len(self.err) > before
 
 
-def far_address(client: paramiko.SSHClient) -> str:
+def remote_address(client: paramiko.SSHClient) -> str:
     """Return the address at which a host was reached, as it is seen from here."""
     transport = client.get_transport()
     with suppress(OSError, AttributeError, TypeError):

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from bench_common.errors import UsageError
 from bench_master.fleet.hosts import Inventory, Login
 
-NONE: Final = "none"
+NONE_KEYWORD: Final = "none"
 """What is given instead of a file's name where none is to be read."""
 MAX_INCLUDES: Final = 16
 """How deep files may include others, as in OpenSSH."""
@@ -30,7 +30,7 @@ _HOP: Final = re.compile(
     r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s\[\]]+)(?::(?P<port>[0-9]+))?/?"
 )
 _EXEC: Final = re.compile(r"(^|\s)!?exec\s", re.IGNORECASE)
-_WAY_OUT: Final = "say it in the inventory, and give --ssh-config none, or a file without it"
+_ADVICE: Final = "say it in the inventory, and give --ssh-config none, or a file without it"
 
 
 def default_ssh_config() -> Path:
@@ -48,20 +48,20 @@ class SshConfig:
         try:
             self._config = paramiko.SSHConfig.from_text("".join(f"{line}\n" for line in _lines(path)))
         except (paramiko.ConfigParseError, ValueError) as error:
-            raise UsageError(f"{path}: {error}: expected an ssh_config; {_WAY_OUT}") from error
+            raise UsageError(f"{path}: {error}: expected an ssh_config; {_ADVICE}") from error
 
     @classmethod
     def chosen(cls, path: Path | None) -> Self | None:
         """Return the file that was named; without a name the user's own; None where there is none to be read."""
         if path is not None:
-            return None if str(path) == NONE else cls(path)
+            return None if str(path) == NONE_KEYWORD else cls(path)
         path = default_ssh_config()
         if not path.exists():
             return None
         _check_owner(path)
         return cls(path)
 
-    def applied_to(self, inventory: Inventory) -> Inventory:
+    def apply_to(self, inventory: Inventory) -> Inventory:
         """Return an inventory with what it leaves open filled in, for the hosts that are reached over SSH."""
         hosts = tuple(
             replace(host, login=self.complete(host.login)) if host.launcher == "ssh" else host
@@ -78,8 +78,8 @@ class SshConfig:
         if said["hostname"] != word and not _is_ip(word):
             found["address"] = str(said["hostname"])
             taken.append("HostName")
-        if login.given_port is None and "port" in said:
-            found["given_port"] = self._port(word, str(said["port"]))
+        if login.explicit_port is None and "port" in said:
+            found["explicit_port"] = self._port(word, str(said["port"]))
             taken.append("Port")
         if login.user is None and "user" in said:
             found["user"] = str(said["user"])
@@ -96,10 +96,10 @@ class SshConfig:
         else:
             jump = self.complete(jump, (*passed, word))
         if taken:
-            found["origin"] = f"{_listed(taken)} of {self._path}, as 'ssh {word}' takes them"
+            found["source_file"] = f"{_join_words(taken)} of {self._path}, as 'ssh {word}' takes them"
         if login.jump is None and jump is None and said.get("proxycommand") is not None:
             unused = f"its ProxyCommand of {self._path} is not used: say with 'jump:' or ProxyJump which way it is"
-            found["origin"] = "; ".join(text for text in (found.get("origin"), unused) if text)
+            found["source_file"] = "; ".join(text for text in (found.get("source_file"), unused) if text)
         return replace(login, jump=jump, **found)
 
     def _lookup(self, word: str) -> Mapping[str, Any]:
@@ -107,13 +107,13 @@ class SshConfig:
             return dict(self._config.lookup(word))
         except Exception as error:  # whatever a foreign parser trips over in a foreign file
             raise UsageError(
-                f"{self._path}: cannot be applied to '{word}': {type(error).__name__}: {error}; {_WAY_OUT}"
+                f"{self._path}: cannot be applied to '{word}': {type(error).__name__}: {error}; {_ADVICE}"
             ) from error
 
     def _jump(self, word: str, said: Mapping[str, Any], passed: tuple[str, ...]) -> Login | None:
         """Return the last of the hosts on the way to `word`, which the file knows; None where there are none."""
-        text = str(said.get("proxyjump", NONE))
-        if text.lower() == NONE:
+        text = str(said.get("proxyjump", NONE_KEYWORD))
+        if text.lower() == NONE_KEYWORD:
             return None
         way: Login | None = None
         for hop in text.split(","):
@@ -154,20 +154,20 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
             everywhere = value.lower() in ("*", "all")
             if keyword == "match" and _EXEC.search(value):
                 raise UsageError(
-                    f"{path}:{number}: 'Match exec' is not followed, no command is run for it; {_WAY_OUT}"
+                    f"{path}:{number}: 'Match exec' is not followed, no command is run for it; {_ADVICE}"
                 )
         if keyword != "include":
             yield line
         elif everywhere:
-            yield from _included(value, depth)
+            yield from _expand_include(value, depth)
         else:
             raise UsageError(
                 f"{path}:{number}: an Include that holds for some hosts only is not followed: move it to the top of "
-                f"the file; or {_WAY_OUT}"
+                f"the file; or {_ADVICE}"
             )
 
 
-def _included(patterns: str, depth: int) -> Iterator[str]:
+def _expand_include(patterns: str, depth: int) -> Iterator[str]:
     for pattern in patterns.replace('"', "").split():
         # Relative to the user's folder, wherever the file itself is: so OpenSSH has it.
         whole = Path("~/.ssh").expanduser() / Path(pattern).expanduser()
@@ -191,5 +191,5 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-def _listed(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -15,20 +15,20 @@ from typing import Final
 import paramiko
 
 from bench_common.errors import InfrastructureError
-from bench_master.fleet.ssh import HostFailed
+from bench_master.fleet.ssh import HostError
 
 log = logging.getLogger(__name__)
 
 LOOPBACK: Final = "127.0.0.1"
-PIECE: Final = 1 << 16
-WATCH_S: Final = 1.0
+PIECE_BYTES: Final = 1 << 16
+WATCH_INTERVAL_S: Final = 1.0
 """How often a tunnel is looked at, and how long after a failure it is tried again."""
 
 
 class Tunnel:
     """Forwards ports of a host's loopback to the same ports of `master`, until it is closed.
 
-    `connect` opens the connection; `name` is the host's, for the log. Raises `HostFailed` where the first try fails.
+    `connect` opens the connection; `name` is the host's, for the log. Raises `HostError` where the first try fails.
     """
 
     def __init__(
@@ -52,25 +52,25 @@ class Tunnel:
         transport = client.get_transport()
         try:
             if transport is None:
-                raise HostFailed("the connection is closed")
+                raise HostError("the connection is closed")
             for port in self._ports:
-                self._forward(transport, port)
+                self._listen(transport, port)
         except BaseException:
             client.close()
             raise
         return client
 
-    def _forward(self, transport: paramiko.Transport, port: int) -> None:
+    def _listen(self, transport: paramiko.Transport, port: int) -> None:
         try:
             transport.request_port_forward(LOOPBACK, port, self._came)
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise HostFailed(
+            raise HostError(
                 f"its SSH server forwards no port {port} ({error}): it may be in use there, perhaps by another "
                 "master's tunnel (choose other ports), or AllowTcpForwarding is off in its sshd_config"
             ) from error
 
     def _watch(self) -> None:
-        while not self._over.wait(WATCH_S):
+        while not self._over.wait(WATCH_INTERVAL_S):
             transport = self._client.get_transport()
             if transport is not None and transport.is_active():
                 continue
@@ -107,16 +107,16 @@ class Tunnel:
 def _pump(source: socket.socket | paramiko.Channel, target: socket.socket | paramiko.Channel) -> None:
     """Carry bytes one way; when one side ends, both do."""
     try:
-        while piece := source.recv(PIECE):
+        while piece := source.recv(PIECE_BYTES):
             target.sendall(piece)
     except (OSError, EOFError, paramiko.SSHException):
         pass
     finally:
         for end in (target, source):
-            _shut(end)
+            _shutdown_write(end)
 
 
-def _shut(end: socket.socket | paramiko.Channel) -> None:
+def _shutdown_write(end: socket.socket | paramiko.Channel) -> None:
     try:
         if isinstance(end, socket.socket):
             # The other thread may be reading it: a close alone would not wake that.

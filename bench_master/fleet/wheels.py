@@ -28,24 +28,24 @@ import gevent
 
 from bench_common.errors import InfrastructureError
 
-OURS: Final = "weighbridge"
+DISTRIBUTION: Final = "weighbridge"
 PACKAGES: Final = ("bench_common", "bench_master", "bench_worker", "workloads", "scenarios", "dockerfiles")
-GROUPS: Final = ("engines", "workloads", "reports", "launchers")
+ENTRY_POINT_GROUPS: Final = ("engines", "workloads", "reports", "launchers")
 """The entry points by which other packages add to this one: a worker may need them, too."""
-DOWNLOAD_S: Final = 300.0
+DOWNLOAD_TIMEOUT_S: Final = 300.0
 """How long pip may take to fetch wheels for a host of another kind."""
-PURE: Final = "any"
+PURE_TAG: Final = "any"
 """The platform tag of wheels that hold no compiled code."""
 
-_LEFT_OUT: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_SKIPPED_FILES: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
+_ZIP_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _GLIBC: Final = re.compile(r"glibc 2\.([0-9]+)")
 _MANYLINUX: Final = re.compile(r"manylinux_2_([0-9]+)_")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class PythonKind:
+class PythonPlatform:
     """The kind of a Python: wheels with compiled code of one fit another of the same."""
 
     soabi: str
@@ -54,7 +54,7 @@ class PythonKind:
     libc: str
 
     @classmethod
-    def here(cls) -> PythonKind:
+    def here(cls) -> PythonPlatform:
         """Return the kind of this interpreter."""
         libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -63,9 +63,9 @@ class PythonKind:
     def takes(self, tag: str) -> bool:
         """Return whether a wheel that is installed here, with this tag, works there."""
         platform = tag.rpartition("-")[2]
-        if platform == PURE:
+        if platform == PURE_TAG:
             return True
-        here = PythonKind.here()
+        here = PythonPlatform.here()
         if (self.soabi, self.machine) != (here.soabi, here.machine):
             return False
         needed = _MANYLINUX.match(platform)
@@ -97,7 +97,7 @@ class Wheel:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class WheelBundle:
     """All wheels for one kind of host; `identity` changes with any of them."""
 
     identity: str
@@ -110,43 +110,45 @@ class Wheelhouse:
     def __init__(self, cache: Path, find_links: Path | None = None) -> None:
         self._cache = cache
         self._find_links = find_links
-        self._bundles: dict[PythonKind, Bundle] = {}
+        self._bundles: dict[PythonPlatform, WheelBundle] = {}
         self._lock = threading.Lock()
 
-    def bundle_for(self, kind: PythonKind) -> Bundle:
+    def bundle_for(self, kind: PythonPlatform) -> WheelBundle:
         """Return what a host of this kind needs; raise `InfrastructureError` where it cannot be had."""
         with self._lock:
             if kind not in self._bundles:
-                self._bundles[kind] = self._gather(kind)
+                self._bundles[kind] = self._collect_wheels(kind)
             return self._bundles[kind]
 
-    def _gather(self, kind: PythonKind) -> Bundle:
+    def _collect_wheels(self, kind: PythonPlatform) -> WheelBundle:
         # Packing takes seconds of a processor: connections to other hosts must not look dead meanwhile.
         wheels, missing = gevent.get_hub().threadpool.apply(self._pack, (kind,))
         if missing:
-            wheels += self._fetched(missing, kind)
+            wheels += self._fetch(missing, kind)
         if not any(wheel.name.startswith("pip-") for wheel in wheels):
             wheels.append(_bundled_pip())
         content = [f"{wheel.name} {wheel.sha256}" for wheel in sorted(wheels, key=lambda wheel: wheel.name)]
         identity = hashlib.sha256("\n".join([kind.soabi, *content]).encode()).hexdigest()[:16]
-        return Bundle(identity, tuple(sorted(wheels, key=lambda wheel: wheel.name)))
+        return WheelBundle(identity, tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
-    def _pack(self, kind: PythonKind) -> tuple[list[Wheel], list[Distribution]]:
+    def _pack(self, kind: PythonPlatform) -> tuple[list[Wheel], list[Distribution]]:
         """Return wheels of what is installed here and works there, and of which packages others have to be had."""
         wheels: list[Wheel] = []
         missing: list[Distribution] = []
-        for dist in closure():
-            if dist.name.lower() == OURS:
-                wheels.append(self._stored(_own_files(dist), f"{OURS}-{dist.version}", ("py3-none-any",)))
+        for dist in required_distributions():
+            if dist.name.lower() == DISTRIBUTION:
+                wheels.append(
+                    self._store_wheel(_own_files(dist), f"{DISTRIBUTION}-{dist.version}", ("py3-none-any",))
+                )
                 continue
             tags = _tags(dist)
             if any(kind.takes(tag) for tag in tags):
-                wheels.append(self._repacked(dist, tags))
+                wheels.append(self._repack(dist, tags))
             else:
                 missing.append(dist)
         return wheels, missing
 
-    def _repacked(self, dist: Distribution, tags: tuple[str, ...]) -> Wheel:
+    def _repack(self, dist: Distribution, tags: tuple[str, ...]) -> Wheel:
         record = dist.read_text("RECORD")
         home = next((file.parts[0] for file in dist.files or () if file.parts[0].endswith(".dist-info")), None)
         url = json.loads(dist.read_text("direct_url.json") or "{}")
@@ -158,9 +160,9 @@ class Wheelhouse:
         stem = home.removesuffix(".dist-info")
         folder = self._cache / hashlib.sha256(record.encode()).hexdigest()[:16]
         stored = folder / _wheel_name(stem, tags)
-        return _wheel(stored) if stored.exists() else self._stored(_recorded_files(dist), stem, tags, folder)
+        return _wheel(stored) if stored.exists() else self._store_wheel(_recorded_files(dist), stem, tags, folder)
 
-    def _stored(
+    def _store_wheel(
         self,
         files: Iterable[tuple[str, bytes]],
         stem: str,
@@ -180,7 +182,7 @@ class Wheelhouse:
             temporary.unlink(missing_ok=True)
         return _wheel(place)
 
-    def _fetched(self, missing: list[Distribution], kind: PythonKind) -> list[Wheel]:
+    def _fetch(self, missing: list[Distribution], kind: PythonPlatform) -> list[Wheel]:
         pins = [f"{dist.name}=={dist.version}" for dist in missing]
         key = hashlib.sha256("\n".join([*sorted(pins), kind.soabi, kind.libc]).encode()).hexdigest()[:16]
         folder = self._cache / f"fetched-{key}"
@@ -190,7 +192,7 @@ class Wheelhouse:
             (folder / ".complete").touch()
         return [_wheel(path) for path in sorted(folder.glob("*.whl"))]
 
-    def _download(self, pins: list[str], kind: PythonKind, folder: Path) -> None:
+    def _download(self, pins: list[str], kind: PythonPlatform, folder: Path) -> None:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
         command += ["--implementation", "cp", "--python-version", kind.version, "--dest", str(folder)]
         for platform in kind.platforms:
@@ -199,13 +201,13 @@ class Wheelhouse:
             command += ["--no-index", "--find-links", str(self._find_links)]
         try:
             done = subprocess.run(  # noqa: S603  our own interpreter
-                [*command, *pins], capture_output=True, text=True, timeout=DOWNLOAD_S, check=False
+                [*command, *pins], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
             )
             said, failed = done.stderr.strip(), done.returncode != 0
         except subprocess.TimeoutExpired:
-            said, failed = f"no answer within {DOWNLOAD_S:g} s", True
+            said, failed = f"no answer within {DOWNLOAD_TIMEOUT_S:g} s", True
         if failed:
-            here = PythonKind.here()
+            here = PythonPlatform.here()
             raise InfrastructureError(
                 f"its Python {kind.version} ({kind.machine}, {kind.libc or 'musl'}) is of another kind than this one "
                 f"({here.version}, {here.machine}, {here.libc}), and wheels for it cannot be fetched: "
@@ -214,10 +216,10 @@ class Wheelhouse:
             )
 
 
-def closure() -> list[Distribution]:
+def required_distributions() -> list[Distribution]:
     """Return our distribution, those that add engines, workloads or launchers to it, and all that they need."""
-    entries = [entry for group in GROUPS for entry in entry_points(group=f"{OURS}.{group}")]
-    names = [OURS, "pip", *(entry.dist.name for entry in entries if entry.dist is not None)]
+    entries = [entry for group in ENTRY_POINT_GROUPS for entry in entry_points(group=f"{DISTRIBUTION}.{group}")]
+    names = [DISTRIBUTION, "pip", *(entry.dist.name for entry in entries if entry.dist is not None)]
     found: dict[str, Distribution] = {}
     while names:
         name = re.sub(r"[-_.]+", "-", names.pop()).lower()
@@ -242,7 +244,7 @@ def _own_files(dist: Distribution) -> Iterator[tuple[str, bytes]]:
             for path in sorted(Path(root).rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
                     yield f"{package}/{path.relative_to(root).as_posix()}", path.read_bytes()
-    home = f"{OURS}-{dist.version}.dist-info"
+    home = f"{DISTRIBUTION}-{dist.version}.dist-info"
     metadata = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
     yield f"{home}/METADATA", metadata.encode()
     yield f"{home}/entry_points.txt", (dist.read_text("entry_points.txt") or "").encode()
@@ -251,7 +253,7 @@ def _own_files(dist: Distribution) -> Iterator[tuple[str, bytes]]:
 
 def _recorded_files(dist: Distribution) -> Iterator[tuple[str, bytes]]:
     for file in sorted(dist.files or (), key=str):
-        inside = ".dist-info" in file.parts[0] and file.name in _LEFT_OUT
+        inside = ".dist-info" in file.parts[0] and file.name in _SKIPPED_FILES
         if file.parts[0] in ("..", "/") or "__pycache__" in file.parts or inside:
             continue
         yield file.as_posix(), Path(str(file.locate())).read_bytes()
@@ -271,7 +273,7 @@ def _write_wheel(path: Path, files: Iterable[tuple[str, bytes]], stem: str) -> N
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry = zipfile.ZipInfo(name, _ZIP_EPOCH)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = 0o644 << 16
     return entry

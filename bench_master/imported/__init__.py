@@ -1,7 +1,16 @@
 """Results that were measured elsewhere: from what a tool printed to a stats file that every report reads."""
 
-from bench_master.imported.monitors import Monitor, read_monitor
-from bench_master.imported.runs import Run, read_bytes, split_runs, text_of
-from bench_master.imported.writing import Import, write_import
+from bench_master.imported.monitors import MonitorLog, read_monitor
+from bench_master.imported.runs import ImportedRun, decode_text, read_bytes, split_runs
+from bench_master.imported.writing import ImportSpec, write_import
 
-__all__ = ["Import", "Monitor", "Run", "read_bytes", "read_monitor", "split_runs", "text_of", "write_import"]
+__all__ = [
+    "ImportSpec",
+    "ImportedRun",
+    "MonitorLog",
+    "decode_text",
+    "read_bytes",
+    "read_monitor",
+    "split_runs",
+    "write_import",
+]

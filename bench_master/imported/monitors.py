@@ -34,15 +34,15 @@ _READ, _WRITTEN = 5, 9
 
 
 @dataclass(frozen=True, slots=True)
-class Monitor:
+class MonitorLog:
     """Readings as columns of equal length, with their units; `doubts` is what a reader should know of them."""
 
     columns: Mapping[str, Sequence[float]]
     units: Mapping[str, str]
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
 
-def read_monitor(text: str) -> Monitor | None:
+def read_monitor(text: str) -> MonitorLog | None:
     """Return the readings in a monitor's log; None where the text is none.
 
     Raises `ParseError` for a line that does not belong into the table that the first line announces.
@@ -65,17 +65,17 @@ def read_monitor(text: str) -> Monitor | None:
             raise
         monitor = read(rows[:-1])
         doubt = f"the last reading was cut off, and is left out: {error.text!r}"
-        return replace(monitor, doubts=(*monitor.doubts, doubt))
+        return replace(monitor, caveats=(*monitor.caveats, doubt))
 
 
-def _cpu(rows: Rows) -> Monitor:
+def _cpu(rows: Rows) -> MonitorLog:
     readings: list[list[int]] = []
     for number, row in rows:
         # The first of the scripts logged all of /proc/stat: a line for each CPU, interrupts and so on.
         if row[0] == "cpu":
-            readings.append([_whole(cell, number, row) for cell in row[1 : 1 + len(_CPU)]])
+            readings.append([_parse_int(cell, number, row) for cell in row[1 : 1 + len(_CPU)]])
         elif row[0].strip().isdigit():
-            readings.append([_whole(cell, number, row) for cell in row[: len(_CPU)]])
+            readings.append([_parse_int(cell, number, row) for cell in row[: len(_CPU)]])
         elif not re.fullmatch(r"cpu\d+|intr|ctxt|btime|processes|procs_running|procs_blocked|softirq", row[0]):
             raise ParseError("not a line of /proc/stat", line=number, text=",".join(row))
         if readings and len(readings[-1]) != len(_CPU):
@@ -93,7 +93,7 @@ def _cpu(rows: Rows) -> Monitor:
     doubts = []
     if backwards:
         doubts.append(f"CPU counters ran backwards in {backwards} of {len(readings)} readings: left out there")
-    return Monitor(
+    return MonitorLog(
         {f"cpu_{name}_ticks": values for name, values in ticks.items()}
         | {f"cpu_{name}_percent": values for name, values in shares.items()},
         dict.fromkeys((f"cpu_{name}_ticks" for name in _CPU), "USER_HZ")
@@ -102,24 +102,24 @@ def _cpu(rows: Rows) -> Monitor:
     )
 
 
-def _memory(rows: Rows) -> Monitor:
+def _memory(rows: Rows) -> MonitorLog:
     """Return used memory without buffers and cache, which ``free`` of that time counted as used."""
     used = []
     for number, row in rows:
         if len(row) != len(_MEMORY):
             raise ParseError(f"expected {len(_MEMORY)} numbers", line=number, text=",".join(row))
-        figures = dict(zip(_MEMORY, (_whole(cell, number, row) for cell in row), strict=True))
+        figures = dict(zip(_MEMORY, (_parse_int(cell, number, row) for cell in row), strict=True))
         used.append(float(MIB * (figures["used"] - figures["buffers"] - figures["cached"])))
-    return Monitor({"memory_used_bytes": used}, {"memory_used_bytes": "B"})
+    return MonitorLog({"memory_used_bytes": used}, {"memory_used_bytes": "B"})
 
 
-def _disk(rows: Rows) -> Monitor:
+def _disk(rows: Rows) -> MonitorLog:
     """Return what was read and written between readings, of whole disks: partitions would count twice."""
     counters: dict[str, list[tuple[int, int]]] = {}
     for number, row in rows:
         if len(row) <= _WRITTEN:
             raise ParseError("not a line of /proc/diskstats", line=number, text=",".join(row))
-        pair = _whole(row[_READ], number, row), _whole(row[_WRITTEN], number, row)
+        pair = _parse_int(row[_READ], number, row), _parse_int(row[_WRITTEN], number, row)
         counters.setdefault(row[2], []).append(pair)
     disks = [name for name in counters if not any(name != other and name.startswith(other) for other in counters)]
     readings = {name: len(counters[name]) for name in disks}
@@ -140,10 +140,10 @@ def _disk(rows: Rows) -> Monitor:
             for pairs in zip(*(counters[name][:whole] for name in disks), strict=True)
         ]
         columns[column] = [float(SECTOR * (now - before)) for before, now in itertools.pairwise(sums)]
-    return Monitor(columns, dict.fromkeys(columns, "B"), doubts)
+    return MonitorLog(columns, dict.fromkeys(columns, "B"), doubts)
 
 
-def _whole(cell: str, number: int, row: Sequence[str]) -> int:
+def _parse_int(cell: str, number: int, row: Sequence[str]) -> int:
     word = cell.strip()
     if not _WHOLE.fullmatch(word):
         raise ParseError(f"{word!r} is no whole number", line=number, text=",".join(row))

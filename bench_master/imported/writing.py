@@ -28,66 +28,66 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench_common.treatment import Scalar
-    from bench_master.imported.runs import Run
+    from bench_master.imported.runs import ImportedRun
     from workloads.base import Workload
 
     Stated = Mapping[str, Scalar]
     from pathlib import Path
 
-    from bench_master.imported.monitors import Monitor
+    from bench_master.imported.monitors import MonitorLog
 
 
 @dataclass(slots=True)
-class Group:
+class RunGroup:
     """Runs that state the same: their places among all runs, and the labels that tell them from the others."""
 
-    stated: Stated
+    stated_params: Stated
     labels: dict[str, Scalar] = field(default_factory=dict)
     members: list[int] = field(default_factory=list)
 
 
-def grouped(workload: Workload, runs: Sequence[Run], given: Mapping[str, Scalar]) -> list[Group]:
+def group_runs(workload: Workload, runs: Sequence[ImportedRun], given: Mapping[str, Scalar]) -> list[RunGroup]:
     """Return the runs in groups, in the order in which each was met first.
 
     A failed run says less of itself than a whole one: it belongs to the only group that it does not contradict, and
     else to one of its own. `given` are labels of the user's; `UsageError` where an output states something else.
     """
-    groups: list[Group] = []
+    groups: list[RunGroup] = []
     for at, run in sorted(enumerate(runs), key=lambda pair: (bool(pair[1].error), pair[0])):
-        group = _only_group_of(run, groups)
+        group = _matching_group(run, groups)
         if group is None:
-            group = Group(run.stated)
+            group = RunGroup(run.stated_params)
             groups.append(group)
         group.members.append(at)
     varying = _varying(groups)
     for group in groups:
-        shown = {key: _shown(workload, key, value) for key, value in group.stated.items()}
-        _check_given(given, shown)
+        shown = {key: _label_value(workload, key, value) for key, value in group.stated_params.items()}
+        _check_given_labels(given, shown)
         group.labels = {**given, **{key: shown[key] for key in varying if key in shown}}
     return sorted(groups, key=lambda group: min(group.members))
 
 
-def _only_group_of(run: Run, groups: Sequence[Group]) -> Group | None:
+def _matching_group(run: ImportedRun, groups: Sequence[RunGroup]) -> RunGroup | None:
     """Return the group that a run belongs to; None where there is none yet, or more than one that it may be of."""
-    fitting = [one for one in groups if one.stated == run.stated]
+    fitting = [one for one in groups if one.stated_params == run.stated_params]
     if run.error and not fitting:
-        fitting = [one for one in groups if run.stated.items() <= one.stated.items()]
+        fitting = [one for one in groups if run.stated_params.items() <= one.stated_params.items()]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _varying(groups: Sequence[Group]) -> list[str]:
+def _varying(groups: Sequence[RunGroup]) -> list[str]:
     """Return the keys, in the order in which they were met, that not all groups state alike."""
-    keys = dict.fromkeys(key for group in groups for key in group.stated)
-    return [key for key in keys if len({group.stated.get(key) for group in groups}) > 1]
+    keys = dict.fromkeys(key for group in groups for key in group.stated_params)
+    return [key for key in keys if len({group.stated_params.get(key) for group in groups}) > 1]
 
 
-def _check_given(given: Mapping[str, Scalar], shown: Mapping[str, Scalar]) -> None:
+def _check_given_labels(given: Mapping[str, Scalar], shown: Mapping[str, Scalar]) -> None:
     for key, value in given.items():
         if key in shown and str(shown[key]) != str(value):
             raise UsageError(f"--label {key}={value}: an output says itself that it is {shown[key]}")
 
 
-def _shown(workload: Workload, key: str, value: Scalar) -> Scalar:
+def _label_value(workload: Workload, key: str, value: Scalar) -> Scalar:
     """Return a stated value as the label of a run shows it."""
     kind = next((parameter.type for parameter in workload.parameters if parameter.name == key), "text")
     if kind == "size" and isinstance(value, int):
@@ -98,7 +98,7 @@ def _shown(workload: Workload, key: str, value: Scalar) -> Scalar:
 
 
 @dataclass(slots=True)
-class Import:
+class ImportSpec:
     """What is to be written. `files` describes where it came from; `interval_s` is what the user says of samples."""
 
     workload: Workload
@@ -109,8 +109,8 @@ class Import:
     labels: Mapping[str, Scalar] = field(default_factory=dict)
     interval_s: float | None = None
     files: list[dict[str, Any]] = field(default_factory=list)
-    runs: list[tuple[str, Run]] = field(default_factory=list)
-    monitors: list[Monitor] = field(default_factory=list)
+    runs: list[tuple[str, ImportedRun]] = field(default_factory=list)
+    monitors: list[MonitorLog] = field(default_factory=list)
 
     @property
     def failed(self) -> int:
@@ -118,9 +118,9 @@ class Import:
         return sum(bool(run.error) for _, run in self.runs)
 
 
-def write_import(path: Path, what: Import) -> None:
+def write_import(path: Path, what: ImportSpec) -> None:
     """Write the stats file; raise `StatsFileError` where it exists or cannot be written."""
-    groups = grouped(what.workload, [run for _, run in what.runs], what.labels)
+    groups = group_runs(what.workload, [run for _, run in what.runs], what.labels)
     treatment_of = {member: index for index, group in enumerate(groups) for member in group.members}
     writer = StatsWriter(path)
     writer.put("header", _header(what, groups, treatment_of))
@@ -150,12 +150,12 @@ def write_import(path: Path, what: Import) -> None:
             "duration_s": None,
             "counts": {"planned": len(what.runs), "done": done, "failed": what.failed, "lost": 0, "aborted": 0},
             "not_started": 0,
-            "warnings": list(dict.fromkeys(doubt for monitor in what.monitors for doubt in monitor.doubts)),
+            "warnings": list(dict.fromkeys(doubt for monitor in what.monitors for doubt in monitor.caveats)),
         }
     )
 
 
-def _treatment(what: Import, index: int, group: Group) -> dict[str, Any]:
+def _treatment(what: ImportSpec, index: int, group: RunGroup) -> dict[str, Any]:
     labels = {"environment": what.environment, "engine": what.engine, **group.labels}
     given = {name for at in group.members for name in what.runs[at][1].metrics}
     metrics = {one.name: {"unit": one.unit, "direction": one.direction} for one in what.workload.metrics}
@@ -165,13 +165,13 @@ def _treatment(what: Import, index: int, group: Group) -> dict[str, Any]:
         "title": " ".join(f"{key}={value}" for key, value in labels.items()),
         "environment": what.environment,
         "engine": what.engine,
-        "job": {"kind": "guest", "workload": what.workload.name, "params": dict(group.stated)},
+        "job": {"kind": "guest", "workload": what.workload.name, "params": dict(group.stated_params)},
         "operation_names": [],
         "metrics": {name: metric for name, metric in metrics.items() if name in given},
     }
 
 
-def _header(what: Import, groups: Sequence[Group], treatment_of: Mapping[int, int]) -> dict[str, Any]:
+def _header(what: ImportSpec, groups: Sequence[RunGroup], treatment_of: Mapping[int, int]) -> dict[str, Any]:
     names = ", ".join(str(file["name"]) for file in what.files)
     return {
         "format": FORMAT,
@@ -203,13 +203,13 @@ def _header(what: Import, groups: Sequence[Group], treatment_of: Mapping[int, in
     }
 
 
-def _trials(groups: Sequence[Group], treatment_of: Mapping[int, int]) -> list[list[Any]]:
+def _trials(groups: Sequence[RunGroup], treatment_of: Mapping[int, int]) -> list[list[Any]]:
     """Return the planned order: the n-th run of each treatment is in block n, as there is nothing else to pair by."""
     places = {member: place for group in groups for place, member in enumerate(sorted(group.members))}
     return [[treatment_of[number], places[number], False] for number in sorted(treatment_of)]
 
 
-def _samples(writer: StatsWriter, monitor: Monitor, interval_s: float | None) -> None:
+def _samples(writer: StatsWriter, monitor: MonitorLog, interval_s: float | None) -> None:
     columns = {name: np.asarray(values, dtype=np.float64) for name, values in monitor.columns.items()}
     units = dict(monitor.units)
     rows = len(next(iter(columns.values()), ()))

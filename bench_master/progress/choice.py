@@ -9,7 +9,7 @@ from typing import Final, Literal, TextIO, TypeAlias
 from bench_common.cli import check_choice
 from bench_common.errors import UsageError
 from bench_master.progress.plain import CharsView, LinesView
-from bench_master.progress.view import NoticesView, View
+from bench_master.progress.view import NotificationsView, View
 
 Mode: TypeAlias = Literal["auto", "live", "chars", "lines", "none"]
 MODES: Final[tuple[Mode, ...]] = ("auto", "live", "chars", "lines", "none")
@@ -26,7 +26,7 @@ def choose_view(mode: str, stream: TextIO, *, quiet: bool = False, environ: Mapp
     if quiet:
         return View()
     if mode == "none":
-        return NoticesView(stream)
+        return NotificationsView(stream)
     if mode == "lines":
         return LinesView(stream)
     obstacle = _no_live_view(stream, environ)

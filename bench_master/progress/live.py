@@ -22,8 +22,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from bench_master.progress.output import clock, duration, one_line, printable, three_digits
-from bench_master.progress.view import NoticesView, closing_line
+from bench_master.progress.output import escape_control, format_elapsed, format_latency, format_number, one_line
+from bench_master.progress.view import NotificationsView, final_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ LAG_WARNING_MS: Final = 50.0
 NAME_WIDTH: Final = 16
 BAR_WIDTH: Final = 40
 _COLUMNS: Final = (("n", 9), ("errors", 8), ("p50", 10), ("p95", 10), ("max", 10))
-_DROP_FIRST: Final = ("max", "errors", "p95")
+_DROP_ORDER: Final = ("max", "errors", "p95")
 """The columns that a narrow screen does without, the least missed one first."""
 
 
@@ -68,7 +68,7 @@ def render(snapshot: Snapshot, width: int, height: int) -> Group:
         for section in (
             _latencies(snapshot, width, height - len(head)),
             _errors(snapshot),
-            _news(snapshot),
+            _status_texts(snapshot),
             _hosts(snapshot),
         )
         if section.rows
@@ -76,7 +76,7 @@ def render(snapshot: Snapshot, width: int, height: int) -> Group:
     spaced = height - len(head) >= 4 * len(sections)
     free = height - len(head) - (len(sections) if spaced else 0)
     lines = head
-    for section, share in zip(sections, shares([1 + len(s.rows) for s in sections], free), strict=True):
+    for section, share in zip(sections, share_lines([1 + len(s.rows) for s in sections], free), strict=True):
         lines += [Text()] if spaced else []
         lines += section.cut_to(share)
     for line in lines:
@@ -85,7 +85,7 @@ def render(snapshot: Snapshot, width: int, height: int) -> Group:
     return Group(*lines)
 
 
-def shares(wanted: Sequence[int], free: int) -> list[int]:
+def share_lines(wanted: Sequence[int], free: int) -> list[int]:
     """Share `free` lines: one to each in turn, from the last section to the first, until it has what it wants."""
     got = [0] * len(wanted)
     while free > 0 and got != list(wanted):
@@ -111,7 +111,7 @@ def _title(snapshot: Snapshot) -> Text:
 
 def _bar(snapshot: Snapshot, width: int) -> Text:
     finished, planned = snapshot.finished, snapshot.planned
-    times = f"{clock(snapshot.elapsed_s)} elapsed, {clock(snapshot.eta_s)} to go"
+    times = f"{format_elapsed(snapshot.elapsed_s)} elapsed, {format_elapsed(snapshot.eta_s)} to go"
     if planned is None:
         return Text(f"{finished:,} jobs   {times}")
     share = min(1.0, finished / planned) if planned else 1.0
@@ -125,7 +125,7 @@ def _bar(snapshot: Snapshot, width: int) -> Text:
 
 
 def _counts(snapshot: Snapshot) -> Text:
-    text = Text(f"{three_digits(snapshot.rate_now)} jobs/s now, {three_digits(snapshot.rate_mean)} mean")
+    text = Text(f"{format_number(snapshot.rate_now)} jobs/s now, {format_number(snapshot.rate_mean)} mean")
     for count, word in ((snapshot.failed, "failed"), (snapshot.lost, "lost"), (snapshot.aborted, "aborted")):
         if count or word == "failed":
             text.append(f"   {count:,} {word}", style="bold red" if count else "")
@@ -143,7 +143,7 @@ def _trial(snapshot: Snapshot) -> Text:
 
 def _latencies(snapshot: Snapshot, width: int, height: int) -> Section:
     columns = dict(_COLUMNS)
-    for name in _DROP_FIRST:
+    for name in _DROP_ORDER:
         if NAME_WIDTH + sum(columns.values()) > width:
             del columns[name]
     heading = Text(f"{'latency so far':{NAME_WIDTH}}", style="dim")
@@ -173,9 +173,9 @@ def _latency(row: LatencyRow, columns: dict[str, int]) -> Text:
     cells = {
         "n": f"{row.n:,}",
         "errors": f"{row.errors:,}",
-        "p50": duration(row.p50_s),
-        "p95": duration(row.p95_s),
-        "max": duration(row.max_s),
+        "p50": format_latency(row.p50_s),
+        "p95": format_latency(row.p95_s),
+        "max": format_latency(row.max_s),
     }
     name = f"  {one_line(row.operation)}"
     line = Text(f"{name:{NAME_WIDTH}}" if len(name) < NAME_WIDTH else f"{name[: NAME_WIDTH - 2]}~ ")
@@ -200,7 +200,7 @@ def _hosts(snapshot: Snapshot) -> Section:
     return Section(Text("hosts", style="dim"), [_host(row) for row in snapshot.hosts], "hosts")
 
 
-def _news(snapshot: Snapshot) -> Section:
+def _status_texts(snapshot: Snapshot) -> Section:
     several = len(snapshot.hosts) > 1
     rows = [
         Text(f"  {f'{one_line(row.worker_id)} ' if several else ''}{one_line(row.said)}")
@@ -222,12 +222,12 @@ def _host(row: HostRow) -> Text:
     return line
 
 
-class LiveView(NoticesView):
+class LiveView(NotificationsView):
     """Shows the run on a terminal and gives the terminal back on any end that Python knows of."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._console = Console(file=cast("TextIO", self.outlet), force_terminal=True, highlight=False)
+        self._console = Console(file=cast("TextIO", self.writer), force_terminal=True, highlight=False)
         self._live: Live | None = None
 
     def begin(self, snapshot: Snapshot) -> None:
@@ -244,7 +244,7 @@ class LiveView(NoticesView):
     def refresh(self, snapshot: Snapshot) -> None:
         """Draw the picture anew."""
         # A screen that has not taken the last picture yet does not get another one to queue up behind it.
-        if self._live is not None and not self.outlet.blocked:
+        if self._live is not None and not self.writer.blocked:
             width, height = self._console.size
             self._live.update(render(snapshot, width, height - 1), refresh=True)
 
@@ -253,7 +253,7 @@ class LiveView(NoticesView):
         if self._live is None:
             super().say(text)
         else:
-            self._console.print(Text(printable(text)))
+            self._console.print(Text(escape_control(text)))
 
     def end(self, snapshot: Snapshot) -> None:
         """Replace the picture by one line that sums up."""
@@ -261,8 +261,8 @@ class LiveView(NoticesView):
             self._live.transient = True
         self.close()
         # Broken between words here: a terminal would break within one.
-        self.outlet.write(f"{textwrap.fill(closing_line(snapshot), self._console.width)}\n")
-        self.outlet.close()
+        self.writer.write(f"{textwrap.fill(final_line(snapshot), self._console.width)}\n")
+        self.writer.close()
 
     def close(self) -> None:
         """Give the terminal back; the last picture stays where it is."""

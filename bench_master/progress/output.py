@@ -29,11 +29,11 @@ PIECE_BYTES: Final = 1024
 BACKLOG_BYTES: Final = 65_536
 """What is kept for a screen that takes nothing at present."""
 
-CLOSE_S: Final = 2.0
+CLOSE_TIMEOUT_S: Final = 2.0
 """How long the last words may wait for the screen, all together."""
 
 
-class Outlet:
+class NonblockingWriter:
     """A text stream, as far as a writer needs one, in front of `stream`."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -66,7 +66,7 @@ class Outlet:
         if len(self._backlog) > BACKLOG_BYTES:
             self._left_out += len(text)
             return len(text)
-        self._keep(self._omission() + text)
+        self._keep(self._omission_notice() + text)
         self._drain(0)
         return len(text)
 
@@ -75,10 +75,10 @@ class Outlet:
         self._drain(0)
 
     def close(self) -> None:
-        """Give the screen `CLOSE_S` seconds, from the first call on, to take what is left; leave the stream open."""
+        """Write what is left within `CLOSE_TIMEOUT_S` seconds of the first call; leave the stream open."""
         if self._deadline is None:
-            self._deadline = time.monotonic() + CLOSE_S
-        self._keep(self._omission())
+            self._deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        self._keep(self._omission_notice())
         self._drain(self._deadline - time.monotonic())
 
     def isatty(self) -> bool:
@@ -89,7 +89,7 @@ class Outlet:
         """Return the stream's descriptor; raise `OSError` where it has none."""
         return self._stream.fileno()
 
-    def _omission(self) -> str:
+    def _omission_notice(self) -> str:
         count, self._left_out = self._left_out, 0
         return f"\n[{count:,} characters were left out: the screen did not take them]\n" if count else ""
 
@@ -99,7 +99,7 @@ class Outlet:
     def _drain(self, patience_s: float) -> None:
         deadline = time.monotonic() + patience_s
         while self._backlog and not self._gone and self._fd is not None:
-            if not _takes_more(self._fd, max(0.0, deadline - time.monotonic())):
+            if not _is_writable(self._fd, max(0.0, deadline - time.monotonic())):
                 return
             try:
                 written = os.write(self._fd, self._backlog[:PIECE_BYTES])
@@ -121,7 +121,7 @@ def _descriptor(stream: TextIO) -> int | None:
         return None
 
 
-def _takes_more(fd: int, patience_s: float) -> bool:
+def _is_writable(fd: int, patience_s: float) -> bool:
     # The poll of the system, not gevent's: it is asked without waiting, so there is nothing to yield for, and the
     # few waits are at the very end. A descriptor in an error state counts as ready: the write then tells.
     poll = cast("Callable[[], select.poll]", get_original("select", "poll"))()
@@ -129,12 +129,12 @@ def _takes_more(fd: int, patience_s: float) -> bool:
     return bool(poll.poll(patience_s * 1000))
 
 
-class LogDiversion:
+class LogRedirect:
     """Takes over the root logger's handlers that write to `stream`; `show` gets what they would have written."""
 
     def __init__(self, stream: TextIO, show: Callable[[str], None]) -> None:
         self._stream = stream
-        self._lines = cast("TextIO", _Lines(show))
+        self._lines = cast("TextIO", _LineStream(show))
         self._handlers: list[logging.StreamHandler[TextIO]] = []
 
     def start(self) -> None:
@@ -150,7 +150,7 @@ class LogDiversion:
             self._handlers.pop().setStream(self._stream)
 
 
-class _Lines:
+class _LineStream:
     """As much of a text stream as a log handler needs, which writes each record in one piece."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
@@ -167,7 +167,7 @@ class _Lines:
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
-def duration(seconds: float | None) -> str:
+def format_latency(seconds: float | None) -> str:
     """Return a latency such as ``1.23 s``, ``45.6 ms`` or ``789 us``; ``-`` for None."""
     if seconds is None:
         return "-"
@@ -175,10 +175,10 @@ def duration(seconds: float | None) -> str:
         return "0 s"
     # From 999.5 on, three digits would be rounded up to a fourth: take the next unit.
     scale, unit = next((pair for pair in _UNITS if seconds >= pair[0] * 0.9995), _UNITS[-1])
-    return f"{three_digits(seconds / scale)} {unit}"
+    return f"{format_number(seconds / scale)} {unit}"
 
 
-def clock(seconds: float | None) -> str:
+def format_elapsed(seconds: float | None) -> str:
     """Return a span of the run such as ``0:42`` or ``1:02:03``; ``-:--`` for None."""
     if seconds is None:
         return "-:--"
@@ -187,7 +187,7 @@ def clock(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def three_digits(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number of 0 or more with about three digits, and whole from 100 on: ``0.12``, ``9.83``, ``1,234``."""
     for digits, limit in ((2, 9.995), (1, 99.95)):
         if value < limit:
@@ -197,10 +197,10 @@ def three_digits(value: float) -> str:
 
 def one_line(text: str) -> str:
     """Return `text` as one line that cannot steer a terminal: an engine's message may hold any characters at all."""
-    return printable(" ".join(text.split()))
+    return escape_control(" ".join(text.split()))
 
 
-def printable(text: str) -> str:
+def escape_control(text: str) -> str:
     """Return `text`, lines and indentation kept, with everything that could steer a terminal written out."""
     lines = text.expandtabs().splitlines()
     return "\n".join("".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines)

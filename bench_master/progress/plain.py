@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 import numpy as np
 
 from bench_common.records import Outcome
-from bench_master.progress.output import clock, one_line, three_digits
-from bench_master.progress.view import NoticesView, closing_line, mishaps
+from bench_master.progress.output import format_elapsed, format_number, one_line
+from bench_master.progress.view import NotificationsView, failure_counts, final_line
 
 if TYPE_CHECKING:
     from bench_master.progress.view import Rows, Snapshot
@@ -24,7 +24,7 @@ LIMITS_NS: Final = np.array([1_000_000_000, 3_000_000_000, 10_000_000_000], dtyp
 ALPHABET: Final = np.frombuffer(b".oO*ALX", dtype=np.uint8)
 """From best to worst: done in less than each of the limits, done in more than the last, aborted, lost, failed."""
 
-_SEVERITY: Final = np.array([0, 6, 5, 4], dtype=np.uint8)
+_OUTCOME_SEVERITY: Final = np.array([0, 6, 5, 4], dtype=np.uint8)
 """The place in `ALPHABET` of each outcome; of a job that is done, by its time."""
 
 LEGEND: Final = """\
@@ -47,44 +47,44 @@ CALM_REFRESHES: Final = 12
 """So many refreshes in a row with no more characters than that, and each stands for a tenth again."""
 
 
-class CharsView(NoticesView):
+class CharsView(NotificationsView):
     """Shows a character per job, or per ten, hundred, ... jobs when they come fast."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._column = 0
-        self._weight = 1
+        self._jobs_per_char = 1
         self._held = 0
         self._worst = 0
         self._burst = 0
-        self._calm = 0
+        self._calm_refreshes = 0
 
     def begin(self, snapshot: Snapshot) -> None:
         """Say what the characters mean."""
         super().begin(snapshot)
-        self.outlet.write(f"{one_line(snapshot.scenario)}: one character per job\n{LEGEND}")
+        self.writer.write(f"{one_line(snapshot.scenario)}: one character per job\n{LEGEND}")
         if snapshot.noop:
-            self.outlet.write("  NO-OP: nothing is executed, this is the harness's own ceiling\n")
+            self.writer.write("  NO-OP: nothing is executed, this is the harness's own ceiling\n")
 
     def jobs(self, rows: Rows) -> None:
         """Show a character for each job, or for each so many of them."""
-        severities = severities_of(rows)
+        severities = job_severities(rows)
         while len(severities):
             room = BURST_CHARS - self._burst
             if room <= 0:
-                self._reweigh(self._weight * 10)
+                self._set_jobs_per_char(self._jobs_per_char * 10)
                 continue
-            taken = room * self._weight - self._held
+            taken = room * self._jobs_per_char - self._held
             self._show(self._thinned(severities[:taken]))
             severities = severities[taken:]
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Take a breath: what may be shown until the next one is limited."""
         del snapshot
-        self._calm = self._calm + 1 if self._burst <= CALM_CHARS else 0
+        self._calm_refreshes = self._calm_refreshes + 1 if self._burst <= CALM_CHARS else 0
         self._burst = 0
-        if self._weight > 1 and self._calm >= CALM_REFRESHES:
-            self._reweigh(self._weight // 10)
+        if self._jobs_per_char > 1 and self._calm_refreshes >= CALM_REFRESHES:
+            self._set_jobs_per_char(self._jobs_per_char // 10)
 
     def say(self, text: str) -> None:
         """Show `text` on a line of its own."""
@@ -95,7 +95,7 @@ class CharsView(NoticesView):
         """Finish the last line and sum up."""
         self._show_held()
         self._new_line()
-        self.outlet.write(f"{closing_line(snapshot)}\n")
+        self.writer.write(f"{final_line(snapshot)}\n")
 
     def close(self) -> None:
         """Finish the last line."""
@@ -105,18 +105,18 @@ class CharsView(NoticesView):
 
     def _thinned(self, severities: Rows) -> Rows:
         """Return the worst of each `weight` jobs; what is left over is held for the next time."""
-        if self._weight == 1:
+        if self._jobs_per_char == 1:
             return severities
-        missing = self._weight - self._held
+        missing = self._jobs_per_char - self._held
         if len(severities) < missing:
             self._held += len(severities)
             self._worst = max(self._worst, int(severities.max(initial=0)))
             return severities[:0]
         first = max(self._worst, int(severities[:missing].max()))
-        whole = missing + (len(severities) - missing) // self._weight * self._weight
+        whole = missing + (len(severities) - missing) // self._jobs_per_char * self._jobs_per_char
         rest = severities[whole:]
         self._held, self._worst = len(rest), int(rest.max(initial=0))
-        worst = severities[missing:whole].reshape(-1, self._weight).max(axis=1)
+        worst = severities[missing:whole].reshape(-1, self._jobs_per_char).max(axis=1)
         return np.concatenate((np.array([first], dtype=np.uint8), worst))
 
     def _show(self, severities: Rows) -> None:
@@ -133,29 +133,29 @@ class CharsView(NoticesView):
             if self._column == LINE_CHARS:
                 pieces.append("\n")
                 self._column = 0
-        self.outlet.write("".join(pieces))
+        self.writer.write("".join(pieces))
 
     def _show_held(self) -> None:
         if self._held:
             self._show(np.array([self._worst], dtype=np.uint8))
         self._held = self._worst = 0
 
-    def _reweigh(self, weight: int) -> None:
+    def _set_jobs_per_char(self, weight: int) -> None:
         self._show_held()
-        self._weight, self._burst, self._calm = weight, 0, 0
+        self._jobs_per_char, self._burst, self._calm_refreshes = weight, 0, 0
         meaning = f"the worst of {weight:,} jobs" if weight > 1 else "one job"
         self._new_line()
-        self.outlet.write(f"  each character now stands for {meaning}:\n  {SHORT_LEGEND}\n")
+        self.writer.write(f"  each character now stands for {meaning}:\n  {SHORT_LEGEND}\n")
 
     def _new_line(self) -> None:
         if self._column:
-            self.outlet.write("\n")
+            self.writer.write("\n")
             self._column = 0
 
 
-def severities_of(rows: Rows) -> Rows:
+def job_severities(rows: Rows) -> Rows:
     """Return the place of each job (`JOB_ROW`) in `ALPHABET`."""
-    severities: Rows = _SEVERITY[rows["outcome"]]
+    severities: Rows = _OUTCOME_SEVERITY[rows["outcome"]]
     done = rows["outcome"] == Outcome.DONE
     times_ns = rows["end_ns"][done] - rows["start_ns"][done]
     severities[done] = np.searchsorted(LIMITS_NS, times_ns, side="right")
@@ -166,7 +166,7 @@ INTERVAL_S: Final = 5.0
 """The time of the run between two lines."""
 
 
-class LinesView(NoticesView):
+class LinesView(NotificationsView):
     """Shows one line of status every `INTERVAL_S` seconds."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -176,18 +176,18 @@ class LinesView(NoticesView):
     def begin(self, snapshot: Snapshot) -> None:
         """Show the first line."""
         super().begin(snapshot)
-        self.outlet.write(f"{status_line(snapshot)}\n")
+        self.writer.write(f"{status_line(snapshot)}\n")
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Show a line when it is time for one."""
         # The run's time starts anew when the workers are there and the first trial begins.
         if not 0 <= snapshot.elapsed_s - self._shown_s < INTERVAL_S:
             self._shown_s = snapshot.elapsed_s // INTERVAL_S * INTERVAL_S
-            self.outlet.write(f"{status_line(snapshot)}\n")
+            self.writer.write(f"{status_line(snapshot)}\n")
 
     def end(self, snapshot: Snapshot) -> None:
         """Sum up."""
-        self.outlet.write(f"{clock(snapshot.elapsed_s)}  {closing_line(snapshot)}\n")
+        self.writer.write(f"{format_elapsed(snapshot.elapsed_s)}  {final_line(snapshot)}\n")
 
 
 def status_line(snapshot: Snapshot) -> str:
@@ -195,8 +195,8 @@ def status_line(snapshot: Snapshot) -> str:
     jobs = f"{snapshot.finished:,}"
     if snapshot.planned is not None:
         jobs += f"/{snapshot.planned:,}"
-    parts = [f"{clock(snapshot.elapsed_s)}  {jobs} jobs", *mishaps(snapshot)]
-    parts += [f"{three_digits(snapshot.rate_now)} jobs/s", f"{clock(snapshot.eta_s)} to go"]
+    parts = [f"{format_elapsed(snapshot.elapsed_s)}  {jobs} jobs", *failure_counts(snapshot)]
+    parts += [f"{format_number(snapshot.rate_now)} jobs/s", f"{format_elapsed(snapshot.eta_s)} to go"]
     trial = snapshot.trial
     if trial is not None:
         warmup = " (warm-up)" if trial.warmup else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 
 import numpy as np
 
-from bench_master.progress.output import LogDiversion, Outlet, clock, printable, three_digits
+from bench_master.progress.output import LogRedirect, NonblockingWriter, escape_control, format_elapsed, format_number
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -59,12 +59,12 @@ class View:
         self.close()
 
 
-class NoticesView(View):
+class NotificationsView(View):
     """Shows only what must be seen (``--progress none``)."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.outlet = Outlet(stream)
-        self._log = LogDiversion(stream, self.say)
+        self.writer = NonblockingWriter(stream)
+        self._log = LogRedirect(stream, self.say)
 
     def begin(self, snapshot: Snapshot) -> None:
         """Let log records be shown by the view."""
@@ -73,26 +73,26 @@ class NoticesView(View):
 
     def say(self, text: str) -> None:
         """Show `text` on a line."""
-        self.outlet.write(f"{printable(text)}\n")
+        self.writer.write(f"{escape_control(text)}\n")
 
     def close(self) -> None:
         """Give the screen time to take the last words."""
         self._log.stop()
-        self.outlet.close()
+        self.writer.close()
 
 
-def mishaps(snapshot: Snapshot) -> list[str]:
+def failure_counts(snapshot: Snapshot) -> list[str]:
     """Return how many jobs failed, and how many were lost and aborted where there are any."""
     rare = [(snapshot.lost, "lost"), (snapshot.aborted, "aborted")]
     return [f"{snapshot.failed:,} failed", *(f"{count:,} {word}" for count, word in rare if count)]
 
 
-def closing_line(snapshot: Snapshot) -> str:
+def final_line(snapshot: Snapshot) -> str:
     """Return how a run ended, in one line."""
-    outcomes = ", ".join([f"{snapshot.done:,} done", *mishaps(snapshot)])
-    rate = f"{three_digits(snapshot.rate_mean)} jobs/s"
+    outcomes = ", ".join([f"{snapshot.done:,} done", *failure_counts(snapshot)])
+    rate = f"{format_number(snapshot.rate_mean)} jobs/s"
     noun = "job" if snapshot.finished == 1 else "jobs"
-    return f"{snapshot.finished:,} {noun} in {clock(snapshot.elapsed_s)} ({rate}): {outcomes}"
+    return f"{snapshot.finished:,} {noun} in {format_elapsed(snapshot.elapsed_s)} ({rate}): {outcomes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class HostRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorGroup:
+class ErrorRow:
     """Failures of one `kind` in one `operation`, with the message of the first of them."""
 
     count: int
@@ -177,7 +177,7 @@ class Snapshot:
     trial: TrialRow | None = None
     latencies: tuple[LatencyRow, ...] = ()
     hosts: tuple[HostRow, ...] = ()
-    errors: tuple[ErrorGroup, ...] = ()
+    errors: tuple[ErrorRow, ...] = ()
     noop: bool = False
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 from bench_common.cli import check_choice
 from bench_common.errors import InfrastructureError
 from bench_common.stats.reader import StatsFile
-from bench_master.analysis.document import DEFAULT_PERCENTILE, summarise
+from bench_master.analysis.document import DEFAULT_PERCENTILE, build_document
 
 if TYPE_CHECKING:
     import os
@@ -32,7 +32,7 @@ class ReportSource:
     @cached_property
     def document(self) -> dict[str, Any]:
         """The whole report as plain values, see `bench_master.analysis.document.summarise`."""
-        return summarise(self.stats, self.pctile)
+        return build_document(self.stats, self.pctile)
 
     @property
     def failed_thresholds(self) -> list[dict[str, Any]]:

@@ -14,19 +14,19 @@ from typing import Any, ClassVar, Final, TextIO
 from bench_master.analysis.aggregate import JOB
 from bench_master.progress.output import one_line
 from bench_master.reports import ReportSource
-from bench_master.reports.layout import significant
+from bench_master.reports.layout import format_significant
 
 _WORDS: Final = {"unpause": "resume", "remove": "delete", "stats": "metrics"}
 """Operations that bucketbench has another word for."""
 
-_GIVEN_BY_ROW: Final = frozenset({"environment", "engine", "job"})
-_LIMIT: Final = "(limit)"
+_ROW_KEYS: Final = frozenset({"environment", "engine", "job"})
+_CEILING_LABEL: Final = "(limit)"
 """The job of a treatment that measured the machine itself."""
 _MIB: Final = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class _TreatmentCell:
     """One treatment: the row that it belongs to, its threads, its iterations, and its part of the report."""
 
     row: str
@@ -55,39 +55,37 @@ def lines(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) 
     yield ""
     yield "DETAILED COMMAND TIMINGS/STATISTICS (ms)"
     for cell in cells:
-        if not _is_limit(cell.entry):
+        if not _is_host_ceiling(cell.entry):
             yield ""
             yield from _times(cell)
     yield from _overhead(cells)
-    yield from _remarks(document, cells)
+    yield from _notes(document, cells)
 
 
-def _cells(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -> list[_Cell]:
+def _cells(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -> list[_TreatmentCell]:
     name = one_line(str(document["scenario"]["name"]))
     environments = {entry["treatment"].get("environment") for entry in document["treatments"]}
     cells = []
     for entry, treatment in zip(document["treatments"], treatments, strict=True):
         labels = entry["treatment"]
-        limit = _is_limit(entry)
+        limit = _is_host_ceiling(entry)
         row = ["Limit"] if limit else [name, str(labels.get("job", labels.get("engine")))]
         if len(environments) > 1:
             row.append(str(labels.get("environment")))
         if not limit:
-            given = _GIVEN_BY_ROW | (
-                {"concurrency"} if labels.get("concurrency") == treatment["concurrency"] else set()
-            )
+            given = _ROW_KEYS | ({"concurrency"} if labels.get("concurrency") == treatment["concurrency"] else set())
             row += [f"{key}={value}" for key, value in labels.items() if key not in given]
         iterations = treatment.get("iterations")
-        cells.append(_Cell(one_line(":".join(row)), int(treatment["concurrency"]), iterations, entry))
+        cells.append(_TreatmentCell(one_line(":".join(row)), int(treatment["concurrency"]), iterations, entry))
     # The machine's own limit is the first line, wherever it stands in the file.
-    return sorted(cells, key=lambda cell: not _is_limit(cell.entry))
+    return sorted(cells, key=lambda cell: not _is_host_ceiling(cell.entry))
 
 
-def _is_limit(entry: Mapping[str, Any]) -> bool:
-    return bool(entry["treatment"].get("job") == _LIMIT)
+def _is_host_ceiling(entry: Mapping[str, Any]) -> bool:
+    return bool(entry["treatment"].get("job") == _CEILING_LABEL)
 
 
-def _rates(cells: Sequence[_Cell]) -> list[str]:
+def _rates(cells: Sequence[_TreatmentCell]) -> list[str]:
     """Return a line for each row with its rate at each number of threads that occurs."""
     threads = sorted({cell.threads for cell in cells})
     rows: dict[tuple[str, int | None], dict[int, Mapping[str, Any]]] = {}
@@ -97,12 +95,14 @@ def _rates(cells: Sequence[_Cell]) -> list[str]:
     for (row, iterations), entries in rows.items():
         rates = [entries[count]["jobs_per_s"] if count in entries else None for count in threads]
         shown = ["" if count not in entries else "-" for count in threads]
-        figures = [word if rate is None else significant(rate) for rate, word in zip(rates, shown, strict=True)]
+        figures = [
+            word if rate is None else format_significant(rate) for rate, word in zip(rates, shown, strict=True)
+        ]
         table.append([row, "-" if iterations is None else str(iterations), *figures])
-    return _aligned(table)
+    return _align_columns(table)
 
 
-def _times(cell: _Cell) -> list[str]:
+def _times(cell: _TreatmentCell) -> list[str]:
     table = [[f"{cell.row}:{cell.threads}", "Min", "Max", "Avg", "Median", "Stddev", "Errors"]]
     for name, operation in cell.entry["operations"].items():
         if name == JOB:
@@ -112,10 +112,10 @@ def _times(cell: _Cell) -> list[str]:
         word = f"{_WORDS.get(kind, kind)}{dash}{number}"
         table.append([word, *("-" if value is None else f"{1000 * value:.3f}" for value in figures)])
         table[-1].append(str(operation["errors"]))
-    return _aligned(table)
+    return _align_columns(table)
 
 
-def _overhead(cells: Sequence[_Cell]) -> Iterator[str]:
+def _overhead(cells: Sequence[_TreatmentCell]) -> Iterator[str]:
     """Yield what the engines themselves cost, where the run measured it."""
     measured = [(cell, cell.entry["overhead"]) for cell in cells if cell.entry.get("overhead")]
     if not measured:
@@ -136,14 +136,14 @@ def _overhead(cells: Sequence[_Cell]) -> Iterator[str]:
                 _figure(relative.get("cpu_factor"), "{:.2f}x"),
             ]
         )
-    yield from _aligned(table)
+    yield from _align_columns(table)
 
 
 def _figure(value: float | None, form: str, unit: float = 1.0) -> str:
     return "-" if value is None else form.format(value / unit)
 
 
-def _remarks(document: Mapping[str, Any], cells: Sequence[_Cell]) -> Iterator[str]:
+def _notes(document: Mapping[str, Any], cells: Sequence[_TreatmentCell]) -> Iterator[str]:
     """Yield what has to be known beside the tables."""
     remarks = [f"INCOMPLETE: {reason}" for reason in document["incomplete"]]
     if document["run"]["noop"]:
@@ -166,7 +166,7 @@ def _remarks(document: Mapping[str, Any], cells: Sequence[_Cell]) -> Iterator[st
         yield from (one_line(f"- {remark}") for remark in remarks)
 
 
-def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+def _align_columns(table: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table, every column aligned at the right as bucketbench does."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

@@ -47,15 +47,15 @@ class CsvReport:
         writer.writeheader()
         for entry in document["treatments"]:
             named = {titles[label]: value for label, value in entry["treatment"].items()}
-            common = named | _common(document, entry)
+            common = named | _common_columns(document, entry)
             for row in _rows(entry, percentiles):
-                writer.writerow(_texts(common | row))
+                writer.writerow(_format_cells(common | row))
         for row in published_rows(document["published"]):
             named = {titles[label]: value for label, value in row.pop("labels").items() if label in titles}
-            writer.writerow(_texts(named | row))
+            writer.writerow(_format_cells(named | row))
 
 
-def _common(document: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+def _common_columns(document: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return what all rows of a treatment say: of its run, and of the treatment itself."""
     return {
         "scenario": document["scenario"]["name"],
@@ -126,6 +126,6 @@ def _packing(packing: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
         yield {"kind": "packing", "name": "containers", "unit": "1", **figures, "p50": counts["median"]}
 
 
-def _texts(row: Mapping[str, Any]) -> dict[str, Any]:
+def _format_cells(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row as cells: nothing for None, true and false as JSON spells them."""
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}

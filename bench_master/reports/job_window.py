@@ -16,14 +16,14 @@ from bench_common.stats.rows import Rows
 SLICE_ROWS: Final = 8192
 """Jobs that leave the window at a time: as Python objects they take ten times the memory of rows."""
 
-PATIENCE: Final = 2
+MAX_WINDOWS_WAITED: Final = 2
 """How many windows full of jobs may pass by a detail without its own before the detail is given up."""
 
 _Record: TypeAlias = MetricRecord | ErrorRecord
 
 
 @dataclass(slots=True)
-class Details:
+class JobDetails:
     """What belongs to one ticket: operations as (place, ok, start_ns, duration_ns), metrics, the error."""
 
     treatment: int
@@ -45,55 +45,55 @@ class JobWindow:
         self._gone = 0
         """Jobs that have left so far. A detail keeps how many those were when it came."""
 
-    def add(self, block: Block) -> Iterator[tuple[Rows, dict[int, Details]]]:
+    def add(self, block: Block) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
         """Take a block in; yield the jobs that leave the window, with their details by ticket."""
         if block.kind == "jobs":
             self._jobs.append(block.body)
             self._held += len(block.body)
             while self._held > self._limit and len(self._jobs) > 1:
-                yield from self._leave()
+                yield from self._release_jobs()
         elif block.kind == "operations":
             self._operations.append((self._gone, block.body))
         else:
             self._records += [(self._gone, record) for record in block.body]
 
-    def drain(self) -> Iterator[tuple[Rows, dict[int, Details]]]:
+    def drain(self) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
         """Yield the jobs that are left; no more can come for any detail."""
         while self._jobs:
-            yield from self._leave()
-        self._gone += PATIENCE * self._limit + 1
+            yield from self._release_jobs()
+        self._gone += MAX_WINDOWS_WAITED * self._limit + 1
 
-    def _leave(self) -> Iterator[tuple[Rows, dict[int, Details]]]:
+    def _release_jobs(self) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
         rows = self._jobs.popleft()
         self._held -= len(rows)
         self._gone += len(rows)
-        operations, records = self._claim(rows["ticket"])
+        operations, records = self._take_details(rows["ticket"])
         for first in range(0, len(rows), SLICE_ROWS):
             part = rows[first : first + SLICE_ROWS]
-            found: dict[int, Details] = {}
+            found: dict[int, JobDetails] = {}
             for theirs in operations:
-                _enter_operations(found, theirs[np.isin(theirs["ticket"], part["ticket"])])
+                _add_operations(found, theirs[np.isin(theirs["ticket"], part["ticket"])])
             if records:
                 for ticket in part["ticket"].tolist():
                     for record in records.get(ticket, ()):
-                        _enter_record(found, record)
+                        _add_record(found, record)
             yield part, found
 
-    def expelled(self) -> dict[int, Details]:
+    def take_expired(self) -> dict[int, JobDetails]:
         """Return, and forget, the details that have waited too long for their job."""
-        limit = self._gone - PATIENCE * self._limit
-        found: dict[int, Details] = {}
+        limit = self._gone - MAX_WINDOWS_WAITED * self._limit
+        found: dict[int, JobDetails] = {}
         for since, rows in self._operations:
             if since < limit:
-                _enter_operations(found, rows)
+                _add_operations(found, rows)
         for since, record in self._records:
             if since < limit:
-                _enter_record(found, record)
+                _add_record(found, record)
         self._operations = [entry for entry in self._operations if entry[0] >= limit]
         self._records = [entry for entry in self._records if entry[0] >= limit]
         return found
 
-    def _claim(
+    def _take_details(
         self, tickets: np.ndarray[tuple[int], np.dtype[np.uint64]]
     ) -> tuple[list[Rows], dict[int, list[_Record]]]:
         """Take out the operations, and the records by ticket, that belong to these jobs."""
@@ -117,13 +117,13 @@ class JobWindow:
         return operations, records
 
 
-def _enter_operations(found: dict[int, Details], rows: Rows) -> None:
+def _add_operations(found: dict[int, JobDetails], rows: Rows) -> None:
     for ticket, treatment, trial, *operation in rows.tolist():
-        found.setdefault(ticket, Details(treatment, trial)).operations.append(tuple(operation))
+        found.setdefault(ticket, JobDetails(treatment, trial)).operations.append(tuple(operation))
 
 
-def _enter_record(found: dict[int, Details], record: _Record) -> None:
-    details = found.setdefault(record.ticket, Details(record.treatment, record.trial))
+def _add_record(found: dict[int, JobDetails], record: _Record) -> None:
+    details = found.setdefault(record.ticket, JobDetails(record.treatment, record.trial))
     if isinstance(record, MetricRecord):
         details.metrics[record.name] = record.value
     else:

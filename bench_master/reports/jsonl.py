@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, TextIO
 from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_of
 from bench_common.stats.rows import MAX_ROWS, Rows
 from bench_master.reports import ReportSource
-from bench_master.reports.job_window import Details, JobWindow
+from bench_master.reports.job_window import JobDetails, JobWindow
 
 
 class JsonReport:
@@ -23,18 +23,18 @@ class JsonReport:
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write one JSON object."""
-        json.dump(finite(source.document), out, indent=2, ensure_ascii=False, allow_nan=False)
+        json.dump(replace_nonfinite(source.document), out, indent=2, ensure_ascii=False, allow_nan=False)
         out.write("\n")
 
 
-def finite(value: Any) -> Any:
+def replace_nonfinite(value: Any) -> Any:
     """Return plain values with every NaN and infinity, which JSON has no word for, turned into None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): finite(item) for key, item in value.items()}
+        return {str(key): replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [replace_nonfinite(item) for item in value]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -65,13 +65,13 @@ def _text(line: dict[str, Any]) -> str:
         return _encode(line)
     except (TypeError, ValueError):
         # It holds what JSON has no word for; to look for that in every line would cost half of the report again.
-        return _encode(finite(line))
+        return _encode(replace_nonfinite(line))
 
 
 def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[dict[str, Any]]:
     """Yield what the report writes."""
     header = source.stats.header
-    sketch = _Sketch(header)
+    sketch = _LineBuilder(header)
     window = JobWindow(window_rows)
     for block in source.stats.blocks({"jobs", "operations", "metrics", "errors", "host"}):
         if block.kind == "host":
@@ -79,13 +79,13 @@ def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[
             continue
         for rows, details in window.add(block):
             yield from sketch.jobs(rows, details)
-        yield from sketch.late(window.expelled())
+        yield from sketch.late(window.take_expired())
     for rows, details in window.drain():
         yield from sketch.jobs(rows, details)
-    yield from sketch.late(window.expelled())
+    yield from sketch.late(window.take_expired())
 
 
-class _Sketch:
+class _LineBuilder:
     """Turns rows into lines with the names that the header knows."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
@@ -96,7 +96,7 @@ class _Sketch:
         self.workers: dict[int, Any] = {}
         self._imported = bool(header.get("imported"))
 
-    def jobs(self, rows: Rows, details: Mapping[int, Details]) -> Iterator[dict[str, Any]]:
+    def jobs(self, rows: Rows, details: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:
         for ticket, treatment, trial, worker, outcome, start_ns, end_ns, bound_ns, wait_ns in rows.tolist():
             ran = outcome <= Outcome.FAILED
             line = self._identity(ticket, treatment, trial) | {
@@ -112,7 +112,7 @@ class _Sketch:
                 line |= {"imported": True, "start_s": None, "duration_s": None, "end_bound_s": None}
             yield line | self._details(treatment, details.get(ticket))
 
-    def late(self, expelled: Mapping[int, Details]) -> Iterator[dict[str, Any]]:
+    def late(self, expelled: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:
         for ticket, found in expelled.items():
             yield self._identity(ticket, found.treatment, found.trial) | {
                 "late": True,
@@ -131,7 +131,7 @@ class _Sketch:
             "warmup": bool(entry[2]),
         }
 
-    def _details(self, treatment: int, details: Details | None) -> dict[str, Any]:
+    def _details(self, treatment: int, details: JobDetails | None) -> dict[str, Any]:
         if details is None:
             return {"operations": {}, "metrics": {}, "error": None}
         known = treatment < len(self._treatments)

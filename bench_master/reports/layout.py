@@ -23,23 +23,23 @@ class Column:
 
     title: str
     left: bool = False
-    spare: bool = False
+    droppable: bool = False
 
 
-def significant(value: float) -> str:
+def format_significant(value: float) -> str:
     """Return a number with four significant digits, whole from 1000 on: ``0.01234``, ``12.34``, ``123456``."""
     if value == 0:
         return "0"
     size = abs(value)
     # Counts are counts: nobody wants to read 100.0 processes.
     if size >= 1000:  # noqa: PLR2004
-        return f"{value:.0f}" if size < 1e7 else counted(value)  # noqa: PLR2004
+        return f"{value:.0f}" if size < 1e7 else format_count(value)  # noqa: PLR2004
     if value == int(value):
         return f"{value:.0f}"
     return f"{value:.4g}" if size >= 1e-4 else f"{value:.1e}"  # noqa: PLR2004
 
 
-def counted(value: float) -> str:
+def format_count(value: float) -> str:
     """Return a count, shortened from ten million on: ``9999999``, ``12.35M``."""
     if abs(value) < 1e7:  # noqa: PLR2004
         return f"{value:.0f}"
@@ -47,7 +47,7 @@ def counted(value: float) -> str:
     return f"{value / 1000**power:.4g}{_THOUSANDS[power]}"
 
 
-def seconds(value: float | None, digits: int = 4) -> str:
+def format_seconds(value: float | None, digits: int = 4) -> str:
     """Return a duration with `digits` significant digits and its unit: ``1.234s``, ``51.20ms``, ``980ns``."""
     if value is None:
         return _DASH
@@ -64,12 +64,12 @@ def seconds(value: float | None, digits: int = 4) -> str:
     return f"{number:.{max(0, digits - 1 - power)}f}{unit}"
 
 
-def share(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     """Return a share (0..1) in percent."""
     return _DASH if value is None else f"{100 * value:.1f}%"
 
 
-def size(value: float | None) -> str:
+def format_bytes(value: float | None) -> str:
     """Return bytes with a binary unit: ``7.81 GiB``."""
     if value is None:
         return _DASH
@@ -79,7 +79,7 @@ def size(value: float | None) -> str:
     return f"{value:.3g} {_BINARY[power]}" if abs(value) < 1000 else f"{value:.0f} {_BINARY[power]}"  # noqa: PLR2004
 
 
-def span(value: float | None) -> str:
+def format_run_time(value: float | None) -> str:
     """Return how long a run took: ``31.5 ms``, ``42.3 s``, ``1 min 3 s``, ``2 h 5 min``."""
     if value is None:
         return _DASH
@@ -112,7 +112,7 @@ def heading(text: str, rule: str) -> list[str]:
     return [*wrapped, rule * max(map(len, wrapped), default=0)]
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: int = 2) -> list[str]:
+def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: int = 2) -> list[str]:
     """Return the lines of a table that fits the page; the first column names the row.
 
     Where it would not fit, the gaps narrow first; then names too long for their column get a line of their own; then
@@ -123,16 +123,16 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: i
         widths = [max(len(columns[place].title), *(len(row[place]) for row in rows), 0) for place in kept]
         for gap in (2, 1):
             if indent + sum(widths) + gap * (len(widths) - 1) <= WIDTH:
-                return _lines([columns[place] for place in kept], _picked(rows, kept), widths, gap, indent)
+                return _lines([columns[place] for place in kept], _select_columns(rows, kept), widths, gap, indent)
         name = WIDTH - indent - sum(widths[1:]) - (len(widths) - 1)
-        spare = [place for place in kept if columns[place].spare]
+        spare = [place for place in kept if columns[place].droppable]
         if name >= max(_MINIMUM_NAME, len(columns[0].title)) or not spare:
             widths[0] = max(name, len(columns[0].title))
-            return _lines([columns[place] for place in kept], _picked(rows, kept), widths, 1, indent)
+            return _lines([columns[place] for place in kept], _select_columns(rows, kept), widths, 1, indent)
         kept.remove(spare[-1])
 
 
-def _picked(rows: Sequence[Sequence[str]], kept: Sequence[int]) -> list[list[str]]:
+def _select_columns(rows: Sequence[Sequence[str]], kept: Sequence[int]) -> list[list[str]]:
     return [[row[place] for place in kept] for row in rows]
 
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Final, TextIO
 
 import numpy as np
 
-from bench_common.stats.rows import Samples
+from bench_common.stats.rows import SampleColumns
 from bench_master.reports import ReportSource
 
 COLUMNS: Final = ("second", "worker", "source", "name", "unit", "value", "trial", "warmup", "treatment")
 
-_OF_THE_READING: Final = frozenset({"time_ns"})
+_READING_COLUMNS: Final = frozenset({"time_ns"})
 
 
 class SamplesReport:
@@ -30,12 +30,12 @@ class SamplesReport:
         """Write the table, in the order of the file: a block's readings column by column."""
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
-        series = _Series(source)
+        series = _SampleRows(source)
         for block in source.stats.blocks({"samples"}):
             writer.writerows(series.rows(block.body))
 
 
-class _Series:
+class _SampleRows:
     """Knows the trials and the workers of a run, from a first pass over its events."""
 
     def __init__(self, source: ReportSource) -> None:
@@ -58,7 +58,7 @@ class _Series:
         self._begins = np.array([span[0] for span in spans], np.int64)
         self._spans = spans
 
-    def rows(self, samples: Samples) -> list[tuple[Any, ...]]:
+    def rows(self, samples: SampleColumns) -> list[tuple[Any, ...]]:
         """Return the rows of one block."""
         times = samples.columns.get("time_ns")
         if times is None:
@@ -71,7 +71,7 @@ class _Series:
             tails.append(self._trial(place, instant_ns))
         return _column_by_column(samples, heads, tails)
 
-    def _imported_rows(self, samples: Samples) -> list[tuple[Any, ...]]:
+    def _imported_rows(self, samples: SampleColumns) -> list[tuple[Any, ...]]:
         worker = self._workers.get(samples.worker, samples.worker)
         readings = len(next(iter(samples.columns.values()), ()))
         intervals = samples.columns.get("interval_ns")
@@ -89,12 +89,12 @@ class _Series:
 
 
 def _column_by_column(
-    samples: Samples, heads: Sequence[tuple[Any, ...]], tails: Sequence[tuple[Any, ...]]
+    samples: SampleColumns, heads: Sequence[tuple[Any, ...]], tails: Sequence[tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
     """Return a row for each value of each column, with what stands before and behind those of its reading."""
     found = []
     for name, values in samples.columns.items():
-        if name in _OF_THE_READING:
+        if name in _READING_COLUMNS:
             continue
         unit = samples.units.get(name, "")
         for head, value, tail in zip(heads, values.tolist(), tails, strict=True):

@@ -13,19 +13,19 @@ from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.aggregate import JOB
 from bench_master.analysis.document import percentile_name
-from bench_master.progress.output import one_line, printable
+from bench_master.progress.output import escape_control, one_line
 from bench_master.reports import ReportSource
 from bench_master.reports.layout import (
     Column,
-    counted,
     field,
+    fit_table,
+    format_bytes,
+    format_count,
+    format_run_time,
+    format_seconds,
+    format_significant,
     heading,
     paragraph,
-    seconds,
-    significant,
-    size,
-    span,
-    table,
 )
 from bench_master.reports.text_sections import (
     harness_table,
@@ -36,7 +36,7 @@ from bench_master.reports.text_sections import (
     packing_table,
     published_lines,
     published_notes,
-    timing,
+    timing_lines,
 )
 from bench_master.table import plural
 
@@ -44,7 +44,7 @@ _DIGITS: Final = 3
 """Seven times of three digits fit a line; the overview and the other formats have more."""
 
 
-def overview(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def overview_table(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """Return one line for each treatment, to compare at a glance; `names` are what tells them apart.
 
     Lost and aborted jobs have a column where there are any, and so have the medians of each treatment's first metric.
@@ -61,13 +61,13 @@ def overview(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
         rows.append(
             [
                 name,
-                *(counted(entry["jobs"][outcome]) for outcome in outcomes),
-                "-" if rate is None else significant(rate),
-                *(seconds(job[f"{figure}_s"]) for figure in chosen),
+                *(format_count(entry["jobs"][outcome]) for outcome in outcomes),
+                "-" if rate is None else format_significant(rate),
+                *(format_seconds(job[f"{figure}_s"]) for figure in chosen),
                 *([median] if metric else []),
             ]
         )
-    return table(columns, rows, indent=0)
+    return fit_table(columns, rows, indent=0)
 
 
 def _first_metrics(treatments: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
@@ -78,7 +78,8 @@ def _first_metrics(treatments: Sequence[Mapping[str, Any]]) -> tuple[str, list[s
     ]
     names = {first[0] for first in firsts if first}
     cells = [
-        "-" if first is None else f"{significant(first[1]['median'])} {first[1]['unit']}".strip() for first in firsts
+        "-" if first is None else f"{format_significant(first[1]['median'])} {first[1]['unit']}".strip()
+        for first in firsts
     ]
     return ("" if not names else names.pop() if len(names) == 1 else "first metric"), cells
 
@@ -105,41 +106,44 @@ def _operations(operations: Mapping[str, Mapping[str, Any]], chosen: str) -> lis
     shown = dict.fromkeys(("p50", chosen))
     columns = [Column("operation", left=True), Column("n"), Column("err")]
     columns += [Column(title) for title in ("min", "mean", "stddev", *shown)]
-    columns += [*(Column(title, spare=True) for title in tail), Column("max"), Column("slowest")]
+    columns += [*(Column(title, droppable=True) for title in tail), Column("max"), Column("slowest")]
     rows = []
     for name, operation in operations.items():
         figures = ("min", "mean", "stddev", *shown, *tail, "max")
-        cells = [seconds(operation[f"{figure}_s"], _DIGITS) + _mark(figure, operation) for figure in figures]
+        cells = [
+            format_seconds(operation[f"{figure}_s"], _DIGITS) + _format_figure(figure, operation)
+            for figure in figures
+        ]
         slowest = operation["slowest_job"]
         rows.append(
             [
                 name,
-                counted(operation["n"]),
-                counted(operation["errors"]),
+                format_count(operation["n"]),
+                format_count(operation["errors"]),
                 *cells,
                 "-" if slowest is None else f"{slowest}",
             ]
         )
-    return table(columns, rows)
+    return fit_table(columns, rows)
 
 
-def _mark(figure: str, operation: Mapping[str, Any]) -> str:
+def _format_figure(figure: str, operation: Mapping[str, Any]) -> str:
     return "?" if figure == "p99" and operation["p99_marked"] else ""
 
 
 def _metrics(metrics: Mapping[str, Mapping[str, Any]], chosen: str) -> list[str]:
     columns = [Column("metric", left=True), Column("unit", left=True), Column("n"), Column("min"), Column("mean")]
-    columns += [Column("stddev"), Column("median"), Column(chosen, spare=True), Column("max"), Column("worst")]
+    columns += [Column("stddev"), Column("median"), Column(chosen, droppable=True), Column("max"), Column("worst")]
     rows = []
     for name, metric in metrics.items():
         sign = {"higher": " +", "lower": " -"}.get(metric["direction"] or "", "")
         figures = ("min", "mean", "stddev", "median", chosen, "max")
-        cells = ["-" if metric[figure] is None else significant(metric[figure]) for figure in figures]
+        cells = ["-" if metric[figure] is None else format_significant(metric[figure]) for figure in figures]
         worst = metric["worst_job"]
         rows.append(
             [name, f"{metric['unit']}{sign}".strip(), str(metric["n"]), *cells, "-" if worst is None else f"{worst}"]
         )
-    return table(columns, rows)
+    return fit_table(columns, rows)
 
 
 CONCURRENCY: Final = "concurrency"
@@ -186,20 +190,20 @@ def _table(entries: Sequence[Mapping[str, Any]], base: Mapping[str, Any], pctile
     columns = [Column("jobs in flight", left=True)]
     columns += [Column(str(entry["treatment"][CONCURRENCY])) for entry in entries]
     rates = [entry["jobs_per_s"] for entry in entries]
-    rows = [["jobs/s", *("-" if rate is None else significant(rate) for rate in rates)]]
+    rows = [["jobs/s", *("-" if rate is None else format_significant(rate) for rate in rates)]]
     rows.append(
         [f"x that of {base['treatment'][CONCURRENCY]}", *(_ratio(rate, base["jobs_per_s"]) for rate in rates)]
     )
     failed = [entry["jobs"]["failed"] for entry in entries]
     if any(failed):
-        rows.append(["failed", *map(counted, failed)])
+        rows.append(["failed", *map(format_count, failed)])
     names = list(dict.fromkeys(name for entry in entries for name in entry["operations"]))
     rows += [
         [f"{name} {figure}", *(_time(entry["operations"].get(name), f"{figure}_s") for entry in entries)]
         for name in sorted(names, key=lambda name: name != JOB)
         for figure in dict.fromkeys(("p50", percentile_name(pctile)))
     ]
-    return table(columns, rows)
+    return fit_table(columns, rows)
 
 
 def _ratio(rate: float | None, base: float | None) -> str:
@@ -207,7 +211,7 @@ def _ratio(rate: float | None, base: float | None) -> str:
 
 
 def _time(operation: Mapping[str, Any] | None, figure: str) -> str:
-    return seconds(None if operation is None else operation[figure], _DIGITS)
+    return format_seconds(None if operation is None else operation[figure], _DIGITS)
 
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
@@ -234,15 +238,15 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
     if len(names) > 1:
         yield ""
         if common:
-            yield from paragraph("In every treatment: " + _spelled(common))
+            yield from paragraph("In every treatment: " + _format_labels(common))
             yield ""
-        yield from overview(document, names)
+        yield from overview_table(document, names)
         yield from _section("Scaling", scaling_tables(document, common))
     for entry, name in zip(document["treatments"], names, strict=True):
         yield ""
         yield from heading(name, "-")
         yield from _jobs(entry)
-        yield from timing(entry, document["hosts"])
+        yield from timing_lines(entry, document["hosts"])
         yield ""
         yield from treatment_tables(entry, document["pctile"])
         yield from packing_table(entry)
@@ -266,7 +270,7 @@ def _section(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
 def _head(document: Mapping[str, Any]) -> Iterator[str]:
     run, scenario, totals = document["run"], document["scenario"], document["totals"]
     yield from heading(f"Weighbridge report: {one_line(str(scenario['name']))}", "=")
-    yield from _banners(document)
+    yield from _warning_banners(document)
     yield ""
     if scenario["description"]:
         yield from paragraph(one_line(scenario["description"]))
@@ -274,7 +278,9 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     if run["imported"]:
         yield from _origin(run)
     else:
-        yield from field("run", f"{run['run_id']}, {_instant(run['created'])}, took {span(totals['duration_s'])}")
+        yield from field(
+            "run", f"{run['run_id']}, {_format_time(run['created'])}, took {format_run_time(totals['duration_s'])}"
+        )
         yield from field("scenario", one_line(str(scenario["path"])))
         yield from field("order", f"{run['order']}, seed {run['seed']}")
     for resume in run["resumes"]:
@@ -285,15 +291,15 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
         yield from field("host", _host(host))
         yield from field("", _facts(host["fingerprint"] or {}))
         if host["clock_checks"]["bound_max_s"] is not None:
-            bound = seconds(host["clock_checks"]["bound_max_s"])
+            bound = format_seconds(host["clock_checks"]["bound_max_s"])
             yield from field("", f"its clock is known to within {bound} of the master's")
 
 
 def _resumed(resume: Mapping[str, Any]) -> str:
-    gap = "" if resume["gap_s"] is None else f"{span(resume['gap_s'])} after "
+    gap = "" if resume["gap_s"] is None else f"{format_run_time(resume['gap_s'])} after "
     again = len(resume["again"])
     anew = f", {again} that had begun anew" if again else ""
-    return f"{_instant(resume['at'])}, {gap}it was {resume['ended']}, with {resume['whole']} trials whole{anew}"
+    return f"{_format_time(resume['at'])}, {gap}it was {resume['ended']}, with {resume['whole']} trials whole{anew}"
 
 
 def _missing(totals: Mapping[str, Any]) -> str:
@@ -302,7 +308,7 @@ def _missing(totals: Mapping[str, Any]) -> str:
     return f"{totals['missing']:,} of {totals['planned']:,} planned jobs are missing; "
 
 
-def _banners(document: Mapping[str, Any]) -> Iterator[str]:
+def _warning_banners(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield what must be known before any figure is read."""
     run = document["run"]
     if run["noop"]:
@@ -325,7 +331,7 @@ def _banners(document: Mapping[str, Any]) -> Iterator[str]:
 def _origin(run: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is known of results that were measured elsewhere."""
     origin = run["imported"]
-    yield from field("imported", f"{run['run_id']}, {_instant(origin['at'])}; when it was measured is not known")
+    yield from field("imported", f"{run['run_id']}, {_format_time(origin['at'])}; when it was measured is not known")
     for file in origin["files"]:
         amount = f"{file['readings']:,} readings of a monitor" if file["readings"] else plural(file["runs"], "run")
         yield from field("from", one_line(f"{file['name']}, {amount}"))
@@ -336,7 +342,7 @@ def _banner(word: str, text: str) -> list[str]:
     return ["", *paragraph(f"*** {word}{': ' if text else ''}{text}", hanging=4)]
 
 
-def _instant(text: str | None) -> str:
+def _format_time(text: str | None) -> str:
     try:
         return f"{datetime.fromisoformat(str(text)).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
@@ -372,7 +378,7 @@ def _facts(fingerprint: Mapping[str, Any]) -> str:
         if value is None or (name == "hypervisor" and value == "none"):
             continue
         words = {"cpu_threads": f"{value} threads", "hypervisor": f"under {value}", "cgroup": f"cgroup {value}"}
-        told.append(size(float(value)) if name == "memory" else words.get(name, str(value)))
+        told.append(format_bytes(float(value)) if name == "memory" else words.get(name, str(value)))
     return one_line("; ".join(told))
 
 
@@ -390,10 +396,10 @@ def _common_labels(treatments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _name(entry: Mapping[str, Any], common: Mapping[str, Any]) -> str:
     """Return what tells a treatment from the others."""
     own = {key: value for key, value in entry["treatment"].items() if key not in common}
-    return _spelled(own) or one_line(str(entry["title"]))
+    return _format_labels(own) or one_line(str(entry["title"]))
 
 
-def _spelled(labels: Mapping[str, Any]) -> str:
+def _format_labels(labels: Mapping[str, Any]) -> str:
     return one_line(" ".join(f"{key}={value}" for key, value in labels.items()))
 
 
@@ -409,7 +415,9 @@ def _jobs(entry: Mapping[str, Any]) -> Iterator[str]:
     yield from paragraph(f"jobs   {text}", indent=2, hanging=9)
     rate = entry["jobs_per_s"]
     if rate is not None:
-        yield from paragraph(f"rate   {significant(rate)} jobs/s over {span(entry['busy_s'])} of trials", indent=2)
+        yield from paragraph(
+            f"rate   {format_significant(rate)} jobs/s over {format_run_time(entry['busy_s'])} of trials", indent=2
+        )
     if entry["open_load"] is not None:
         yield from _open_load(entry["open_load"])
 
@@ -417,13 +425,13 @@ def _jobs(entry: Mapping[str, Any]) -> Iterator[str]:
 def _open_load(load: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was asked of an open system, and what it did."""
     offered, achieved, little = load["offered_per_s"], load["achieved_per_s"], load["little"]
-    text = f"open   asked {significant(load['rate_per_s'])} jobs/s, {load['process']} arrivals"
-    text += f"; offered {load['offered']:,}" + (f" at {significant(offered)}/s" if offered is not None else "")
-    text += f"; achieved {significant(achieved)}/s" if achieved is not None else ""
+    text = f"open   asked {format_significant(load['rate_per_s'])} jobs/s, {load['process']} arrivals"
+    text += f"; offered {load['offered']:,}" + (f" at {format_significant(offered)}/s" if offered is not None else "")
+    text += f"; achieved {format_significant(achieved)}/s" if achieved is not None else ""
     yield from paragraph(f"{text}; dropped {load['dropped']:,}", indent=2, hanging=9)
     if little is not None:
-        text = f"Little's law: {significant(little['in_system'])} jobs counted in the system, "
-        text += f"{significant(little['expected'])} by rate times response time"
+        text = f"Little's law: {format_significant(little['in_system'])} jobs counted in the system, "
+        text += f"{format_significant(little['expected'])} by rate times response time"
         yield from paragraph(text, indent=9, hanging=9)
 
 
@@ -445,7 +453,7 @@ def _errors(document: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
         warmup = f", {group['warmup']:,} of them in warm-up" if group["warmup"] else ""
         head = f"{group['count']:,} x {group['operation']}: {group['kind']}{warmup} ({where})"
         yield from paragraph(one_line(f"{head}, such as job {group['job']}:"), indent=2, hanging=4, lines=4)
-        shown = [line for line in printable(group["message"]).splitlines() if line.strip()]
+        shown = [line for line in escape_control(group["message"]).splitlines() if line.strip()]
         for line in shown[:_MESSAGE_LINES]:
             yield from paragraph(line.strip(), indent=6, hanging=8, lines=2)
         if len(shown) > _MESSAGE_LINES:
@@ -456,36 +464,36 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
     operations = [operation for entry in document["treatments"] for operation in entry["operations"].values()]
     metrics = [metric for entry in document["treatments"] for metric in entry["metrics"].values()]
     if any(operation["n"] for operation in operations):
-        yield from _note(
+        yield from _wrap_note(
             "n counts what was done in jobs that were done. What failed is counted (err); failed jobs enter no time."
         )
         if any(entry["timing_error_max_s"] for entry in document["treatments"]):
-            yield from _note(
+            yield from _wrap_note(
                 "An end is stamped at its latest possible instant: too late by the timing error at most."
             )
-        yield from _note("`job` is a whole job that was done, from its start to its end on the worker.")
+        yield from _wrap_note("`job` is a whole job that was done, from its start to its end on the worker.")
         if any(entry["open_load"] for entry in document["treatments"]):
-            yield from _note(
+            yield from _wrap_note(
                 "`response` counts from a job's arrival, however late it began: what a user waits. `job` leaves the "
                 "queue out."
             )
         if not all(entry["open_load"] for entry in document["treatments"]):
-            yield from _note(
+            yield from _wrap_note(
                 "A closed system: each slot begins a job when it has ended one, so slow jobs hide the wait of those "
                 "behind them; a `rate` shows it."
             )
     if any(operation["p99_marked"] for operation in operations):
-        yield from _note("? marks a p99 of fewer than 1000 values: a few of them decide it.")
+        yield from _wrap_note("? marks a p99 of fewer than 1000 values: a few of them decide it.")
     if not all(operation["percentiles_exact"] for operation in operations):
-        yield from _note("Some percentiles are of a histogram and within 0.2 % of the true value.")
+        yield from _wrap_note("Some percentiles are of a histogram and within 0.2 % of the true value.")
     if any(metric["n"] for metric in metrics):
-        yield from _note("A metric's n counts trials. + means higher is better, - lower is better.")
+        yield from _wrap_note("A metric's n counts trials. + means higher is better, - lower is better.")
     notes = (*published_notes(document["published"]), *overhead_notes(document), *packing_notes(document))
     for note in notes:
-        yield from _note(note)
+        yield from _wrap_note(note)
     for remark in document["remarks"]:
-        yield from _note(f"{one_line(remark)}.")
+        yield from _wrap_note(f"{one_line(remark)}.")
 
 
-def _note(text: str) -> list[str]:
+def _wrap_note(text: str) -> list[str]:
     return paragraph(text, indent=2, hanging=4)

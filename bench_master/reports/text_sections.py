@@ -14,7 +14,15 @@ from typing import Any, Final
 
 from bench_master.analysis.host_samples import COLUMNS
 from bench_master.progress.output import one_line
-from bench_master.reports.layout import Column, paragraph, seconds, share, significant, size, table
+from bench_master.reports.layout import (
+    Column,
+    fit_table,
+    format_bytes,
+    format_percent,
+    format_seconds,
+    format_significant,
+    paragraph,
+)
 from bench_master.scenario.published import FIGURES
 
 _DIGITS: Final = 3
@@ -34,21 +42,24 @@ _LOAD: Final = {
 
 def load_table(document: Mapping[str, Any]) -> list[str]:
     """Return mean and maximum of each host's samples; nothing where there are no samples."""
-    columns = [Column("", left=True), *(Column(title, spare=title in ("rx/s", "tx/s")) for title in _LOAD.values())]
+    columns = [
+        Column("", left=True),
+        *(Column(title, droppable=title in ("rx/s", "tx/s")) for title in _LOAD.values()),
+    ]
     rows = []
     for name, process in _processes(document):
         samples = process["samples"]
         if samples:
             for figure in ("mean", "max"):
-                cells = [_amount(samples[key], figure) if key in samples else "-" for key in _LOAD]
+                cells = [_format_amount(samples[key], figure) if key in samples else "-" for key in _LOAD]
                 rows.append([f"{name} {figure}", *cells])
-    return table(columns, rows) if rows else []
+    return fit_table(columns, rows) if rows else []
 
 
-def _amount(sample: Mapping[str, Any], figure: str) -> str:
+def _format_amount(sample: Mapping[str, Any], figure: str) -> str:
     if sample["unit"].startswith("B"):
-        return size(sample[figure]).replace(" ", "")
-    return f"{sample[figure]:.1f}" if sample["unit"] == "%" else significant(sample[figure])
+        return format_bytes(sample[figure]).replace(" ", "")
+    return f"{sample[figure]:.1f}" if sample["unit"] == "%" else format_significant(sample[figure])
 
 
 def harness_table(document: Mapping[str, Any]) -> list[str]:
@@ -59,21 +70,21 @@ def harness_table(document: Mapping[str, Any]) -> list[str]:
     for name, process in _processes(document):
         loop = process["loop"]
         if loop:
-            cells = [str(loop["n"]), share(loop["busy_mean"]), share(loop["busy_max"])]
-            rows.append([name, *cells, seconds(loop["lag_p99_s"]), seconds(loop["lag_max_s"])])
-    return table(columns, rows) if rows else []
+            cells = [str(loop["n"]), format_percent(loop["busy_mean"]), format_percent(loop["busy_max"])]
+            rows.append([name, *cells, format_seconds(loop["lag_p99_s"]), format_seconds(loop["lag_max_s"])])
+    return fit_table(columns, rows) if rows else []
 
 
-def timing(entry: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> list[str]:
+def timing_lines(entry: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return how far a treatment's stamps may be off, and how busy and how late the workers' loops were meanwhile."""
     p99, most = entry["timing_error_p99_s"], entry["timing_error_max_s"]
     if p99 is None:
         return []
-    text = f"timing error <= {seconds(p99, _DIGITS)} p99, {seconds(most, _DIGITS)} max"
+    text = f"timing error <= {format_seconds(p99, _DIGITS)} p99, {format_seconds(most, _DIGITS)} max"
     busy = entry["worker_busy_share"]
     if busy is not None:
-        text += f"; worker loop{'s' if len(hosts) > 1 else ''} busy {share(busy)}"
-        text += f", lag <= {seconds(entry['worker_lag_max_s'], _DIGITS)}"
+        text += f"; worker loop{'s' if len(hosts) > 1 else ''} busy {format_percent(busy)}"
+        text += f", lag <= {format_seconds(entry['worker_lag_max_s'], _DIGITS)}"
     return paragraph(text, indent=2, hanging=4)
 
 
@@ -92,7 +103,7 @@ def overhead_table(document: Mapping[str, Any], names: Sequence[str]) -> list[st
     if not entries:
         return []
     columns = [Column("treatment", left=True), Column("n"), Column("mem min"), Column("avg"), Column("max")]
-    columns += [Column("PSS avg", spare=True), Column("CPU% min"), Column("avg"), Column("max")]
+    columns += [Column("PSS avg", droppable=True), Column("CPU% min"), Column("avg"), Column("max")]
     columns += [Column("Mem %"), Column("CPU x")]
     rows = []
     for name, entry in entries:
@@ -111,7 +122,7 @@ def overhead_table(document: Mapping[str, Any], names: Sequence[str]) -> list[st
                 _number(relative.get("cpu_factor"), "{:.2f}"),
             ]
         )
-    return table(columns, rows)
+    return fit_table(columns, rows)
 
 
 def overhead_notes(document: Mapping[str, Any]) -> Iterator[str]:
@@ -130,7 +141,7 @@ def overhead_notes(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _size(value: float | None) -> str:
-    return size(value).replace(" ", "")
+    return format_bytes(value).replace(" ", "")
 
 
 def _number(value: float | None, form: str) -> str:
@@ -143,7 +154,7 @@ def packing_table(entry: Mapping[str, Any]) -> Iterator[str]:
     if not packing:
         return
     columns = [Column("packed", left=True), Column("containers"), Column("memory"), Column("each")]
-    columns += [Column("CPU busy"), Column("engine mem", spare=True), Column("engine CPU", spare=True)]
+    columns += [Column("CPU busy"), Column("engine mem", droppable=True), Column("engine CPU", droppable=True)]
     rows = []
     for trial in packing["trials"]:
         steady = trial["steady"]
@@ -160,7 +171,7 @@ def packing_table(entry: Mapping[str, Any]) -> Iterator[str]:
             ]
         )
     yield ""
-    yield from table(columns, rows)
+    yield from fit_table(columns, rows)
     reasons = dict.fromkeys(one_line(trial["reason"]) for trial in packing["trials"])
     yield from paragraph(f"no more, because: {'; '.join(reasons)}", indent=2, hanging=4)
 
@@ -179,7 +190,7 @@ def _mean(figures: Mapping[str, Any] | None) -> str:
 
 
 def _percent(figures: Mapping[str, Any] | None) -> str:
-    return "-" if figures is None else f"{significant(figures['mean'])}%"
+    return "-" if figures is None else f"{format_significant(figures['mean'])}%"
 
 
 def published_lines(section: Mapping[str, Any] | None) -> Iterator[str]:
@@ -191,14 +202,14 @@ def published_lines(section: Mapping[str, Any] | None) -> Iterator[str]:
     if not section["tables"]:
         yield from paragraph("None of the figures published there is of a treatment of this run.", indent=2)
     columns = [Column("whose", left=True), Column("n"), Column("mean"), Column("stddev")]
-    columns += [Column("min", spare=True), Column("median"), Column("max", spare=True)]
+    columns += [Column("min", droppable=True), Column("median"), Column("max", droppable=True)]
     for one in section["tables"]:
         yield ""
         sign = {"higher": ", higher is better", "lower": ", lower is better"}.get(one["direction"] or "", "")
         yield from paragraph(f"{one['treatment']}: {one['metric']} ({one['unit']}{sign})", indent=2, hanging=4)
         rows = [["this run", *_cells(one["ours"])]]
         rows += [[f"published: {row['where']}", *_cells(row)] for row in one["published"]]
-        yield from table(columns, rows, indent=4)
+        yield from fit_table(columns, rows, indent=4)
         for note in dict.fromkeys(row["note"] for row in one["published"] if row["note"]):
             whose = ", ".join(row["where"] for row in one["published"] if row["note"] == note)
             yield from paragraph(f"{whose}: {note}", indent=6, hanging=8)
@@ -216,4 +227,4 @@ def published_notes(section: Mapping[str, Any] | None) -> Iterator[str]:
 def _cells(figures: Mapping[str, Any] | None) -> list[str]:
     if figures is None:
         return ["-"] * len(FIGURES)
-    return ["-" if figures[name] is None else significant(figures[name]) for name in FIGURES]
+    return ["-" if figures[name] is None else format_significant(figures[name]) for name in FIGURES]

@@ -17,19 +17,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_of
-from bench_common.stats.rows import Rows, Samples
+from bench_common.stats.rows import Rows, SampleColumns
 from bench_common.treatment import SOURCE
 from bench_master.reports import ReportSource
-from bench_master.reports.job_window import Details, JobWindow
-from bench_master.reports.jsonl import WINDOW_ROWS, finite
+from bench_master.reports.job_window import JobDetails, JobWindow
+from bench_master.reports.jsonl import WINDOW_ROWS, replace_nonfinite
 
 Event = dict[str, Any]
 
 MASTER: Final = 1
 """The master's number among the trace's processes; the workers' follow, in the order of the roster."""
-FIRST: Final = 1
+FIRST_ROW: Final = 1
 """The number of a process's first row."""
-LATE: Final = 1 << 20
+UNKNOWN_WORKER: Final = 1 << 20
 """Of operations whose job is too far away in the file to be found: not said by which worker."""
 
 MESSAGE_LIMIT: Final = 500
@@ -56,7 +56,7 @@ class TraceReport:
         """Write the trace; its times are microseconds since the run began."""
         header = source.stats.header
         about = {"run_id": header.get("run_id"), "scenario": header.get("scenario", {}).get("name")}
-        out.write(f'{{"displayTimeUnit":"ms","otherData":{_encode(finite(about))},"traceEvents":[\n')
+        out.write(f'{{"displayTimeUnit":"ms","otherData":{_encode(replace_nonfinite(about))},"traceEvents":[\n')
         separator = ""
         for event in trace_events(source):
             out.write(separator + _text(event))
@@ -68,15 +68,15 @@ def _text(event: Event) -> str:
     try:
         return _encode(event)
     except (TypeError, ValueError):
-        return _encode(finite(event))
+        return _encode(replace_nonfinite(event))
 
 
 def trace_events(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[Event]:
     """Yield the events of a trace, in no order of time: viewers sort them."""
-    sketch = _Sketch(source.stats.header)
+    sketch = _TraceBuilder(source.stats.header)
     window = JobWindow(window_rows)
     yield from _process(MASTER, "master")
-    yield from _thread((MASTER, FIRST), "trials")
+    yield from _thread((MASTER, FIRST_ROW), "trials")
     for block in source.stats.blocks({"jobs", "operations", "errors", "host", "event", "samples"}):
         match block.kind:
             case "host":
@@ -88,13 +88,13 @@ def trace_events(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterat
             case _:
                 for rows, details in window.add(block):
                     yield from sketch.jobs(rows, details)
-                yield from sketch.late(window.expelled())
+                yield from sketch.late(window.take_expired())
     for rows, details in window.drain():
         yield from sketch.jobs(rows, details)
-    yield from sketch.late(window.expelled())
+    yield from sketch.late(window.take_expired())
 
 
-class Lanes:
+class TrackAllocator:
     """Gives jobs rows in which they do not overlap: as few as there were at once, if they come in order of ends."""
 
     def __init__(self) -> None:
@@ -109,14 +109,14 @@ class Lanes:
         return lane, before < 0
 
 
-class _Sketch:
+class _TraceBuilder:
     """Turns blocks into events with the names that the header knows."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self._treatments: Sequence[Mapping[str, Any]] = header.get("treatments", ())
         self._trials: Sequence[Sequence[Any]] = header.get("trials", ())
         self._began_ns = int(header.get("clock", {}).get("monotonic_ns", 0))
-        self._lanes: dict[int, Lanes] = {}
+        self._lanes: dict[int, TrackAllocator] = {}
         self._under_way: dict[int, int] = {}
 
     def _us(self, instant_ns: int) -> float:
@@ -140,16 +140,16 @@ class _Sketch:
             entry = self._trials[trial] if trial < len(self._trials) else (0, None, False)
             more = {"trial": trial, "block": entry[1], "warmup": bool(entry[2])}
             begin_ns = self._under_way.pop(trial)
-            yield self._slice(self._title(entry[0]), "trial", (MASTER, FIRST), begin_ns, at_ns - begin_ns, more)
+            yield self._slice(self._title(entry[0]), "trial", (MASTER, FIRST_ROW), begin_ns, at_ns - begin_ns, more)
         elif kind not in ("trial-begin", "trial-end"):
-            yield {"ph": "i", "s": "g", "name": str(kind), "pid": MASTER, "tid": FIRST, "ts": self._us(at_ns)}
+            yield {"ph": "i", "s": "g", "name": str(kind), "pid": MASTER, "tid": FIRST_ROW, "ts": self._us(at_ns)}
 
-    def jobs(self, rows: Rows, details: Mapping[int, Details]) -> Iterator[Event]:
+    def jobs(self, rows: Rows, details: Mapping[int, JobDetails]) -> Iterator[Event]:
         for ticket, treatment, trial, worker, outcome, start_ns, end_ns, *_ in rows.tolist():
             if outcome > Outcome.FAILED and end_ns <= start_ns:
                 continue  # it never ran
-            lane, fresh = self._lanes.setdefault(worker, Lanes()).place(start_ns, end_ns)
-            place = (_worker(worker), FIRST + lane)
+            lane, fresh = self._lanes.setdefault(worker, TrackAllocator()).place(start_ns, end_ns)
+            place = (_worker(worker), FIRST_ROW + lane)
             if fresh:
                 yield from _thread(place, f"jobs, row {lane + 1}")
             found = details.get(ticket)
@@ -165,7 +165,7 @@ class _Sketch:
                 yield from self._operations(treatment, found, place, about)
 
     def _operations(
-        self, treatment: int, found: Details, place: tuple[int, int], about: Mapping[str, Any]
+        self, treatment: int, found: JobDetails, place: tuple[int, int], about: Mapping[str, Any]
     ) -> Iterator[Event]:
         known = treatment < len(self._treatments)
         names = self._treatments[treatment].get("operation_names", ()) if known else ()
@@ -174,15 +174,15 @@ class _Sketch:
             category = "failed operation" if int(ok) == OPERATION_FAILED else "operation"
             yield self._slice(name, category, place, start_ns, duration_ns, about)
 
-    def late(self, expelled: Mapping[int, Details]) -> Iterator[Event]:
+    def late(self, expelled: Mapping[int, JobDetails]) -> Iterator[Event]:
         for ticket, found in expelled.items():
             if not found.operations:
                 continue
-            if LATE not in self._lanes:
-                yield from _process(LATE, "operations far from their jobs in the file")
+            if UNKNOWN_WORKER not in self._lanes:
+                yield from _process(UNKNOWN_WORKER, "operations far from their jobs in the file")
             first, last = found.operations[0], found.operations[-1]
-            lane, fresh = self._lanes.setdefault(LATE, Lanes()).place(first[2], last[2] + last[3])
-            place = (LATE, FIRST + lane)
+            lane, fresh = self._lanes.setdefault(UNKNOWN_WORKER, TrackAllocator()).place(first[2], last[2] + last[3])
+            place = (UNKNOWN_WORKER, FIRST_ROW + lane)
             if fresh:
                 yield from _thread(place, f"row {lane + 1}")
             yield from self._operations(
@@ -215,7 +215,7 @@ class _Sketch:
             "args": about,
         }
 
-    def samples(self, samples: Samples) -> Iterator[Event]:
+    def samples(self, samples: SampleColumns) -> Iterator[Event]:
         process, columns = _worker(samples.worker), samples.columns
         if samples.source.startswith(SOURCE):
             series = _engine_series(samples.source.removeprefix(SOURCE), columns)
@@ -259,8 +259,8 @@ def _worker(number: int) -> int:
 
 
 def _process(process: int, name: str) -> Iterator[Event]:
-    yield _about_row("process_name", (process, FIRST), "name", name)
-    yield _about_row("process_sort_index", (process, FIRST), "sort_index", process)
+    yield _about_row("process_name", (process, FIRST_ROW), "name", name)
+    yield _about_row("process_sort_index", (process, FIRST_ROW), "sort_index", process)
 
 
 def _thread(place: tuple[int, int], name: str) -> Iterator[Event]:

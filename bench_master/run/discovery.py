@@ -14,11 +14,11 @@ from typing import Any
 import gevent
 
 from bench_common.messages import Message
-from bench_master.run.sockets import Switchboard
+from bench_master.run.sockets import Sockets
 
 
 @dataclass(slots=True)
-class Present:
+class DiscoveredWorker:
     """A worker that asked to join."""
 
     peer: bytes
@@ -28,7 +28,7 @@ class Present:
     info: Mapping[str, Any] = field(default_factory=dict)
     heard_ns: int = 0
 
-    def silent_s(self) -> float:
+    def seconds_since_heard(self) -> float:
         """Return how long ago it was heard, in seconds."""
         return (monotonic_ns() - self.heard_ns) / 1e9
 
@@ -46,19 +46,19 @@ class Present:
         return (-offset, bound) if isinstance(offset, int) and isinstance(bound, int) else None
 
 
-class Muster:
+class WorkerDiscovery:
     """Collects hellos; `open` a switchboard with `control_came` first.
 
     With `asks` each worker looks at its engines again: what it tells of them may be as old as itself.
     """
 
     def __init__(self, *, asks: bool = False) -> None:
-        self.present: dict[str, Present] = {}
-        self._asks = asks
+        self.present: dict[str, DiscoveredWorker] = {}
+        self._refresh_engines = asks
         self._asked: set[bytes] = set()
-        self.board: Switchboard | None = None
+        self.board: Sockets | None = None
 
-    def control_came(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
+    def on_control(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
         """Take a control message in; all but a hello is of no interest here.
 
         The answer is a pulse: with it the worker compares its clock to ours, and tells so with its next hello; what
@@ -68,17 +68,17 @@ class Muster:
             return
         worker_id = identity or message["worker_id"]
         place = (message["environment"], message["slots"], message["info"])
-        self.present[worker_id] = Present(peer, worker_id, *place, heard_ns=received_ns)
+        self.present[worker_id] = DiscoveredWorker(peer, worker_id, *place, heard_ns=received_ns)
         engines = message["info"].get("engines")
-        if self._asks and peer not in self._asked and isinstance(engines, dict):
+        if self._refresh_engines and peer not in self._asked and isinstance(engines, dict):
             self._asked.add(peer)
             self.board.say(peer, "ask", 0, needs=[], engines=sorted(map(str, engines)))
         self.board.say(peer, "pulse", 0, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns())
 
-    def result_came(self, _identity: str | None, _message: Message) -> None:
+    def on_results(self, _identity: str | None, _message: Message) -> None:
         """Take a batch of results in: nobody is asked for any."""
 
-    def gather(self, seconds: float) -> list[Present]:
+    def gather(self, seconds: float) -> list[DiscoveredWorker]:
         """Listen for so long; return who came, by id."""
         deadline = monotonic() + seconds
         while monotonic() < deadline:

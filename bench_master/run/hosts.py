@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench_common.clock import drifted_ns
+from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
 from bench_common.messages import Message
 from bench_master.coordinator.roster import Member
@@ -22,13 +22,13 @@ Column = np.ndarray[Any, np.dtype[Any]]
 
 MAX_COLUMNS: Final = 256
 MAX_ROWS: Final = 10_000
-TIME: Final = "time_ns"
+TIME_COLUMN: Final = "time_ns"
 
 
-def checked_columns(columns: Mapping[Any, Any], offset_ns: int) -> dict[str, Column]:
+def validate_columns(columns: Mapping[Any, Any], offset_ns: int) -> dict[str, Column]:
     """Return equally long arrays by name, `time_ns` less the worker's clock offset; raise `ProtocolError`."""
-    if not 0 < len(columns) <= MAX_COLUMNS or TIME not in columns:
-        raise ProtocolError(f"samples with {len(columns)} columns, or without {TIME}")
+    if not 0 < len(columns) <= MAX_COLUMNS or TIME_COLUMN not in columns:
+        raise ProtocolError(f"samples with {len(columns)} columns, or without {TIME_COLUMN}")
     lengths = set()
     checked: dict[str, Column] = {}
     for name, values in columns.items():
@@ -42,7 +42,7 @@ def checked_columns(columns: Mapping[Any, Any], offset_ns: int) -> dict[str, Col
         lengths.add(len(values))
     if len(lengths) != 1:
         raise ProtocolError("sample columns of different lengths")
-    checked[TIME] = checked[TIME].astype(np.int64) - offset_ns
+    checked[TIME_COLUMN] = checked[TIME_COLUMN].astype(np.int64) - offset_ns
     return checked
 
 
@@ -55,12 +55,12 @@ def busy_percent(columns: Mapping[str, Column]) -> float | None:
     return min(100.0, max(0.0, 100.0 - float(idle[-1]) - waiting))
 
 
-UNKNOWN_BOUND_NS = -1
+UNKNOWN_UNCERTAINTY_NS = -1
 """The bound of a clock offset that was only guessed from one-way messages."""
 
 
 @dataclass(slots=True)
-class Host:
+class WorkerHost:
     """One worker's host. `offset_ns` is how far its monotonic clock is ahead of ours, give or take `bound_ns`."""
 
     worker_id: str
@@ -71,7 +71,7 @@ class Host:
     info: Mapping[str, Any] = field(default_factory=dict)
     offset_ns: int = 0
     bound_ns: int = 0
-    compared_ns: int = 0
+    last_compared_ns: int = 0
     """When the worker last told of its comparison, on our clock."""
     lag_ms: float | None = None
     cpu_percent: float | None = None
@@ -84,39 +84,39 @@ class Host:
         slots = "1 slot" if self.slots == 1 else f"{self.slots} slots"
         return f"worker {self.worker_id} on {self.name} ({self.environment}, {slots})"
 
-    def hear_clock(self, sent_ns: int, received_ns: int) -> None:
+    def estimate_offset(self, sent_ns: int, received_ns: int) -> None:
         """Guess the offset from a message that was on its way for an unknown time, until there is better.
 
         The difference of its two stamps is the offset less the delay, so the largest is the nearest.
         """
-        if self.same_clock or self.bound_ns != UNKNOWN_BOUND_NS:
+        if self.same_clock or self.bound_ns != UNKNOWN_UNCERTAINTY_NS:
             return
         guess = sent_ns - received_ns
         self.offset_ns = max(self.offset_ns, guess) if self.offset_ns else guess
 
-    def compare_clock(self, message: Message, received_ns: int) -> None:
+    def update_offset(self, message: Message, received_ns: int) -> None:
         """Take the worker's own comparison from its heartbeat: how far our clock is ahead of its, and the bound."""
         if not self.same_clock and message["bound_ns"] >= 0:
             self.offset_ns, self.bound_ns = -message["offset_ns"], message["bound_ns"]
-            self.compared_ns = received_ns
+            self.last_compared_ns = received_ns
 
     @property
     def clock_known(self) -> bool:
         """Whether its clock is ours, or was compared with it."""
-        return self.bound_ns != UNKNOWN_BOUND_NS
+        return self.bound_ns != UNKNOWN_UNCERTAINTY_NS
 
-    def reading(self, now_ns: int) -> tuple[int, int] | None:
+    def clock_reading(self, now_ns: int) -> tuple[int, int] | None:
         """Return offset and bound at an instant of our clock; None where it is the same clock, or not yet known.
 
         Since the comparison the clocks may have parted, so the bound has grown.
         """
         if self.same_clock or not self.clock_known:
             return None
-        return self.offset_ns, self.bound_ns + drifted_ns(now_ns - self.compared_ns)
+        return self.offset_ns, self.bound_ns + max_drift_ns(now_ns - self.last_compared_ns)
 
-    def take_samples(self, message: Message) -> dict[str, Column]:
+    def convert_samples(self, message: Message) -> dict[str, Column]:
         """Return the columns of a samples message on our clock; raise `ProtocolError` on what is none."""
-        columns = checked_columns(message["columns"], self.offset_ns)
+        columns = validate_columns(message["columns"], self.offset_ns)
         if message["source"] == "host":
             self.cpu_percent = busy_percent(columns)
         elif message["source"] == "loop" and "lag_max_ns" in columns:
@@ -149,22 +149,22 @@ class Host:
         }
 
 
-class Hosts:
+class WorkerHosts:
     """The hosts by roster number. `boot_id` is that of the master's own host."""
 
     def __init__(self, boot_id: str) -> None:
         self._boot_id = boot_id
-        self._hosts: dict[int, Host] = {}
+        self._hosts: dict[int, WorkerHost] = {}
 
-    def __getitem__(self, number: int) -> Host:
+    def __getitem__(self, number: int) -> WorkerHost:
         return self._hosts[number]
 
-    def __iter__(self) -> Iterator[tuple[int, Host]]:
+    def __iter__(self) -> Iterator[tuple[int, WorkerHost]]:
         return iter(self._hosts.items())
 
     def readings(self, now_ns: int) -> list[tuple[int, int, int]]:
         """Return number, offset and bound of each clock that is not ours."""
-        found = ((number, host.reading(now_ns)) for number, host in self)
+        found = ((number, host.clock_reading(now_ns)) for number, host in self)
         return [(number, *reading) for number, reading in found if reading is not None]
 
     def shares_our_clock(self, info: Mapping[str, Any]) -> bool:
@@ -176,12 +176,12 @@ class Hosts:
         """The environments that there are workers of."""
         return [host.environment for host in self._hosts.values()]
 
-    def join(self, member: Member, info: Mapping[str, Any]) -> Host:
+    def join(self, member: Member, info: Mapping[str, Any]) -> WorkerHost:
         """Note a member that has joined, or is back, with what it told of its host."""
         same_clock = self.shares_our_clock(info)
         name = str(info.get("host", "unknown"))
-        host = Host(member.worker_id, name, member.environment, member.slots, same_clock, info)
+        host = WorkerHost(member.worker_id, name, member.environment, member.slots, same_clock, info)
         if not same_clock:
-            host.bound_ns = UNKNOWN_BOUND_NS
+            host.bound_ns = UNKNOWN_UNCERTAINTY_NS
         self._hosts[member.number] = host
         return host

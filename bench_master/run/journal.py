@@ -27,12 +27,12 @@ from bench_common.stats.reader import FORMAT, VERSION, StatsWriter
 from bench_common.treatment import Treatment
 from bench_master.plan import Plan
 from bench_master.scenario import Scenario
-from workloads.script import metrics_of, script_of
+from workloads.script import job_metrics, job_script
 
 log = logging.getLogger(__name__)
 
 
-FLUSH_S: Final = 0.25
+FLUSH_INTERVAL_S: Final = 0.25
 """How long a record may wait in memory."""
 FLUSH_BYTES: Final = 2 << 20
 """How much may wait in memory before a round begins early."""
@@ -62,9 +62,9 @@ class Journal:
         self._failed = failed
         self._broken = False
         self._arrived: list[tuple[int, int, int]] = []
-        self._soon = Event()
+        self._flush_requested = Event()
         self._closing = False
-        self._greenlet = gevent.spawn(self._keep_writing)
+        self._greenlet = gevent.spawn(self._write_loop)
 
     def note(self, kind: str, at_ns: int, fields: Mapping[str, Any]) -> None:
         """Write an event."""
@@ -76,11 +76,11 @@ class Journal:
 
     def rows(self, jobs: Any, operations: Any) -> None:
         """Write finished jobs (`JOB_ROW`) and operations (`OPERATION_ROW`)."""
-        self._writer.jobs(self._shifted(jobs, "start_ns", "end_ns"))
+        self._writer.jobs(self._shift_times(jobs, "start_ns", "end_ns"))
         if len(operations):
-            self._writer.operations(self._shifted(operations, "start_ns"))
+            self._writer.operations(self._shift_times(operations, "start_ns"))
         if self._writer.pending_bytes > FLUSH_BYTES:
-            self._soon.set()
+            self._flush_requested.set()
 
     def records(self, metrics: list[MetricRecord], errors: list[ErrorRecord], outputs: list[OutputRecord]) -> None:
         """Write what a batch brought beside its rows."""
@@ -97,22 +97,22 @@ class Journal:
             columns = {**columns, "time_ns": np.asarray(columns["time_ns"]) + self._shift_ns}
         self._writer.samples(worker, source, columns, units)
 
-    def promise(self, number: int, epoch: int, sequence: int) -> None:
+    def acknowledge_when_written(self, number: int, epoch: int, sequence: int) -> None:
         """Acknowledge a batch once all that was written until now is in the file."""
         self._arrived.append((number, epoch, sequence))
 
     def close(self, footer: Mapping[str, Any]) -> None:
         """Write what is left and the footer, and close the file. Raises `StatsFileError`."""
         self._closing = True
-        self._soon.set()
+        self._flush_requested.set()
         self._greenlet.join()
         if self._broken:
             return
-        error = self._in_a_thread(lambda: self._writer.close(footer))
+        error = self._run_in_thread(lambda: self._writer.close(footer))
         if error is not None:
             raise error
 
-    def _shifted(self, rows: Any, *names: str) -> Any:
+    def _shift_times(self, rows: Any, *names: str) -> Any:
         if not self._shift_ns:
             return rows
         rows = rows.copy()
@@ -120,10 +120,10 @@ class Journal:
             rows[name] += self._shift_ns
         return rows
 
-    def _keep_writing(self) -> None:
+    def _write_loop(self) -> None:
         while not self._closing:
-            self._soon.wait(FLUSH_S)
-            self._soon.clear()
+            self._flush_requested.wait(FLUSH_INTERVAL_S)
+            self._flush_requested.clear()
             self._write()
         self._write()
 
@@ -135,7 +135,7 @@ class Journal:
                 self.gather()
             arrived, self._arrived = self._arrived, []
             if not self._broken:
-                error = self._in_a_thread(self._writer.flush)
+                error = self._run_in_thread(self._writer.flush)
         except Exception as fault:
             # What was gathered is gone. A journal that ended here would leave a run that goes on without it.
             log.exception("results could not be gathered")
@@ -153,7 +153,7 @@ class Journal:
             self._acknowledge(number, epoch, sequences)
 
     @staticmethod
-    def _in_a_thread(work: Callable[[], None]) -> StatsFileError | None:
+    def _run_in_thread(work: Callable[[], None]) -> StatsFileError | None:
         """Do what takes the disk; return and do not raise its error, or the pool prints it with its traceback."""
 
         def kept() -> StatsFileError | None:
@@ -168,7 +168,7 @@ class Journal:
 
 def operation_names(treatment: Treatment) -> tuple[str, ...]:
     """Return what a treatment's operations are called, by position."""
-    return tuple(operation.name for operation in script_of(treatment))
+    return tuple(operation.name for operation in job_script(treatment))
 
 
 def versions() -> dict[str, str]:
@@ -221,7 +221,7 @@ def build_header(
         "options": dict(options),
         "noop": noop,
         "sampling_interval_s": scenario.sampling_interval_s,
-        "overhead": None if scenario.overhead is None or noop else scenario.overhead.for_header(),
+        "overhead": None if scenario.overhead is None or noop else scenario.overhead.header_fields(),
         "treatments": [_treatment(treatment, anywhere) for treatment in plan.treatments],
         "trials": [[trial.treatment, trial.block, trial.warmup] for trial in plan.trials],
     }
@@ -233,5 +233,5 @@ def _treatment(treatment: Treatment, anywhere: str) -> dict[str, Any]:
         "labels": {"environment": treatment.environment or anywhere, **treatment.labels},
         "title": treatment.title,
         "operation_names": list(operation_names(treatment)),
-        "metrics": metrics_of(treatment),
+        "metrics": job_metrics(treatment),
     }

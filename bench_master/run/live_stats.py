@@ -15,7 +15,7 @@ import numpy as np
 
 from bench_common.histogram import Histogram
 from bench_common.records import OPERATION_DONE, OPERATION_FAILED, Outcome, join_rows
-from bench_master.progress.view import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
+from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, Snapshot, TrialRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +32,7 @@ CHUNK_BATCHES: Final = 4_096
 """How much is kept before it is counted: rows, or batches where these are small."""
 
 RATE_WINDOW_NS: Final = 5_000_000_000
-MARK_INTERVAL_NS: Final = 200_000_000
+RATE_SAMPLE_INTERVAL_NS: Final = 200_000_000
 """The time that the present rate looks back on, and how finely."""
 
 ERROR_GROUPS: Final = 50
@@ -53,7 +53,7 @@ class PlannedTrial(Protocol):
         """Whether its latencies are left out."""
 
 
-class Tally:
+class LiveStats:
     """Counts a run as it happens; fed by whoever receives results, read by `snapshot`.
 
     `titles` and `operation_names` are those of each treatment, by index; `trials` are the plan's, in its order.
@@ -82,19 +82,19 @@ class Tally:
         self._trials = tuple(trials)
         self._warmup = np.array([trial.warmup for trial in trials], dtype=bool)
         self._cells = [
-            _Cell(index, title, operation)
+            _LatencyStats(index, title, operation)
             for index, (title, names) in enumerate(zip(titles, operation_names, strict=True))
             for operation in (JOB, *names)
         ]
         self._widths = np.array([len(names) for names in operation_names], dtype=np.int64)
-        self._firsts = np.cumsum(self._widths + 1) - (self._widths + 1)
-        self._jobs = _Pending(self._count_jobs)
-        self._operations = _Pending(self._count_operations)
+        self._cell_offsets = np.cumsum(self._widths + 1) - (self._widths + 1)
+        self._jobs = _PendingRows(self._count_jobs)
+        self._operations = _PendingRows(self._count_operations)
         self._outcomes = np.zeros(len(Outcome), dtype=np.int64)
         self._errors: dict[tuple[str, str], tuple[int, str]] = {}
         self._hosts: dict[str, HostRow] = {}
         self._started_ns = started_ns
-        self._marks = deque([(started_ns, 0)])
+        self._rate_samples = deque([(started_ns, 0)])
         self._trial: int | None = None
         self._trial_began_ns = started_ns
         self._trials_ended = 0
@@ -141,11 +141,11 @@ class Tally:
         self._trials_ended += 1
         self._outcomes[outcome] += not_started
 
-    def carry_on(self, now_ns: int) -> None:
+    def mark_resumed(self, now_ns: int) -> None:
         """Take all that was counted so far for what an earlier part of the run gave: the present rate begins now."""
         self._jobs.count()
         self._operations.count()
-        self._marks = deque([(now_ns, int(self._outcomes[Outcome.DONE]))])
+        self._rate_samples = deque([(now_ns, int(self._outcomes[Outcome.DONE]))])
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """Return the run as it is now; everything that was taken before is in it."""
@@ -180,16 +180,16 @@ class Tally:
         title = self._titles[trial.treatment]
         return TrialRow(self._trial + 1, len(self._trials), trial.treatment, title, trial.warmup)
 
-    def _error_groups(self) -> tuple[ErrorGroup, ...]:
-        groups = (ErrorGroup(count, *group, message) for group, (count, message) in self._errors.items())
+    def _error_groups(self) -> tuple[ErrorRow, ...]:
+        groups = (ErrorRow(count, *group, message) for group, (count, message) in self._errors.items())
         return tuple(sorted(groups, key=lambda group: -group.count))
 
     def _rate_now(self, done: int, now_ns: int) -> float:
-        if now_ns - self._marks[-1][0] >= MARK_INTERVAL_NS:
-            self._marks.append((now_ns, done))
-        while len(self._marks) > 1 and self._marks[1][0] <= now_ns - RATE_WINDOW_NS:
-            self._marks.popleft()
-        then_ns, done_then = self._marks[0]
+        if now_ns - self._rate_samples[-1][0] >= RATE_SAMPLE_INTERVAL_NS:
+            self._rate_samples.append((now_ns, done))
+        while len(self._rate_samples) > 1 and self._rate_samples[1][0] <= now_ns - RATE_WINDOW_NS:
+            self._rate_samples.popleft()
+        then_ns, done_then = self._rate_samples[0]
         return (done - done_then) * 1e9 / (now_ns - then_ns) if now_ns > then_ns else 0.0
 
     def _eta_s(self, finished: int, busy_s: float, current_s: float) -> float | None:
@@ -205,7 +205,7 @@ class Tally:
         self._outcomes += np.bincount(outcome, minlength=len(Outcome))
         measured = ~self._warmup[rows["trial"]]
         self._record(
-            self._firsts[rows["treatment"]],
+            self._cell_offsets[rows["treatment"]],
             rows["end_ns"] - rows["start_ns"],
             done=measured & (outcome == Outcome.DONE),
             failed=measured & (outcome == Outcome.FAILED),
@@ -217,7 +217,7 @@ class Tally:
             raise ValueError("a row names an operation that its treatment does not have")
         measured = ~self._warmup[rows["trial"]]
         done, failed = rows["ok"] == OPERATION_DONE, rows["ok"] == OPERATION_FAILED
-        keys = self._firsts[treatment] + 1 + operation
+        keys = self._cell_offsets[treatment] + 1 + operation
         self._record(keys, rows["duration_ns"], done=measured & done, failed=measured & failed)
 
     def _record(self, keys: Rows, durations_ns: Rows, *, done: Rows, failed: Rows) -> None:
@@ -235,7 +235,7 @@ class Tally:
             self._cells[keys[start]].add(durations_ns[start:end])
 
 
-class _Pending:
+class _PendingRows:
     """Batches that have not been counted yet."""
 
     def __init__(self, count: Callable[[Rows], None]) -> None:
@@ -259,7 +259,7 @@ class _Pending:
         self._count(rows)
 
 
-class _Cell:
+class _LatencyStats:
     """The latencies of one operation of one treatment."""
 
     def __init__(self, treatment: int, title: str, operation: str) -> None:

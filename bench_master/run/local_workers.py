@@ -18,12 +18,12 @@ from bench_common.keys import KeyPair, WorkerKey, write_worker_key
 from bench_master.local_worker import worker_command
 
 MAX_RESTARTS: Final = 3
-END_S: Final = 40.0
+STOP_TIMEOUT_S: Final = 40.0
 """How long workers may take to end by themselves once the run is over."""
 LOG_TAIL: Final = 5
 
 
-def local_id(place: int) -> str:
+def local_worker_id(place: int) -> str:
     """Return what the local worker at a place, from 0, is called."""
     return f"local-{place}"
 
@@ -41,7 +41,7 @@ class LocalWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class WorkerDeath:
     """A local worker's process ended: how, and what it last said."""
 
     worker_id: str
@@ -69,7 +69,7 @@ class LocalWorkers:
         self.keys: dict[bytes, str] = {}
         self._workers = []
         for place in range(count):
-            worker_id = local_id(place)
+            worker_id = local_worker_id(place)
             command = [
                 *worker_command(),
                 *("--control", control, "--once", "--allow-host-mounts"),
@@ -98,7 +98,7 @@ class LocalWorkers:
         for worker in self._workers:
             self._start(worker)
 
-    def deaths(self) -> list[Death]:
+    def poll_deaths(self) -> list[WorkerDeath]:
         """Return which have died since the last call; each was started again unless that was tried too often."""
         deaths = []
         for worker in self._workers:
@@ -113,23 +113,23 @@ class LocalWorkers:
                 worker.restarts += 1
                 self._start(worker)
             how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
-            deaths.append(Death(worker.worker_id, f"its process {how}", _tail(worker.log), not worker.given_up))
+            deaths.append(WorkerDeath(worker.worker_id, f"its process {how}", _tail(worker.log), not worker.given_up))
         return deaths
 
     def kill(self, worker_id: str) -> None:
         """Kill the agent of that id, if it is one of ours; `deaths` tells of it."""
         for worker in self._workers:
-            if worker.worker_id == worker_id and worker.process is not None and self._alive(worker):
+            if worker.worker_id == worker_id and worker.process is not None and self._is_alive(worker):
                 worker.process.kill()
 
     def end(self) -> None:
         """Wait until they have ended, at most `END_S`; then terminate, then kill them."""
-        for patience_s, sign in ((END_S, signal.SIGTERM), (10.0, signal.SIGKILL), (5.0, None)):
+        for patience_s, sign in ((STOP_TIMEOUT_S, signal.SIGTERM), (10.0, signal.SIGKILL), (5.0, None)):
             deadline = monotonic() + patience_s
-            while monotonic() < deadline and any(self._alive(worker) for worker in self._workers):
+            while monotonic() < deadline and any(self._is_alive(worker) for worker in self._workers):
                 gevent.sleep(0.02)
             for worker in self._workers:
-                if sign is not None and worker.process is not None and self._alive(worker):
+                if sign is not None and worker.process is not None and self._is_alive(worker):
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(worker.process.pid, sign)
 
@@ -141,7 +141,7 @@ class LocalWorkers:
             )
 
     @staticmethod
-    def _alive(worker: LocalWorker) -> bool:
+    def _is_alive(worker: LocalWorker) -> bool:
         return worker.process is not None and worker.process.poll() is None
 
 

@@ -10,23 +10,25 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench_common.records import ORDER, WORD, job_id_of
+from bench_common.records import ASSIGNMENT_FIELDS, WORD_BYTES, job_id_of
 from bench_master.coordinator import messages as act
 from bench_master.coordinator.roster import Roster
 from bench_master.plan import Plan
-from bench_master.run.hosts import Hosts
+from bench_master.run.hosts import WorkerHosts
 from bench_master.run.local_workers import LocalWorkers
 from bench_master.run.profiles import Profiles
-from bench_master.run.remote_services import Send
-from bench_master.run.sockets import Switchboard
+from bench_master.run.remote_services import LaneMessage
+from bench_master.run.sockets import Sockets
 
-BLOCK_JOBS: Final = 1 << 13
+SEED_BLOCK_JOBS: Final = 1 << 13
 """How many are drawn at once: enough that it costs next to nothing a job, and few to keep."""
-ROW_BYTES: Final = len(ORDER) * WORD
+ROW_BYTES: Final = len(ASSIGNMENT_FIELDS) * WORD_BYTES
 
 
-class OrderBook:
-    """Gives the rows of `records.ORDER` for tickets. A job's seed follows from its id and the run's `seed` alone.
+class JobBatches:
+    """Gives the rows of `records.ASSIGNMENT_FIELDS` for tickets.
+
+    A job's seed follows from its id and the run's `seed` alone.
 
     So a job that is tried anew has the parameter that it had, and handing out is a slice of bytes.
     """
@@ -35,27 +37,27 @@ class OrderBook:
         self._seed = seed
         self._block = -1
         self._rows = b""
-        self._intended: dict[int, int] = {}
+        self._arrival_ns: dict[int, int] = {}
         """When each job that is out arrives, in an open system: ns of our clock, by job id."""
 
     def arriving(self, tickets: range, intended_ns: Sequence[int], offset_ns: int) -> bytes:
         """Return the rows of first attempts that arrive at instants of our clock, `offset_ns` behind the worker's."""
-        self._intended.update(zip(tickets, intended_ns, strict=True))
-        return _at(self.fresh(tickets), intended_ns, offset_ns)
+        self._arrival_ns.update(zip(tickets, intended_ns, strict=True))
+        return _with_arrivals(self.fresh(tickets), intended_ns, offset_ns)
 
-    def arrived(self, tickets: Iterable[int]) -> list[int]:
+    def take_arrival_times(self, tickets: Iterable[int]) -> list[int]:
         """Return when jobs arrived whose results are there (0: nobody knows any more), and forget it."""
-        return [self._intended.pop(job_id_of(ticket), 0) for ticket in tickets]
+        return [self._arrival_ns.pop(job_id_of(ticket), 0) for ticket in tickets]
 
     def fresh(self, tickets: range) -> bytes:
         """Return the rows of first attempts, whose tickets are their job ids."""
         parts = []
         first = tickets.start
         while first < tickets.stop:
-            block, place = divmod(first, BLOCK_JOBS)
+            block, place = divmod(first, SEED_BLOCK_JOBS)
             if block != self._block:
-                self._block, self._rows = block, self._drawn(block * BLOCK_JOBS, BLOCK_JOBS)
-            last = min(place + tickets.stop - first, BLOCK_JOBS)
+                self._block, self._rows = block, self._drawn(block * SEED_BLOCK_JOBS, SEED_BLOCK_JOBS)
+            last = min(place + tickets.stop - first, SEED_BLOCK_JOBS)
             parts.append(self._rows[place * ROW_BYTES : last * ROW_BYTES])
             first += last - place
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -63,74 +65,82 @@ class OrderBook:
     def anew(self, tickets: Sequence[int], offset_ns: int) -> bytes:
         """Return the rows of further attempts; a job that arrived is as late as it is."""
         rows = np.concatenate([np.frombuffer(self._drawn(job_id_of(ticket), 1), "<i8") for ticket in tickets])
-        rows = rows.reshape(-1, len(ORDER))
-        rows[:, ORDER.index("ticket")] = tickets
-        intended = [self._intended.get(job_id_of(ticket), 0) for ticket in tickets]
-        return _at(rows.tobytes(), intended, offset_ns) if any(intended) else rows.tobytes()
+        rows = rows.reshape(-1, len(ASSIGNMENT_FIELDS))
+        rows[:, ASSIGNMENT_FIELDS.index("ticket")] = tickets
+        intended = [self._arrival_ns.get(job_id_of(ticket), 0) for ticket in tickets]
+        return _with_arrivals(rows.tobytes(), intended, offset_ns) if any(intended) else rows.tobytes()
 
     def _drawn(self, first: int, count: int) -> bytes:
-        rows = np.zeros((count, len(ORDER)), "<i8")
-        rows[:, ORDER.index("ticket")] = np.arange(first, first + count)
+        rows = np.zeros((count, len(ASSIGNMENT_FIELDS)), "<i8")
+        rows[:, ASSIGNMENT_FIELDS.index("ticket")] = np.arange(first, first + count)
         seeds = np.random.PCG64(self._seed).advance(first).random_raw(count)
-        rows[:, ORDER.index("seed")] = seeds >> np.uint64(1)
+        rows[:, ASSIGNMENT_FIELDS.index("seed")] = seeds >> np.uint64(1)
         return rows.tobytes()
 
 
-def _at(rows: bytes, intended_ns: Sequence[int], offset_ns: int) -> bytes:
-    table = np.frombuffer(rows, "<i8").reshape(-1, len(ORDER)).copy()
-    table[:, ORDER.index("intended_ns")] = np.asarray(intended_ns, np.int64) + offset_ns
+def _with_arrivals(rows: bytes, intended_ns: Sequence[int], offset_ns: int) -> bytes:
+    table = np.frombuffer(rows, "<i8").reshape(-1, len(ASSIGNMENT_FIELDS)).copy()
+    table[:, ASSIGNMENT_FIELDS.index("intended_ns")] = np.asarray(intended_ns, np.int64) + offset_ns
     return table.tobytes()
 
 
-HEARTBEAT_S: Final = 0.5
+HEARTBEAT_INTERVAL_S: Final = 0.5
 """How often a worker gives a sign of life, and gets one."""
 ACK_SEQUENCES: Final = 4096
 """How many batches one message acknowledges, so that it never grows too large to be sent."""
-MAX_REASON: Final = 1000
+MAX_REASON_CHARS: Final = 1000
 """How much of a reason is said, in characters; what a worker calls itself may be in it, written out."""
-LEASE_S: Final = 15.0
+DEFAULT_LEASE_S: Final = 15.0
 """How long a worker goes on without a word of its master."""
 
-Delivery = act.Issue | act.Define | act.Cancel | act.Welcome | act.Dismiss | act.Sweep | act.Release
+WorkerAction = (
+    act.AssignJobs
+    | act.DefineTreatment
+    | act.CancelJobs
+    | act.WelcomeWorker
+    | act.DismissWorker
+    | act.StartCleanup
+    | act.EndRun
+)
 """The actions that are carried out by a message to a worker."""
 
 
-class Courier:
+class Dispatcher:
     """Delivers to the workers of a run. `terms` are what every one of them is told when it is welcomed.
 
     The switchboard is there from the time that it is open; local workers and profiles only where a run has them.
     """
 
-    def __init__(self, plan: Plan, roster: Roster, hosts: Hosts, run_id: str, terms: Mapping[str, Any]) -> None:
-        self.board: Switchboard | None = None
-        self.locals: LocalWorkers | None = None
+    def __init__(self, plan: Plan, roster: Roster, hosts: WorkerHosts, run_id: str, terms: Mapping[str, Any]) -> None:
+        self.board: Sockets | None = None
+        self.local_workers: LocalWorkers | None = None
         self.profiles: Profiles | None = None
         self._plan = plan
         self._roster = roster
         self._hosts = hosts
         self._run_id = run_id
-        self._terms = terms
-        self._orders = OrderBook(plan.seed)
+        self._run_settings = terms
+        self._orders = JobBatches(plan.seed)
         self._lanes: dict[int, tuple[int, str]] = {}
 
-    def deliver(self, action: Delivery) -> None:
+    def deliver(self, action: WorkerAction) -> None:
         """Carry an action out."""
         match action:
-            case act.Issue():
-                self._issue(action)
-            case act.Define():
+            case act.AssignJobs():
+                self._assign_jobs(action)
+            case act.DefineTreatment():
                 treatment = self._plan.treatments[action.treatment]
                 self._lane(action.number, "define", treatment=treatment.to_wire())
-            case act.Cancel():
+            case act.CancelJobs():
                 self._lane(action.number, "cancel")
-            case act.Welcome():
+            case act.WelcomeWorker():
                 self._welcome(action)
-            case act.Dismiss():
-                self.say(action.peer, "dismiss", 0, reason=action.reason[:MAX_REASON], final=action.final)
-            case act.Sweep():
-                self._to_member(action.number, "sweep", run_id=self._run_id)
-            case act.Release():
-                self._to_member(action.number, "stop", exit=False)
+            case act.DismissWorker():
+                self.say(action.peer, "dismiss", 0, reason=action.reason[:MAX_REASON_CHARS], final=action.final)
+            case act.StartCleanup():
+                self._send_to_member(action.number, "sweep", run_id=self._run_id)
+            case act.EndRun():
+                self._send_to_member(action.number, "stop", exit=False)
 
     def say(self, peer: bytes, name: str, epoch: int, **fields: Any) -> None:
         """Send a control message to whoever is at an address."""
@@ -143,7 +153,7 @@ class Courier:
             for first in range(0, len(sequences), ACK_SEQUENCES):
                 self._lane(number, "ack", sequences=sequences[first : first + ACK_SEQUENCES])
 
-    def send(self, messages: Iterable[Send]) -> None:
+    def send(self, messages: Iterable[LaneMessage]) -> None:
         """Send what the service desk has for members."""
         for one in messages:
             self._lane(one.number, one.name, **one.fields)
@@ -151,17 +161,19 @@ class Courier:
     def release_all(self) -> None:
         """Let every member of the roster go."""
         for member in self._roster:
-            self._to_member(member.number, "stop", exit=False)
+            self._send_to_member(member.number, "stop", exit=False)
 
-    def arrived(self, treatment: int, tickets: Sequence[int]) -> list[int] | None:
+    def take_arrival_times(self, treatment: int, tickets: Sequence[int]) -> list[int] | None:
         """Return when jobs of a treatment arrived; None in the closed model."""
-        return None if self._plan.treatments[treatment].open_load is None else self._orders.arrived(tickets)
+        return (
+            None if self._plan.treatments[treatment].open_load is None else self._orders.take_arrival_times(tickets)
+        )
 
     def local(self, worker_id: str) -> bool:
         """Whether a worker is one that this master has started itself."""
-        return self.locals is not None and worker_id in self.locals.ids
+        return self.local_workers is not None and worker_id in self.local_workers.ids
 
-    def _to_member(self, number: int, name: str, **fields: Any) -> None:
+    def _send_to_member(self, number: int, name: str, **fields: Any) -> None:
         member = self._roster[number]
         self.say(member.peer, name, member.epoch, **fields)
 
@@ -169,7 +181,7 @@ class Courier:
         if self.board is not None:
             self.board.lane(number, name, self._roster[number].epoch, **fields)
 
-    def _welcome(self, action: act.Welcome) -> None:
+    def _welcome(self, action: act.WelcomeWorker) -> None:
         assert self.board is not None
         local = self.local(action.worker_id)
         # A worker that asked twice is welcomed twice: to the lane that it has, where its first jobs may be already.
@@ -186,12 +198,12 @@ class Courier:
             lane=lane,
             results=self.board.results_endpoint(local=local),
             profile=self.profiles is not None,
-            **self._terms,
+            **self._run_settings,
         )
         if self.profiles is not None:
             self.profiles.expect(action.worker_id)
 
-    def _issue(self, action: act.Issue) -> None:
+    def _assign_jobs(self, action: act.AssignJobs) -> None:
         tickets, offset_ns = action.tickets, self._hosts[action.number].offset_ns
         if not isinstance(tickets, range):
             rows = self._orders.anew(tickets, offset_ns)

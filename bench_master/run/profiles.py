@@ -18,11 +18,11 @@ from bench_master.table import plural
 
 log = logging.getLogger(__name__)
 
-TOP: Final = 40
+MAX_FUNCTIONS: Final = 40
 """How many functions a list of the text names."""
-LEAST_SHARE: Final = 0.01
+MIN_SHARE: Final = 0.01
 """The share of the time from which on a call is in the text's tree."""
-NAME_LIMIT: Final = 64
+MAX_NAME_CHARS: Final = 64
 """How much of a worker's id becomes part of its files' names, in characters."""
 SUFFIX: Final = ".stats.gz"
 
@@ -33,7 +33,7 @@ class Profiles:
     def __init__(self, stats: Path) -> None:
         self._stats = stats
         self._profiler = Profiler()
-        self._bases: dict[str, Path] = {}
+        self._file_stems: dict[str, Path] = {}
         self._missing: dict[str, None] = {}
         self._came: dict[str, Profile] = {}
 
@@ -63,15 +63,15 @@ class Profiles:
 
     def base(self, worker_id: str) -> Path:
         """Return what the names of a worker's files begin with: whatever its id is, no other's and in this folder."""
-        if worker_id not in self._bases:
-            word = re.sub(r"[^A-Za-z0-9_.+-]", "-", worker_id)[:NAME_LIMIT]
-            taken = set(self._bases.values())
+        if worker_id not in self._file_stems:
+            word = re.sub(r"[^A-Za-z0-9_.+-]", "-", worker_id)[:MAX_NAME_CHARS]
+            taken = set(self._file_stems.values())
             count, base = 1, self._stats.with_name(f"{self._stem}.worker-{word}.profile")
             while base in taken:
                 count += 1
                 base = self._stats.with_name(f"{self._stem}.worker-{word}-{count}.profile")
-            self._bases[worker_id] = base
-        return self._bases[worker_id]
+            self._file_stems[worker_id] = base
+        return self._file_stems[worker_id]
 
     @property
     def _stem(self) -> str:
@@ -135,10 +135,10 @@ def render_text(title: str, profile: Profile) -> Iterator[str]:
         ("Functions by the time in them and all that they call", below),
     ):
         yield from ("", heading, "", "   self   total  function")
-        for index, _ in ranked.most_common(TOP):
+        for index, _ in ranked.most_common(MAX_FUNCTIONS):
             where = _place(profile.calls[index]) if index >= 0 else "(stacks beyond those that are told apart)"
             yield f"{own[index] / total_ns:7.1%} {below[index] / total_ns:7.1%}  {where}"
-    yield from ("", f"Who calls whom, from {LEAST_SHARE:.0%} on", "")
+    yield from ("", f"Who calls whom, from {MIN_SHARE:.0%} on", "")
     yield from _tree(profile, profile.stacks, 0, total_ns)
 
 
@@ -148,7 +148,7 @@ def _tree(profile: Profile, stacks: Mapping[tuple[int, ...], int], depth: int, t
         if len(stack) > depth:
             spent[stack[depth]] += spent_ns
     for index, spent_ns in spent.most_common():
-        if spent_ns < LEAST_SHARE * total_ns:
+        if spent_ns < MIN_SHARE * total_ns:
             break
         yield f"{spent_ns / total_ns:7.1%} {'  ' * depth}{_place(profile.calls[index])}"
         inner = {stack: ns for stack, ns in stacks.items() if len(stack) > depth + 1 and stack[depth] == index}

@@ -8,23 +8,23 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench_common.records import BATCHES, JOB_ROW, LOOP, OPERATION_ROW, ErrorRecord, Outcome
+from bench_common.records import BATCH_SAMPLES_SOURCE, JOB_ROW, LOOP_FIELDS, OPERATION_ROW, ErrorRecord, Outcome
 from bench_master.coordinator import messages as act
 from bench_master.progress.view import View
-from bench_master.run.hosts import Hosts
+from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal
-from bench_master.run.live_stats import Tally
-from bench_master.run.results import Batch, loop_of, settle
+from bench_master.run.live_stats import LiveStats
+from bench_master.run.results import ResultBatch, loop_columns, to_rows
 from bench_master.table import plural
 
-LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP), "ns")
-LOOPS_NS: Final = 1_000_000_000
+LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP_FIELDS), "ns")
+LOOP_SAMPLE_INTERVAL_NS: Final = 1_000_000_000
 """How often it is written how the workers' loops were, while a trial lasts."""
-SETTLE_ROWS: Final = 8_192
+MAX_BUFFERED_JOBS: Final = 8_192
 """How many jobs may be gathered before they are worked out."""
 
 
-def loss_of(worker_id: str, fields: Mapping[str, Any]) -> str:
+def describe_loss(worker_id: str, fields: Mapping[str, Any]) -> str:
     """Return how the loss of a worker is told, from the fields of its event."""
     return f"worker {worker_id} was lost ({fields['reason']}) with {plural(fields['held'], 'job')}"
 
@@ -37,9 +37,9 @@ class Recorder:
 
     def __init__(
         self,
-        tally: Tally,
+        tally: LiveStats,
         view: View,
-        hosts: Hosts,
+        hosts: WorkerHosts,
         arrived: Callable[[int, Sequence[int]], list[int] | None] = lambda _treatment, _tickets: None,
     ) -> None:
         self.tally = tally
@@ -51,22 +51,22 @@ class Recorder:
         self.journal: Journal | None = None
         self._hosts = hosts
         self._arrived = arrived
-        self._early: list[tuple[str, int, Mapping[str, Any]]] = []
-        self._gathered: dict[tuple[int, int, int, int], list[Batch]] = {}
+        self._events_before_journal: list[tuple[str, int, Mapping[str, Any]]] = []
+        self._gathered: dict[tuple[int, int, int, int], list[ResultBatch]] = {}
         self._waiting = 0
         self._loops: dict[tuple[int, int, int], list[bytes]] = {}
         self._loops_written_ns = 0
-        self._promised: list[tuple[int, int, int]] = []
+        self._pending_acks: list[tuple[int, int, int]] = []
 
-    def begin(self, journal: Journal, tally: Tally, engines: frozenset[str]) -> None:
+    def begin(self, journal: Journal, tally: LiveStats, engines: frozenset[str]) -> None:
         """Go on with a journal, and a tally that knows how many jobs there will be."""
         self.journal, self.tally = journal, tally
         journal.gather = self.settle
         for number, host in self._hosts:
             journal.host(host.block(number, engines))
-        for kind, at_ns, fields in self._early:
+        for kind, at_ns, fields in self._events_before_journal:
             journal.note(kind, at_ns, fields)
-        self._early = []
+        self._events_before_journal = []
 
     def end(self, engines: frozenset[str]) -> None:
         """Write what is better known at the end: how far the clocks were apart."""
@@ -86,9 +86,9 @@ class Recorder:
         if self.journal is not None:
             self.journal.samples(worker, source, columns, units)
 
-    def take(self, action: act.Journal, epoch: int) -> None:
+    def take(self, action: act.RecordResults, epoch: int) -> None:
         """Write a batch of results, and acknowledge it once it is in the file."""
-        assert isinstance(action.batch, Batch)
+        assert isinstance(action.batch, ResultBatch)
         assert self.journal is not None
         batch = action.batch if action.keep is None else action.batch.only(action.keep)
         if batch.tickets:
@@ -100,13 +100,13 @@ class Recorder:
         if batch.metrics or batch.errors or batch.outputs:
             self.journal.records(batch.metrics, batch.errors, batch.outputs)
             self.tally.errors(batch.errors)
-        self.promise(action.number, epoch, action.sequence)
-        if self._waiting >= SETTLE_ROWS:
+        self.acknowledge_when_written(action.number, epoch, action.sequence)
+        if self._waiting >= MAX_BUFFERED_JOBS:
             self.settle()
 
-    def promise(self, number: int, epoch: int, sequence: int) -> None:
+    def acknowledge_when_written(self, number: int, epoch: int, sequence: int) -> None:
         """Acknowledge a batch once all that came until now is in the file."""
-        self._promised.append((number, epoch, sequence))
+        self._pending_acks.append((number, epoch, sequence))
 
     def settle(self) -> None:
         """Hand what was gathered on: to the journal, which keeps it, and to those who show it."""
@@ -116,16 +116,16 @@ class Recorder:
         for (number, treatment, trial, offset_ns), batches in gathered.items():
             loops = b"".join([batch.loop for batch in batches])
             self._loops.setdefault((number, treatment, trial), []).append(loops)
-            jobs, operations = settle(batches, number, offset_ns)
+            jobs, operations = to_rows(batches, number, offset_ns)
             self.journal.rows(jobs, operations)
             self.tally.jobs(jobs)
             self.tally.operations(operations)
             self.view.jobs(jobs)
-        if monotonic_ns() - self._loops_written_ns > LOOPS_NS:
+        if monotonic_ns() - self._loops_written_ns > LOOP_SAMPLE_INTERVAL_NS:
             self._write_loops()
-        for promise in self._promised:
-            self.journal.promise(*promise)
-        self._promised.clear()
+        for promise in self._pending_acks:
+            self.journal.acknowledge_when_written(*promise)
+        self._pending_acks.clear()
 
     def _write_loops(self) -> None:
         """Write how the workers' loops were since the last time, by trial."""
@@ -133,9 +133,11 @@ class Recorder:
         loops, self._loops = self._loops, {}
         if self.journal is not None:
             for (number, treatment, trial), parts in loops.items():
-                self.journal.samples(number, BATCHES, loop_of(parts, treatment, trial, now), LOOP_UNITS)
+                self.journal.samples(
+                    number, BATCH_SAMPLES_SOURCE, loop_columns(parts, treatment, trial, now), LOOP_UNITS
+                )
 
-    def conclude(self, action: act.Conclude) -> None:
+    def conclude(self, action: act.FailJobs) -> None:
         """Write the end of jobs that no worker will report."""
         assert self.journal is not None
         self.settle()
@@ -153,7 +155,7 @@ class Recorder:
         self.tally.errors(errors)
         self.view.jobs(rows)
 
-    def note(self, note: act.Note) -> None:
+    def note(self, note: act.LogEvent) -> None:
         """Write an event, and tell whoever watches what must be seen."""
         self.settle()  # an event in the file vouches for what came before it
         self._write_loops()
@@ -172,7 +174,7 @@ class Recorder:
                 self.tally.trial_ended(fields["trial"], now, not_started=fields["not_started"], outcome=outcome)
             case "worker-lost":
                 worker = self._hosts[fields["worker"]].worker_id
-                text = loss_of(worker, fields)
+                text = describe_loss(worker, fields)
                 self.warn(text)
                 self.view.say(text)
             case "packed":
@@ -191,6 +193,6 @@ class Recorder:
             case "results-refused" | "stale-results":
                 self.refused += fields["jobs"]
         if self.journal is None:
-            self._early.append((note.kind, now, fields))
+            self._events_before_journal.append((note.kind, now, fields))
         else:
             self.journal.note(note.kind, now, fields)

@@ -12,34 +12,34 @@ from bench_common.errors import ProtocolError
 from bench_common.messages import Message
 from bench_common.records import (
     JOB_ROW,
-    LOOP,
-    MAX_BOUND_NS,
+    LOOP_FIELDS,
+    MAX_UNCERTAINTY_NS,
     OPERATION_DONE,
+    OPERATION_EXCLUDED,
     OPERATION_FAILED,
     OPERATION_ROW,
-    OPERATION_SPOILED,
-    RESULT,
-    WORD,
+    RESULT_FIELDS,
+    WORD_BYTES,
     ErrorRecord,
     MetricRecord,
     Outcome,
     OutputRecord,
-    result_words,
+    result_word_count,
 )
 
 Rows: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-TICKET: Final = RESULT.index("ticket")
-OUTCOME: Final = RESULT.index("outcome")
-LOOP_BYTES: Final = len(LOOP) * WORD
-LONGEST_NS: Final = 1 << 50
+TICKET: Final = RESULT_FIELDS.index("ticket")
+OUTCOME: Final = RESULT_FIELDS.index("outcome")
+LOOP_BYTES: Final = len(LOOP_FIELDS) * WORD_BYTES
+MAX_DURATION_NS: Final = 1 << 50
 """No interval of a loop is longer than these thirteen days: a sum of many such is still a number of 64 bits."""
-WORKERS_OUTCOMES: Final = frozenset({Outcome.DONE, Outcome.FAILED, Outcome.ABORTED})
+WORKER_OUTCOMES: Final = frozenset({Outcome.DONE, Outcome.FAILED, Outcome.ABORTED})
 TEXT_LIMIT = 4000
 
 
 @dataclass(slots=True)
-class Batch:
+class ResultBatch:
     """The content of one results message: rows as they came, of one trial, and what is rare as records."""
 
     treatment: int
@@ -48,7 +48,7 @@ class Batch:
     """How many words a row has."""
     rows: bytes
     loop: bytes
-    """How the worker's event loop was since the batch before: the words of `records.LOOP`."""
+    """How the worker's event loop was since the batch before: the words of `records.LOOP_FIELDS`."""
     tickets: list[int]
     metrics: list[MetricRecord]
     errors: list[ErrorRecord]
@@ -58,9 +58,9 @@ class Batch:
     intended_ns: list[int] | None = None
     """When each job arrived, on the master's clock (0: not known); None in the closed model."""
 
-    def only(self, keep: Sequence[int]) -> Batch:
+    def only(self, keep: Sequence[int]) -> ResultBatch:
         """Return the batch without the jobs that do not count, and without what belongs to them."""
-        size = self.words * WORD
+        size = self.words * WORD_BYTES
         tickets = [self.tickets[row] for row in keep]
         theirs = set(tickets)
         return replace(
@@ -73,7 +73,7 @@ class Batch:
         )
 
 
-def unpack(message: Message, operation_counts: Sequence[int], trials: Sequence[int]) -> Batch:
+def unpack_results(message: Message, operation_counts: Sequence[int], trials: Sequence[int]) -> ResultBatch:
     """Return the batch in a results message.
 
     `operation_counts` are the operations of each treatment, `trials` the treatment of each trial: what names
@@ -83,8 +83,8 @@ def unpack(message: Message, operation_counts: Sequence[int], trials: Sequence[i
     treatment, trial, rows = message["treatment"], message["trial"], message["rows"]
     if trial >= len(trials) or treatment != trials[trial]:
         raise ProtocolError("results of a treatment or trial that is not in the plan")
-    words = result_words(operation_counts[treatment])
-    if not rows or len(rows) % (words * WORD):
+    words = result_word_count(operation_counts[treatment])
+    if not rows or len(rows) % (words * WORD_BYTES):
         raise ProtocolError(f"{len(rows)} bytes are no whole number of rows")
     loop = message["loop"]
     if len(loop) != LOOP_BYTES:
@@ -93,13 +93,13 @@ def unpack(message: Message, operation_counts: Sequence[int], trials: Sequence[i
     outcomes = table[OUTCOME::words].tolist()
     aborted = _aborted(outcomes) if any(outcomes) else 0
     tickets = table[TICKET::words].tolist()
-    batch = Batch(treatment, trial, words, rows, loop, tickets, [], [], [], aborted)
+    batch = ResultBatch(treatment, trial, words, rows, loop, tickets, [], [], [], aborted)
     if message["metrics"] or message["errors"] or message["outputs"]:
         _unpack_records(batch, message)
     return batch
 
 
-def _unpack_records(batch: Batch, message: Message) -> None:
+def _unpack_records(batch: ResultBatch, message: Message) -> None:
     try:
         batch.metrics += [_metric(*item) for item in message["metrics"]]
         batch.errors += [_error(*item) for item in message["errors"]]
@@ -112,12 +112,12 @@ def _unpack_records(batch: Batch, message: Message) -> None:
 
 
 def _aborted(outcomes: list[int]) -> int:
-    if not WORKERS_OUTCOMES.issuperset(outcomes):
+    if not WORKER_OUTCOMES.issuperset(outcomes):
         raise ProtocolError("results with an outcome that no worker can know")
     return outcomes.count(Outcome.ABORTED)
 
 
-def settle(batches: Sequence[Batch], number: int, offset_ns: int) -> tuple[Rows, Rows]:
+def to_rows(batches: Sequence[ResultBatch], number: int, offset_ns: int) -> tuple[Rows, Rows]:
     """Return the `JOB_ROW` and `OPERATION_ROW` of any number of batches of one trial from one member.
 
     They get the number of the member that they came from, and move from its clock, `offset_ns` ahead of it, to
@@ -125,17 +125,17 @@ def settle(batches: Sequence[Batch], number: int, offset_ns: int) -> tuple[Rows,
     """
     batch = batches[0]
     table = np.frombuffer(b"".join([one.rows for one in batches]), "<i8").reshape(-1, batch.words)
-    head = dict(zip(RESULT, table.T, strict=False))
+    head = dict(zip(RESULT_FIELDS, table.T, strict=False))
     jobs = np.zeros(len(table), JOB_ROW)
     for name in ("ticket", "outcome"):
         jobs[name] = head[name]
     jobs["treatment"], jobs["trial"], jobs["worker"] = batch.treatment, batch.trial, number
-    jobs["bound_ns"] = head["bound_ns"].clip(0, MAX_BOUND_NS)
+    jobs["bound_ns"] = head["bound_ns"].clip(0, MAX_UNCERTAINTY_NS)
     jobs["start_ns"], jobs["end_ns"] = head["start_ns"] - offset_ns, head["end_ns"] - offset_ns
     if batch.intended_ns is not None:
         intended = np.array([instant for one in batches for instant in one.intended_ns or ()], np.int64)
         jobs["wait_ns"] = np.where(intended, jobs["start_ns"] - intended, 0)
-    starts, durations = table[:, len(RESULT) :: 2], table[:, len(RESULT) + 1 :: 2]
+    starts, durations = table[:, len(RESULT_FIELDS) :: 2], table[:, len(RESULT_FIELDS) + 1 :: 2]
     operations = np.zeros(starts.shape, OPERATION_ROW)
     operations["ticket"] = head["ticket"][:, None]
     operations["treatment"], operations["trial"] = batch.treatment, batch.trial
@@ -145,16 +145,16 @@ def settle(batches: Sequence[Batch], number: int, offset_ns: int) -> tuple[Rows,
     undone = head["outcome"] != Outcome.DONE
     if undone.any():
         # A failed job never enters a latency, nor does a part of it: that is told from what failed itself.
-        operations["ok"][undone] = OPERATION_SPOILED
+        operations["ok"][undone] = OPERATION_EXCLUDED
         operations["ok"][head["failed_at"][:, None] == positions] = OPERATION_FAILED
         return jobs, operations[durations >= 0]
     return jobs, operations.reshape(-1)
 
 
-def loop_of(loops: Sequence[bytes], treatment: int, trial: int, at_ns: int) -> dict[str, list[int]]:
+def loop_columns(loops: Sequence[bytes], treatment: int, trial: int, at_ns: int) -> dict[str, list[int]]:
     """Return, as columns of samples, how a worker's loop was during batches of a trial: one reading, at `at_ns`."""
-    table = np.frombuffer(b"".join(loops), "<i8").reshape(-1, len(LOOP))
-    span, busy, lag = table.clip(0, LONGEST_NS).T
+    table = np.frombuffer(b"".join(loops), "<i8").reshape(-1, len(LOOP_FIELDS))
+    span, busy, lag = table.clip(0, MAX_DURATION_NS).T
     return {
         "time_ns": [at_ns],
         "treatment": [treatment],
@@ -166,7 +166,7 @@ def loop_of(loops: Sequence[bytes], treatment: int, trial: int, at_ns: int) -> d
     }
 
 
-def _place(ticket: Any, treatment: Any, trial: Any) -> tuple[int, int, int]:
+def _check_ids(ticket: Any, treatment: Any, trial: Any) -> tuple[int, int, int]:
     for value in (ticket, treatment, trial):
         if type(value) is not int or value < 0:
             raise TypeError(f"ticket, treatment or trial {str(value)[:40]!r}")
@@ -176,11 +176,11 @@ def _place(ticket: Any, treatment: Any, trial: Any) -> tuple[int, int, int]:
 def _metric(ticket: Any, treatment: Any, trial: Any, name: Any, value: Any) -> MetricRecord:
     if type(value) not in (int, float):
         raise TypeError(f"metric value {str(value)[:40]!r}")
-    return MetricRecord(*_place(ticket, treatment, trial), _text(name), float(value))
+    return MetricRecord(*_check_ids(ticket, treatment, trial), _text(name), float(value))
 
 
 def _error(ticket: Any, treatment: Any, trial: Any, operation: Any, kind: Any, message: Any) -> ErrorRecord:
-    return ErrorRecord(*_place(ticket, treatment, trial), _text(operation), _text(kind), _text(message))
+    return ErrorRecord(*_check_ids(ticket, treatment, trial), _text(operation), _text(kind), _text(message))
 
 
 def _output(
@@ -188,7 +188,7 @@ def _output(
 ) -> OutputRecord:
     if not isinstance(stdout, bytes) or not isinstance(stderr, bytes) or type(exit_code) is not int:
         raise TypeError("output that is not bytes with an exit code")
-    place = _place(ticket, treatment, trial)
+    place = _check_ids(ticket, treatment, trial)
     return OutputRecord(*place, _text(step), stdout, stderr, exit_code, truncated is True)
 
 

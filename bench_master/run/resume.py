@@ -25,20 +25,20 @@ import numpy as np
 from bench_common.errors import InfrastructureError, StatsFileError, UsageError
 from bench_common.records import JOB_ID, job_id_of
 from bench_common.stats.frame import block_follows
-from bench_common.stats.reader import RESUMED, Block, SetAside, StatsFile, StatsWriter
+from bench_common.stats.reader import RESUMED, Block, StatsFile, StatsWriter, SupersededTrials
 from bench_master.plan import Plan
 from bench_master.run.journal import operation_names, read_clock, versions
-from bench_master.run.live_stats import Tally
-from bench_master.run.outbound import LEASE_S
-from bench_master.run.recorder import loss_of
+from bench_master.run.live_stats import LiveStats
+from bench_master.run.outbound import DEFAULT_LEASE_S
+from bench_master.run.recorder import describe_loss
 from bench_master.table import plural
 
-KINDS: Final = frozenset({"host", "jobs", "metrics", "errors", "outputs", "event", "footer"})
+REPLAYED_KINDS: Final = frozenset({"host", "jobs", "metrics", "errors", "outputs", "event", "footer"})
 """The blocks that `replay` needs."""
 
 
 @dataclass(slots=True)
-class Standing:
+class ResumeState:
     """What is known of a run. Trials go by their index in the plan; instants are ns of the file's own clock."""
 
     whole: set[int] = field(default_factory=set)
@@ -60,7 +60,7 @@ class Standing:
     warnings: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     last_ns: int = 0
-    ran_ns: int = 0
+    previous_parts_ns: int = 0
     """How long the parts lasted, summed, without the gaps between them."""
     began_ns: int = 0
     resumed: list[Mapping[str, Any]] = field(default_factory=list)
@@ -79,57 +79,57 @@ class Standing:
         return Counter(self.environments.get(number, "?") for number in self.roster)
 
 
-def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> Standing:
+def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> ResumeState:
     """Return where the run of these blocks stands; they are of `KINDS`, and everything of them.
 
     What a trial was before it was begun anew does not count, nor does a footer with something behind it. Events that
     name no trial of the plan are passed over.
     """
     began_ns = int(header["clock"]["monotonic_ns"])
-    found = Standing(began_ns=began_ns, last_ns=began_ns)
+    found = ResumeState(began_ns=began_ns, last_ns=began_ns)
     planned = len(header["trials"])
     begun: dict[int, None] = {}
     for block in blocks:
         match block.kind:
             case "jobs":
                 if len(block.body):
-                    _take_ids(found, int((block.body["ticket"] & np.uint64(JOB_ID)).max()))
+                    _note_job_ids(found, int((block.body["ticket"] & np.uint64(JOB_ID)).max()))
                     found.last_ns = max(found.last_ns, int(block.body["end_ns"].max()))
-                    _take_trials(begun, np.unique(block.body["trial"]).tolist(), planned)
+                    _note_trials(begun, np.unique(block.body["trial"]).tolist(), planned)
             case "metrics" | "errors" | "outputs":
-                _take_ids(found, max((job_id_of(record.ticket) for record in block.body), default=-1))
-                _take_trials(begun, (record.trial for record in block.body), planned)
+                _note_job_ids(found, max((job_id_of(record.ticket) for record in block.body), default=-1))
+                _note_trials(begun, (record.trial for record in block.body), planned)
             case "host":
-                _take_host(found, block.body)
+                _note_host(found, block.body)
             case "footer":
                 found.footer = block.body
                 found.warnings = [str(text) for text in block.body.get("warnings", ())]
                 found.remarks = [str(text) for text in block.body.get("remarks", ())]
                 found.losses = []
             case "event":
-                _take_event(found, block.body, begun, planned)
-    found.ran_ns += found.last_ns - found.began_ns
+                _note_event(found, block.body, begun, planned)
+    found.previous_parts_ns += found.last_ns - found.began_ns
     found.again = [trial for trial in begun if trial not in found.whole]
     return found
 
 
-def _take_ids(found: Standing, highest: int) -> None:
+def _note_job_ids(found: ResumeState, highest: int) -> None:
     found.first_job = max(found.first_job, highest + 1)
 
 
-def _take_trials(begun: dict[int, None], trials: Iterable[int], planned: int) -> None:
+def _note_trials(begun: dict[int, None], trials: Iterable[int], planned: int) -> None:
     # A flush puts rows before events: a cut between them leaves jobs of a trial whose begin is not in the file.
     begun.update(dict.fromkeys(trial for trial in trials if trial < planned))
 
 
-def _take_host(found: Standing, body: Mapping[str, Any]) -> None:
+def _note_host(found: ResumeState, body: Mapping[str, Any]) -> None:
     number, worker_id = body.get("worker"), body.get("worker_id")
     if isinstance(number, int) and isinstance(worker_id, str):
         found.numbers[worker_id] = number
         found.environments[number] = str(body.get("environment"))
 
 
-def _take_event(found: Standing, event: Mapping[str, Any], begun: dict[int, None], planned: int) -> None:
+def _note_event(found: ResumeState, event: Mapping[str, Any], begun: dict[int, None], planned: int) -> None:
     kind, at_ns = event.get("kind"), event.get("at_ns")
     if kind == "worker-lost":
         found.losses.append(event)
@@ -138,7 +138,7 @@ def _take_event(found: Standing, event: Mapping[str, Any], begun: dict[int, None
         found.parts += 1
         found.footer = None
         found.first_job = max(found.first_job, int(event.get("first_job", 0)))
-        found.ran_ns += found.last_ns - found.began_ns
+        found.previous_parts_ns += found.last_ns - found.began_ns
         found.began_ns = int(event.get("at_ns", found.last_ns))
         found.last_ns = max(found.last_ns, found.began_ns)
     if isinstance(at_ns, int):
@@ -159,15 +159,15 @@ def _take_event(found: Standing, event: Mapping[str, Any], begun: dict[int, None
             found.whole.discard(trial)
 
 
-CLEAN_UP_S: Final = 5.0
+CLEANUP_GRACE_S: Final = 5.0
 """How long workers whose lease has ended are given to remove what they left."""
 
 
-class Resumption:
+class ResumableRun:
     """Locks the file at `path` and reads how far its run has come.
 
-    Raises `NotAStatsFile` for a file that is none, `StatsFileError` for one that is damaged, that cannot be written,
-    or whose run is still under way. `close` it, unless `writer` is handed on.
+    Raises `NotAStatsFileError` for a file that is none, `StatsFileError` for one that is damaged, that cannot be
+    written, or whose run is still under way. `close` it, unless `writer` is handed on.
     """
 
     def __init__(self, path: Path) -> None:
@@ -180,21 +180,21 @@ class Resumption:
             self.close()
             raise
 
-    def _read(self) -> Standing:
+    def _read(self) -> ResumeState:
         path = self.stats.path
-        self._touched_s = path.stat().st_mtime
+        self._modified_s = path.stat().st_mtime
         try:
-            standing = replay(self.header, self.stats.blocks(KINDS, everything=True))
+            standing = replay(self.header, self.stats.blocks(REPLAYED_KINDS, everything=True))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StatsFileError(f"{path}: its run cannot be followed: {type(error).__name__}: {error}") from error
-        self._whole_bytes = self.stats.whole_bytes
-        self._torn = path.stat().st_size - self._whole_bytes
+        self._whole_bytes = self.stats.intact_bytes
+        self._torn_bytes = path.stat().st_size - self._whole_bytes
         if self.stats.damage is not None and block_follows(path, self._whole_bytes):
             # No crash leaves this behind; to cut there would throw away what can perhaps be mended.
             raise StatsFileError(f"{path}: is damaged in the middle ({self.stats.damage}); it cannot be resumed")
         names = {number: worker_id for worker_id, number in standing.numbers.items()}
         standing.warnings += [
-            loss_of(names.get(loss.get("worker", -1), "?"), {"reason": "?", "held": 0, **loss})
+            describe_loss(names.get(loss.get("worker", -1), "?"), {"reason": "?", "held": 0, **loss})
             for loss in standing.losses
         ]
         return standing
@@ -215,12 +215,12 @@ class Resumption:
         """The id under which the next part labels what it makes: whoever cleans up after another leaves it alone."""
         return f"{self.header['run_id']}-{self.standing.parts + 1}"
 
-    def patience_s(self, lease_s: float = LEASE_S) -> float:
+    def patience_s(self, lease_s: float = DEFAULT_LEASE_S) -> float:
         """Return how long workers of a master that was killed may still be at work, whose lease was so long."""
         if self.standing.footer is not None:
             return 0.0
-        silent_s = max(0.0, time.time() - self._touched_s)
-        return max(0.0, lease_s + CLEAN_UP_S - silent_s)
+        silent_s = max(0.0, time.time() - self._modified_s)
+        return max(0.0, lease_s + CLEANUP_GRACE_S - silent_s)
 
     def summary(self) -> str:
         """Return one line on what is there and what is left to do."""
@@ -259,18 +259,19 @@ class Resumption:
                 f"scenario and the Weighbridge that it was begun with ({version}), or begin a new run"
             )
 
-    def check_crew(self, environments: Sequence[str]) -> None:
+    def check_workers(self, environments: Sequence[str]) -> None:
         """Raise `InfrastructureError` unless as many workers are there as began the run, in each environment."""
         before, now = self.standing.crew, Counter(environments)
         if before and before != now:
             raise InfrastructureError(
-                f"{self.stats.path}: the run was begun with {_spelled(before)}, now there are {_spelled(now)}: "
+                f"{self.stats.path}: the run was begun with {_format_worker_counts(before)}, "
+                f"now there are {_format_worker_counts(now)}: "
                 "trials with another load are another measurement"
             )
 
     # -- going on ----------------------------------------------------------------------------------------------
 
-    def counting(self, make: Callable[[int | None], Tally]) -> Callable[[int | None], Tally]:
+    def counting(self, make: Callable[[int | None], LiveStats]) -> Callable[[int | None], LiveStats]:
         """Return a maker of tallies like `make`, which gives one that knows all whole trials: the same each time.
 
         What it is told is how many jobs are still planned.
@@ -278,14 +279,14 @@ class Resumption:
         tally = make(None)
         before = self._fill(tally)
 
-        def counted_on(planned: int | None) -> Tally:
+        def counted_on(planned: int | None) -> LiveStats:
             tally.planned = None if planned is None else planned + before
             return tally
 
         return counted_on
 
-    def _fill(self, tally: Tally) -> int:
-        aside = SetAside()
+    def _fill(self, tally: LiveStats) -> int:
+        aside = SupersededTrials()
         for event in self.standing.resumed:
             aside.note(event)
         aside.note({"kind": RESUMED, "at_ns": 1 << 63, **self._again()})
@@ -305,7 +306,7 @@ class Resumption:
                 tally.trial_began(body["trial"], body["at_ns"])
             elif body.get("trial") in self.standing.whole and body["kind"] == "trial-end":
                 tally.trial_ended(body["trial"], body["at_ns"])
-        tally.carry_on(time.monotonic_ns())
+        tally.mark_resumed(time.monotonic_ns())
         return jobs
 
     def _again(self) -> dict[str, Any]:
@@ -324,7 +325,7 @@ class Resumption:
             due_ns = began["monotonic_ns"] + now["unix_ns"] - began["unix_ns"]
             shift_ns = max(due_ns, standing.last_ns + 1) - now["monotonic_ns"]
         at_ns = now["monotonic_ns"] + shift_ns
-        self._writer.continue_at(self._whole_bytes)
+        self._writer.truncate_to(self._whole_bytes)
         self._writer.put(
             "event",
             {
@@ -335,7 +336,7 @@ class Resumption:
                 "whole": len(standing.whole),
                 "ended": standing.status,
                 "gap_ns": at_ns - standing.last_ns,
-                "cut_bytes": self._torn,
+                "cut_bytes": self._torn_bytes,
                 "shift_ns": shift_ns,
                 "run_label": self.run_label,
                 "argv": list(argv),
@@ -355,5 +356,5 @@ def _comparable(wire: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _spelled(crew: Counter[str]) -> str:
+def _format_worker_counts(crew: Counter[str]) -> str:
     return ", ".join(f"{plural(count, 'worker')} in {name}" for name, count in sorted(crew.items())) or "none"

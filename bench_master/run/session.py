@@ -19,30 +19,30 @@ import gevent
 from gevent.event import Event
 
 from bench_common.errors import InfrastructureError, StatsFileError, WeighbridgeError
-from bench_common.eventloop import LoopMeter, absent_s
-from bench_common.treatment import Overhead
+from bench_common.eventloop import LoopMeter, stall_s
+from bench_common.treatment import OverheadSampling
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.plan import Plan
 from bench_master.progress.view import Snapshot, View
-from bench_master.run.admission import Reception
-from bench_master.run.hosts import Hosts
+from bench_master.run.admission import MessageHandler
+from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal
-from bench_master.run.live_stats import Tally
-from bench_master.run.outbound import HEARTBEAT_S, LEASE_S, Courier
+from bench_master.run.live_stats import LiveStats
+from bench_master.run.outbound import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S, Dispatcher
 from bench_master.run.recorder import Recorder
-from bench_master.run.remote_services import ServiceDesk
-from bench_master.run.resume import Standing
+from bench_master.run.remote_services import ServiceBroker
+from bench_master.run.resume import ResumeState
 from bench_master.scenario.load import caveats
 from bench_master.table import plural
 from workloads.script import job_limit_s
 
 log = logging.getLogger(__name__)
 
-TICK_S: Final = 0.1
-REFRESH_S: Final = 0.25
+TICK_INTERVAL_S: Final = 0.1
+REFRESH_INTERVAL_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ class SessionOptions:
     run_id: str
     noop: bool
     keep: bool
-    sampling_s: float
+    sampling_interval_s: float
     first_epoch: int
     notes: Sequence[str] = ()
-    standing: Standing | None = None
+    standing: ResumeState | None = None
     """How far the run had come that is resumed; None where it begins."""
-    overhead: Overhead | None = None
-    lease_s: float = LEASE_S
-    heartbeat_s: float = HEARTBEAT_S
+    overhead: OverheadSampling | None = None
+    lease_s: float = DEFAULT_LEASE_S
+    heartbeat_s: float = HEARTBEAT_INTERVAL_S
 
 
 @dataclass(slots=True)
-class Result:
+class RunResult:
     """How a run ended: its status, what was wrong, the stats file (None where nothing was begun).
 
     `unwritable`: the stats file could not be written to its end, so the run was called off by us, not by the user.
@@ -72,7 +72,7 @@ class Result:
     status: act.RunStatus
     reasons: list[str] = field(default_factory=list)
     unusable: bool = False
-    unwritable: bool = False
+    stats_unwritable: bool = False
     stats: Path | None = None
     profiles: list[Path] = field(default_factory=list)
 
@@ -89,7 +89,7 @@ class Session:
         policy: Policy,
         options: SessionOptions,
         *,
-        tally: Callable[[int | None], Tally],
+        tally: Callable[[int | None], LiveStats],
         view: View,
         open_journal: Callable[..., Journal],
         local_boot_id: str,
@@ -97,10 +97,10 @@ class Session:
         self._plan = plan
         self._options = options
         self._view = view
-        self._make_tally = tally
+        self._make_live_stats = tally
         self._open_journal = open_journal
-        self._hosts = Hosts(local_boot_id)
-        self._standing = standing = options.standing or Standing()
+        self._hosts = WorkerHosts(local_boot_id)
+        self._resume_state = standing = options.standing or ResumeState()
         self._engines = frozenset(treatment.engine for treatment in plan.treatments)
         # A no-op run has no services that could be anywhere.
         placed = [replace(one, places={}) for one in plan.treatments] if options.noop else plan.treatments
@@ -116,20 +116,20 @@ class Session:
             now=monotonic(),
         )
         roster = self._coordinator.roster
-        self.courier = Courier(plan, roster, self._hosts, options.run_id, self._terms())
-        self._recorder = Recorder(tally(None), view, self._hosts, self.courier.arrived)
+        self.dispatcher = Dispatcher(plan, roster, self._hosts, options.run_id, self._run_settings())
+        self._recorder = Recorder(tally(None), view, self._hosts, self.dispatcher.take_arrival_times)
         self._recorder.warnings |= dict.fromkeys(standing.warnings)
         self._recorder.remarks |= dict.fromkeys([*standing.remarks, *options.notes, *caveats(plan.treatments)])
-        self._services = ServiceDesk(plan.treatments, roster, self._recorder.remarks.setdefault)
+        self._services = ServiceBroker(plan.treatments, roster, self._recorder.remarks.setdefault)
         self._over = Event()
         self._broken = False
-        self._result = Result("incomplete")
-        self.reception = Reception(
+        self._result = RunResult("incomplete")
+        self.message_handler = MessageHandler(
             plan,
             roster,
             self._hosts,
             self._recorder,
-            self.courier,
+            self.dispatcher,
             self._services,
             noop=options.noop,
             handle=self._handle,
@@ -138,7 +138,7 @@ class Session:
         )
         self._meter = LoopMeter()
 
-    def _terms(self) -> dict[str, Any]:
+    def _run_settings(self) -> dict[str, Any]:
         """Return what every worker is told of the run."""
         options = self._options
         # A no-op run has no engine that could be watched.
@@ -148,33 +148,33 @@ class Session:
             "heartbeat_s": options.heartbeat_s,
             "lease_s": options.lease_s,
             "keep": options.keep,
-            "sampling_s": options.sampling_s,
-            "overhead": watched.for_workers(sorted(self._engines)) if watched is not None else {},
+            "sampling_s": options.sampling_interval_s,
+            "overhead": watched.worker_settings(sorted(self._engines)) if watched is not None else {},
         }
 
     # -- life ---------------------------------------------------------------------------------------------------
 
-    def run(self) -> Result:
+    def run(self) -> RunResult:
         """Wait for workers, run the plan, and return how it ended. The switchboard must be open by now."""
         began_ns = monotonic_ns()
         self._meter.start()
         with self._view:
             self._view.begin(self._snapshot())
-            refresher = gevent.spawn(self._keep_refreshing)
+            refresher = gevent.spawn(self._refresh_loop)
             try:
                 came = monotonic()
-                while not self._over.wait(TICK_S):
-                    absent = absent_s(came, TICK_S)
+                while not self._over.wait(TICK_INTERVAL_S):
+                    absent = stall_s(came, TICK_INTERVAL_S)
                     came = monotonic()
                     if absent:
-                        self._handle(ev.Absent(absent))
+                        self._handle(ev.MasterStalled(absent))
                     self._tick()
             finally:
                 refresher.kill()
                 self._sample_loop()
                 self._meter.stop()
-            if self.courier.locals is not None:
-                self.courier.locals.end()
+            if self.dispatcher.local_workers is not None:
+                self.dispatcher.local_workers.end()
             self._finish(began_ns)
             self._view.end(self._snapshot())
         return self._result
@@ -197,27 +197,27 @@ class Session:
             self.interrupt()
 
     def _tick(self) -> None:
-        if self.courier.locals is not None:
-            for death in self.courier.locals.deaths():
+        if self.dispatcher.local_workers is not None:
+            for death in self.dispatcher.local_workers.poll_deaths():
                 words = f"; it last said: {death.last_words}" if death.last_words else ""
                 self._view.say(f"worker {death.worker_id}: {death.reason}{words}")
-                self._handle(ev.Gone(death.worker_id, death.reason))
+                self._handle(ev.WorkerDied(death.worker_id, death.reason))
                 if death.restarted:
                     continue
                 text = f"worker {death.worker_id} died too often and was not started again: {death.reason}{words}"
                 self._recorder.warn(text)
-                if self._coordinator.phase is Phase.GATHERING:
+                if self._coordinator.phase is Phase.WAITING_FOR_WORKERS:
                     self._refused([text], unusable=True)
         # Nobody is missed while a worker still sees to it that it has what is needed.
-        if not (self._coordinator.phase is Phase.GATHERING and self.reception.awaits_answers):
+        if not (self._coordinator.phase is Phase.WAITING_FOR_WORKERS and self.message_handler.preflight_pending):
             self._handle(ev.Tick())
 
-    def _keep_refreshing(self) -> None:
+    def _refresh_loop(self) -> None:
         sampled_at = monotonic()
         while True:
-            gevent.sleep(REFRESH_S)
+            gevent.sleep(REFRESH_INTERVAL_S)
             self._view.refresh(self._snapshot())
-            if monotonic() - sampled_at >= self._options.sampling_s:
+            if monotonic() - sampled_at >= self._options.sampling_interval_s:
                 sampled_at = monotonic()
                 self._sample_loop()
 
@@ -245,7 +245,7 @@ class Session:
             return
         if recorder.refused:
             recorder.warn(f"{plural(recorder.refused, 'result')} refused: too late, or there already")
-        board = self.courier.board
+        board = self.dispatcher.board
         dropped = board.dropped.total() if board is not None else 0
         if dropped:
             recorder.warn(f"{dropped} messages broke the protocol and were dropped")
@@ -255,7 +255,7 @@ class Session:
         footer = {
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": self._result.status,
-            "duration_s": (monotonic_ns() - began_ns + self._standing.ran_ns) / 1e9,
+            "duration_s": (monotonic_ns() - began_ns + self._resume_state.previous_parts_ns) / 1e9,
             "counts": {"planned": recorder.tally.planned, **counts},
             "not_started": self._coordinator.course.not_started,
             "warnings": list(recorder.warnings),
@@ -265,7 +265,7 @@ class Session:
             "refused_results": recorder.refused,
         }
         if self._options.standing is not None:
-            footer["resumes"] = self._standing.parts
+            footer["resumes"] = self._resume_state.parts
         try:
             journal.close(footer)
         except StatsFileError as error:
@@ -288,76 +288,76 @@ class Session:
                 if not isinstance(error, WeighbridgeError):
                     log.exception("the run is called off: %s could not be carried out", type(action).__name__)
                     error = InfrastructureError(f"internal error: {type(error).__name__}: {error}")
-                self._call_off(str(error))
+                self._cancel_run(str(error))
                 return
 
     def _do(self, action: act.Action) -> None:
         match action:
-            case act.Issue():
-                self.courier.deliver(action)
-            case act.Journal():
+            case act.AssignJobs():
+                self.dispatcher.deliver(action)
+            case act.RecordResults():
                 self._recorder.take(action, self._epoch(action.number))
-            case act.Note():
+            case act.LogEvent():
                 self._note(action)
-            case act.Conclude():
+            case act.FailJobs():
                 self._recorder.conclude(action)
-            case act.Acknowledge():
-                self._recorder.promise(action.number, self._epoch(action.number), action.sequence)
-            case act.RunOver():
+            case act.AcknowledgeResults():
+                self._recorder.acknowledge_when_written(action.number, self._epoch(action.number), action.sequence)
+            case act.RunFinished():
                 self._result.status = action.status
                 self._result.reasons += action.reasons
                 self._over.set()
             case _:
-                self.courier.deliver(action)
+                self.dispatcher.deliver(action)
 
     def _epoch(self, number: int) -> int:
         return self._coordinator.roster[number].epoch
 
-    def _note(self, note: act.Note) -> None:
+    def _note(self, note: act.LogEvent) -> None:
         if note.kind in ("worker-joined", "worker-back"):
             self._hosts.join(self._coordinator.roster[note.fields["worker"]], note.fields["info"])
         elif note.kind == "run-begin":
-            self._begin()
+            self._begin_journal()
         elif note.kind == "worker-lost":
-            self.courier.send(self._services.lost(note.fields["worker"], note.fields["reason"]))
-            if note.fields["silent"] and self.courier.locals is not None:
+            self.dispatcher.send(self._services.lost(note.fields["worker"], note.fields["reason"]))
+            if note.fields["silent"] and self.dispatcher.local_workers is not None:
                 # It may be stopped for good. Killed, it is started again; its load process tidies up and ends.
-                self.courier.locals.kill(note.fields["worker_id"])
+                self.dispatcher.local_workers.kill(note.fields["worker_id"])
         elif note.kind == "worker-given-up":
-            self.courier.send(self._services.given_up(note.fields["worker"]))
+            self.dispatcher.send(self._services.given_up(note.fields["worker"]))
         if note.kind == "worker-back":
-            self.courier.send(self._services.back(note.fields["worker"]))
+            self.dispatcher.send(self._services.back(note.fields["worker"]))
         self._recorder.note(note)
 
     def _refused(self, reasons: list[str], unusable: bool) -> None:  # noqa: FBT001  a callback
         """Call off a run that has not begun, for what a worker cannot do."""
         self._result.unusable = unusable
-        self._handle(ev.Refused(reasons))
+        self._handle(ev.RunRefused(reasons))
 
-    def _begin(self) -> None:
+    def _begin_journal(self) -> None:
         """Open the stats file: from here on there is something to keep."""
         try:
             journal = self._open_journal(
                 environments=self._hosts.environments,
-                acknowledge=self.courier.acknowledge,
+                acknowledge=self.dispatcher.acknowledge,
                 failed=self._journal_failed,
             )
         except (OSError, WeighbridgeError) as error:
-            self._call_off(str(error))
+            self._cancel_run(str(error))
             return
-        self._recorder.begin(journal, self._make_tally(self._coordinator.course.planned_jobs()), self._engines)
+        self._recorder.begin(journal, self._make_live_stats(self._coordinator.course.planned_jobs()), self._engines)
         self._meter.read()  # how this loop was while workers came is none of the run's
 
-    def _call_off(self, reason: str) -> None:
+    def _cancel_run(self, reason: str) -> None:
         """End a run that cannot begin or go on, and let its workers go."""
         self._result.status = "incomplete"
         self._result.reasons.append(reason)
-        self.courier.release_all()
+        self.dispatcher.release_all()
         self._over.set()
 
     def _journal_failed(self, error: WeighbridgeError) -> None:
         """Call the run off: the stats file cannot be written any more, and nothing further would be kept."""
-        self._result.unwritable = True
+        self._result.stats_unwritable = True
         self._result.reasons.append(str(error))
         if self._over.is_set():
             # The last bytes are missing, the footer among them: whoever reads the file takes the run for unfinished.

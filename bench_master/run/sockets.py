@@ -32,7 +32,7 @@ from typing import Any, Final, Self
 
 import zmq
 
-from bench_common.channel import Channel, Frames, put_together, tune
+from bench_common.channel import Frames, ZmqChannel, configure_socket, join_frames
 from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT, authority
 from bench_common.curve import ZapHandler, curve_required, insecure_warning, secure_server
 from bench_common.errors import InfrastructureError, ProtocolError, UsageError
@@ -197,7 +197,7 @@ ResultReceiver = Callable[[str | None, Message], None]
 MAX_SOCKETS: Final = 16_384
 
 
-class Switchboard:
+class Sockets:
     """Binds and serves the sockets of one master.
 
     `on_control(peer, identity, message, received_ns)` and `on_result(identity, message)` are called in the loop and
@@ -225,9 +225,9 @@ class Switchboard:
         # Each worker has a lane; zmq's own limit would be met at a thousand of them.
         self._context.max_sockets = MAX_SOCKETS
         self._zap: ZapHandler | None = None
-        self._control: Channel | None = None
-        self._results: Channel | None = None
-        self._lanes: dict[int, Channel] = {}
+        self._control: ZmqChannel | None = None
+        self._results: ZmqChannel | None = None
+        self._lanes: dict[int, ZmqChannel] = {}
 
     def open(self) -> None:
         """Bind the control and results sockets; raise `InfrastructureError` when an address cannot be had."""
@@ -236,10 +236,10 @@ class Switchboard:
             self._zap.start()
         control = self._socket(zmq.ROUTER, "control", CONTROL_DOMAIN)
         self._endpoints.bind_control(control)
-        self._control = Channel(control, self._control_came)
+        self._control = ZmqChannel(control, self._control_came)
         results = self._socket(zmq.PULL, "results", RESULTS_DOMAIN)
         self._endpoints.bind_results(results)
-        self._results = Channel(results, self._results_came)
+        self._results = ZmqChannel(results, self._on_result_frames)
 
     def close(self) -> None:
         """Close everything; what was said last gets a moment to leave."""
@@ -257,7 +257,7 @@ class Switchboard:
             old.close()
         socket = self._socket(zmq.PUSH, "work", lane_domain(worker_id) if self._key is not None else "")
         endpoint = self._endpoints.bind_lane(socket, local=local)
-        self._lanes[number] = Channel(socket)
+        self._lanes[number] = ZmqChannel(socket)
         return endpoint
 
     def results_endpoint(self, *, local: bool) -> str:
@@ -279,7 +279,7 @@ class Switchboard:
         """Return whether a worker of this name still has a key here; always so where keys are not used."""
         if self._key is None or identity in self.local_keys.values():
             return True
-        return identity is not None and self._allow_list is not None and self._allow_list.admits_name(identity)
+        return identity is not None and self._allow_list is not None and self._allow_list.has_name(identity)
 
     def _allow(self, domain: str, public_key: bytes) -> str | None:
         name = self.local_keys.get(public_key)
@@ -289,7 +289,7 @@ class Switchboard:
 
     def _socket(self, kind: int, lane: Lane, domain: str) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
-        tune(socket, largest_frame("worker", lane))
+        configure_socket(socket, largest_frame("worker", lane))
         if self._key is not None:
             secure_server(socket, self._key, domain)
         return socket
@@ -320,12 +320,12 @@ class Switchboard:
             except Exception as error:  # noqa: BLE001  the boundary: what breaks our code must not end the listener
                 self._drop("control: internal error", str(error), identity, error)
 
-    def _results_came(self, batch: list[Frames]) -> None:
+    def _on_result_frames(self, batch: list[Frames]) -> None:
         for frames in batch:
             identity = None
             try:
                 identity = self._identity(frames[0])
-                message = decode(put_together(frames), sender="worker", lane="results")
+                message = decode(join_frames(frames), sender="worker", lane="results")
                 self._on_result(identity, message)
             except ProtocolError as error:
                 self._drop("results", str(error), identity)
@@ -361,19 +361,19 @@ def load_keys(
     return read_master_key(directory / MASTER_FILE), AllowList(directory / ALLOW_LIST_FILE)
 
 
-FOR_ITSELF: Final = 256
+BASE_FDS: Final = 256
 """What a master has open without any worker, with room to spare."""
-FOR_A_WORKER: Final = 8
+FDS_PER_WORKER: Final = 8
 """A lane that listens, its connections and zmq's own signals; measured, and rounded up."""
 
 
-def make_room(workers: int) -> None:
+def raise_fd_limit(workers: int) -> None:
     """Raise the soft limit of open files to what so many workers take, if it is lower.
 
     It is left alone where it suffices, since processes that are started inherit it. Raises `InfrastructureError`
     where the hard limit is too low.
     """
-    needed = FOR_ITSELF + FOR_A_WORKER * workers
+    needed = BASE_FDS + FDS_PER_WORKER * workers
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return

@@ -3,6 +3,6 @@
 from bench_master.scenario.json_schema import scenario_schema
 from bench_master.scenario.load import load_scenario
 from bench_master.scenario.model import Scenario
-from bench_master.scenario.yaml_tree import shipped_scenarios
+from bench_master.scenario.yaml_tree import builtin_scenarios
 
-__all__ = ["Scenario", "load_scenario", "scenario_schema", "shipped_scenarios"]
+__all__ = ["Scenario", "builtin_scenarios", "load_scenario", "scenario_schema"]

@@ -10,48 +10,50 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.errors import did_you_mean
 from bench_master.scenario.guest import PARAMS, find_parameter
-from bench_master.scenario.yaml_tree import Entries, Items, Leaf, Node, quoted
+from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, quote_node
 from workloads.registry import workload_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from bench_master.scenario.diagnostics import Findings
+    from bench_master.scenario.diagnostics import Diagnostics
     from workloads.base import Workload
 
 _TEST: Final = "test"
 
 
-def translate_spellings(root: Entries, findings: Findings) -> None:
+def apply_aliases(root: MappingNode, findings: Diagnostics) -> None:
     """Put today's names in place of a tool's own; note each, and each pair that says one thing twice."""
     classes = workload_classes()
     for job in _jobs(root):
-        _translate_test(job, classes, findings)
+        _apply_test_alias(job, classes, findings)
     for job in _jobs(root):
         own = _workloads([job], classes)
-        _translate_meanings(job.values.get("params"), own, findings)
+        _apply_option_aliases(job.values.get("params"), own, findings)
         _rename(job.values.get("params"), own, "", findings)
-        _translate_matrix(job.values.get("matrix"), own, findings)
+        _apply_matrix_aliases(job.values.get("matrix"), own, findings)
     heirs = [job for job in _jobs(root) if "matrix" not in job.values]
-    _translate_matrix(root.values.get("matrix"), _workloads(heirs, classes), findings)
+    _apply_matrix_aliases(root.values.get("matrix"), _workloads(heirs, classes), findings)
 
 
-def _jobs(root: Entries) -> Iterator[Entries]:
+def _jobs(root: MappingNode) -> Iterator[MappingNode]:
     jobs = root.values.get("jobs")
-    for job in [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, Entries) else ())]:
-        if isinstance(job, Entries):
+    for job in [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, MappingNode) else ())]:
+        if isinstance(job, MappingNode):
             yield job
 
 
-def _workloads(jobs: Iterable[Entries], classes: Mapping[str, type[Workload]]) -> list[type[Workload]]:
+def _workloads(jobs: Iterable[MappingNode], classes: Mapping[str, type[Workload]]) -> list[type[Workload]]:
     names = (job.values.get("workload") for job in jobs)
-    return [classes[name.text] for name in names if isinstance(name, Leaf) and name.text in classes]
+    return [classes[name.text] for name in names if isinstance(name, ScalarNode) and name.text in classes]
 
 
-def _translate_test(job: Entries, classes: Mapping[str, type[Workload]], findings: Findings) -> None:
+def _apply_test_alias(job: MappingNode, classes: Mapping[str, type[Workload]], findings: Diagnostics) -> None:
     """Make `workload` of ``test: cpu``, which stands in the job or among its parameters."""
     params = job.values.get("params")
-    owner = next((one for one in (job, params) if isinstance(one, Entries) and _key_of(_TEST, one) is not None), None)
+    owner = next(
+        (one for one in (job, params) if isinstance(one, MappingNode) and _key_of(_TEST, one) is not None), None
+    )
     if owner is None or "operations" in job.values:
         return
     key = str(_key_of(_TEST, owner))
@@ -59,41 +61,41 @@ def _translate_test(job: Entries, classes: Mapping[str, type[Workload]], finding
     given = job.values.get("workload")
     if any(find_parameter(one, key) for one in _workloads([job], classes)):
         return
-    if not isinstance(test, Leaf) or (given is not None and not isinstance(given, Leaf)):
+    if not isinstance(test, ScalarNode) or (given is not None and not isinstance(given, ScalarNode)):
         return
-    known = {one.tool_test: name for name, one in classes.items() if one.tool_test}
+    known = {one.tool_test_name: name for name, one in classes.items() if one.tool_test_name}
     word = test.text.rpartition("/")[2].removesuffix(".lua")
     name = known.get(word)
     del owner.values[key]
     if name is None:
         there = did_you_mean(word, known) or f"; there is: {', '.join(sorted(known))}"
-        findings.add(test.place, f"unknown test {quoted(test)}{there}", deep=True)
-        findings.seems_to_stand_for(job, "workload")
+        findings.add(test.place, f"unknown test {quote_node(test)}{there}", deep=True)
+        findings.mark_misspelling(job, "workload")
         job.values.pop("workload", None)
-    elif isinstance(given, Leaf) and given.text not in {name, classes[name].binary}:
+    elif isinstance(given, ScalarNode) and given.text not in {name, classes[name].binary}:
         findings.add(place, f"'{key}: {test.text}' is the workload {name}, not {given.text}: remove one", deep=True)
     else:
-        job.put("workload", Leaf(test.place, name), place if given is None else job.key_places["workload"])
+        job.put("workload", ScalarNode(test.place, name), place if given is None else job.key_places["workload"])
         _note(findings, f"{key}: {test.text}", f"workload: {name}")
-        if word in classes[name].tool_meanings.get(_TEST, {}):
+        if word in classes[name].legacy_option_values.get(_TEST, {}):
             # Which test it is, other options say, and else what was usual then.
-            if not isinstance(params, Entries):
-                params = Entries(place)
+            if not isinstance(params, MappingNode):
+                params = MappingNode(place)
                 job.put("params", params, place)
-            params.values.setdefault(f"--{_TEST}", Leaf(test.place, word))
+            params.values.setdefault(f"--{_TEST}", ScalarNode(test.place, word))
             params.key_places.setdefault(f"--{_TEST}", place)
 
 
-def _translate_meanings(params: object, workloads: list[type[Workload]], findings: Findings) -> None:
+def _apply_option_aliases(params: object, workloads: list[type[Workload]], findings: Diagnostics) -> None:
     """Put what old options say of the test, each in its own way, in the place of the parameter of that name."""
-    if not isinstance(params, Entries):
+    if not isinstance(params, MappingNode):
         return
-    for meanings in (workload.tool_meanings for workload in workloads if workload.tool_meanings):
+    for meanings in (workload.legacy_option_values for workload in workloads if workload.legacy_option_values):
         meant, said, at = "", [], None
         for option, values in meanings.items():
-            key = _old_key(option, params)
+            key = _find_alias_key(option, params)
             value = params.values.get(key)
-            if not isinstance(value, Leaf) or value.text not in values:
+            if not isinstance(value, ScalarNode) or value.text not in values:
                 continue
             del params.values[key]
             said.append(f"{key}: {value.text}")
@@ -104,11 +106,11 @@ def _translate_meanings(params: object, workloads: list[type[Workload]], finding
             if params.key_places[_TEST].line and len(said) > 1:
                 findings.add(at, f"'{said[-1]}' says what '{_TEST}' says: remove one", deep=True)
         else:
-            params.put(_TEST, Leaf(at, meant), at)
+            params.put(_TEST, ScalarNode(at, meant), at)
             _note(findings, ", ".join(said), f"{_TEST}: {meant}")
 
 
-def _old_key(option: str, params: Entries) -> str:
+def _find_alias_key(option: str, params: MappingNode) -> str:
     """Return how an old option is written here; that of the parameter's own name has dashes in front."""
     fits = (
         key
@@ -118,25 +120,25 @@ def _old_key(option: str, params: Entries) -> str:
     return next(fits, "")
 
 
-def _translate_matrix(matrix: object, workloads: list[type[Workload]], findings: Findings) -> None:
-    if not isinstance(matrix, Entries):
+def _apply_matrix_aliases(matrix: object, workloads: list[type[Workload]], findings: Diagnostics) -> None:
+    if not isinstance(matrix, MappingNode):
         return
     _rename(matrix, workloads, PARAMS, findings)
     for key in ("include", "exclude"):
         listed = matrix.values.get(key)
-        for entry in listed.items if isinstance(listed, Items) else ():
+        for entry in listed.items if isinstance(listed, ListNode) else ():
             _rename(entry, workloads, PARAMS, findings)
 
 
-def _rename(node: object, workloads: list[type[Workload]], prefix: str, findings: Findings) -> None:
+def _rename(node: object, workloads: list[type[Workload]], prefix: str, findings: Diagnostics) -> None:
     """Rename the keys of a mapping that begin with `prefix` and are a tool's names, where all workloads agree."""
-    if not isinstance(node, Entries):
+    if not isinstance(node, MappingNode):
         return
     values, places = dict(node.values), dict(node.key_places)
     for key in list(values):
-        name = _today(key.removeprefix(prefix), workloads) if key.startswith(prefix) else None
+        name = _current_name(key.removeprefix(prefix), workloads) if key.startswith(prefix) else None
         if name is None:
-            why = None if prefix else _dropped(key, values[key], workloads)
+            why = None if prefix else _ignorable_reason(key, values[key], workloads)
             if why is not None:
                 del values[key]
                 findings.note(f"'{key}' is left out: {why}")
@@ -157,7 +159,7 @@ def _rename(node: object, workloads: list[type[Workload]], prefix: str, findings
     node.values, node.key_places = values, places
 
 
-def _today(key: str, workloads: list[type[Workload]]) -> str | None:
+def _current_name(key: str, workloads: list[type[Workload]]) -> str | None:
     """Return what a parameter is called here; None where it is no tool's name, or not the same for all workloads."""
     if any(find_parameter(workload, key) for workload in workloads):
         return None
@@ -168,22 +170,22 @@ def _today(key: str, workloads: list[type[Workload]]) -> str | None:
 
 def _parameter_called(word: str, workload: type[Workload]) -> str | None:
     own = word.replace("-", "_")
-    return own if find_parameter(workload, own) else workload.tool_names.get(word.replace("_", "-"))
+    return own if find_parameter(workload, own) else workload.tool_option_names.get(word.replace("_", "-"))
 
 
-def _dropped(key: str, value: Node, workloads: list[type[Workload]]) -> str | None:
+def _ignorable_reason(key: str, value: Node, workloads: list[type[Workload]]) -> str | None:
     """Return why an option may be left out, with the value that it has; None where it may not."""
     word = key.lstrip("-").replace("_", "-")
     for workload in workloads:
-        harmless, why = workload.tool_dropped.get(word, ("", ""))
-        if why and isinstance(value, Leaf) and value.text == harmless:
+        harmless, why = workload.obsolete_options.get(word, ("", ""))
+        if why and isinstance(value, ScalarNode) and value.text == harmless:
             return why
     return None
 
 
-def _key_of(word: str, node: Entries) -> str | None:
+def _key_of(word: str, node: MappingNode) -> str | None:
     return next((key for key in node.values if key.lstrip("-") == word), None)
 
 
-def _note(findings: Findings, old: str, new: str) -> None:
+def _note(findings: Diagnostics, old: str, new: str) -> None:
     findings.note(f"'{old}' is understood as '{new}', its name here")

@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from bench_master.scenario.yaml_tree import Items, Leaf
+from bench_master.scenario.yaml_tree import ListNode, ScalarNode
 
 if TYPE_CHECKING:
     from bench_common.errors import Problem
     from bench_common.treatment import Scalar
-    from bench_master.scenario.yaml_tree import Entries, Node, Place
+    from bench_master.scenario.yaml_tree import MappingNode, Node, SourceLocation
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Given(Generic[T]):
+class Located(Generic[T]):
     """A value that was understood, and where it was written."""
 
     value: T
-    place: Place
+    place: SourceLocation
 
 
 @dataclass(slots=True)
-class Findings:
+class Diagnostics:
     """Collects while a tree is read. A problem that is met twice (by two treatments, say) is kept once."""
 
     deep: dict[Problem, bool] = field(default_factory=dict)
@@ -32,35 +32,35 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     literals: dict[int, Scalar] = field(default_factory=dict)
     """What a scalar was read as, by the identity of its leaf; one that is not here is text."""
-    misspelt: set[tuple[int, str]] = field(default_factory=set)
+    misspellings: set[tuple[int, str]] = field(default_factory=set)
     """Keys that unknown ones seem to stand for, each with the identity of its mapping."""
 
-    def add(self, place: Place, message: str, *, deep: bool = False) -> None:
+    def add(self, place: SourceLocation, message: str, *, deep: bool = False) -> None:
         """Note a problem."""
         problem = place.problem(message)
         self.deep[problem] = self.deep.get(problem, True) and deep
 
-    def take(self, other: Findings, *, deep: bool) -> None:
+    def take(self, other: Diagnostics, *, deep: bool) -> None:
         """Add what `other` found, as lying deeper than a schema sees where `deep`."""
         for problem, was_deep in other.deep.items():
             self.deep[problem] = self.deep.get(problem, True) and (deep or was_deep)
         self.literals.update(other.literals)
-        self.misspelt |= other.misspelt
+        self.misspellings |= other.misspellings
 
     def note(self, text: str) -> None:
         """Note something that the user should know and that stops nothing."""
         if text not in self.notes:
             self.notes.append(text)
 
-    def seems_to_stand_for(self, node: Entries, key: str) -> None:
+    def mark_misspelling(self, node: MappingNode, key: str) -> None:
         """Remember that an unknown key of a mapping is `key` misspelt: one mistake is not told as two."""
-        self.misspelt.add((id(node), key))
+        self.misspellings.add((id(node), key))
 
-    def is_misspelt(self, key: str, node: Entries | None = None) -> bool:
+    def is_misspelt(self, key: str, node: MappingNode | None = None) -> bool:
         """Return whether `key` is there under a wrong name, in `node` or (None) anywhere."""
-        return any(key == name and (node is None or id(node) == owner) for owner, name in self.misspelt)
+        return any(key == name and (node is None or id(node) == owner) for owner, name in self.misspellings)
 
-    def understood(self, leaf: Leaf, value: Scalar) -> None:
+    def understood(self, leaf: ScalarNode, value: Scalar) -> None:
         """Remember that a scalar is a number, a truth value or nothing, not text."""
         self.literals[id(leaf)] = value
 
@@ -72,8 +72,8 @@ class Findings:
 
 def plain_data(node: Node, literals: dict[int, Scalar]) -> Any:
     """Return a tree as JSON-able data, each scalar as it was understood."""
-    if isinstance(node, Leaf):
+    if isinstance(node, ScalarNode):
         return literals.get(id(node), node.text)
-    if isinstance(node, Items):
+    if isinstance(node, ListNode):
         return [plain_data(item, literals) for item in node.items]
     return {key: plain_data(value, literals) for key, value in node.values.items()}

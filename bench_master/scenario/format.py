@@ -35,16 +35,16 @@ from bench_master.scenario.types import (
     RATE,
     SIZE,
     WHOLE,
+    AtMostOneOf,
     Boolean,
     Choice,
-    Command,
+    CommandShape,
     Field,
     ListOf,
     MapOf,
-    Measured,
-    Needs,
-    OneOf,
+    Quantity,
     Record,
+    RequiresKey,
     Shape,
     Text,
 )
@@ -55,7 +55,7 @@ NATIVE: Final = "native"
 """The stock baseline has no image: the one engine whose nature a scenario has to know."""
 
 ORDERS: Final = ("interleaved", "blocked", "as-written")
-QUANTITIES: Final = ("iterations", "operation_count", "run_seconds")
+TRIAL_SIZE_KEYS: Final = ("iterations", "operation_count", "run_seconds")
 """How much a trial holds, of which exactly one applies; the innermost one that is given wins."""
 
 RUN_KEYS: Final = (
@@ -111,7 +111,7 @@ def scenario_format() -> ScenarioFormat:
     storage = tuple(
         (word, "storage") for word in ("tmpfs", "volume", "volumes", "volumes_from", "volumes-from", "mounts")
     )
-    container = Record("container", _container_fields(), misplaced=storage)
+    container = Record("container", _container_fields(), misplaced_keys=storage)
     classes = workload_classes()
     services = services_record(classes.values(), container)
     settings = _run_fields(container, services)
@@ -143,9 +143,9 @@ def scenario_format() -> ScenarioFormat:
         "job",
         (*own, *settings, engines, matrix_field),
         (
-            OneOf(("operations", "workload"), required=True),
-            Needs("params", "workload"),
-            OneOf(QUANTITIES),
+            AtMostOneOf(("operations", "workload"), required=True),
+            RequiresKey("params", "workload"),
+            AtMostOneOf(TRIAL_SIZE_KEYS),
             ParamsOfWorkload(classes),
             ServicesOfWorkload(classes),
         ),
@@ -170,10 +170,10 @@ def scenario_format() -> ScenarioFormat:
             *settings,
             matrix_field,
             Field("order", Choice("order", ORDERS), "the order of the trials", "interleaved"),
-            Field("seed", Measured(WHOLE, minimum=0, maximum=MAX_SEED), "fixes every random choice of the run"),
+            Field("seed", Quantity(WHOLE, minimum=0, maximum=MAX_SEED), "fixes every random choice of the run"),
             Field(
                 "sampling_interval",
-                Measured(DURATION, minimum=0.1, maximum=3600),
+                Quantity(DURATION, minimum=0.1, maximum=3600),
                 "how often a host's resources are read",
                 "1s",
             ),
@@ -198,7 +198,7 @@ def scenario_format() -> ScenarioFormat:
             ),
             Field(SCALE, Text("the name of a profile", PROFILE_PATTERN, bare=()), "the profile to apply", FULL),
         ),
-        (OneOf(("job", "jobs"), required=True, advice=": say what is to be run"), OneOf(QUANTITIES)),
+        (AtMostOneOf(("job", "jobs"), required=True, advice=": say what is to be run"), AtMostOneOf(TRIAL_SIZE_KEYS)),
         tuple((field.name, "job") for field in own),
     )
     return ScenarioFormat(scenario, job, container, services, matrix, engine, environment)
@@ -217,9 +217,9 @@ def _container_fields() -> tuple[Field, ...]:
             Text("the absolute path of a directory of the worker's host", "^/\\S*$"),
             "an unpacked root file system or OCI bundle, in place of an image, for OCI runtimes",
         ),
-        Field("command", Command(), "what runs in it; without it, what the image says"),
-        Field("memory", Measured(SIZE, minimum=MIB, maximum=2**53), "hard limit of its memory"),
-        Field("cpus", Measured(NUMBER, more_than=0, maximum=4096), "how many CPUs' worth of time it may use"),
+        Field("command", CommandShape(), "what runs in it; without it, what the image says"),
+        Field("memory", Quantity(SIZE, minimum=MIB, maximum=2**53), "hard limit of its memory"),
+        Field("cpus", Quantity(NUMBER, exclusive_minimum=0, maximum=4096), "how many CPUs' worth of time it may use"),
         Field(
             "cpuset",
             Text(
@@ -233,11 +233,11 @@ def _container_fields() -> tuple[Field, ...]:
             "network", Text("a network such as none, host or bridge", "^[A-Za-z0-9][A-Za-z0-9_.+-]*$"), "its network"
         ),
         Field("storage", ListOf(MountShape()), "what it sees besides its image"),
-        Field("env", MapOf("environment variables", name_value, Text(may_be_empty=True)), "environment variables"),
+        Field("env", MapOf("environment variables", name_value, Text(allow_empty=True)), "environment variables"),
         Field("log_driver", Text("a log driver such as none", "^[^\\s-]\\S*$"), "where its output goes"),
         Field(
             "log_options",
-            MapOf("options of the log driver", name_value, Text(may_be_empty=True)),
+            MapOf("options of the log driver", name_value, Text(allow_empty=True)),
             "of the log driver",
         ),
         Field("init", Boolean(), "run an init as PID 1, which forwards signals and reaps children"),
@@ -253,29 +253,36 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
         Field("container", container, "how the container is made"),
         Field(
             "concurrency",
-            Measured(WHOLE, minimum=1, maximum=MAX_SLOTS),
+            Quantity(WHOLE, minimum=1, maximum=MAX_SLOTS),
             f"jobs in flight on each worker, at most ({OPEN_CONCURRENCY} where there is a `rate`)",
             1,
         ),
         Field("services", services, "how the containers of a workload's services are made"),
-        Field("iterations", Measured(WHOLE, minimum=1, maximum=10**9), "jobs that each slot does in a trial", 1),
-        Field("operation_count", Measured(WHOLE, minimum=1, maximum=10**12), "jobs in a trial, over all workers"),
-        Field("run_seconds", Measured(DURATION, more_than=0, maximum=30 * _DAY_S), "how long a trial goes on"),
+        Field("iterations", Quantity(WHOLE, minimum=1, maximum=10**9), "jobs that each slot does in a trial", 1),
+        Field("operation_count", Quantity(WHOLE, minimum=1, maximum=10**12), "jobs in a trial, over all workers"),
+        Field(
+            "run_seconds", Quantity(DURATION, exclusive_minimum=0, maximum=30 * _DAY_S), "how long a trial goes on"
+        ),
         Field(
             "rate",
-            Measured(RATE, more_than=0, maximum=MAX_RATE_PER_S),
+            Quantity(RATE, exclusive_minimum=0, maximum=MAX_RATE_PER_S),
             "jobs that arrive each second over all workers, whether those before them have ended or not",
         ),
         Field("arrivals", Choice("arrival process", ARRIVAL_PROCESSES), "how they are spaced", "constant"),
         Field(
             "patience",
-            Measured(DURATION, more_than=0, maximum=_DAY_S),
+            Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S),
             "how long an arrived job waits for a slot before it is dropped",
             "10s",
         ),
-        Field("repeats", Measured(WHOLE, minimum=1, maximum=100_000), "trials of each treatment (n)", 1),
-        Field("warmup", Measured(WHOLE, minimum=0, maximum=10_000), "trials before those that count", 0),
-        Field("timeout", Measured(DURATION, more_than=0, maximum=_DAY_S), "how long one operation may take", "60s"),
+        Field("repeats", Quantity(WHOLE, minimum=1, maximum=100_000), "trials of each treatment (n)", 1),
+        Field("warmup", Quantity(WHOLE, minimum=0, maximum=10_000), "trials before those that count", 0),
+        Field(
+            "timeout",
+            Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S),
+            "how long one operation may take",
+            "60s",
+        ),
         Field("until", UntilShape(), "what ends a packing before all of its containers are up"),
     )
 
@@ -297,7 +304,7 @@ def _matrix_keys(settings: tuple[Field, ...], container: Record, services: Recor
     return keys
 
 
-def default_of(name: str) -> Any:
+def run_key_default(name: str) -> Any:
     """Return the default of a run key in base units."""
     return {
         "concurrency": 1,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_master.scenario.diagnostics import Findings
+from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.types import (
     DURATION,
     INVALID,
@@ -17,12 +17,12 @@ from bench_master.scenario.types import (
     WHOLE,
     Boolean,
     Choice,
-    Measured,
+    Quantity,
     Rule,
     Shape,
     Text,
 )
-from bench_master.scenario.yaml_tree import Entries, Leaf, Node, Place
+from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode, SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,28 +37,28 @@ _KINDS = {"int": WHOLE, "float": NUMBER, "size": SIZE, "duration": DURATION}
 
 @dataclass(frozen=True)
 class ParamShape(Shape):
-    """A parameter's value before its workload is known: the scalar itself, to be read by `read_param`."""
+    """A parameter's value before its workload is known: the scalar itself, to be read by `parse_param`."""
 
     @property
     def expected(self) -> str:
         return "a parameter's value: text, a number, true or false"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        return node if isinstance(node, Leaf) else self.refuse(node, findings)
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        return node if isinstance(node, ScalarNode) else self.refuse(node, findings)
 
     def schema(self) -> dict[str, Any]:
         return {"type": ["string", "number", "boolean", "null"]}
 
 
-def shape_of(parameter: Parameter) -> Shape:
+def parameter_shape(parameter: Parameter) -> Shape:
     """Return what a workload's parameter must look like in a scenario."""
     if parameter.type == "bool":
         return Boolean()
     if parameter.type == "choice":
         return Choice(f"value of '{parameter.name}'", parameter.choices)
     if parameter.type == "text":
-        return Text(may_be_empty=True)
-    return Measured(_KINDS[parameter.type], minimum=parameter.minimum, maximum=parameter.maximum)
+        return Text(allow_empty=True)
+    return Quantity(_KINDS[parameter.type], minimum=parameter.minimum, maximum=parameter.maximum)
 
 
 def find_parameter(workload: type[Workload], name: str) -> Parameter | None:
@@ -66,21 +66,27 @@ def find_parameter(workload: type[Workload], name: str) -> Parameter | None:
     return next((parameter for parameter in workload.parameters if parameter.name == name), None)
 
 
-def read_param(
-    workload: type[Workload], name: str, leaf: Leaf, key_place: Place, findings: Findings, *, deep: bool = False
+def parse_param(
+    workload: type[Workload],
+    name: str,
+    leaf: ScalarNode,
+    key_place: SourceLocation,
+    findings: Diagnostics,
+    *,
+    deep: bool = False,
 ) -> Any:
     """Return a parameter's value in base units; or `INVALID`, with a problem in `findings`."""
     parameter = find_parameter(workload, name)
     if parameter is None:
-        hint = _meant(workload, name)
+        hint = _suggest_parameter(workload, name)
         findings.add(key_place, f"unknown parameter '{name}' of {workload.name}{hint}", deep=deep)
         return INVALID
-    return shape_of(parameter).read(leaf, findings)
+    return parameter_shape(parameter).read(leaf, findings)
 
 
-def _meant(workload: type[Workload], name: str) -> str:
+def _suggest_parameter(workload: type[Workload], name: str) -> str:
     """Return what to say of an unknown parameter: its name here where the tool calls it so, else the nearest."""
-    own = workload.tool_names.get(name.lstrip("-").replace("_", "-"))
+    own = workload.tool_option_names.get(name.lstrip("-").replace("_", "-"))
     if own is not None:
         return f": that is what {workload.binary} calls it; here it is '{own}'"
     known = [each.name for each in workload.parameters]
@@ -93,13 +99,13 @@ class ParamsOfWorkload(Rule):
 
     workloads: Mapping[str, type[Workload]]
 
-    def check(self, node: Entries, findings: Findings) -> None:
+    def check(self, node: MappingNode, findings: Diagnostics) -> None:
         name, params = node.values.get("workload"), node.values.get("params")
-        if not isinstance(name, Leaf) or name.text not in self.workloads or not isinstance(params, Entries):
+        if not isinstance(name, ScalarNode) or name.text not in self.workloads or not isinstance(params, MappingNode):
             return
         for key, leaf in params.values.items():
-            if isinstance(leaf, Leaf):
-                read_param(self.workloads[name.text], key, leaf, params.key_places[key], findings)
+            if isinstance(leaf, ScalarNode):
+                parse_param(self.workloads[name.text], key, leaf, params.key_places[key], findings)
 
     def schema(self) -> dict[str, Any]:
         return {"allOf": [self._schema_of(workload) for workload in self.workloads.values()]}
@@ -109,7 +115,9 @@ class ParamsOfWorkload(Rule):
         properties = {}
         for parameter in workload.parameters:
             unit = f" [{parameter.unit}]" if parameter.unit else ""
-            properties[parameter.name] = shape_of(parameter).schema() | {"description": f"{parameter.help}{unit}"}
+            properties[parameter.name] = parameter_shape(parameter).schema() | {
+                "description": f"{parameter.help}{unit}"
+            }
             if parameter.default is not None:
                 properties[parameter.name]["default"] = parameter.default
         return {

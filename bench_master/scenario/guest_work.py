@@ -12,25 +12,27 @@ from bench_common.errors import WeighbridgeError
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, Operation
 from bench_master.scenario.format import NATIVE
 from bench_master.scenario.guest import PARAMS
-from bench_master.scenario.inheritance import values_of
+from bench_master.scenario.inheritance import list_values
 from bench_master.scenario.types import INVALID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench_common.treatment import Scalar
-    from bench_master.scenario.diagnostics import Findings
+    from bench_master.scenario.diagnostics import Diagnostics
     from bench_master.scenario.matrix import Settings
-    from bench_master.scenario.yaml_tree import Place
+    from bench_master.scenario.yaml_tree import SourceLocation
     from workloads.base import Workload
 
-HOST: Final = "host"
+HOST_NETWORK: Final = "host"
 """The network of the host itself."""
 
 _ORIGINS = frozenset({"container.image", "container.rootfs", "container"})
 
 
-def container_settings(settings: Settings, findings: Findings, prefix: str = "container") -> ContainerSettings | None:
+def container_settings(
+    settings: Settings, findings: Diagnostics, prefix: str = "container"
+) -> ContainerSettings | None:
     """Return the container that the settings below `prefix` describe; None where one of them was refused."""
     mounts = _mounts(settings, findings, prefix)
     _check_cpuset(settings, findings, prefix)
@@ -52,20 +54,20 @@ def container_settings(settings: Settings, findings: Findings, prefix: str = "co
         cpuset=inner.get("cpuset"),
         network=inner.get("network"),
         storage=mounts,
-        env=_named("env.", inner),
+        env=_prefixed_name("env.", inner),
         log_driver=inner.get("log_driver"),
-        log_options=_named("log_options.", inner),
+        log_options=_prefixed_name("log_options.", inner),
         init=inner.get("init"),
-        files=_named("files.", inner),
+        files=_prefixed_name("files.", inner),
         rootfs=inner.get("rootfs"),
         runtime=inner.get("runtime"),
         pids=inner.get("pids"),
-        ulimits=_named("ulimits.", inner),
+        ulimits=_prefixed_name("ulimits.", inner),
         blkio_weight=inner.get("blkio_weight"),
-        device_read_bps=_named("device_read_bps.", inner),
-        device_write_bps=_named("device_write_bps.", inner),
-        device_read_iops=_named("device_read_iops.", inner),
-        device_write_iops=_named("device_write_iops.", inner),
+        device_read_bps=_prefixed_name("device_read_bps.", inner),
+        device_write_bps=_prefixed_name("device_write_bps.", inner),
+        device_read_iops=_prefixed_name("device_read_iops.", inner),
+        device_write_iops=_prefixed_name("device_write_iops.", inner),
         read_only=inner.get("read_only"),
         security_options=_values("security_options", inner),
         cap_add=_values("cap_add", inner),
@@ -77,11 +79,11 @@ def _values(key: str, inner: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(item.value for item in inner.get(key, ()))
 
 
-def _named(prefix: str, inner: dict[str, Any]) -> dict[str, Any]:
+def _prefixed_name(prefix: str, inner: dict[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in inner.items() if key.startswith(prefix)}
 
 
-def _mounts(settings: Settings, findings: Findings, prefix: str) -> tuple[Mount, ...] | None:
+def _mounts(settings: Settings, findings: Diagnostics, prefix: str) -> tuple[Mount, ...] | None:
     given = settings.get(f"{prefix}.storage")
     if given is None:
         return ()
@@ -96,7 +98,7 @@ def _mounts(settings: Settings, findings: Findings, prefix: str) -> tuple[Mount,
     return tuple(mount.value for mount in given.value)
 
 
-def _check_cpuset(settings: Settings, findings: Findings, prefix: str) -> None:
+def _check_cpuset(settings: Settings, findings: Diagnostics, prefix: str) -> None:
     given = settings.get(f"{prefix}.cpuset")
     if given is None or given.value is INVALID:
         return
@@ -106,7 +108,7 @@ def _check_cpuset(settings: Settings, findings: Findings, prefix: str) -> None:
             findings.add(given.place, f"'{part}' is no range of CPUs: write {last}-{first}", deep=True)
 
 
-def _check_ulimits(settings: Settings, findings: Findings, prefix: str) -> None:
+def _check_ulimits(settings: Settings, findings: Diagnostics, prefix: str) -> None:
     for key, given in settings.items():
         if not key.startswith(f"{prefix}.ulimits.") or given.value is INVALID:
             continue
@@ -116,16 +118,16 @@ def _check_ulimits(settings: Settings, findings: Findings, prefix: str) -> None:
             findings.add(given.place, f"'{given.value}': a soft limit is at most the hard one, {hard}", deep=True)
 
 
-def _check_capabilities(settings: Settings, findings: Findings, prefix: str) -> None:
-    dropped = values_of(settings.get(f"{prefix}.cap_drop"))
+def _check_capabilities(settings: Settings, findings: Diagnostics, prefix: str) -> None:
+    dropped = list_values(settings.get(f"{prefix}.cap_drop"))
     given = settings.get(f"{prefix}.cap_add")
-    for name in values_of(given):
+    for name in list_values(given):
         if given is not None and name in dropped:
             findings.add(given.place, f"{name} is in 'cap_drop' as well: leave it out of one of them", deep=True)
 
 
 def check_lifecycle_container(
-    operations: Sequence[Operation], engine: str, settings: Settings, place: Place, findings: Findings
+    operations: Sequence[Operation], engine: str, settings: Settings, place: SourceLocation, findings: Diagnostics
 ) -> None:
     """Note what a life-cycle job's container lacks: an image for an engine that has images, a command without one."""
     makers = [operation for operation in operations if operation.kind in {"pull", "create", "run"}]
@@ -150,7 +152,7 @@ def check_lifecycle_container(
 
 
 def service_settings(
-    workload: type[Workload], params: Mapping[str, Scalar], settings: Settings, findings: Findings
+    workload: type[Workload], params: Mapping[str, Scalar], settings: Settings, findings: Diagnostics
 ) -> dict[str, ContainerSettings] | None:
     """Return the container of each of the workload's services; None where one of its settings was refused.
 
@@ -167,7 +169,7 @@ def service_settings(
     return result
 
 
-def service_places(services: Mapping[str, ContainerSettings], settings: Settings) -> dict[str, str]:
+def service_placement(services: Mapping[str, ContainerSettings], settings: Settings) -> dict[str, str]:
     """Return where those of the services run that are not on the host of the job."""
     given = {name: settings.get(f"services.{name}.at") for name in services}
     return {name: one.value for name, one in given.items() if one is not None}
@@ -178,11 +180,11 @@ def client_network(given: str | None, services: Mapping[str, ContainerSettings])
 
     Where nothing is said it is the host's as soon as a service has that: nothing else reaches its loopback.
     """
-    on_host = [name for name, service in services.items() if service.network == HOST]
-    if not on_host or given == HOST:
+    on_host = [name for name, service in services.items() if service.network == HOST_NETWORK]
+    if not on_host or given == HOST_NETWORK:
         return given, None
     if given is None:
-        return HOST, None
+        return HOST_NETWORK, None
     return given, (
         f"the container has the network '{given}', from which {on_host[0]}, in the host's, is not reached: "
         "give both 'host', or neither"
@@ -190,7 +192,7 @@ def client_network(given: str | None, services: Mapping[str, ContainerSettings])
 
 
 @dataclass(frozen=True)
-class Work:
+class JobPlan:
     """What the jobs of a treatment do, and in which containers; `places`: where services run that are elsewhere."""
 
     job: Lifecycle | Guest
@@ -200,15 +202,15 @@ class Work:
 
 
 @dataclass(frozen=True)
-class GuestOrder:
+class GuestJob:
     """A workload under an engine, as the job with a label, at a place of the scenario, asks for it."""
 
     workload: type[Workload]
     engine: str
     label: str | None
-    place: Place
+    place: SourceLocation
 
-    def work(self, settings: Settings, container: ContainerSettings, findings: Findings) -> Work | None:
+    def work(self, settings: Settings, container: ContainerSettings, findings: Diagnostics) -> JobPlan | None:
         """Return the workload with its containers; None where something is noted that is in the way."""
         guest = self._guest(settings, findings)
         if container.command is not None:
@@ -217,16 +219,16 @@ class GuestOrder:
         container = replace(container, image=container.image or self.workload.image, command=None)
         params = guest.params if guest is not None else self.workload().defaults()
         services = service_settings(self.workload, params, settings, findings)
-        places = service_places(services or {}, settings)
+        places = service_placement(services or {}, settings)
         if guest is not None and places and self.workload().uses_sockets(guest.params):
             name, place = next(iter(places.items()))
             message = f"{name} is on another host, at '{place}', where no Unix socket leads: connect to it by tcp"
             findings.add(self.place, message, deep=True)
         near = {name: one for name, one in (services or {}).items() if name not in places}
-        container = self._reaching(near, container, findings)
-        return None if guest is None or services is None else Work(guest, container, services, places)
+        container = self._with_service_network(near, container, findings)
+        return None if guest is None or services is None else JobPlan(guest, container, services, places)
 
-    def _guest(self, settings: Settings, findings: Findings) -> Guest | None:
+    def _guest(self, settings: Settings, findings: Diagnostics) -> Guest | None:
         """Return the guest job with every parameter; None where the workload refuses them together."""
         params = self.workload().defaults()
         params |= {key.removeprefix(PARAMS): one.value for key, one in settings.items() if key.startswith(PARAMS)}
@@ -237,8 +239,8 @@ class GuestOrder:
             return None
         return Guest(self.workload.name, params)
 
-    def _reaching(
-        self, services: Mapping[str, ContainerSettings], container: ContainerSettings, findings: Findings
+    def _with_service_network(
+        self, services: Mapping[str, ContainerSettings], container: ContainerSettings, findings: Diagnostics
     ) -> ContainerSettings:
         """Return the job's container in a network from which its services can be reached."""
         if self.engine == NATIVE:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench_master.scenario.diagnostics import Given
-from bench_master.scenario.format import QUANTITIES, RUN_KEYS
+from bench_master.scenario.diagnostics import Located
+from bench_master.scenario.format import RUN_KEYS, TRIAL_SIZE_KEYS
 from bench_master.scenario.types import INVALID
 
 if TYPE_CHECKING:
@@ -14,34 +14,34 @@ if TYPE_CHECKING:
     from bench_master.scenario.matrix import Settings
 
 
-def flat(record: Mapping[str, Given[Any]]) -> Settings:
+def flatten(record: Mapping[str, Located[Any]]) -> Settings:
     """Return the run keys of a record by dotted key, so that containers merge key by key and `env` name by name."""
     settings: Settings = {}
     for key in RUN_KEYS:
         if key in record:
-            settings |= _flattened(key, record[key])
+            settings |= _flatten_key(key, record[key])
     return settings
 
 
-def _flattened(key: str, given: Given[Any]) -> Settings:
+def _flatten_key(key: str, given: Located[Any]) -> Settings:
     if not isinstance(given.value, dict):
         return {key: given}
     settings: Settings = {}
     for name, inner in given.value.items():
-        settings |= _flattened(f"{key}.{name}", inner)
+        settings |= _flatten_key(f"{key}.{name}", inner)
     return settings
 
 
-def overlaid(base: Settings, over: Settings) -> Settings:
+def merge_settings(base: Settings, over: Settings) -> Settings:
     """Return `base` with `over` on top; a quantity (such as `run_seconds`) in `over` replaces any other in `base`."""
     flattened: Settings = {}
     for key, given in over.items():
-        flattened |= _flattened(key, given)
-    replaced = set(QUANTITIES) if any(key in flattened for key in QUANTITIES) else set()
+        flattened |= _flatten_key(key, given)
+    replaced = set(TRIAL_SIZE_KEYS) if any(key in flattened for key in TRIAL_SIZE_KEYS) else set()
     return {key: given for key, given in base.items() if key not in replaced} | flattened
 
 
-def values_of(given: Given[Any] | None) -> tuple[Any, ...]:
+def list_values(given: Located[Any] | None) -> tuple[Any, ...]:
     """Return the values of a list, or nothing where it is absent or was refused."""
     if given is None or given.value is INVALID:
         return ()

@@ -28,28 +28,28 @@ _PARAMS_HAVE_TEST: Final[Mapping[str, Any]] = {
 }
 
 
-def with_old_spellings(job: dict[str, Any]) -> dict[str, Any]:
+def with_aliases(job: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a job with the names that tools have for their tests and options."""
     classes = workload_classes()
-    tests = {one.tool_test: one for one in classes.values() if one.tool_test}
+    tests = {one.tool_test_name: one for one in classes.values() if one.tool_test_name}
     named = [_HAS_TEST, _PARAMS_HAVE_TEST]
-    known = {"type": "string", "pattern": _said("|".join(map(re.escape, sorted(tests))))}
+    known = {"type": "string", "pattern": _test_names("|".join(map(re.escape, sorted(tests))))}
     return {
         **job,
-        "properties": {**job["properties"], "workload": _or_binaries(job["properties"]["workload"], tests)},
+        "properties": {**job["properties"], "workload": _allow_binaries(job["properties"]["workload"], tests)},
         "patternProperties": {_TEST: known},
         "allOf": [
             *(_rule(rule, classes, named) for rule in job["allOf"]),
-            *(_of_binary(binary, named) for binary in sorted({one.binary for one in tests.values()})),
+            *(_require_test(binary, named) for binary in sorted({one.binary for one in tests.values()})),
         ],
     }
 
 
-def _or_binaries(shape: dict[str, Any], tests: Mapping[str, type[Workload]]) -> dict[str, Any]:
+def _allow_binaries(shape: dict[str, Any], tests: Mapping[str, type[Workload]]) -> dict[str, Any]:
     return {**shape, "enum": [*shape["enum"], *sorted({one.binary for one in tests.values()})]}
 
 
-def _of_binary(binary: str, named: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _require_test(binary: str, named: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return that a tool which is more than one workload needs its test beside it."""
     return {"if": {"properties": {"workload": {"const": binary}}, "required": ["workload"]}, "then": {"anyOf": named}}
 
@@ -62,28 +62,28 @@ def _rule(rule: Any, classes: Mapping[str, type[Workload]], named: list[Mapping[
     if rule == {"dependentRequired": {"params": ["workload"]}}:
         return {"if": {"required": ["params"]}, "then": {"anyOf": given}}
     if isinstance(rule, dict) and isinstance(rule.get("allOf"), list):
-        return {"allOf": [_of_workload(one, classes) for one in rule["allOf"]]}
+        return {"allOf": [_workload_rule(one, classes) for one in rule["allOf"]]}
     return rule
 
 
-def _of_workload(part: dict[str, Any], classes: Mapping[str, type[Workload]]) -> dict[str, Any]:
+def _workload_rule(part: dict[str, Any], classes: Mapping[str, type[Workload]]) -> dict[str, Any]:
     """Return what holds for one workload, wherever and however it is named."""
     name = part["if"]["properties"]["workload"]["const"]
     one = classes[name]
     params = part["then"]["properties"]["params"]
     old = {_pattern(own): shape for own, shape in params["properties"].items()}
-    for word, own in one.tool_names.items():
+    for word, own in one.tool_option_names.items():
         old[_pattern(word)] = params["properties"][own]
-    for word, (harmless, why) in one.tool_dropped.items():
+    for word, (harmless, why) in one.obsolete_options.items():
         # YAML 1.1 reads ``on`` as a truth, and an editor may, too.
         old[_pattern(word)] = {"enum": [harmless, True], "description": why}
-    for word, meanings in one.tool_meanings.items():
+    for word, meanings in one.legacy_option_values.items():
         if word != "test":
             old[_pattern(word)] = {"enum": [*meanings, True, False]}
     when = [part["if"]]
     properties = params["properties"]
-    if one.tool_test:
-        is_test = {"type": "string", "pattern": _said(re.escape(one.tool_test))}
+    if one.tool_test_name:
+        is_test = {"type": "string", "pattern": _test_names(re.escape(one.tool_test_name))}
         valued = {"patternProperties": {_TEST: is_test}}
         inner = {"type": "object", **_HAS_TEST, **valued}
         when += [{**_HAS_TEST, **valued}, {"properties": {"params": inner}, "required": ["params"]}]
@@ -101,13 +101,13 @@ def _pattern(name: str) -> str:
     return f"^-*{'[-_]'.join(re.escape(word) for word in re.split('[-_]', name))}$"
 
 
-def _said(tests: str) -> str:
+def _test_names(tests: str) -> str:
     """Return how a test may be named: alone, or as the file of its script."""
     return rf"^(.*/)?({tests})(\.lua)?$"
 
 
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_OF_THE_USE: Final = ("description", "default")
+SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_USE_SITE_KEYS: Final = ("description", "default")
 """What is said of a part where it is used, not where it is defined."""
 
 
@@ -119,10 +119,10 @@ def scenario_schema() -> dict[str, Any]:
     """
     definitions: dict[str, Any] = {}
     parts = scenario_format().scenario.schema()
-    root = {key: _referring(value, definitions) for key, value in parts.items() if key != "title"}
-    definitions["job"] = with_old_spellings(definitions["job"])
+    root = {key: _extract_definitions(value, definitions) for key, value in parts.items() if key != "title"}
+    definitions["job"] = with_aliases(definitions["job"])
     return {
-        "$schema": DIALECT,
+        "$schema": SCHEMA_DIALECT,
         "title": "Weighbridge scenario",
         "description": "What to run, where, how often, in which order.",
         **root,
@@ -130,18 +130,18 @@ def scenario_schema() -> dict[str, Any]:
     }
 
 
-def _referring(part: Any, definitions: dict[str, Any]) -> Any:
+def _extract_definitions(part: Any, definitions: dict[str, Any]) -> Any:
     """Return a part of a schema with each titled part below it moved to `definitions` and referred to."""
     if isinstance(part, list):
-        return [_referring(item, definitions) for item in part]
+        return [_extract_definitions(item, definitions) for item in part]
     if not isinstance(part, dict):
         return part
     title = part.get("title")
-    inner = {key: _referring(value, definitions) for key, value in part.items()}
+    inner = {key: _extract_definitions(value, definitions) for key, value in part.items()}
     if not isinstance(title, str):
         return inner
     name = "".join(letter if letter.isalnum() else "-" for letter in title).strip("-")
-    definition = {key: value for key, value in inner.items() if key not in _OF_THE_USE}
+    definition = {key: value for key, value in inner.items() if key not in _USE_SITE_KEYS}
     if definitions.setdefault(name, definition) != definition:
         raise ValueError(f"two parts of the format are both called '{title}'")
-    return {"$ref": f"#/$defs/{name}"} | {key: inner[key] for key in _OF_THE_USE if key in inner}
+    return {"$ref": f"#/$defs/{name}"} | {key: inner[key] for key in _USE_SITE_KEYS if key in inner}

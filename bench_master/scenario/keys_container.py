@@ -23,23 +23,23 @@ from bench_common.treatment import (
     Scalar,
 )
 from bench_common.units import format_size
-from bench_master.scenario.diagnostics import Findings
+from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.types import (
     INVALID,
     SIZE,
     WHOLE,
+    AtMostOneOf,
     Boolean,
     Choice,
     Field,
     ListOf,
     MapOf,
-    Measured,
-    OneOf,
+    Quantity,
     Record,
     Shape,
     Text,
 )
-from bench_master.scenario.yaml_tree import Leaf, Node
+from bench_master.scenario.yaml_tree import Node, ScalarNode
 
 ULIMITS: Final = (
     "core",
@@ -77,15 +77,15 @@ class UlimitShape(Text):
 
 def confinement_fields() -> tuple[Field, ...]:
     """Return the keys, as part of the record of a container."""
-    bytes_a_second = MapOf("block devices such as /dev/sda", _DEVICE, Measured(SIZE, minimum=1, maximum=2**53))
-    operations_a_second = MapOf("block devices such as /dev/sda", _DEVICE, Measured(WHOLE, minimum=1, maximum=2**32))
+    bytes_a_second = MapOf("block devices such as /dev/sda", _DEVICE, Quantity(SIZE, minimum=1, maximum=2**53))
+    operations_a_second = MapOf("block devices such as /dev/sda", _DEVICE, Quantity(WHOLE, minimum=1, maximum=2**32))
     return (
         Field(
             "runtime",
             Text("an OCI runtime such as runc or crun", "^[A-Za-z0-9][A-Za-z0-9_.-]*$", bare=()),
             "the OCI runtime, as the engine names it",
         ),
-        Field("pids", Measured(WHOLE, minimum=1, maximum=2**22), "how many processes and threads it may have"),
+        Field("pids", Quantity(WHOLE, minimum=1, maximum=2**22), "how many processes and threads it may have"),
         Field(
             "ulimits",
             MapOf(
@@ -97,7 +97,7 @@ def confinement_fields() -> tuple[Field, ...]:
             ),
             "resource limits of its processes",
         ),
-        Field("blkio_weight", Measured(WHOLE, minimum=10, maximum=1000), "its share of the time of disks"),
+        Field("blkio_weight", Quantity(WHOLE, minimum=10, maximum=1000), "its share of the time of disks"),
         Field("device_read_bps", bytes_a_second, "how fast it may read from block devices, a second"),
         Field("device_write_bps", bytes_a_second, "how fast it may write to block devices, a second"),
         Field("device_read_iops", operations_a_second, "how often it may read from block devices, a second"),
@@ -130,15 +130,15 @@ _KINDS: Final = ("volume", "host", "data_container", "tmpfs")
 
 
 @dataclass(frozen=True)
-class Nothing(Shape):
+class EmptyValue(Shape):
     """A key that says everything: what stands after it must be nothing."""
 
     @property
     def expected(self) -> str:
         return "nothing: it is made for this container and removed with it"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if isinstance(node, Leaf) and node.empty:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if isinstance(node, ScalarNode) and node.empty:
             findings.understood(node, None)
             return ""
         return self.refuse(node, findings)
@@ -148,7 +148,7 @@ class Nothing(Shape):
 
 
 @dataclass(frozen=True)
-class OrNothing(Shape):
+class OptionalValue(Shape):
     """A value that may be left out after its key: ``volume:`` is a volume without a name."""
 
     shape: Shape
@@ -158,8 +158,8 @@ class OrNothing(Shape):
     def expected(self) -> str:
         return f"{self.shape.expected}, or nothing"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if isinstance(node, Leaf) and node.empty:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if isinstance(node, ScalarNode) and node.empty:
             findings.understood(node, None)
             return self.nothing
         return self.shape.read(node, findings)
@@ -171,18 +171,18 @@ class OrNothing(Shape):
 _RECORD: Final = Record(
     "storage entry",
     (
-        Field("volume", OrNothing(Text("a volume's name", _VOLUME, bare=("integer", "boolean")), ""), "a volume"),
+        Field("volume", OptionalValue(Text("a volume's name", _VOLUME, bare=("integer", "boolean")), ""), "a volume"),
         Field(
             "host",
-            OrNothing(Text("an absolute path", _ABSOLUTE, bare=()), ""),
+            OptionalValue(Text("an absolute path", _ABSOLUTE, bare=()), ""),
             "a directory of the host; without a path, one that is made for it and removed with it",
         ),
-        Field("data_container", Nothing(), "a volume of a data container that is made for it (volumes-from)"),
-        Field("tmpfs", OrNothing(Measured(SIZE, minimum=4096, maximum=2**53), 0), "memory, with its limit"),
+        Field("data_container", EmptyValue(), "a volume of a data container that is made for it (volumes-from)"),
+        Field("tmpfs", OptionalValue(Quantity(SIZE, minimum=4096, maximum=2**53), 0), "memory, with its limit"),
         Field("target", Text("an absolute path", _ABSOLUTE, bare=()), "where the container sees it", required=True),
         Field("read_only", Boolean(), "whether it cannot be written", default=False),
     ),
-    (OneOf(_KINDS, required=True),),
+    (AtMostOneOf(_KINDS, required=True),),
 )
 
 
@@ -197,7 +197,7 @@ class MountShape(Shape):
             "{data_container: , target: /data} or {tmpfs: 64MiB, target: /t}"
         )
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         read = _RECORD.read(node, findings)
         if read is INVALID:
             return INVALID
@@ -225,12 +225,12 @@ class MountShape(Shape):
 
 
 @dataclass(frozen=True)
-class AlwaysTrue(Boolean):
+class TrueOnly(Boolean):
     """``true`` and nothing else; `why` is what there is no other value for."""
 
     why: str
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         value = super().read(node, findings)
         if value is False:
             findings.add(node.place, f"'false': {self.why}", deep=True)
@@ -245,6 +245,6 @@ def terminal_fields() -> tuple[Field, ...]:
     """Return the keys of a container that say what is always so."""
     attached = "every container runs detached, as a client that stays attached would be measured, too"
     return (
-        Field("detached", AlwaysTrue(attached), "always so: no client stays attached to it", default=True),
+        Field("detached", TrueOnly(attached), "always so: no client stays attached to it", default=True),
         Field("tty", Choice("use of a terminal", ("never",)), "always so: no container has a terminal", "never"),
     )

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_common.cli import NAME_PATTERN
 from bench_common.errors import did_you_mean
 from bench_common.thresholds import label_equals
-from bench_common.treatment import INTERVAL_S, Overhead
+from bench_common.treatment import INTERVAL_S, OverheadSampling
 from bench_common.units import format_duration
-from bench_master.scenario.diagnostics import Findings
+from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.types import (
     DURATION,
     INVALID,
@@ -26,20 +26,20 @@ from bench_master.scenario.types import (
     Choice,
     Field,
     MapOf,
-    Measured,
+    Quantity,
     Record,
     Rule,
     Shape,
     Text,
-    shortened,
+    truncate_label,
 )
-from bench_master.scenario.yaml_tree import Entries, Leaf, Node
+from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bench_common.treatment import Scalar, Treatment
-    from bench_master.scenario.diagnostics import Given
+    from bench_master.scenario.diagnostics import Located
     from workloads.base import Workload
 
 # ruff: noqa: D102  what each method of a shape does is said once, in the base class
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OverheadShape(Shape):
-    """``true``, ``false`` or a mapping of settings; read as an `Overhead`, or None. `engine` are those installed."""
+    """``true``, ``false`` or a mapping of settings; read as an `OverheadSampling`, or None."""
 
     engine: Choice
 
@@ -64,7 +64,7 @@ class OverheadShape(Shape):
             (
                 Field(
                     "interval",
-                    Measured(DURATION, minimum=0.1, maximum=60),
+                    Quantity(DURATION, minimum=0.1, maximum=60),
                     "how often they are read",
                     format_duration(INTERVAL_S),
                 ),
@@ -81,16 +81,16 @@ class OverheadShape(Shape):
             ),
         )
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if isinstance(node, Leaf) and node.plain and node.text in ("true", "false"):
-            return Overhead() if Boolean().read(node, findings) else None
-        if not isinstance(node, Entries):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if isinstance(node, ScalarNode) and node.plain and node.text in ("true", "false"):
+            return OverheadSampling() if Boolean().read(node, findings) else None
+        if not isinstance(node, MappingNode):
             return self.refuse(node, findings)
         read = self._record.read(node, findings)
         inner = [given.value for name in ("baseline", "cgroups") if name in read for given in _inner(read[name])]
         if any(given.value is INVALID for given in read.values()) or INVALID in inner:
             return INVALID
-        return Overhead(
+        return OverheadSampling(
             interval_s=read["interval"].value if "interval" in read else INTERVAL_S,
             **{
                 name: {key: given.value for key, given in read[name].value.items()}
@@ -104,13 +104,13 @@ class OverheadShape(Shape):
 
 
 def check_baseline(
-    read: Mapping[str, Given[Any]], treatments: Sequence[Treatment], findings: Findings
-) -> Overhead | None:
+    read: Mapping[str, Located[Any]], treatments: Sequence[Treatment], findings: Diagnostics
+) -> OverheadSampling | None:
     """Return the overhead that was read; note a baseline that no treatment is."""
     given = read.get("overhead")
     if given is None or given.value is INVALID or given.value is None:
         return None
-    overhead: Overhead = given.value
+    overhead: OverheadSampling = given.value
     if not overhead.baseline or not treatments:
         return overhead
     for treatment in treatments:
@@ -145,8 +145,8 @@ class OverridesShape(Shape):
     def expected(self) -> str:
         return "a profile: values by dotted key, such as {repeats: 2, jobs.cpu.params.time: 1s}"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        return node if isinstance(node, Entries) else self.refuse(node, findings)
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        return node if isinstance(node, MappingNode) else self.refuse(node, findings)
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object"}
@@ -159,7 +159,7 @@ FILE_PATTERN: Final = r"^(/(?!\.\.?(/|$))[^/\x00]+)+$"
 """An absolute path of a file, which no part of leads upwards."""
 
 
-_PLACE: Final = Field(
+_PLACEMENT_FIELD: Final = Field(
     "at",
     Text("an environment or a worker's id", NAME_PATTERN, bare=("number", "boolean", "null")),
     "where it runs (default: on the host of the job)",
@@ -174,8 +174,8 @@ class FileText(Shape):
     def expected(self) -> str:
         return "the text of a file"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Leaf) or "\0" in node.text:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ScalarNode) or "\0" in node.text:
             return self.refuse(node, findings)
         findings.understood(node, node.text)
         return node.text
@@ -184,7 +184,7 @@ class FileText(Shape):
         return {"type": "string"}
 
     def label(self, value: str) -> Scalar:
-        return shortened(" ".join(value.split())) or "none"
+        return truncate_label(" ".join(value.split())) or "none"
 
 
 def services_record(workloads: Iterable[type[Workload]], container: Record) -> Record:
@@ -192,7 +192,7 @@ def services_record(workloads: Iterable[type[Workload]], container: Record) -> R
     names = sorted({service.name for workload in workloads for service in workload.services})
     own = Record(
         "service",
-        (*(field for field in container.fields if field.name != "command"), _PLACE),
+        (*(field for field in container.fields if field.name != "command"), _PLACEMENT_FIELD),
         container.rules,
     )
     return Record("services", tuple(Field(name, own, f"the container of {name}") for name in names))
@@ -204,11 +204,11 @@ class ServicesOfWorkload(Rule):
 
     workloads: Mapping[str, type[Workload]]
 
-    def check(self, node: Entries, findings: Findings) -> None:
+    def check(self, node: MappingNode, findings: Diagnostics) -> None:
         name, services = node.values.get("workload"), node.values.get("services")
-        if not isinstance(services, Entries):
+        if not isinstance(services, MappingNode):
             return
-        workload = self.workloads.get(name.text) if isinstance(name, Leaf) else None
+        workload = self.workloads.get(name.text) if isinstance(name, ScalarNode) else None
         if workload is None and name is not None:
             return
         known = [service.name for service in workload.services] if workload is not None else []

@@ -13,8 +13,8 @@ from bench_common.errors import ProtocolError, ScenarioError, did_you_mean
 from bench_common.messages import encode
 from bench_common.thresholds import Threshold, parse_threshold
 from bench_common.treatment import Guest, Lifecycle, Treatment
-from bench_master.scenario.aliases import translate_spellings
-from bench_master.scenario.diagnostics import Findings, Given, plain_data
+from bench_master.scenario.aliases import apply_aliases
+from bench_master.scenario.diagnostics import Diagnostics, Located, plain_data
 from bench_master.scenario.format import NATIVE, scenario_format
 from bench_master.scenario.keys_run import PROFILES, SCALE, check_baseline
 from bench_master.scenario.model import Scenario
@@ -23,16 +23,24 @@ from bench_master.scenario.overrides import apply_all
 from bench_master.scenario.published import read_published
 from bench_master.scenario.resolve import Resolver
 from bench_master.scenario.types import INVALID
-from bench_master.scenario.yaml_tree import Composer, Entries, Leaf, Place, Source, quoted, read_source
+from bench_master.scenario.yaml_tree import (
+    MappingNode,
+    ScalarNode,
+    Source,
+    SourceLocation,
+    TreeComposer,
+    quote_node,
+    read_source,
+)
 from workloads.registry import workload
-from workloads.script import metrics_of, script_of
+from workloads.script import job_metrics, job_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 def check_thresholds(
-    read: Mapping[str, Given[Any]], treatments: Sequence[Treatment], findings: Findings
+    read: Mapping[str, Located[Any]], treatments: Sequence[Treatment], findings: Diagnostics
 ) -> tuple[str, ...]:
     """Return the thresholds of a scenario; note those that cannot be read, or that no treatment can answer."""
     given = read.get("thresholds")
@@ -42,7 +50,7 @@ def check_thresholds(
     watched = overhead is not None and overhead.value is not None
     for one in given.value:
         try:
-            complaint = _unanswered(parse_threshold(one.value), treatments, watched=watched)
+            complaint = _unmatched_reason(parse_threshold(one.value), treatments, watched=watched)
         except ValueError as error:
             complaint = str(error)
         if complaint:
@@ -50,20 +58,20 @@ def check_thresholds(
     return tuple(one.value for one in given.value)
 
 
-def _unanswered(threshold: Threshold, treatments: Sequence[Treatment], *, watched: bool) -> str:
+def _unmatched_reason(threshold: Threshold, treatments: Sequence[Treatment], *, watched: bool) -> str:
     """Return why no treatment can answer a threshold, or nothing."""
     labels = {label for treatment in treatments for label in treatment.labels}
     for key, _ in threshold.where:
         if treatments and key not in labels:
             return f"threshold '{threshold}': no treatment has a '{key}'{did_you_mean(key, labels)}"
-    meant = [treatment for treatment in treatments if threshold.selects(treatment.labels)]
+    meant = [treatment for treatment in treatments if threshold.matches_labels(treatment.labels)]
     if treatments and not meant:
         return f"threshold '{threshold}': no treatment is what 'where' asks for"
     if threshold.path[0] == "overhead" and not watched:
         return f"threshold '{threshold}': what engines cost is not measured; say 'overhead: true' in the scenario"
     if threshold.path[0] not in {"operations", "metrics"}:
         return ""
-    known = {name for treatment in meant for name in _figures(treatment, threshold.path[0])}
+    known = {name for treatment in meant for name in _figure_names(treatment, threshold.path[0])}
     if not meant or threshold.path[1] in known:
         return ""
     kind = threshold.path[0].removesuffix("s")
@@ -71,18 +79,18 @@ def _unanswered(threshold: Threshold, treatments: Sequence[Treatment], *, watche
     return f"threshold '{threshold}': no treatment has {kind} '{threshold.path[1]}'{hint}"
 
 
-def _figures(treatment: Treatment, kind: str) -> set[str]:
+def _figure_names(treatment: Treatment, kind: str) -> set[str]:
     """Return the names of a treatment's operations or metrics; every job has the operation `job`, all of it."""
     if kind == "operations":
-        return {"job", *(operation.name for operation in script_of(treatment))}
-    return set(metrics_of(treatment))
+        return {"job", *(operation.name for operation in job_script(treatment))}
+    return set(job_metrics(treatment))
 
 
 FEWEST_TRIALS: Final = 6
 """With fewer trials there is no 95 % interval of a median, whatever the difference."""
 
 
-def notes_on(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[str]:
+def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[str]:
     """Yield a note for each thing that is likely to surprise."""
     lifecycles = [(one, one.job.operations) for one in treatments if isinstance(one.job, Lifecycle)]
     yield from _about(
@@ -124,35 +132,35 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), extra: Mapping[
     switches, such as ``{"concurrency": 8}``, which hold for every job. Raises `ScenarioError` with every problem, and
     `UsageError` where there is no such file.
     """
-    return scenario_from(read_source(reference), overrides, extra or {})
+    return parse_scenario(read_source(reference), overrides, extra or {})
 
 
-def scenario_from(
+def parse_scenario(
     source: Source,
     overrides: Sequence[str] = (),
     extra: Mapping[str, Any] | None = None,
-    dialect: Callable[[Entries, Findings], Entries] | None = None,
+    dialect: Callable[[MappingNode, Diagnostics], MappingNode] | None = None,
 ) -> Scenario:
     """Return the scenario that a text holds; raise `ScenarioError` with every problem.
 
     A `dialect` makes a scenario's tree of the text's own before anything else is done with it.
     """
-    findings = Findings()
-    root = tree_of(source)
+    findings = Diagnostics()
+    root = parse_tree(source)
     if dialect is not None:
         root = dialect(root, findings)
     scale = apply_all(root, overrides, extra or {}, findings)
-    translate_spellings(root, findings)
+    apply_aliases(root, findings)
     shapes = scenario_format()
-    read: Mapping[str, Given[Any]] = shapes.scenario.read(root, findings)
+    read: Mapping[str, Located[Any]] = shapes.scenario.read(root, findings)
     resolved = Resolver(shapes, findings).resolve(read, root.place)
     thresholds = check_thresholds(read, resolved.treatments, findings)
     overhead = check_baseline(read, resolved.treatments, findings)
     published = _published(source, read, resolved.treatments, findings)
-    _check_sizes(resolved.treatments, root, findings)
+    _check_treatment_sizes(resolved.treatments, root, findings)
     if findings.deep:
         raise ScenarioError(findings.problems)
-    for note in notes_on(resolved.treatments, resolved.repeats):
+    for note in lint(resolved.treatments, resolved.repeats):
         findings.note(note)
     document = plain_data(root, findings.literals)
     return Scenario(
@@ -177,7 +185,7 @@ def scenario_from(
     )
 
 
-def _check_sizes(treatments: Sequence[Treatment], root: Entries, findings: Findings) -> None:
+def _check_treatment_sizes(treatments: Sequence[Treatment], root: MappingNode, findings: Diagnostics) -> None:
     """Tell of a treatment that no worker could be told of: a file has a limit, but an alias repeats what it names."""
     for treatment in () if findings.deep else treatments:
         try:
@@ -189,7 +197,7 @@ def _check_sizes(treatments: Sequence[Treatment], root: Entries, findings: Findi
 
 
 def _published(
-    source: Source, read: Mapping[str, Given[Any]], treatments: Sequence[Treatment], findings: Findings
+    source: Source, read: Mapping[str, Located[Any]], treatments: Sequence[Treatment], findings: Diagnostics
 ) -> Mapping[str, Any] | None:
     given = read.get("published")
     if given is None or given.value is INVALID or findings.deep:
@@ -197,15 +205,17 @@ def _published(
     return read_published(given.value, source.path, treatments, given.place, findings)
 
 
-def tree_of(source: Source) -> Entries:
+def parse_tree(source: Source) -> MappingNode:
     """Return the mapping that a text is; raise `ScenarioError` with everything that is wrong with its YAML."""
-    composer = Composer(source.text, source.path)
+    composer = TreeComposer(source.text, source.path)
     root = composer.compose()
     if composer.problems:
         raise ScenarioError(composer.problems)
-    start = Place(source.path, 1, 1)
-    if root is None or (isinstance(root, Leaf) and root.empty):
+    start = SourceLocation(source.path, 1, 1)
+    if root is None or (isinstance(root, ScalarNode) and root.empty):
         raise ScenarioError([start.problem("the file is empty; a scenario has at least 'name' and 'job' or 'jobs'")])
-    if not isinstance(root, Entries):
-        raise ScenarioError([root.place.problem(f"a scenario is a mapping of keys to values, not {quoted(root)}")])
+    if not isinstance(root, MappingNode):
+        raise ScenarioError(
+            [root.place.problem(f"a scenario is a mapping of keys to values, not {quote_node(root)}")]
+        )
     return root

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_master.scenario.diagnostics import Findings, Given
+from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.types import INVALID, Shape
-from bench_master.scenario.yaml_tree import Entries, Items, Node, Place, quoted
+from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, SourceLocation, quote_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,35 +34,35 @@ _ENVIRONMENT: Final = "environment"
 _ENGINE: Final = "engine"
 _NAME: Final = r"[^=\s]+"
 
-Settings = dict[str, Given[Any]]
+Settings = dict[str, Located[Any]]
 """Values by dotted key."""
 
 
 @dataclass(frozen=True)
-class Listed:
+class MatrixEntry:
     """An entry of `include` or `exclude`."""
 
     settings: Settings
-    place: Place
+    place: SourceLocation
 
 
 @dataclass(frozen=True)
 class Matrix:
     """A matrix as it was written: values by dotted key, entries to be added and to be dropped."""
 
-    dimensions: Mapping[str, tuple[Given[Any], ...]] = field(default_factory=dict)
-    include: tuple[Listed, ...] = ()
-    exclude: tuple[Listed, ...] = ()
+    dimensions: Mapping[str, tuple[Located[Any], ...]] = field(default_factory=dict)
+    include: tuple[MatrixEntry, ...] = ()
+    exclude: tuple[MatrixEntry, ...] = ()
 
 
 @dataclass
-class Cell:
+class MatrixCell:
     """One combination: where, with which engine, and the settings that the matrix gives it."""
 
     environment: str | None
     engine: str
     settings: Settings
-    place: Place | None = None
+    place: SourceLocation | None = None
 
     def value_of(self, key: str) -> Any:
         """Return what the cell has for a key of an include or exclude."""
@@ -92,11 +92,11 @@ class MatrixShape(Shape):
                 return shape
         return None
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Entries):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, MappingNode):
             return self.refuse(node, findings)
-        dimensions: dict[str, tuple[Given[Any], ...]] = {}
-        listed: dict[str, tuple[Listed, ...]] = {}
+        dimensions: dict[str, tuple[Located[Any], ...]] = {}
+        listed: dict[str, tuple[MatrixEntry, ...]] = {}
         for key, value in node.values.items():
             if key in {"include", "exclude"}:
                 listed[key] = tuple(self._listed(key, value, findings))
@@ -104,29 +104,30 @@ class MatrixShape(Shape):
             shape = self.shape_of(key)
             if shape is None:
                 findings.add(node.key_places[key], self._unknown(key, value))
-            elif not isinstance(value, Items) or not value.items:
+            elif not isinstance(value, ListNode) or not value.items:
                 findings.add(
-                    value.place, f"{quoted(value)} given for '{key}'; expected a list of at least one value to try"
+                    value.place,
+                    f"{quote_node(value)} given for '{key}'; expected a list of at least one value to try",
                 )
             else:
                 dimensions[key] = tuple(self._values(key, shape, value, findings))
         return Matrix(dimensions, listed.get("include", ()), listed.get("exclude", ()))
 
-    def _values(self, key: str, shape: Shape, node: Items, findings: Findings) -> Iterator[Given[Any]]:
+    def _values(self, key: str, shape: Shape, node: ListNode, findings: Diagnostics) -> Iterator[Located[Any]]:
         seen: list[Any] = []
         for item in node.items:
             value = shape.read(item, findings)
             if value is not INVALID and value in seen:
-                findings.add(item.place, f"{quoted(item)} is among the values of '{key}' already", deep=True)
+                findings.add(item.place, f"{quote_node(item)} is among the values of '{key}' already", deep=True)
             seen.append(value)
-            yield Given(value, item.place)
+            yield Located(value, item.place)
 
-    def _listed(self, name: str, node: Node, findings: Findings) -> Iterator[Listed]:
-        if not isinstance(node, Items):
-            findings.add(node.place, f"{quoted(node)} given for '{name}'; expected a list of mappings")
+    def _listed(self, name: str, node: Node, findings: Diagnostics) -> Iterator[MatrixEntry]:
+        if not isinstance(node, ListNode):
+            findings.add(node.place, f"{quote_node(node)} given for '{name}'; expected a list of mappings")
             return
         for item in node.items:
-            if not isinstance(item, Entries) or not item.values:
+            if not isinstance(item, MappingNode) or not item.values:
                 findings.add(item.place, f"expected a mapping such as {{engine: docker}} in '{name}'")
                 continue
             settings: Settings = {}
@@ -135,8 +136,8 @@ class MatrixShape(Shape):
                 if shape is None:
                     findings.add(item.key_places[key], self._unknown(key, value, listed=True))
                 else:
-                    settings[key] = Given(shape.read(value, findings), value.place)
-            yield Listed(settings, item.place)
+                    settings[key] = Located(shape.read(value, findings), value.place)
+            yield MatrixEntry(settings, item.place)
 
     def _unknown(self, key: str, value: Node, *, listed: bool = False) -> str:
         plural = f"{key}s"
@@ -145,7 +146,7 @@ class MatrixShape(Shape):
         if {key, plural} & {"engines", "environments"}:
             name = key if key.endswith("s") else plural
             return f"'{key}' is a dimension already: list the values under '{name}', beside the matrix"
-        if isinstance(value, Entries):
+        if isinstance(value, MappingNode):
             return f"'{key}' is a mapping here; write its keys with dots, such as 'container.memory'"
         if key in {"workload", "job", "jobs"}:
             return f"'{key}' cannot vary in a matrix; give each its own entry under 'jobs'"
@@ -184,9 +185,13 @@ class MatrixShape(Shape):
         }
 
 
-def expand(
-    matrix: Matrix, environments: Sequence[str | None], engines: Sequence[str], findings: Findings, place: Place
-) -> list[Cell]:
+def expand_matrix(
+    matrix: Matrix,
+    environments: Sequence[str | None],
+    engines: Sequence[str],
+    findings: Diagnostics,
+    place: SourceLocation,
+) -> list[MatrixCell]:
     """Return the cells: environments, engines and keys in the order written, the last varying fastest."""
     count = math.prod([len(environments), len(engines), *map(len, matrix.dimensions.values())])
     if count > MAX_TREATMENTS:
@@ -196,25 +201,29 @@ def expand(
     only_listed = bool(matrix.include) and not matrix.dimensions
     cells = [] if only_listed else list(_product(matrix, environments, engines))
     for entry in matrix.exclude:
-        cells = _without(cells, entry, matrix, environments, findings)
-    added: list[Cell] = []
+        cells = _apply_exclude(cells, entry, matrix, environments, findings)
+    added: list[MatrixCell] = []
     for entry in matrix.include:
         if _ENVIRONMENT in entry.settings and environments == (None,):
             findings.add(entry.place, "an environment is named here, but no 'environments' are listed", deep=True)
-        added += _include(cells, entry, matrix, environments, engines)
+        added += _apply_include(cells, entry, matrix, environments, engines)
     return cells + added
 
 
-def _product(matrix: Matrix, environments: Sequence[str | None], engines: Sequence[str]) -> Iterator[Cell]:
+def _product(matrix: Matrix, environments: Sequence[str | None], engines: Sequence[str]) -> Iterator[MatrixCell]:
     keys = tuple(matrix.dimensions)
     for environment, engine in itertools.product(environments, engines):
         for values in itertools.product(*matrix.dimensions.values()):
-            yield Cell(environment, engine, dict(zip(keys, values, strict=True)))
+            yield MatrixCell(environment, engine, dict(zip(keys, values, strict=True)))
 
 
-def _without(
-    cells: list[Cell], entry: Listed, matrix: Matrix, environments: Sequence[str | None], findings: Findings
-) -> list[Cell]:
+def _apply_exclude(
+    cells: list[MatrixCell],
+    entry: MatrixEntry,
+    matrix: Matrix,
+    environments: Sequence[str | None],
+    findings: Diagnostics,
+) -> list[MatrixCell]:
     for key, given in entry.settings.items():
         if key in {_ENGINE, _ENVIRONMENT}:
             if key == _ENVIRONMENT and environments == (None,):
@@ -226,48 +235,52 @@ def _without(
                 given.place, f"'{key}' is no dimension of this matrix, so it excludes nothing{hint}", deep=True
             )
             return cells
-    kept = [cell for cell in cells if not _agrees(cell, entry.settings, matrix)]
+    kept = [cell for cell in cells if not _matches(cell, entry.settings, matrix)]
     if len(kept) == len(cells):
         findings.note(f"{entry.place.file}:{entry.place.line}: this exclude matches no cell of the matrix")
     return kept
 
 
-def _include(
-    cells: list[Cell], entry: Listed, matrix: Matrix, environments: Sequence[str | None], engines: Sequence[str]
-) -> list[Cell]:
+def _apply_include(
+    cells: list[MatrixCell],
+    entry: MatrixEntry,
+    matrix: Matrix,
+    environments: Sequence[str | None],
+    engines: Sequence[str],
+) -> list[MatrixCell]:
     """Extend each original cell that the entry does not contradict; return the cells that it makes where none is."""
     settings = {key: given for key, given in entry.settings.items() if key not in {_ENGINE, _ENVIRONMENT}}
-    extended = [cell for cell in cells if _agrees(cell, entry.settings, matrix)]
+    extended = [cell for cell in cells if _matches(cell, entry.settings, matrix)]
     for cell in extended:
         cell.settings.update(settings)
     if extended:
         return []
     environment, engine = entry.settings.get(_ENVIRONMENT), entry.settings.get(_ENGINE)
     return [
-        Cell(each_environment, each_engine, dict(settings), entry.place)
+        MatrixCell(each_environment, each_engine, dict(settings), entry.place)
         for each_environment in (environments if environment is None else (environment.value,))
         for each_engine in (engines if engine is None else (engine.value,))
     ]
 
 
-def _agrees(cell: Cell, settings: Settings, matrix: Matrix) -> bool:
+def _matches(cell: MatrixCell, settings: Settings, matrix: Matrix) -> bool:
     """Return whether no setting contradicts the cell; what is no dimension of the matrix contradicts nothing."""
     dimensions = {_ENGINE, _ENVIRONMENT, *matrix.dimensions}
     return all(cell.value_of(key) == given.value for key, given in settings.items() if key in dimensions)
 
 
-RESERVED: Final = frozenset({"environment", "engine", "job"})
+RESERVED_LABELS: Final = frozenset({"environment", "engine", "job"})
 
 
 def label_names(keys: Iterable[str]) -> dict[str, str]:
     """Return the shortest clear name of each dotted key: ``memory`` for ``container.memory`` if nothing clashes."""
     distinct = list(dict.fromkeys(keys))
-    short = {key: _tail(key) for key in distinct}
+    short = {key: _short_key(key) for key in distinct}
     clashes = Counter(short.values())
-    return {key: key if clashes[name] > 1 or name in RESERVED else name for key, name in short.items()}
+    return {key: key if clashes[name] > 1 or name in RESERVED_LABELS else name for key, name in short.items()}
 
 
-def _tail(key: str) -> str:
+def _short_key(key: str) -> str:
     if key.startswith("services."):
         key = f"container.{key.split('.', 2)[2]}"
     for prefix in ("container.env.", "container.files.", "container.log_options.", "container.", "params."):

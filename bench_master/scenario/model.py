@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.treatment import Overhead, Treatment
+    from bench_common.treatment import OverheadSampling, Treatment
 
 Order = Literal["interleaved", "blocked", "as-written"]
 
@@ -38,7 +38,7 @@ class Scenario:
     sampling_interval_s: float
     thresholds: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    overhead: Overhead | None = None
+    overhead: OverheadSampling | None = None
     limit: bool = False
     dialect: str = ""
     lost: tuple[str, ...] = ()

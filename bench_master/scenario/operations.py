@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_common.treatment import FORM, OPERATIONS, Operation, parse_until
-from bench_master.scenario.diagnostics import Findings, Given
+from bench_common.treatment import OPERATIONS, SYNTAX, Operation, parse_stop_condition
+from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.types import (
     DURATION,
     INVALID,
     Boolean,
     Choice,
-    Command,
+    CommandShape,
     Field,
-    Measured,
+    Quantity,
     Record,
     Shape,
-    shortened,
+    truncate_label,
 )
-from bench_master.scenario.yaml_tree import Entries, Items, Leaf, Node, Place, quoted
+from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, SourceLocation, quote_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,26 +51,26 @@ DEFAULT_GRACE_S: Final = 10.0
 """How long `stop` waits before it kills, in seconds: what ``docker stop`` does."""
 DEFAULT_SIGNAL: Final = "SIGKILL"
 
-_A_DAY_S: Final = 86400.0
+_DAY_S: Final = 86400.0
 _OPTIONS: Final[dict[str, Field]] = {
-    "create": Field("command", Command(), "a command other than the container's own"),
-    "run": Field("command", Command(), "a command other than the container's own"),
-    "exec": Field("command", Command(), "the command to run beside the container's own", required=True),
+    "create": Field("command", CommandShape(), "a command other than the container's own"),
+    "run": Field("command", CommandShape(), "a command other than the container's own"),
+    "exec": Field("command", CommandShape(), "the command to run beside the container's own", required=True),
     "sleep": Field(
-        "duration", Measured(DURATION, more_than=0, maximum=_A_DAY_S), "how long to do nothing", required=True
+        "duration", Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S), "how long to do nothing", required=True
     ),
     "hold": Field(
-        "duration", Measured(DURATION, minimum=0, maximum=_A_DAY_S), "how long all of them are kept", required=True
+        "duration", Quantity(DURATION, minimum=0, maximum=_DAY_S), "how long all of them are kept", required=True
     ),
     "stop": Field(
         "grace",
-        Measured(DURATION, minimum=0, maximum=_A_DAY_S),
+        Quantity(DURATION, minimum=0, maximum=_DAY_S),
         "how long to wait before it is killed",
         default="10s",
     ),
     "stats": Field(
         "interval",
-        Measured(DURATION, minimum=0.1, maximum=3600),
+        Quantity(DURATION, minimum=0.1, maximum=3600),
         "how often to ask until the job ends; without it, once",
     ),
     "pull": Field(
@@ -92,16 +92,16 @@ class OperationShape(Shape):
     def expected(self) -> str:
         return "an operation such as 'start', {exec: [date]} or {stop: {grace: 5s}}"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if isinstance(node, Leaf):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if isinstance(node, ScalarNode):
             return self._operation(node.text, None, node.place, findings)
-        if isinstance(node, Items) or len(node.values) != 1:
-            hint = "; give each operation its own '- '" if isinstance(node, Entries) and node.values else ""
+        if isinstance(node, ListNode) or len(node.values) != 1:
+            hint = "; give each operation its own '- '" if isinstance(node, MappingNode) and node.values else ""
             return self.refuse(node, findings, hint)
         kind, option = next(iter(node.values.items()))
         return self._operation(kind, option, node.key_places[kind], findings)
 
-    def _operation(self, kind: str, option: Node | None, place: Place, findings: Findings) -> Any:
+    def _operation(self, kind: str, option: Node | None, place: SourceLocation, findings: Diagnostics) -> Any:
         if kind not in OPERATIONS:
             hint = did_you_mean(kind, OPERATIONS)
             findings.add(place, f"unknown operation '{kind}'{hint}; one of: {', '.join(OPERATIONS)}")
@@ -121,10 +121,10 @@ class OperationShape(Shape):
             else Operation(kind, kind, argv=value or ())
         )
 
-    def _option(self, kind: str, node: Node | None, place: Place, findings: Findings) -> Any:
+    def _option(self, kind: str, node: Node | None, place: SourceLocation, findings: Diagnostics) -> Any:
         """Return the operation's option, None where it is not given, or `INVALID`."""
         field = _OPTIONS.get(kind)
-        if isinstance(node, Leaf) and node.empty:
+        if isinstance(node, ScalarNode) and node.empty:
             findings.understood(node, None)
             node = None
         if node is None:
@@ -133,9 +133,9 @@ class OperationShape(Shape):
                 return INVALID
             return None
         if field is None:
-            findings.add(node.place, f"'{kind}' takes no option: write '{kind}' alone, not {quoted(node)}")
+            findings.add(node.place, f"'{kind}' takes no option: write '{kind}' alone, not {quote_node(node)}")
             return INVALID
-        if isinstance(node, Entries):
+        if isinstance(node, MappingNode):
             read = Record(f"operation '{kind}'", (field,)).read(node, findings)
             if field.name in read:
                 return read[field.name].value
@@ -165,8 +165,8 @@ class OperationsShape(Shape):
     def expected(self) -> str:
         return "a list of operations such as [create, start, {sleep: 1s}, stop, remove]"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Items):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ListNode):
             return self.refuse(node, findings)
         if not node.items:
             findings.add(node.place, f"an empty list; expected {self.expected}")
@@ -174,20 +174,20 @@ class OperationsShape(Shape):
         read = [(OperationShape().read(item, findings), item.place) for item in node.items]
         if any(operation is INVALID for operation, _ in read):
             return INVALID
-        given = [Given(operation, place) for operation, place in read]
-        complaints = list(impossible(given))
+        given = [Located(operation, place) for operation, place in read]
+        complaints = list(invalid_operations(given))
         for place, message in complaints:
             findings.add(place, message, deep=True)
-        return INVALID if complaints else named([one.value for one in given])
+        return INVALID if complaints else with_unique_names([one.value for one in given])
 
     def schema(self) -> dict[str, Any]:
         return {"title": "operations", "type": "array", "items": OperationShape().schema(), "minItems": 1}
 
     def label(self, value: Any) -> Scalar:
-        return shortened("+".join(operation.name for operation in value))
+        return truncate_label("+".join(operation.name for operation in value))
 
 
-def named(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+def with_unique_names(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     """Return the operations with the names that reports use: the second `exec` is ``exec-2``."""
     seen: dict[str, int] = {}
     result = []
@@ -206,7 +206,7 @@ ENDED: Final = "has ended"
 SAVED: Final = "was saved by 'checkpoint', and its processes have ended"
 REMOVED: Final = "was removed"
 
-_WORKS_IN: Final[dict[str, tuple[frozenset[str], str | None]]] = {
+_VALID_STATES: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "pull": (frozenset({ABSENT}), None),
     "create": (frozenset({ABSENT}), CREATED),
     "run": (frozenset({ABSENT}), RUNNING),
@@ -239,7 +239,7 @@ _ADVICE: Final = {
 }
 
 
-def impossible(operations: Sequence[Given[Operation]]) -> Iterator[tuple[Place, str]]:
+def invalid_operations(operations: Sequence[Located[Operation]]) -> Iterator[tuple[SourceLocation, str]]:
     """Yield the place of each operation that cannot work where it stands, and why.
 
     A signal other than SIGKILL may leave the container running, so anything that a running one allows may follow.
@@ -247,7 +247,7 @@ def impossible(operations: Sequence[Given[Operation]]) -> Iterator[tuple[Place, 
     state = ABSENT
     for given in operations:
         operation = given.value
-        works_in, after = _WORKS_IN[operation.kind]
+        works_in, after = _VALID_STATES[operation.kind]
         if state not in works_in:
             advice = _ADVICE[state]
             if operation.kind in {"create", "run"} and state != REMOVED:
@@ -270,7 +270,7 @@ def leaves_container(operations: Sequence[Operation]) -> bool:
     return bool(kinds & {"create", "run"}) and "remove" not in kinds
 
 
-def check_pull(operations: Sequence[Operation], settings: Settings, findings: Findings) -> None:
+def check_pull(operations: Sequence[Operation], settings: Settings, findings: Diagnostics) -> None:
     """Note where an image would be taken away from under other jobs, and where there is no image to pull."""
     pulls = [one for one in operations if one.kind == "pull"]
     if not pulls:
@@ -295,7 +295,7 @@ def check_pull(operations: Sequence[Operation], settings: Settings, findings: Fi
 # ruff: noqa: D102  what each method of a shape does is said once, in the base class
 
 
-PACKED_UNTIL: Final = 1000
+DEFAULT_MAX_CONTAINERS: Final = 1000
 """How many containers there are at most where a condition ends the packing, and no ``concurrency`` is given."""
 
 
@@ -305,13 +305,13 @@ class UntilShape(Shape):
 
     @property
     def expected(self) -> str:
-        return FORM
+        return SYNTAX
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Leaf) or node.empty:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ScalarNode) or node.empty:
             return self.refuse(node, findings)
         try:
-            return str(parse_until(node.text))
+            return str(parse_stop_condition(node.text))
         except ValueError as error:
             findings.add(node.place, str(error), deep=True)
             return INVALID
@@ -321,7 +321,7 @@ class UntilShape(Shape):
 
 
 def check_packing(
-    operations: Sequence[Operation] | None, settings: Settings, place: Place, findings: Findings
+    operations: Sequence[Operation] | None, settings: Settings, place: SourceLocation, findings: Diagnostics
 ) -> None:
     """Note what a packing cannot have, and what means nothing without one; `operations` is None for a guest job."""
     holds = [one for one in operations or () if one.kind == "hold"]

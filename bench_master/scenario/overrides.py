@@ -9,20 +9,28 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
-from bench_master.scenario.format import QUANTITIES
+from bench_master.scenario.format import TRIAL_SIZE_KEYS
 from bench_master.scenario.keys_run import FULL, PROFILES, SCALE
-from bench_master.scenario.yaml_tree import Composer, Entries, Items, Leaf, Node, Place, quoted
+from bench_master.scenario.yaml_tree import (
+    ListNode,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SourceLocation,
+    TreeComposer,
+    quote_node,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bench_master.scenario.diagnostics import Findings
+    from bench_master.scenario.diagnostics import Diagnostics
 
 _KEYS_WITH_DOTS: Final = frozenset({"env", "log_options", "params", "matrix"})
 """Mappings whose keys may hold dots themselves: what follows one of these is a single key."""
 
 
-def apply_all(root: Entries, overrides: Sequence[str], switches: Mapping[str, Any], findings: Findings) -> str:
+def apply_all(root: MappingNode, overrides: Sequence[str], switches: Mapping[str, Any], findings: Diagnostics) -> str:
     """Apply the profile, then ``--set``, then the switches, so that each has the last word; return the scale."""
     scaling = [text for text in overrides if text.partition("=")[0].strip().partition(".")[0] in {SCALE, PROFILES}]
     apply_overrides(root, scaling, findings)
@@ -32,79 +40,79 @@ def apply_all(root: Entries, overrides: Sequence[str], switches: Mapping[str, An
     return scale
 
 
-def apply_profile(root: Entries, findings: Findings) -> str:
+def apply_profile(root: MappingNode, findings: Diagnostics) -> str:
     """Apply the profile that ``scale`` names, if any, as ``--set`` would apply each of its keys; return the scale.
 
     The scenario's name gets the scale behind it, unless the profile names it itself: a small run must not be taken
     for the full one in a report.
     """
     scale = root.values.get(SCALE)
-    if not isinstance(scale, Leaf) or scale.text == FULL:
+    if not isinstance(scale, ScalarNode) or scale.text == FULL:
         return FULL
     profiles = root.values.get(PROFILES)
-    known = profiles.values if isinstance(profiles, Entries) else {}
+    known = profiles.values if isinstance(profiles, MappingNode) else {}
     profile = known.get(scale.text)
     if profile is None:
         there = did_you_mean(scale.text, [*known, FULL]) or f"; there is: {', '.join([*known, FULL])}"
-        findings.add(scale.place, f"the scenario has no profile {quoted(scale)}{there}", deep=True)
-    if not isinstance(profile, Entries):
+        findings.add(scale.place, f"the scenario has no profile {quote_node(scale)}{there}", deep=True)
+    if not isinstance(profile, MappingNode):
         return FULL
     for key, value in profile.values.items():
         if key in {SCALE, PROFILES}:
             findings.add(profile.key_places[key], f"a profile cannot set '{key}': remove it", deep=True)
         else:
-            override(root, key, value, profile.key_places[key], findings)
+            set_path(root, key, value, profile.key_places[key], findings)
     name = root.values.get("name")
-    if "name" not in profile.values and isinstance(name, Leaf):
-        root.values["name"] = Leaf(name.place, f"{name.text} ({scale.text})", plain=False)
+    if "name" not in profile.values and isinstance(name, ScalarNode):
+        root.values["name"] = ScalarNode(name.place, f"{name.text} ({scale.text})", plain=False)
     findings.note(f"scale {scale.text}: the profile sets {', '.join(profile.values) or 'nothing'}")
     return scale.text
 
 
-def apply_overrides(root: Entries, overrides: Iterable[str], findings: Findings) -> None:
+def apply_overrides(root: MappingNode, overrides: Iterable[str], findings: Diagnostics) -> None:
     """Set what ``--set`` texts such as ``jobs.cpu.params.time=5s`` say; the value is read as YAML."""
     for text in overrides:
-        place = Place(f"--set {text}")
+        place = SourceLocation(f"--set {text}")
         path, equals, written = text.partition("=")
         if not equals or not path.strip():
             findings.add(place, "expected key=value, such as --set repeats=9 or --set jobs.cpu.params.time=5s")
             continue
-        composer = Composer(written, place.file, at=place)
+        composer = TreeComposer(written, place.file, at=place)
         value = composer.compose()
         for problem in composer.problems:
             findings.add(place, problem.message)
         if not composer.problems:
-            override(root, path.strip(), value or Leaf(place, ""), place, findings)
+            set_path(root, path.strip(), value or ScalarNode(place, ""), place, findings)
 
 
-def apply_switches(root: Entries, switches: Mapping[str, Any], findings: Findings) -> None:
+def apply_switches(root: MappingNode, switches: Mapping[str, Any], findings: Diagnostics) -> None:
     """Set run keys for the whole scenario: each replaces that key, and what excludes it, in every job too."""
     for key, value in switches.items():
-        place = Place(f"the command line's {key}")
-        node = Composer(json.dumps(value), place.file, at=place).compose()
+        place = SourceLocation(f"the command line's {key}")
+        node = TreeComposer(json.dumps(value), place.file, at=place).compose()
         jobs = root.values.get("jobs")
-        inner = [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, Entries) else ())]
+        inner = [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, MappingNode) else ())]
         for job in inner:
-            if isinstance(job, Entries):
-                for name in _replaced_by(key):
+            if isinstance(job, MappingNode):
+                for name in _excluded_keys(key):
                     job.values.pop(name, None)
         for owner in (root, *inner):
-            matrix = owner.values.get("matrix") if isinstance(owner, Entries) else None
-            if isinstance(matrix, Entries) and set(_replaced_by(key)) & matrix.values.keys():
+            matrix = owner.values.get("matrix") if isinstance(owner, MappingNode) else None
+            if isinstance(matrix, MappingNode) and set(_excluded_keys(key)) & matrix.values.keys():
                 findings.add(place, f"the matrix varies '{key}' already; give --set 'matrix.{key}=[{value}]' instead")
-        _put(root, key, node or Leaf(place, ""), place)
+        _set_key(root, key, node or ScalarNode(place, ""), place)
 
 
-def override(root: Entries, path: str, value: Node, place: Place, findings: Findings) -> None:
+def set_path(root: MappingNode, path: str, value: Node, place: SourceLocation, findings: Diagnostics) -> None:
     """Set what a dotted path leads to; what lies between is made where it is missing. `place` is where it is said."""
     node: Node = root
     left, walked = path, ""
     while True:
-        if isinstance(node, Entries):
+        if isinstance(node, MappingNode):
             key, left = _next_key(node, left, walked)
             walked = key
             if not left:
-                _put(node, key, value, place)
+                _set_key(node, key, value, place)
                 return
             if key not in node.values and node is root.values.get("jobs"):
                 # A job that is made up key by key is a misspelt one; a whole new one is set as `jobs.label={...}`.
@@ -112,9 +120,9 @@ def override(root: Entries, path: str, value: Node, place: Place, findings: Find
                 findings.add(place, f"no job '{key}'{there}")
                 return
             if key not in node.values:
-                node.put(key, Entries(place), place)
+                node.put(key, MappingNode(place), place)
             node = node.values[key]
-        elif isinstance(node, Items):
+        elif isinstance(node, ListNode):
             index, _, left = left.partition(".")
             count = len(node.items)
             if not index.isdecimal() or int(index) > count - bool(left):
@@ -127,11 +135,11 @@ def override(root: Entries, path: str, value: Node, place: Place, findings: Find
             node = node.items[int(index)]
             walked = "entry" if walked in {"include", "exclude"} else index
         else:
-            findings.add(place, f"'{walked}' is {quoted(node)} and has no key '{left}'")
+            findings.add(place, f"'{walked}' is {quote_node(node)} and has no key '{left}'")
             return
 
 
-def _next_key(node: Entries, path: str, parent: str) -> tuple[str, str]:
+def _next_key(node: MappingNode, path: str, parent: str) -> tuple[str, str]:
     """Split the next key off a path. Keys may hold dots, so the longest one that is there comes first."""
     for key in sorted(node.values, key=len, reverse=True):
         if path == key or path.startswith(f"{key}."):
@@ -143,12 +151,12 @@ def _next_key(node: Entries, path: str, parent: str) -> tuple[str, str]:
     return first, rest
 
 
-def _put(node: Entries, key: str, value: Node, place: Place) -> None:
-    for name in _replaced_by(key):
+def _set_key(node: MappingNode, key: str, value: Node, place: SourceLocation) -> None:
+    for name in _excluded_keys(key):
         node.values.pop(name, None)
     node.put(key, value, place)
 
 
-def _replaced_by(key: str) -> tuple[str, ...]:
+def _excluded_keys(key: str) -> tuple[str, ...]:
     """Return the keys that setting `key` takes away: itself, and what excludes it."""
-    return QUANTITIES if key in QUANTITIES else (key,)
+    return TRIAL_SIZE_KEYS if key in TRIAL_SIZE_KEYS else (key,)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench_common.treatment import Treatment
-    from bench_master.scenario.diagnostics import Findings
-    from bench_master.scenario.yaml_tree import Place
+    from bench_master.scenario.diagnostics import Diagnostics
+    from bench_master.scenario.yaml_tree import SourceLocation
 
 FILE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\.csv$"
 FIGURES: Final = ("n", "mean", "stddev", "min", "median", "max")
-_OWN: Final = frozenset({"where", "metric", "unit", "source", "note", *FIGURES})
-_NEEDED: Final = ("where", "metric", "mean")
-_HEADS: Final = ("title", "source")
+_OWN_COLUMNS: Final = frozenset({"where", "metric", "unit", "source", "note", *FIGURES})
+_REQUIRED_COLUMNS: Final = ("where", "metric", "mean")
+_COMMENT_KEYS: Final = ("title", "source")
 MAX_BYTES: Final = 4 << 20
 _NUMBER: Final = re.compile(r"-?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
 
@@ -36,7 +36,7 @@ Published = dict[str, Any]
 
 
 def read_published(
-    file: str, scenario: str, treatments: Sequence[Treatment], place: Place, findings: Findings
+    file: str, scenario: str, treatments: Sequence[Treatment], place: SourceLocation, findings: Diagnostics
 ) -> Published | None:
     """Return the figures in `file`, beside the file `scenario`, that belong to one of the treatments.
 
@@ -54,13 +54,13 @@ def read_published(
         said = error.strerror if isinstance(error, OSError) else error
         findings.add(place, f"published figures {path}: {said}", deep=True)
         return None
-    ours = [row for row in table["rows"] if any(belongs(row, treatment.labels) for treatment in treatments)]
+    ours = [row for row in table["rows"] if any(matches_labels(row, treatment.labels) for treatment in treatments)]
     if treatments and not ours:
         findings.note(f"{place.file}:{place.line}: no row of {path} belongs to a treatment of this scenario")
     return {**table, "file": file, "rows": ours}
 
 
-def belongs(row: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
+def matches_labels(row: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
     """Return whether a row's labels are all those of a treatment; labels that the row leaves empty do not matter."""
     return all(key in labels and _text(labels[key]) == value for key, value in row["labels"].items())
 
@@ -74,15 +74,15 @@ def _table(text: str) -> Published:
     heads: dict[str, str] = {}
     while len(heads) < len(lines) and lines[len(heads)].startswith("#"):
         key, _, value = lines[len(heads)].lstrip("# ").partition(":")
-        if key not in _HEADS or not value.strip() or key in heads:
+        if key not in _COMMENT_KEYS or not value.strip() or key in heads:
             raise ValueError(f"line {len(heads) + 1}: expected '# title: ...' or '# source: ...', once each")
         heads[key] = value.strip()
-    missing = [key for key in _HEADS if key not in heads]
+    missing = [key for key in _COMMENT_KEYS if key not in heads]
     if missing:
         raise ValueError(f"'# {missing[0]}: ...' is missing in front of the table: figures need a source")
     reader = csv.DictReader(lines[len(heads) :], restkey="")
     columns = list(reader.fieldnames or ())
-    for name in _NEEDED:
+    for name in _REQUIRED_COLUMNS:
         if name not in columns:
             raise ValueError(f"line {len(heads) + 1}: the column '{name}' is missing{did_you_mean(name, columns)}")
     rows = [_row(row, len(heads) + reader.line_num) for row in reader]
@@ -93,7 +93,7 @@ def _row(cells: Mapping[str, Any], line: int) -> dict[str, Any]:
     if "" in cells or None in cells.values():
         raise ValueError(f"line {line}: more or fewer cells than the header has columns")
     row: dict[str, Any] = {
-        "labels": {key: value for key, value in cells.items() if key not in _OWN and value},
+        "labels": {key: value for key, value in cells.items() if key not in _OWN_COLUMNS and value},
         **{key: cells.get(key, "") for key in ("where", "metric", "unit", "source", "note")},
     }
     for name in FIGURES:

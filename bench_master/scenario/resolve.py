@@ -9,24 +9,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bench_common.treatment import Lifecycle, OpenLoad, Scalar, Treatment
-from bench_master.scenario.diagnostics import Findings, Given
-from bench_master.scenario.format import OPEN_CONCURRENCY, QUANTITIES, ScenarioFormat, default_of
-from bench_master.scenario.guest import PARAMS, find_parameter, read_param, shape_of
-from bench_master.scenario.guest_work import GuestOrder, Work, check_lifecycle_container, container_settings
-from bench_master.scenario.inheritance import flat, overlaid, values_of
+from bench_master.scenario.diagnostics import Diagnostics, Located
+from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat, run_key_default
+from bench_master.scenario.guest import PARAMS, find_parameter, parameter_shape, parse_param
+from bench_master.scenario.guest_work import GuestJob, JobPlan, check_lifecycle_container, container_settings
+from bench_master.scenario.inheritance import flatten, list_values, merge_settings
 from bench_master.scenario.matrix import (
     MAX_TREATMENTS,
-    Cell,
-    Listed,
     Matrix,
+    MatrixCell,
+    MatrixEntry,
     Settings,
     ValueLabels,
-    expand,
+    expand_matrix,
     label_names,
 )
-from bench_master.scenario.operations import PACKED_UNTIL, check_packing, check_pull
+from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS, check_packing, check_pull
 from bench_master.scenario.types import INVALID, Shape
-from bench_master.scenario.yaml_tree import Leaf, Place
+from bench_master.scenario.yaml_tree import ScalarNode, SourceLocation
 from workloads.registry import workload_classes
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _WITH_A_RATE = ("arrivals", "patience")
 
 
-def open_load(settings: Settings, findings: Findings) -> OpenLoad | None:
+def open_load(settings: Settings, findings: Diagnostics) -> OpenLoad | None:
     """Return how the jobs of a cell arrive; None in the closed model, or where what is said makes no sense.
 
     A rate needs an end: a number of jobs or a time. Iterations are of slots, which do not pace jobs that arrive.
@@ -65,7 +65,7 @@ def open_load(settings: Settings, findings: Findings) -> OpenLoad | None:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedScenario:
     """The treatments of a scenario, with the trials of each by index."""
 
     treatments: tuple[Treatment, ...]
@@ -74,7 +74,7 @@ class Resolved:
 
 
 @dataclass(frozen=True)
-class _Job:
+class _InheritedJob:
     """One entry of `jobs` (or the only job), with what it inherits."""
 
     label: str | None
@@ -82,7 +82,7 @@ class _Job:
     workload: type[Workload] | None
     engines: tuple[str, ...]
     matrix: Matrix
-    place: Place
+    place: SourceLocation
     optional: bool
     swap_off: bool
 
@@ -90,22 +90,24 @@ class _Job:
 class Resolver:
     """Makes the treatments of one scenario; notes in `findings` what is wrong with them."""
 
-    def __init__(self, shapes: ScenarioFormat, findings: Findings) -> None:
+    def __init__(self, shapes: ScenarioFormat, findings: Diagnostics) -> None:
         self._format = shapes
         self._findings = findings
         self._workloads = workload_classes()
         self._labels = ValueLabels()
         self._names: dict[str, str] = {}
 
-    def resolve(self, scenario: Mapping[str, Given[Any]], place: Place) -> Resolved:
+    def resolve(self, scenario: Mapping[str, Located[Any]], place: SourceLocation) -> ResolvedScenario:
         """Return the treatments of a scenario that was read by its format's record and starts at `place`."""
-        jobs = [job for label, given in _jobs_of(scenario) if (job := self._job(label, given, scenario)) is not None]
-        self._names = label_names(key for job in jobs for key in _varied(job.matrix))
-        environments: tuple[str | None, ...] = values_of(scenario.get("environments")) or (None,)
+        jobs = [
+            job for label, given in _list_jobs(scenario) if (job := self._job(label, given, scenario)) is not None
+        ]
+        self._names = label_names(key for job in jobs for key in _varying_keys(job.matrix))
+        environments: tuple[str | None, ...] = list_values(scenario.get("environments")) or (None,)
         made: dict[tuple[tuple[str, Scalar], ...], tuple[Treatment, int, int]] = {}
         for job in jobs:
-            for cell in expand(job.matrix, environments, job.engines, self._findings, job.place):
-                settings = overlaid(job.settings, cell.settings)
+            for cell in expand_matrix(job.matrix, environments, job.engines, self._findings, job.place):
+                settings = merge_settings(job.settings, cell.settings)
                 treatment = self._treatment(len(made), job, cell, settings)
                 if treatment is None:
                     continue
@@ -120,41 +122,45 @@ class Resolver:
             message = f"{len(made)} treatments; at most {MAX_TREATMENTS} are possible: split the scenario"
             self._findings.add(place, message, deep=True)
         return (
-            Resolved(*(tuple(column) for column in zip(*made.values(), strict=True)))
+            ResolvedScenario(*(tuple(column) for column in zip(*made.values(), strict=True)))
             if made
-            else Resolved((), (), ())
+            else ResolvedScenario((), (), ())
         )
 
-    def _job(self, label: str | None, given: Given[Any], scenario: Mapping[str, Given[Any]]) -> _Job | None:
+    def _job(
+        self, label: str | None, given: Located[Any], scenario: Mapping[str, Located[Any]]
+    ) -> _InheritedJob | None:
         """Return a job with what it inherits; None where too little of it was understood to go on."""
         if given.value is INVALID:
             return None
-        own: Mapping[str, Given[Any]] = given.value
+        own: Mapping[str, Located[Any]] = given.value
         name = own["workload"].value if "workload" in own else None
-        matrix = own.get("matrix") or scenario.get("matrix") or Given(Matrix(), given.place)
+        matrix = own.get("matrix") or scenario.get("matrix") or Located(Matrix(), given.place)
         engines = own.get("engines") or scenario.get("engines")
-        if INVALID in (name, matrix.value) or (engines is not None and not values_of(engines)):
+        if INVALID in (name, matrix.value) or (engines is not None and not list_values(engines)):
             return None
         if ("operations" in own) == (name is not None):
             return None
         workload = self._workloads[name] if name is not None else None
-        settings = overlaid(flat(scenario), flat(own))
+        settings = merge_settings(flatten(scenario), flatten(own))
         if workload is None:
             settings["operations"] = own["operations"]
         elif "params" in own:
-            settings |= _own_params(workload, own["params"])
-        understood = self._understood(matrix.value, workload)
+            settings |= _parse_own_params(workload, own["params"])
+        understood = self._parse_matrix_params(matrix.value, workload)
         optional = "optional" in own and own["optional"].value is True
         swap_off = "swap" in own and own["swap"].value == "off"
-        weighed = values_of(engines) or ("docker",)
-        return _Job(label, settings, workload, weighed, understood, given.place, optional, swap_off)
+        weighed = list_values(engines) or ("docker",)
+        return _InheritedJob(label, settings, workload, weighed, understood, given.place, optional, swap_off)
 
-    def _understood(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:
+    def _parse_matrix_params(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:
         """Return the matrix with the parameters of the workload read as what they are."""
 
-        def listed(entries: tuple[Listed, ...]) -> tuple[Listed, ...]:
+        def listed(entries: tuple[MatrixEntry, ...]) -> tuple[MatrixEntry, ...]:
             return tuple(
-                Listed({key: self._param(key, one, workload) for key, one in entry.settings.items()}, entry.place)
+                MatrixEntry(
+                    {key: self._param(key, one, workload) for key, one in entry.settings.items()}, entry.place
+                )
                 for entry in entries
             )
 
@@ -163,20 +169,20 @@ class Resolver:
         }
         return replace(matrix, dimensions=dimensions, include=listed(matrix.include), exclude=listed(matrix.exclude))
 
-    def _param(self, key: str, given: Given[Any], workload: type[Workload] | None) -> Given[Any]:
-        if not key.startswith(PARAMS) or not isinstance(given.value, Leaf):
+    def _param(self, key: str, given: Located[Any], workload: type[Workload] | None) -> Located[Any]:
+        if not key.startswith(PARAMS) or not isinstance(given.value, ScalarNode):
             return given
         if workload is None:
             message = f"'{key}' varies here, but a job of operations has no parameters"
             self._findings.add(given.place, f"{message}; give that job a matrix of its own", deep=True)
-            return Given(INVALID, given.place)
-        found = Findings()
-        value = read_param(workload, key.removeprefix(PARAMS), given.value, given.place, found)
+            return Located(INVALID, given.place)
+        found = Diagnostics()
+        value = parse_param(workload, key.removeprefix(PARAMS), given.value, given.place, found)
         self._findings.take(found, deep=True)
-        return Given(value, given.place)
+        return Located(value, given.place)
 
-    def _treatment(self, index: int, job: _Job, cell: Cell, settings: Settings) -> Treatment | None:
-        if not self._fits(job, cell):
+    def _treatment(self, index: int, job: _InheritedJob, cell: MatrixCell, settings: Settings) -> Treatment | None:
+        if not self._matrix_applies(job, cell):
             return None
         container = container_settings(settings, self._findings)
         self._check_operations(job, cell, settings)
@@ -184,18 +190,18 @@ class Resolver:
         if container is None or broken or INVALID in (cell.engine, cell.environment):
             return None
         if job.workload is None:
-            work: Work | None = Work(Lifecycle(settings["operations"].value), container)
+            work: JobPlan | None = JobPlan(Lifecycle(settings["operations"].value), container)
         else:
-            guest = GuestOrder(job.workload, cell.engine, job.label, job.place)
+            guest = GuestJob(job.workload, cell.engine, job.label, job.place)
             work = guest.work(settings, container, self._findings)
         if work is None:
             return None
-        amounts = {key: settings[key].value for key in QUANTITIES if key in settings} or {"iterations": 1}
+        amounts = {key: settings[key].value for key in TRIAL_SIZE_KEYS if key in settings} or {"iterations": 1}
         load = open_load(settings, self._findings)
         if load is not None:
-            settings = {"concurrency": Given(OPEN_CONCURRENCY, settings["rate"].place)} | settings
+            settings = {"concurrency": Located(OPEN_CONCURRENCY, settings["rate"].place)} | settings
         if "until" in settings:
-            packed: Settings = {"concurrency": Given(PACKED_UNTIL, settings["until"].place)}
+            packed: Settings = {"concurrency": Located(DEFAULT_MAX_CONTAINERS, settings["until"].place)}
             settings = packed | settings
         return Treatment(
             index=index,
@@ -217,7 +223,7 @@ class Resolver:
             swap_off=job.swap_off,
         )
 
-    def _check_operations(self, job: _Job, cell: Cell, settings: Settings) -> None:
+    def _check_operations(self, job: _InheritedJob, cell: MatrixCell, settings: Settings) -> None:
         """Note what the operations of a life cycle cannot do with these settings; those of a workload are its own."""
         given = settings["operations"].value if job.workload is None else None
         operations = None if given is INVALID else given
@@ -226,7 +232,7 @@ class Resolver:
             check_pull(operations, settings, self._findings)
         check_packing(operations, settings, job.place, self._findings)
 
-    def _fits(self, job: _Job, cell: Cell) -> bool:
+    def _matrix_applies(self, job: _InheritedJob, cell: MatrixCell) -> bool:
         """Return whether what the matrix varies has a meaning for this job."""
         if job.workload is not None and "operations" in cell.settings:
             message = f"'operations' varies here, but this job runs the workload {job.workload.name}"
@@ -234,13 +240,13 @@ class Resolver:
                 cell.settings["operations"].place, f"{message}; give it a matrix of its own", deep=True
             )
             return False
-        amounts = [key for key in QUANTITIES if key in cell.settings]
+        amounts = [key for key in TRIAL_SIZE_KEYS if key in cell.settings]
         if len(amounts) > 1:
             place = cell.settings[amounts[1]].place
             self._findings.add(place, f"'{amounts[0]}' and '{amounts[1]}' exclude each other: vary one", deep=True)
         return len(amounts) <= 1
 
-    def _labels_of(self, job: _Job, cell: Cell) -> dict[str, Scalar]:
+    def _labels_of(self, job: _InheritedJob, cell: MatrixCell) -> dict[str, Scalar]:
         labels: dict[str, Scalar] = {} if cell.environment is None else {"environment": cell.environment}
         labels["engine"] = cell.engine
         if job.label is not None:
@@ -253,27 +259,27 @@ class Resolver:
         if key.startswith(PARAMS) and workload is not None:
             parameter = find_parameter(workload, key.removeprefix(PARAMS))
             assert parameter is not None
-            return shape_of(parameter)
+            return parameter_shape(parameter)
         shape = self._format.matrix.shape_of(key)
         assert shape is not None
         return shape
 
 
-def _jobs_of(scenario: Mapping[str, Given[Any]]) -> Iterator[tuple[str | None, Given[Any]]]:
+def _list_jobs(scenario: Mapping[str, Located[Any]]) -> Iterator[tuple[str | None, Located[Any]]]:
     if "job" in scenario:
         yield None, scenario["job"]
     elif "jobs" in scenario and scenario["jobs"].value is not INVALID:
         yield from scenario["jobs"].value.items()
 
 
-def _own_params(workload: type[Workload], params: Given[Any]) -> Settings:
+def _parse_own_params(workload: type[Workload], params: Located[Any]) -> Settings:
     """Return a job's own parameters as what they are; what is wrong with them was said when the job was read."""
     if params.value is INVALID:
         return {PARAMS: params}
     return {
-        f"{PARAMS}{key}": Given(
-            read_param(workload, key, given.value, given.place, Findings())
-            if isinstance(given.value, Leaf)
+        f"{PARAMS}{key}": Located(
+            parse_param(workload, key, given.value, given.place, Diagnostics())
+            if isinstance(given.value, ScalarNode)
             else INVALID,
             given.place,
         )
@@ -281,11 +287,11 @@ def _own_params(workload: type[Workload], params: Given[Any]) -> Settings:
     }
 
 
-def _varied(matrix: Matrix) -> Iterator[str]:
+def _varying_keys(matrix: Matrix) -> Iterator[str]:
     yield from matrix.dimensions
     for entry in matrix.include:
         yield from (key for key in entry.settings if key not in {"environment", "engine"})
 
 
 def _value(settings: Settings, key: str) -> Any:
-    return settings[key].value if key in settings else default_of(key)
+    return settings[key].value if key in settings else run_key_default(key)

@@ -17,7 +17,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_common.errors import did_you_mean, nearest
+from bench_common.errors import closest_match, did_you_mean
 from bench_common.units import (
     DURATION_PATTERN,
     RATE_PATTERN,
@@ -29,8 +29,8 @@ from bench_common.units import (
     parse_rate,
     parse_size,
 )
-from bench_master.scenario.diagnostics import Findings, Given
-from bench_master.scenario.yaml_tree import Entries, Items, Leaf, Node, quoted
+from bench_master.scenario.diagnostics import Diagnostics, Located
+from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, quote_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class Shape(abc.ABC):
         """What is wanted, such as ``a whole number from 1 to 64``."""
 
     @abc.abstractmethod
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         """Return the value in base units; or `INVALID`, with at least one problem in `findings`."""
 
     @abc.abstractmethod
@@ -66,9 +66,9 @@ class Shape(abc.ABC):
         """Return a value as the label of a treatment shows it."""
         return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
-    def refuse(self, node: Node, findings: Findings, hint: str = "", *, deep: bool = False) -> Any:
+    def refuse(self, node: Node, findings: Diagnostics, hint: str = "", *, deep: bool = False) -> Any:
         """Note that `node` is not what is expected; return `INVALID`."""
-        findings.add(node.place, f"{quoted(node)}: expected {self.expected}{hint}", deep=deep)
+        findings.add(node.place, f"{quote_node(node)}: expected {self.expected}{hint}", deep=deep)
         return INVALID
 
 
@@ -81,17 +81,17 @@ class Text(Shape):
 
     what: str = "text"
     pattern: str | None = None
-    may_be_empty: bool = False
+    allow_empty: bool = False
     bare: tuple[str, ...] = ("number", "boolean", "null")
 
     @property
     def expected(self) -> str:
         return self.what
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Leaf):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ScalarNode):
             return self.refuse(node, findings)
-        if not node.text and not self.may_be_empty:
+        if not node.text and not self.allow_empty:
             findings.add(node.place, f"empty; expected {self.expected}")
             return INVALID
         if "\0" in node.text:
@@ -104,7 +104,7 @@ class Text(Shape):
         text: dict[str, Any] = {"type": "string"}
         if self.pattern is not None:
             text["pattern"] = self.pattern
-        elif not self.may_be_empty:
+        elif not self.allow_empty:
             text["minLength"] = 1
         if self.pattern is None:
             return text | {"type": ["string", *self.bare]}
@@ -124,13 +124,13 @@ class Choice(Shape):
     def expected(self) -> str:
         return f"one of {', '.join(self.choices) or '(none is installed)'}"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Leaf):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ScalarNode):
             return self.refuse(node, findings)
         if node.text not in self.choices:
             findings.add(
                 node.place,
-                f"unknown {self.what} {quoted(node)}{did_you_mean(node.text, self.choices)}; "
+                f"unknown {self.what} {quote_node(node)}{did_you_mean(node.text, self.choices)}; "
                 f"one of: {', '.join(self.choices) or '(none is installed)'}{self.advice}",
             )
             return INVALID
@@ -150,8 +150,8 @@ class Boolean(Shape):
     def expected(self) -> str:
         return "true or false"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Leaf) or not node.plain or node.text not in {"true", "false"}:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ScalarNode) or not node.plain or node.text not in {"true", "false"}:
             return self.refuse(node, findings, _boolean_hint(node))
         value = node.text == "true"
         findings.understood(node, value)
@@ -162,7 +162,7 @@ class Boolean(Shape):
 
 
 @dataclass(frozen=True)
-class Kind:
+class NumberKind:
     """A kind of number. `parse` reads one with a unit, `show` writes one for messages and labels."""
 
     noun: str
@@ -172,39 +172,41 @@ class Kind:
     show: Callable[[Any], str] = lambda value: f"{value:.12g}"
 
 
-WHOLE: Final = Kind("a whole number", whole=True, show=lambda value: f"{int(value)}")
-NUMBER: Final = Kind("a number")
-SIZE: Final = Kind("a size such as 512MiB", whole=True, parse=parse_size, pattern=SIZE_PATTERN, show=format_size)
-DURATION: Final = Kind(
+WHOLE: Final = NumberKind("a whole number", whole=True, show=lambda value: f"{int(value)}")
+NUMBER: Final = NumberKind("a number")
+SIZE: Final = NumberKind(
+    "a size such as 512MiB", whole=True, parse=parse_size, pattern=SIZE_PATTERN, show=format_size
+)
+DURATION: Final = NumberKind(
     "a duration such as 90s or 1h30m", parse=parse_duration, pattern=DURATION_PATTERN, show=format_duration
 )
-RATE: Final = Kind("a rate such as 200/s or 30/min", parse=parse_rate, pattern=RATE_PATTERN, show=format_rate)
+RATE: Final = NumberKind("a rate such as 200/s or 30/min", parse=parse_rate, pattern=RATE_PATTERN, show=format_rate)
 
 
 @dataclass(frozen=True)
-class Measured(Shape):
+class Quantity(Shape):
     """A number of a kind, within bounds in base units (bytes, seconds); `more_than` is an exclusive minimum."""
 
-    kind: Kind
+    kind: NumberKind
     minimum: float | None = None
     maximum: float | None = None
-    more_than: float | None = None
+    exclusive_minimum: float | None = None
 
     @property
     def expected(self) -> str:
         show = self.kind.show
         bounds = ""
-        if self.more_than is not None:
-            bounds = f", more than {show(self.more_than)}"
+        if self.exclusive_minimum is not None:
+            bounds = f", more than {show(self.exclusive_minimum)}"
         elif self.minimum is not None:
             bounds = f", at least {show(self.minimum)}"
         if self.maximum is not None:
             bounds += f"{' and' if bounds else ','} at most {show(self.maximum)}"
         return f"{self.kind.noun}{bounds}"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Leaf):
-            several = isinstance(node, Items) and len(node.items) > 1
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ScalarNode):
+            several = isinstance(node, ListNode) and len(node.items) > 1
             return self.refuse(node, findings, "; several values to try stand in 'matrix'" if several else "")
         number = _number(node)
         if number is not None:
@@ -222,12 +224,12 @@ class Measured(Shape):
         try:
             value = self.kind.parse(node.text)
         except ValueError as error:
-            findings.add(node.place, f"{quoted(node)}: {error}")
+            findings.add(node.place, f"{quote_node(node)}: {error}")
             return INVALID
         return value if self._within(value) else self.refuse(node, findings, deep=True)
 
     def schema(self) -> dict[str, Any]:
-        bounds = {"minimum": self.minimum, "maximum": self.maximum, "exclusiveMinimum": self.more_than}
+        bounds = {"minimum": self.minimum, "maximum": self.maximum, "exclusiveMinimum": self.exclusive_minimum}
         number: dict[str, Any] = {"type": "integer" if self.kind.whole else "number"}
         number |= {name: bound for name, bound in bounds.items() if bound is not None}
         if self.kind.parse is None:
@@ -243,11 +245,11 @@ class Measured(Shape):
         return (
             (self.minimum is None or value >= self.minimum)
             and (self.maximum is None or value <= self.maximum)
-            and (self.more_than is None or value > self.more_than)
+            and (self.exclusive_minimum is None or value > self.exclusive_minimum)
         )
 
 
-def _number(leaf: Leaf) -> float | None:
+def _number(leaf: ScalarNode) -> float | None:
     """Return the number that a plain scalar is in JSON's notation, or None."""
     if not leaf.plain or not _NUMBER.fullmatch(leaf.text):
         return None
@@ -257,7 +259,7 @@ def _number(leaf: Leaf) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _number_hint(leaf: Leaf) -> str:
+def _number_hint(leaf: ScalarNode) -> str:
     """Return what to write instead of something that looks like a number and is not taken for one."""
     text = leaf.text
     if not leaf.plain:
@@ -277,7 +279,7 @@ def _number_hint(leaf: Leaf) -> str:
 
 
 def _boolean_hint(node: Node) -> str:
-    if not isinstance(node, Leaf):
+    if not isinstance(node, ScalarNode):
         return ""
     word = node.text.lower()
     if word in {"true", "false"}:
@@ -306,21 +308,23 @@ class ListOf(Shape):
     def expected(self) -> str:
         return f"a list, each item {self.item.expected}"
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Items):
-            written = isinstance(node, Leaf) and not node.empty
-            return self.refuse(node, findings, f"; write [{node.text}]" if written and isinstance(node, Leaf) else "")
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ListNode):
+            written = isinstance(node, ScalarNode) and not node.empty
+            return self.refuse(
+                node, findings, f"; write [{node.text}]" if written and isinstance(node, ScalarNode) else ""
+            )
         if len(node.items) < self.at_least:
             findings.add(node.place, f"an empty list; expected {self.expected}")
-        read: list[Given[Any]] = []
+        read: list[Located[Any]] = []
         for item in node.items:
             value = self.item.read(item, findings)
             if value is INVALID:
                 continue
             if self.unique and any(value == other.value for other in read):
-                findings.add(item.place, f"{quoted(item)} is in this list already: remove one", deep=True)
+                findings.add(item.place, f"{quote_node(item)} is in this list already: remove one", deep=True)
             else:
-                read.append(Given(value, item.place))
+                read.append(Located(value, item.place))
         return tuple(read)
 
     def schema(self) -> dict[str, Any]:
@@ -328,7 +332,7 @@ class ListOf(Shape):
         return {"type": "array", "items": self.item.schema(), **bounds}
 
     def label(self, value: Any) -> Scalar:
-        return shortened(",".join(str(self.item.label(given.value)) for given in value)) or "none"
+        return truncate_label(",".join(str(self.item.label(given.value)) for given in value)) or "none"
 
 
 @dataclass(frozen=True)
@@ -347,8 +351,8 @@ class MapOf(Shape):
     def expected(self) -> str:
         return self.what
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Entries):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, MappingNode):
             return self.refuse(node, findings)
         if len(node.values) < self.at_least:
             findings.add(node.place, f"empty; expected {self.expected}")
@@ -356,7 +360,7 @@ class MapOf(Shape):
         for key, value_node in node.values.items():
             if not re.fullmatch(self.key_pattern, key):
                 findings.add(node.key_places[key], f"{key!r} cannot be a key here; expected {self.expected}")
-            read[key] = Given(self.value.read(value_node, findings), value_node.place)
+            read[key] = Located(self.value.read(value_node, findings), value_node.place)
         return read
 
     def schema(self) -> dict[str, Any]:
@@ -365,25 +369,25 @@ class MapOf(Shape):
         return {"type": "object", "propertyNames": names, "additionalProperties": self.value.schema(), **bounds}
 
     def label(self, value: Any) -> Scalar:
-        return shortened(",".join(f"{key}={given.value}" for key, given in value.items())) or "none"
+        return truncate_label(",".join(f"{key}={given.value}" for key, given in value.items())) or "none"
 
 
 @dataclass(frozen=True)
-class Command(Shape):
+class CommandShape(Shape):
     """An argument vector: a list of words, or text that is split as a shell splits words. No shell runs it."""
 
     @property
     def expected(self) -> str:
         return "a command: a list of words, or text to be split into words"
 
-    def read(self, node: Node, findings: Findings) -> Any:
+    def read(self, node: Node, findings: Diagnostics) -> Any:
         words: tuple[str, ...]
-        if isinstance(node, Items):
-            read = [Text("a word of a command", may_be_empty=True).read(item, findings) for item in node.items]
+        if isinstance(node, ListNode):
+            read = [Text("a word of a command", allow_empty=True).read(item, findings) for item in node.items]
             if any(word is INVALID for word in read):
                 return INVALID
             words = tuple(read)
-        elif isinstance(node, Leaf) and not node.empty and node.text.strip(" "):
+        elif isinstance(node, ScalarNode) and not node.empty and node.text.strip(" "):
             if "\0" in node.text:
                 return self.refuse(node, findings, "; it holds a NUL character", deep=True)
             try:
@@ -393,14 +397,14 @@ class Command(Shape):
         else:
             return self.refuse(node, findings)
         if not words:
-            return self.refuse(node, findings, deep=isinstance(node, Leaf))
+            return self.refuse(node, findings, deep=isinstance(node, ScalarNode))
         if not words[0]:
             findings.add(node.place, "the first word of a command names a program and cannot be empty", deep=True)
             return INVALID
         return words
 
     def schema(self) -> dict[str, Any]:
-        word = Text(may_be_empty=True).schema()
+        word = Text(allow_empty=True).schema()
         return {
             "title": "command",
             "anyOf": [
@@ -410,14 +414,14 @@ class Command(Shape):
         }
 
     def label(self, value: Any) -> Scalar:
-        return shortened(shlex.join(value))
+        return truncate_label(shlex.join(value))
 
 
 class Rule(abc.ABC):
     """Something that holds between the keys of one mapping; a JSON Schema says it too."""
 
     @abc.abstractmethod
-    def check(self, node: Entries, findings: Findings) -> None:
+    def check(self, node: MappingNode, findings: Diagnostics) -> None:
         """Note where it does not hold."""
 
     @abc.abstractmethod
@@ -426,14 +430,14 @@ class Rule(abc.ABC):
 
 
 @dataclass(frozen=True)
-class OneOf(Rule):
+class AtMostOneOf(Rule):
     """At most one of `names` is given; exactly one where `required`."""
 
     names: tuple[str, ...]
     required: bool = False
     advice: str = ""
 
-    def check(self, node: Entries, findings: Findings) -> None:
+    def check(self, node: MappingNode, findings: Diagnostics) -> None:
         given = [name for name in node.values if name in self.names]
         choice = " or ".join(f"'{name}'" for name in self.names)
         for name in given[1:]:
@@ -449,13 +453,13 @@ class OneOf(Rule):
 
 
 @dataclass(frozen=True)
-class Needs(Rule):
+class RequiresKey(Rule):
     """`name` has a meaning only beside `other`."""
 
     name: str
     other: str
 
-    def check(self, node: Entries, findings: Findings) -> None:
+    def check(self, node: MappingNode, findings: Diagnostics) -> None:
         missing = self.other not in node.values and not findings.is_misspelt(self.other, node)
         if self.name in node.values and missing:
             findings.add(node.key_places[self.name], f"'{self.name}' means nothing without '{self.other}': add it")
@@ -482,7 +486,7 @@ class Record(Shape):
     what: str
     fields: tuple[Field, ...]
     rules: tuple[Rule, ...] = ()
-    misplaced: tuple[tuple[str, str], ...] = ()
+    misplaced_keys: tuple[tuple[str, str], ...] = ()
     """Keys that belong one level deeper, each with the key that they belong under."""
 
     @property
@@ -496,16 +500,16 @@ class Record(Shape):
                 return field
         raise KeyError(name)
 
-    def read(self, node: Node, findings: Findings) -> Any:
-        if not isinstance(node, Entries):
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, MappingNode):
             return self.refuse(node, findings)
         known = {field.name: field for field in self.fields}
         read = {}
         for key, value_node in node.values.items():
             if key not in known:
-                self._refuse_key(key, node, findings)
+                self._reject_key(key, node, findings)
                 continue
-            read[key] = Given(known[key].shape.read(value_node, findings), value_node.place)
+            read[key] = Located(known[key].shape.read(value_node, findings), value_node.place)
         for field in self.fields:
             missing = field.name not in node.values and not findings.is_misspelt(field.name, node)
             if field.required and missing:
@@ -514,10 +518,10 @@ class Record(Shape):
             rule.check(node, findings)
         return read
 
-    def _refuse_key(self, key: str, node: Entries, findings: Findings) -> None:
+    def _reject_key(self, key: str, node: MappingNode, findings: Diagnostics) -> None:
         names = [field.name for field in self.fields]
-        owner = dict(self.misplaced).get(key)
-        meant = owner or nearest(key, names)
+        owner = dict(self.misplaced_keys).get(key)
+        meant = owner or closest_match(key, names)
         if owner is not None:
             hint = f": it belongs under '{owner}:'"
         elif meant is not None:
@@ -526,7 +530,7 @@ class Record(Shape):
             hint = f"; the keys of {'an' if self.what[:1] in 'aeiou' else 'a'} {self.what} are: {', '.join(names)}"
         findings.add(node.key_places[key], f"unknown key '{key}' in the {self.what}{hint}")
         if meant is not None:
-            findings.seems_to_stand_for(node, meant)
+            findings.mark_misspelling(node, meant)
 
     def schema(self) -> dict[str, Any]:
         properties = {}
@@ -545,9 +549,9 @@ class Record(Shape):
 
     def label(self, value: Any) -> Scalar:
         shown = (f"{name}={self.field(name).shape.label(given.value)}" for name, given in value.items())
-        return shortened(",".join(shown)) or "none"
+        return truncate_label(",".join(shown)) or "none"
 
 
-def shortened(text: str) -> str:
+def truncate_label(text: str) -> str:
     """Return `text`, cut to the width of a label."""
     return text if len(text) <= LABEL_WIDTH else text[: LABEL_WIDTH - 3] + "..."

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """Where something was written: 1-based `line` and `column` of `file`; line 0 where there are no lines.
 
     What the command line says has no lines: its `file` is the argument itself, such as ``--set repeats=9``.
@@ -44,10 +44,10 @@ class Place:
 
 
 @dataclass(eq=False, slots=True)
-class Leaf:
+class ScalarNode:
     """A scalar: its text, and whether it was written plain (without quotes)."""
 
-    place: Place
+    place: SourceLocation
     text: str
     plain: bool = True
 
@@ -58,35 +58,35 @@ class Leaf:
 
 
 @dataclass(eq=False, slots=True)
-class Items:
+class ListNode:
     """A list."""
 
-    place: Place
+    place: SourceLocation
     items: list[Node] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
-class Entries:
+class MappingNode:
     """A mapping: values by key, and the place of each key."""
 
-    place: Place
+    place: SourceLocation
     values: dict[str, Node] = field(default_factory=dict)
-    key_places: dict[str, Place] = field(default_factory=dict)
+    key_places: dict[str, SourceLocation] = field(default_factory=dict)
 
-    def put(self, key: str, value: Node, place: Place) -> None:
+    def put(self, key: str, value: Node, place: SourceLocation) -> None:
         """Set a key, wherever it stood before."""
         self.values[key] = value
         self.key_places[key] = place
 
 
-Node: TypeAlias = Leaf | Items | Entries
+Node: TypeAlias = ScalarNode | ListNode | MappingNode
 
 
-def quoted(node: Node) -> str:
+def quote_node(node: Node) -> str:
     """Return a node as an error message shows it, cut to a readable length."""
-    if isinstance(node, Items):
+    if isinstance(node, ListNode):
         return "a list" if node.items else "an empty list"
-    if isinstance(node, Entries):
+    if isinstance(node, MappingNode):
         return "a mapping"
     if node.plain and not node.text:
         return "nothing"
@@ -108,32 +108,32 @@ class _Mark(Protocol):
     def column(self) -> int: ...
 
 
-class _Refused(Exception):
+class _ComposeError(Exception):
     """The text cannot be made sense of beyond this point."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
 
 
-class _Extent(NamedTuple):
+class _NodeSize(NamedTuple):
     """How large a node is with every alias followed: nodes in all, and levels."""
 
     weight: int = 1
     height: int = 1
 
 
-class Composer:
+class TreeComposer:
     """Makes one tree of one text. `at` is the place of everything in it where the text has no lines of its own.
 
     `kind` is what messages call the text: a scenario, or another file that is written alike.
     """
 
-    def __init__(self, text: str, file: str, at: Place | None = None, *, kind: str = "a scenario") -> None:
+    def __init__(self, text: str, file: str, at: SourceLocation | None = None, *, kind: str = "a scenario") -> None:
         self._kind = kind
         self._text = text
         self._file = file
         self._at = at
-        self._anchors: dict[str, tuple[Node, _Extent] | None] = {}
+        self._anchors: dict[str, tuple[Node, _NodeSize] | None] = {}
         self.problems: list[Problem] = []
 
     def compose(self) -> Node | None:
@@ -148,10 +148,10 @@ class Composer:
             next(self._events)
             after = next(self._events)
             if not isinstance(after, yaml.StreamEndEvent):
-                self._complain(
+                self._add_problem(
                     after, f"a second document starts here; {self._kind} is one document: delete the `---`"
                 )
-        except _Refused as refused:
+        except _ComposeError as refused:
             self.problems.append(refused.problem)
             return None
         except yaml.MarkedYAMLError as error:
@@ -163,7 +163,7 @@ class Composer:
         else:
             return root
 
-    def _node(self, event: yaml.Event, depth: int) -> tuple[Node, _Extent]:
+    def _node(self, event: yaml.Event, depth: int) -> tuple[Node, _NodeSize]:
         """Return the node that starts with `event`, and its extent."""
         place = self._place(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
@@ -178,9 +178,9 @@ class Composer:
         if anchor is not None:
             self._anchors[anchor] = None
         node: Node
-        extent: _Extent
+        extent: _NodeSize
         if isinstance(event, yaml.ScalarEvent):
-            node, extent = Leaf(place, self._whole(event.value, place), plain=event.style is None), _Extent()
+            node, extent = ScalarNode(place, self._whole(event.value, place), plain=event.style is None), _NodeSize()
         elif isinstance(event, yaml.SequenceStartEvent):
             node, extent = self._items(place, depth)
         else:
@@ -189,7 +189,7 @@ class Composer:
             self._anchors[anchor] = node, extent
         return node, extent
 
-    def _whole(self, text: str, place: Place) -> str:
+    def _whole(self, text: str, place: SourceLocation) -> str:
         """Return a text with each pair of escapes as the one character that JSON means by it; half of one is none."""
         try:
             text.encode()
@@ -203,31 +203,31 @@ class Composer:
             self.problems.append(place.problem(f"{text!a} has half of a character in it: remove it"))
             return ""
 
-    def _alias(self, event: yaml.AliasEvent, place: Place) -> tuple[Node, _Extent]:
+    def _alias(self, event: yaml.AliasEvent, place: SourceLocation) -> tuple[Node, _NodeSize]:
         if event.anchor not in self._anchors:
-            raise _Refused(place.problem(f"alias *{event.anchor} has no anchor &{event.anchor} before it"))
+            raise _ComposeError(place.problem(f"alias *{event.anchor} has no anchor &{event.anchor} before it"))
         anchored = self._anchors[event.anchor]
         if anchored is None:
-            raise _Refused(place.problem(f"alias *{event.anchor} stands inside of its own anchor"))
+            raise _ComposeError(place.problem(f"alias *{event.anchor} stands inside of its own anchor"))
         return anchored
 
-    def _items(self, place: Place, depth: int) -> tuple[Items, _Extent]:
-        node, extent = Items(place), _Extent()
+    def _items(self, place: SourceLocation, depth: int) -> tuple[ListNode, _NodeSize]:
+        node, extent = ListNode(place), _NodeSize()
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             item, size = self._node(event, depth + 1)
             extent = self._grown(extent, size, place)
             node.items.append(item)
         return node, extent
 
-    def _entries(self, place: Place, depth: int) -> tuple[Entries, _Extent]:
-        node, extent = Entries(place), _Extent()
-        merged: list[Entries] = []
+    def _entries(self, place: SourceLocation, depth: int) -> tuple[MappingNode, _NodeSize]:
+        node, extent = MappingNode(place), _NodeSize()
+        merged: list[MappingNode] = []
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key, _ = self._node(event, depth + 1)
             value, size = self._node(next(self._events), depth + 1)
             extent = self._grown(extent, size, place)
-            if not isinstance(key, Leaf):
-                self.problems.append(key.place.problem(f"a key must be a word, not {quoted(key)}"))
+            if not isinstance(key, ScalarNode):
+                self.problems.append(key.place.problem(f"a key must be a word, not {quote_node(key)}"))
             elif key.plain and key.text == "<<":
                 merged += self._merge_sources(value)
             elif key.text in node.values:
@@ -242,31 +242,33 @@ class Composer:
                     node.put(name, source.values[name], source.key_places[name])
         return node, extent
 
-    def _merge_sources(self, value: Node) -> list[Entries]:
-        sources = value.items if isinstance(value, Items) else [value]
-        usable = [source for source in sources if isinstance(source, Entries)]
+    def _merge_sources(self, value: Node) -> list[MappingNode]:
+        sources = value.items if isinstance(value, ListNode) else [value]
+        usable = [source for source in sources if isinstance(source, MappingNode)]
         if len(usable) < len(sources):
             self.problems.append(
                 value.place.problem("`<<` merges mappings: write an alias of one, or a list of them")
             )
         return usable
 
-    def _grown(self, extent: _Extent, by: _Extent, place: Place) -> _Extent:
+    def _grown(self, extent: _NodeSize, by: _NodeSize, place: SourceLocation) -> _NodeSize:
         weight = extent.weight + by.weight
         if weight > MAX_NODES:
-            raise _Refused(place.problem(f"more than {MAX_NODES} values (aliases followed); write less of it"))
-        return _Extent(weight, max(extent.height, by.height + 1))
+            raise _ComposeError(place.problem(f"more than {MAX_NODES} values (aliases followed); write less of it"))
+        return _NodeSize(weight, max(extent.height, by.height + 1))
 
-    def _check_depth(self, depth: int, place: Place) -> None:
+    def _check_depth(self, depth: int, place: SourceLocation) -> None:
         if depth > MAX_DEPTH:
-            raise _Refused(place.problem(f"nested deeper than {MAX_DEPTH} levels; {self._kind} never needs that"))
+            raise _ComposeError(
+                place.problem(f"nested deeper than {MAX_DEPTH} levels; {self._kind} never needs that")
+            )
 
-    def _place(self, mark: _Mark | None) -> Place:
+    def _place(self, mark: _Mark | None) -> SourceLocation:
         if self._at is not None or mark is None:
-            return self._at or Place(self._file, 1, 1)
-        return Place(self._file, mark.line + 1, mark.column + 1)
+            return self._at or SourceLocation(self._file, 1, 1)
+        return SourceLocation(self._file, mark.line + 1, mark.column + 1)
 
-    def _complain(self, event: yaml.Event, message: str) -> None:
+    def _add_problem(self, event: yaml.Event, message: str) -> None:
         self.problems.append(self._place(event.start_mark).problem(message))
 
     def _syntax_problem(self, error: yaml.MarkedYAMLError) -> Problem:
@@ -286,7 +288,7 @@ class Composer:
     def _character_problem(self, error: yaml.reader.ReaderError) -> Problem:
         before = self._text[: error.position]
         line = before.count("\n") + 1
-        place = self._at or Place(self._file, line, error.position - (before.rfind("\n") + 1) + 1)
+        place = self._at or SourceLocation(self._file, line, error.position - (before.rfind("\n") + 1) + 1)
         return place.problem(f"character U+{error.character:04X} is not allowed in YAML: remove it")
 
 
@@ -302,15 +304,15 @@ class Source:
     text: str
 
 
-def shipped_scenarios() -> dict[str, Traversable]:
+def builtin_scenarios() -> dict[str, Traversable]:
     """Return the ready-made scenarios by name, such as ``quickstart`` or ``study/sweep``."""
-    return dict(sorted(_under(files("scenarios"), "")))
+    return dict(sorted(_scenarios_under(files("scenarios"), "")))
 
 
-def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+def _scenarios_under(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.name.startswith(("_", ".")):
-            yield from _under(entry, f"{prefix}{entry.name}/")
+            yield from _scenarios_under(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith(_SUFFIX):
             yield prefix + entry.name.removesuffix(_SUFFIX), entry
 
@@ -323,7 +325,7 @@ def read_source(reference: str) -> Source:
     if not reference:
         raise UsageError("'': expected a scenario's file or a ready-made one's name, and it is empty")
     path = Path(reference)
-    shipped = shipped_scenarios()
+    shipped = builtin_scenarios()
     if path.exists() and not path.is_dir():
         try:
             with path.open("rb") as file:
@@ -346,7 +348,9 @@ def read_source(reference: str) -> Source:
 
 def _text(path: str, content: bytes) -> str:
     if len(content) > MAX_BYTES:
-        raise ScenarioError([Place(path, 1, 1).problem(f"larger than {MAX_BYTES} bytes: this is no scenario")])
+        raise ScenarioError(
+            [SourceLocation(path, 1, 1).problem(f"larger than {MAX_BYTES} bytes: this is no scenario")]
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -354,4 +358,4 @@ def _text(path: str, content: bytes) -> str:
         line = before.count(b"\n") + 1
         column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
         message = f"byte 0x{content[error.start]:02x} is not UTF-8: save the file as UTF-8"
-        raise ScenarioError([Place(path, line, column).problem(message)]) from error
+        raise ScenarioError([SourceLocation(path, line, column).problem(message)]) from error

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from bench_worker.doctor import hardware, system
-from bench_worker.doctor.base import Check, Finding, Level, Scene, observe
+from bench_worker.doctor.base import Check, Finding, HostSnapshot, Level, capture
 
-__all__ = ["CHECKS", "Check", "Finding", "Level", "Scene", "examine", "observe"]
+__all__ = ["CHECKS", "Check", "Finding", "HostSnapshot", "Level", "capture", "examine"]
 
 CHECKS: Final[tuple[Check, ...]] = (
     system.EnginesCheck(),
@@ -36,7 +36,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 """Everything that is looked at, in the order of the report."""
 
 
-def examine(scene: Scene, checks: Iterable[Check] = CHECKS) -> Iterator[Finding]:
+def run_checks(scene: HostSnapshot, checks: Iterable[Check] = CHECKS) -> Iterator[Finding]:
     """Yield what the checks find; a check that breaks is itself a finding and ends no other."""
     for check in checks:
         try:

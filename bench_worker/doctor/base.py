@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 from bench_worker.engines.base import EngineStatus
 from bench_worker.host.procfs import HostFiles, ProcStat, parse_stat
 
-WATCH_S = 0.7
+SAMPLE_S = 0.7
 """How long CPUs and processes are watched, in seconds: long enough for a share of 2 % to be more than one tick."""
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessUsage:
     """A process and the CPU time that it has used, in USER_HZ ticks."""
 
     pid: int
@@ -34,7 +34,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class HostSnapshot:
     """A host as it was found.
 
     `before` and `after` are the ends of a short watch. `directories` are where runs will write, `ports` what a
@@ -45,8 +45,8 @@ class Scene:
     files: HostFiles
     before: ProcStat | None = None
     after: ProcStat | None = None
-    processes_before: Mapping[int, Process] = field(default_factory=dict)
-    processes_after: Mapping[int, Process] = field(default_factory=dict)
+    processes_before: Mapping[int, ProcessUsage] = field(default_factory=dict)
+    processes_after: Mapping[int, ProcessUsage] = field(default_factory=dict)
     directories: Sequence[str] = ()
     ports: Sequence[int] = ()
     python_version: str = platform.python_version()
@@ -62,17 +62,17 @@ class Scene:
         return max(1, self.after.cpus if self.after else 1)
 
 
-def observe(
+def capture(
     files: HostFiles, wait: Callable[[float], object], *, directories: Sequence[str] = (), ports: Sequence[int] = ()
-) -> Scene:
+) -> HostSnapshot:
     """Watch this host for `WATCH_S` seconds (`wait` passes them) and return the scene.
 
     Engines are probed only when a check asks, which is after the watch: probing makes load of its own.
     """
-    before, processes_before = _stat(files), read_processes(files)
-    wait(WATCH_S)
-    after, processes_after = _stat(files), read_processes(files)
-    return Scene(
+    before, processes_before = _stat(files), read_process_usage(files)
+    wait(SAMPLE_S)
+    after, processes_after = _stat(files), read_process_usage(files)
+    return HostSnapshot(
         files,
         before,
         after,
@@ -86,24 +86,24 @@ def observe(
     )
 
 
-def read_processes(files: HostFiles) -> dict[int, Process]:
+def read_process_usage(files: HostFiles) -> dict[int, ProcessUsage]:
     """Return all processes by id; those that end meanwhile are left out."""
     found = {}
     for name in files.names("/proc"):
         if name.isdigit():
-            process = parse_process(files.text(f"/proc/{name}/stat") or "")
+            process = parse_process_usage(files.text(f"/proc/{name}/stat") or "")
             if process is not None:
                 found[process.pid] = process
     return found
 
 
-def parse_process(text: str) -> Process | None:
+def parse_process_usage(text: str) -> ProcessUsage | None:
     """Parse /proc/PID/stat (proc(5)); a name may hold spaces and brackets, so the last bracket ends it."""
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
     words = tail.split()
     try:
-        return Process(int(pid), name, int(words[1]), int(words[11]) + int(words[12]))
+        return ProcessUsage(int(pid), name, int(words[1]), int(words[11]) + int(words[12]))
     except (ValueError, IndexError):
         return None
 
@@ -122,7 +122,9 @@ def _probe_engines() -> Sequence[EngineStatus]:
 def _advice() -> Mapping[str, str]:
     from workloads.registry import workload_classes
 
-    return {workload.binary: workload.provided_by for workload in workload_classes().values() if workload.provided_by}
+    return {
+        workload.binary: workload.install_hint for workload in workload_classes().values() if workload.install_hint
+    }
 
 
 def _tools() -> Mapping[str, Sequence[str]]:
@@ -169,7 +171,7 @@ class Check(abc.ABC):
     name: ClassVar[str]
 
     @abc.abstractmethod
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield what was found; touch nothing but `scene`."""
 
     def ok(self, finding: str, value: str | float | None = None) -> Finding:

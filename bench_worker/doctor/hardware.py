@@ -13,8 +13,8 @@ import os
 import re
 from collections.abc import Iterator
 
-from bench_worker.doctor.base import Check, Finding, Scene
-from bench_worker.host.facts import CLOCK, PAGES, affinity, chosen, governor, memory, turbo, whole_number
+from bench_worker.doctor.base import Check, Finding, HostSnapshot
+from bench_worker.host.facts import CLOCK, PAGES, affinity, governor, memory, selected_option, turbo, whole_number
 from bench_worker.host.fingerprint import format_fact
 from bench_worker.host.procfs import parse_loadavg
 from bench_worker.host.sampler import cpu_row
@@ -27,7 +27,7 @@ class GovernorCheck(Check):
 
     name = "CPU governor"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         found = governor(scene.files)
         if found is None:
@@ -50,7 +50,7 @@ class TurboCheck(Check):
 
     name = "CPU turbo"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         found = turbo(scene.files)
         if found is None:
@@ -71,7 +71,7 @@ class StealCheck(Check):
 
     name = "steal"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         if scene.before is None or scene.after is None:
             yield self.note("/proc/stat is hidden", "steal cannot be told here")
@@ -92,7 +92,7 @@ class AffinityCheck(Check):
 
     name = "CPUs"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         allowed = affinity(scene.files)
         online = scene.files.text("/sys/devices/system/cpu/online")
@@ -106,7 +106,7 @@ class AffinityCheck(Check):
             yield self.ok(f"{scene.cpus}, all for us to use", scene.cpus)
 
 
-SCARCE_BYTES = 256 * 1024**2
+CRITICAL_BYTES = 256 * 1024**2
 LOW_SHARE = 0.2
 
 
@@ -115,14 +115,14 @@ class FreeMemoryCheck(Check):
 
     name = "memory"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         found = memory(scene.files)
         if found is None:
             yield self.note("/proc/meminfo is hidden", "free memory cannot be told here")
             return
         words = f"{format_fact('memory', found.available)} of {format_fact('memory', found.total)} available"
-        if found.available < SCARCE_BYTES:
+        if found.available < CRITICAL_BYTES:
             yield self.problem(
                 words, "stop what uses it: a container would be killed for lack of memory", found.available
             )
@@ -137,7 +137,7 @@ class SwapCheck(Check):
 
     name = "swap"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         found = memory(scene.files)
         if found is None or found.swap_total == 0:
@@ -157,9 +157,9 @@ class HugePagesCheck(Check):
 
     name = "huge pages"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
-        found = chosen(scene.files.text(f"{PAGES}/enabled"))
+        found = selected_option(scene.files.text(f"{PAGES}/enabled"))
         if found == "always":
             yield self.note(
                 "transparent huge pages: always",
@@ -181,7 +181,7 @@ class ClockSourceCheck(Check):
 
     name = "clock source"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         found = scene.files.text(f"{CLOCK}/current_clocksource")
         others = scene.files.text(f"{CLOCK}/available_clocksource") or ""
@@ -206,7 +206,7 @@ class TimerSlackCheck(Check):
 
     name = "timer slack"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         slack_ns = whole_number(scene.files.text("/proc/self/timerslack_ns"))
         if slack_ns is not None and slack_ns > DEFAULT_SLACK_NS:
@@ -222,7 +222,7 @@ class TimerSlackCheck(Check):
 LOAD_PER_CPU = 0.3
 BUSY_PERCENT = 5.0
 """Of one CPU."""
-SHOWN = 3
+MAX_SHOWN = 3
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -231,7 +231,7 @@ class LoadCheck(Check):
 
     name = "load"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         text = scene.files.text("/proc/loadavg")
         if text is None:
@@ -250,13 +250,13 @@ class BusyProcessesCheck(Check):
 
     name = "processes"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         if scene.before is None or scene.after is None:
             yield self.note("/proc/stat is hidden", "busy processes cannot be told here")
             return
         # All CPUs' ticks over the number of CPUs: what one CPU had to give during the watch.
-        passed = (_total(scene.after.cpu) - _total(scene.before.cpu)) / scene.cpus
+        passed = (_total_ticks(scene.after.cpu) - _total_ticks(scene.before.cpu)) / scene.cpus
         ours = _own_processes(scene)
         busy = sorted(
             (
@@ -270,18 +270,18 @@ class BusyProcessesCheck(Check):
         if not busy:
             yield self.ok("no other process is busy", 0)
             return
-        shown = ", ".join(f"{process.name} ({process.pid}) {percent:.0f} %" for percent, process in busy[:SHOWN])
-        more = f" and {len(busy) - SHOWN} more" if len(busy) > SHOWN else ""
+        shown = ", ".join(f"{process.name} ({process.pid}) {percent:.0f} %" for percent, process in busy[:MAX_SHOWN])
+        more = f" and {len(busy) - MAX_SHOWN} more" if len(busy) > MAX_SHOWN else ""
         yield self.warning(
             f"busy beside us: {shown}{more} of a CPU", "stop them, or measure when they are idle", len(busy)
         )
 
 
-def _total(cpu: object) -> int:
+def _total_ticks(cpu: object) -> int:
     return sum(getattr(cpu, name) for name in ("user", "system", "iowait", "steal", "idle"))
 
 
-def _own_processes(scene: Scene) -> set[int]:
+def _own_processes(scene: HostSnapshot) -> set[int]:
     """Return this process and those that started it: the doctor's own work is nobody else's."""
     ours: set[int] = set()
     pid = int(scene.files.target("/proc/self") or os.getpid())
@@ -296,7 +296,7 @@ class ContainersCheck(Check):
 
     name = "containers"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding; engines agree on a 64-digit id in a container's cgroup, whichever they are."""
         running = set()
         for pid in scene.processes_after:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench_worker.doctor.base import Check, Finding, Scene
+from bench_worker.doctor.base import Check, Finding, HostSnapshot
 from bench_worker.host.facts import (
     NO_HYPERVISOR,
-    UNIDENTIFIED,
+    UNKNOWN_HYPERVISOR,
     cgroup_layout,
     container,
     hypervisor,
@@ -30,7 +30,7 @@ class HypervisorCheck(Check):
 
     name = "hypervisor"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         found = hypervisor(scene.files)
         if found == NO_HYPERVISOR:
@@ -38,7 +38,7 @@ class HypervisorCheck(Check):
         elif found is None:
             yield self.note("cannot be told here", "say what this is with --environment", found)
         else:
-            name = "one that does not give its name" if found == UNIDENTIFIED else found
+            name = "one that does not give its name" if found == UNKNOWN_HYPERVISOR else found
             yield self.note(
                 f"this is a guest of {name}",
                 "name it with --environment hypervisor or control, and look at steal in the report",
@@ -51,7 +51,7 @@ class ContainerCheck(Check):
 
     name = "container"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         found = container(scene.files)
         if found in (None, "none"):
@@ -69,7 +69,7 @@ class CgroupCheck(Check):
 
     name = "cgroups"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         found = cgroup_layout(scene.files)
         if found is None:
@@ -90,9 +90,9 @@ class CgroupCheck(Check):
             yield self.ok(found, found)
 
 
-FULL_BYTES = 200 * 1024**2
+CRITICAL_BYTES = 200 * 1024**2
 LOW_BYTES = 2 * 1024**3
-FULL_INODES = 1_000
+CRITICAL_INODES = 1_000
 LOW_SHARE = 0.1
 
 
@@ -101,13 +101,13 @@ class SpaceCheck(Check):
 
     name = "disk space"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield a finding for the working and temporary directory, and for each engine's own."""
         roots = [root for status in scene.engines() if (root := status.details.get("root", ""))]
         for directory in dict.fromkeys([*scene.directories, *roots]):
             yield self._room(scene, directory, must_write=directory in scene.directories)
 
-    def _room(self, scene: Scene, directory: str, *, must_write: bool) -> Finding:
+    def _room(self, scene: HostSnapshot, directory: str, *, must_write: bool) -> Finding:
         space = scene.files.space(directory)
         if space is None:
             missing = self.problem if must_write else self.note
@@ -118,11 +118,11 @@ class SpaceCheck(Check):
             )
         words = f"{directory}: {format_fact('memory', space.free_bytes)} free"
         inodes_low = bool(space.inodes) and space.free_inodes < LOW_SHARE * space.inodes
-        if space.inodes and space.free_inodes < FULL_INODES:
+        if space.inodes and space.free_inodes < CRITICAL_INODES:
             return self.problem(
                 f"{directory}: {space.free_inodes} inodes free", "remove small files", space.free_inodes
             )
-        if space.free_bytes < FULL_BYTES:
+        if space.free_bytes < CRITICAL_BYTES:
             return self.problem(words, "make room: images and containers would not fit", space.free_bytes)
         if inodes_low:
             return self.warning(
@@ -133,8 +133,8 @@ class SpaceCheck(Check):
         return self.ok(words, space.free_bytes)
 
 
-FEW_FILES = 256
-SOME_FILES = 4096
+CRITICAL_OPEN_FILES = 256
+LOW_OPEN_FILES = 4096
 OLDEST_PYTHON = (3, 11)
 
 
@@ -143,15 +143,15 @@ class OpenFilesCheck(Check):
 
     name = "open files"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         limit = open_files_limit(scene.files)
-        advice = f"ulimit -n {SOME_FILES} in the shell that you start from"
+        advice = f"ulimit -n {LOW_OPEN_FILES} in the shell that you start from"
         if limit is None:
             yield self.ok("no limit that can be seen")
-        elif limit < FEW_FILES:
+        elif limit < CRITICAL_OPEN_FILES:
             yield self.problem(f"at most {limit}: not enough for a handful of jobs", advice, limit)
-        elif limit < SOME_FILES:
+        elif limit < LOW_OPEN_FILES:
             yield self.note(f"at most {limit}: enough for about {limit // 8} jobs in flight", advice, limit)
         else:
             yield self.ok(f"at most {limit}", limit)
@@ -162,7 +162,7 @@ class PythonCheck(Check):
 
     name = "Python"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         version = scene.python_version
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PYTHON:
@@ -181,12 +181,12 @@ class PortsCheck(Check):
 
     name = "ports"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield one finding."""
         if not scene.ports:
             yield self.ok("none asked for")
             return
-        taken = sorted(set(scene.ports) & listening(scene))
+        taken = sorted(set(scene.ports) & listening_ports(scene))
         words = ", ".join(map(str, taken))
         if taken:
             yield self.warning(
@@ -198,7 +198,7 @@ class PortsCheck(Check):
             yield self.ok(", ".join(map(str, sorted(scene.ports))) + " free")
 
 
-def listening(scene: Scene) -> set[int]:
+def listening_ports(scene: HostSnapshot) -> set[int]:
     """Return the TCP ports that somebody listens on, on any address."""
     found = set()
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -209,7 +209,7 @@ def listening(scene: Scene) -> set[int]:
     return found
 
 
-ENOUGH_TO_COMPARE = 2
+MIN_USABLE_ENGINES = 2
 
 
 class EnginesCheck(Check):
@@ -217,7 +217,7 @@ class EnginesCheck(Check):
 
     name = "engine"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield a finding for each engine: one that cannot be used is graver the fewer others there are."""
         statuses = scene.engines()
         usable = sum(status.usable for status in statuses)
@@ -230,13 +230,13 @@ class EnginesCheck(Check):
                         f"{status.name} warns: {warnings}", "settings that need this are refused", status.name
                     )
             else:
-                say = self.warning if usable < ENOUGH_TO_COMPARE else self.note
+                say = self.warning if usable < MIN_USABLE_ENGINES else self.note
                 yield say(f"{status.name}: {status.reason}", status.advice, status.name)
         if not usable:
             yield self.problem(
                 "no engine can be used", "see the advice above; `bench-master list-engines` looks again", 0
             )
-        elif usable < ENOUGH_TO_COMPARE:
+        elif usable < MIN_USABLE_ENGINES:
             yield self.note("only one engine can be used", "there is nothing on this host to compare it with", usable)
 
 
@@ -245,7 +245,7 @@ class ToolsCheck(Check):
 
     name = "tools"
 
-    def look(self, scene: Scene) -> Iterator[Finding]:
+    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
         """Yield a finding for each program that a workload needs."""
         tools, advice = scene.tools(), scene.advice()
         for program, workloads in sorted(tools.items()):

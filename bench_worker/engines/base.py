@@ -1,9 +1,9 @@
 """What an engine is: a dozen verbs on one container, each stamped where it happens.
 
-An engine is one file that registers a subclass of `Engine` under the entry-point group ``weighbridge.engines``.
-Slots call the verbs from greenlets; a verb blocks its greenlet, never the loop, and returns a `Done` whose stamps
-were taken next to the socket or the process, not when the loop got round to it. A verb that cannot succeed raises
-`OperationFailed` with the same stamps, so that a failure's time is kept apart. Every verb honours `timeout_s`.
+An engine is one file that registers a subclass of `Engine` under the entry-point group ``weighbridge.engines``. Slots
+call the verbs from greenlets; a verb blocks its greenlet, never the loop, and returns a `OperationResult` whose
+stamps were taken next to the socket or the process, not when the loop got round to it. A verb that cannot succeed
+raises `OperationFailed` with the same stamps, so that a failure's time is kept apart. Every verb honours `timeout_s`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class EngineOptions:
     """Host directories may be mounted only where the worker's own configuration or a scenario's storage says so."""
 
 
-class Watching(Protocol):
+class StatsStreamHandle(Protocol):
     """A stream of a container's statistics that goes on."""
 
     def end(self) -> tuple[int, OperationFailed | None]:
@@ -82,13 +82,13 @@ class Container:
 
     handle: object = None
     """The engine's own."""
-    pulled: str | None = None
+    pulled_image: str | None = None
     """What `pull` has fetched for it, as its engine names it, where that is not the name in its settings."""
     killed: bool = False
     """Whether it was told to end since it was started: that it was killed is then no news."""
     checkpoints: int = 0
     """How many times it was saved, where the engine has to tell one from the next."""
-    printing: Capture | None = None
+    live_output: Capture | None = None
     """What the `exec` under way has printed on stdout so far, where the engine hears it."""
     memory_directory: Path | None = None
     """The directory of the cgroup that limits its memory, once it was asked for and is on this host."""
@@ -114,18 +114,18 @@ class Container:
         return []
 
     @cached_property
-    def belongings(self) -> list[str]:
+    def attached_resources(self) -> list[str]:
         """What else was made for it and is removed with it, as its engine names it: data containers, directories."""
         return []
 
     @cached_property
-    def watches(self) -> list[Watching]:
+    def watches(self) -> list[StatsStreamHandle]:
         """Streams of its statistics that go on until its job ends."""
         return []
 
 
 @dataclass(slots=True)
-class Done:
+class OperationResult:
     """An operation that succeeded: nanoseconds of CLOCK_MONOTONIC, and what it gave.
 
     `exit_code` is that of `exec` or `wait`; `stdout` and `stderr` those of `exec` and `logs`.
@@ -139,7 +139,7 @@ class Done:
     stderr: bytes = b""
     truncated: bool = False
     oom_killed: bool = False
-    end_bound_ns: int = 0
+    end_uncertainty_ns: int = 0
 
 
 class OperationFailed(WeighbridgeError):
@@ -170,7 +170,7 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True)
-class Companion:
+class CompanionDaemon:
     """Another daemon that a root works with, called `name`.
 
     It is among the root's descendants, or else listens on the socket that `option` of the root's command line
@@ -183,7 +183,7 @@ class Companion:
 
 
 @dataclass(frozen=True, slots=True)
-class DaemonSide:
+class DaemonProcesses:
     """Which processes of a host an engine costs beside the containers' own; empty for an engine that has no daemon.
 
     A root listens on one of `sockets`, or has its number in one of `pid_files`; where neither finds one, every
@@ -201,7 +201,7 @@ class DaemonSide:
     sockets: tuple[str, ...] = ()
     pid_files: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
-    companions: tuple[Companion, ...] = ()
+    companion_daemons: tuple[CompanionDaemon, ...] = ()
     shims: frozenset[str] = frozenset()
     sandboxes: frozenset[str] = frozenset()
     state: str = ""
@@ -229,7 +229,7 @@ class Engine(abc.ABC):
         """Say whether the engine can be used on this machine. Never raises, never takes more than 5 s."""
 
     @classmethod
-    def daemon_side(cls) -> DaemonSide | None:
+    def daemon_processes(cls) -> DaemonProcesses | None:
         """Return which processes are the engine's own on this host; None where nobody has said."""
         return None
 
@@ -257,7 +257,7 @@ class Engine(abc.ABC):
         What cannot be got is the failure of the first `create`, not of this.
         """
 
-    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
+    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> OperationResult:
         """Fetch the image of a container that is not made yet; one that is there costs a question to its registry.
 
         With `anew` what is there of it is taken away before, which is not timed, and is refused where others would
@@ -267,68 +267,70 @@ class Engine(abc.ABC):
         return self._unsupported("pull", container)
 
     @abc.abstractmethod
-    def create(self, container: Container, *, timeout_s: float) -> Done:
+    def create(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Make the container from its settings and set `container.handle`."""
 
     @abc.abstractmethod
-    def start(self, container: Container, *, timeout_s: float) -> Done:
+    def start(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Start it; done when the engine says that it runs."""
 
-    def run(self, container: Container, *, timeout_s: float) -> Done:
+    def run(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Create and start, as one operation, which lasts as long as both: our own time between them is left out."""
         created = self.create(container, timeout_s=timeout_s)
         spent_ns = created.end_ns - created.start_ns
         started = self.start(container, timeout_s=max(0.001, timeout_s - spent_ns / 1e9))
-        return Done(started.start_ns - spent_ns, started.end_ns, end_bound_ns=started.end_bound_ns)
+        return OperationResult(
+            started.start_ns - spent_ns, started.end_ns, end_uncertainty_ns=started.end_uncertainty_ns
+        )
 
     @abc.abstractmethod
-    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
+    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> OperationResult:
         """Run a command beside the container's own; an exit code other than 0 is returned, not raised."""
 
     @abc.abstractmethod
-    def wait(self, container: Container, *, timeout_s: float) -> Done:
+    def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Wait until its command ends; the exit code is returned, not raised, with `oom_killed`."""
 
     @abc.abstractmethod
-    def pause(self, container: Container, *, timeout_s: float) -> Done:
+    def pause(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Freeze it."""
 
     @abc.abstractmethod
-    def unpause(self, container: Container, *, timeout_s: float) -> Done:
+    def unpause(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Thaw it."""
 
     @abc.abstractmethod
-    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
+    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
         """Ask it to end (SIGTERM), and kill it after `grace_s`."""
 
     @abc.abstractmethod
-    def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
+    def kill(self, container: Container, signal: str, *, timeout_s: float) -> OperationResult:
         """Send a signal such as ``SIGKILL``; after SIGKILL, done when the container is really dead."""
 
-    def commit(self, container: Container, *, timeout_s: float) -> Done:
+    def commit(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Save it as an image, noted in `container.images`; for engines that have ``commit`` among `operations`."""
         del timeout_s
         return self._unsupported("commit", container)
 
-    def checkpoint(self, container: Container, *, timeout_s: float) -> Done:
+    def checkpoint(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Save its processes and end them; for engines that have ``checkpoint`` among `operations`."""
         del timeout_s
         return self._unsupported("checkpoint", container)
 
-    def restore(self, container: Container, *, timeout_s: float) -> Done:
+    def restore(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Let the processes that `checkpoint` saved go on; for engines that have ``restore`` among `operations`."""
         del timeout_s
         return self._unsupported("restore", container)
 
     @abc.abstractmethod
-    def remove(self, container: Container, *, timeout_s: float) -> Done:
+    def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Remove it and what hangs on it (anonymous volumes, committed images), running or not."""
 
     @abc.abstractmethod
-    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Return what its command printed, up to `limit_bytes` of each stream."""
 
-    def printed(self, container: Container, *, timeout_s: float) -> bytes:
+    def read_output(self, container: Container, *, timeout_s: float) -> bytes:
         """Return what the command under way has printed on stdout so far, as far as the engine knows; not timed."""
         return self.logs(container, limit_bytes=PRINTED_LIMIT_BYTES, timeout_s=timeout_s).stdout
 
@@ -356,12 +358,12 @@ class Engine(abc.ABC):
         del container, timeout_s
         return None
 
-    def stats(self, container: Container, *, timeout_s: float) -> Done:
+    def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Ask once what it uses; an engine that has ``stats`` among its operations fulfils this."""
         del timeout_s
         return self._unsupported("stats", container)
 
-    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
+    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[OperationResult]:
         """Yield reading after reading, `interval_s` apart, until the container is gone or nobody wants more.
 
         It is driven from a greenlet of its own, which is killed in the end; each reading is done within `timeout_s`.
@@ -389,7 +391,7 @@ class Engine(abc.ABC):
             }
         )
 
-    def _unsupported(self, verb: str, container: Container) -> Done:
+    def _unsupported(self, verb: str, container: Container) -> OperationResult:
         """Raise the failure of a verb that is not among `operations`."""
         now_ns = monotonic_ns()
         text = f"engine {self.name} has no {verb}: {container.name}"

@@ -33,9 +33,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_worker.engines.base import Done, OperationFailed
-from bench_worker.engines.native.process import spawn_kind
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, Tap
+from bench_worker.engines.base import OperationFailed, OperationResult
+from bench_worker.engines.native.process import spawn_failure_kind
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, PipeReader
 from bench_worker.timing.processes import STATUS_LOST, CommandNotFound, Process, SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
     from bench_worker.timing.processes import Exit
 
-_DEATH_S: Final = 5.0
+_KILL_TIMEOUT_S: Final = 5.0
 _SIGNALLED: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProgramResult:
     """How a command ended. `exit_code` is 128 and the signal's number where a signal ended it.
 
     `start_ns` and `end_ns` are monotonic: just before the start of the program and, at the latest, its end, which was
@@ -64,7 +64,7 @@ class Answer:
     truncated: bool
     start_ns: int
     end_ns: int
-    end_bound_ns: int
+    end_uncertainty_ns: int
     cpu_s: float
 
     @property
@@ -89,29 +89,29 @@ class CommandLine:
 
     program: str
     options: Sequence[str] = ()
-    kinds: Sequence[tuple[str, re.Pattern[str]]] = ()
+    error_kinds: Sequence[tuple[str, re.Pattern[str]]] = ()
     env: Mapping[str, str] | None = None
     cwd: str = "/"
     spawner: Callable[..., Process] = spawn
 
-    def errand(self, timeout_s: float) -> Errand:
+    def errand(self, timeout_s: float) -> CommandSequence:
         """Return an operation that has to be over in `timeout_s`."""
-        return Errand(self, timeout_s)
+        return CommandSequence(self, timeout_s)
 
     def kind_of(self, complaint: str) -> str:
         """Return the kind of failure that the words of the program mean."""
-        return next((kind for kind, pattern in self.kinds if pattern.search(complaint)), "engine")
+        return next((kind for kind, pattern in self.error_kinds if pattern.search(complaint)), "engine")
 
 
 @dataclass
-class Errand:
+class CommandSequence:
     """The commands of one operation, under one deadline; see the module's text."""
 
     cli: CommandLine
     timeout_s: float
     begun_ns: int = field(default_factory=time.monotonic_ns)
-    first: Answer | None = None
-    last: Answer | None = None
+    first: ProgramResult | None = None
+    last: ProgramResult | None = None
     cpu_s: float = 0.0
 
     @property
@@ -119,35 +119,35 @@ class Errand:
         """When its first timed command was started, or the errand itself where there is none yet."""
         return self.first.start_ns if self.first else self.begun_ns
 
-    def do(self, *words: str, **how: Any) -> Answer:
+    def do(self, *words: str, **how: Any) -> ProgramResult:
         """Run a timed command that has to succeed; `how` is as for `run`."""
         answer = self.call(*words, **how)
         if answer.exit_code:
             raise self.failed(answer)
         return answer
 
-    def call(self, *words: str, **how: Any) -> Answer:
+    def call(self, *words: str, **how: Any) -> ProgramResult:
         """Run a timed command, whatever its exit code; `how` is as for `run`."""
         answer = self._run(words, **how)
         self.first = self.first or answer
         self.last = answer
         return answer
 
-    def ask(self, *words: str, **how: Any) -> Answer:
+    def ask(self, *words: str, **how: Any) -> ProgramResult:
         """Run a command that has to succeed and is not part of what is timed; `how` is as for `run`."""
         answer = self._run(words, **how)
         if answer.exit_code:
             raise self.failed(answer)
         return answer
 
-    def done(self, **gave: Any) -> Done:
+    def done(self, **gave: Any) -> OperationResult:
         """Return the operation as one that is done, with its stamps and what it `gave`."""
         if self.last is None:
-            return Done(self.start_ns, time.monotonic_ns(), **gave)
-        bound_ns = min(self.last.end_bound_ns, self.last.end_ns - self.start_ns)
-        return Done(self.start_ns, self.last.end_ns, end_bound_ns=bound_ns, **gave)
+            return OperationResult(self.start_ns, time.monotonic_ns(), **gave)
+        bound_ns = min(self.last.end_uncertainty_ns, self.last.end_ns - self.start_ns)
+        return OperationResult(self.start_ns, self.last.end_ns, end_uncertainty_ns=bound_ns, **gave)
 
-    def failed(self, answer: Answer) -> OperationFailed:
+    def failed(self, answer: ProgramResult) -> OperationFailed:
         """Return the failure that a command's exit code and words mean."""
         said = answer.complaint or f"{self.cli.program} {answer.words[0]}: exit code {answer.exit_code}"
         end_ns = max(answer.end_ns, self.start_ns)
@@ -158,7 +158,7 @@ class Errand:
         end_ns = self.last.end_ns if self.last else time.monotonic_ns()
         return OperationFailed(kind, text, start_ns=self.start_ns, end_ns=max(self.start_ns, end_ns))
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Return the time left in seconds; raise the failure ``timeout`` when there is none."""
         left_s = self.timeout_s - (time.monotonic_ns() - self.begun_ns) / 1e9
         if left_s <= 0:
@@ -168,13 +168,13 @@ class Errand:
     def _late(self, text: str) -> OperationFailed:
         return OperationFailed("timeout", text, start_ns=self.start_ns, end_ns=time.monotonic_ns())
 
-    def _run(self, words: tuple[str, ...], **how: Any) -> Answer:
-        left_s = self.left_s()
+    def _run(self, words: tuple[str, ...], **how: Any) -> ProgramResult:
+        left_s = self.remaining_s()
         try:
-            answer = run((self.cli.program, *self.cli.options), words, self.cli, timeout_s=left_s, **how)
+            answer = run_command((self.cli.program, *self.cli.options), words, self.cli, timeout_s=left_s, **how)
         except SpawnFailed as error:
             # That the engine's own program is missing is no fault of the container's command.
-            kind = "unreachable" if isinstance(error, CommandNotFound) else spawn_kind(error)
+            kind = "unreachable" if isinstance(error, CommandNotFound) else spawn_failure_kind(error)
             start_ns = self.first.start_ns if self.first else error.start_ns
             raise OperationFailed(kind, str(error), start_ns=start_ns, end_ns=error.end_ns) from error
         except WaitTimeout as error:
@@ -186,7 +186,7 @@ class Errand:
         return answer
 
 
-def run(
+def run_command(
     opening: Sequence[str],
     words: tuple[str, ...],
     cli: CommandLine,
@@ -197,7 +197,7 @@ def run(
     stdout_path: str | None = None,
     stderr_path: str | None = None,
     append: bool = False,
-) -> Answer:
+) -> ProgramResult:
     """Run a command to its end and return its answer, with up to `limit_bytes` of each stream.
 
     What comes beyond that is read and dropped, or ends the command (`until_full`). A stream with a path of its own
@@ -205,7 +205,7 @@ def run(
     took too long is killed; it is killed, too, when this greenlet is thrown out of its wait.
     """
     env = os.environ if cli.env is None else cli.env
-    taps: list[Tap] = []
+    taps: list[PipeReader] = []
     process: Process | None = None
 
     def full() -> None:
@@ -216,7 +216,7 @@ def run(
         paths = []
         for path in (stdout_path, stderr_path):
             if path is None:
-                taps.append(Tap.of_pipe(limit_bytes, full))
+                taps.append(PipeReader.of_pipe(limit_bytes, full))
             paths.append(path or taps[-1].path)
         how = {"append": True} if append else {}
         process = cli.spawner(
@@ -230,16 +230,18 @@ def run(
     finally:
         try:
             if process is not None and process.exit is None:
-                _end(process)
+                _kill(process)
         finally:
             for tap in taps:
                 tap.close()
-    return _answer(words, process, exit_, *_by_stream(taps, stdout_path, stderr_path))
+    return _program_result(words, process, exit_, *_captures(taps, stdout_path, stderr_path))
 
 
-def _answer(words: tuple[str, ...], process: Process, exit_: Exit, stdout: Capture, stderr: Capture) -> Answer:
+def _program_result(
+    words: tuple[str, ...], process: Process, exit_: Exit, stdout: Capture, stderr: Capture
+) -> ProgramResult:
     end_ns = max(process.start_ns, exit_.end_ns)
-    return Answer(
+    return ProgramResult(
         words,
         exit_.code if exit_.code >= 0 else _SIGNALLED - exit_.code,
         stdout.data,
@@ -247,18 +249,18 @@ def _answer(words: tuple[str, ...], process: Process, exit_: Exit, stdout: Captu
         stdout.truncated or stderr.truncated,
         process.start_ns,
         end_ns,
-        min(exit_.end_bound_ns, end_ns - process.start_ns),
+        min(exit_.end_uncertainty_ns, end_ns - process.start_ns),
         exit_.user_s + exit_.system_s,
     )
 
 
-def _by_stream(taps: Sequence[Tap], *paths: str | None) -> list[Capture]:
+def _captures(taps: Sequence[PipeReader], *paths: str | None) -> list[Capture]:
     waiting = iter(taps)
     return [Capture(0) if path is not None else next(waiting).capture for path in paths]
 
 
-def _end(process: Process) -> None:
+def _kill(process: Process) -> None:
     """Kill a command with its whole group, and see it dead, as far as that can be seen soon."""
     process.signal_group(signal.SIGKILL)
     with suppress(WaitTimeout):
-        process.wait(_DEATH_S)
+        process.wait(_KILL_TIMEOUT_S)

@@ -25,7 +25,7 @@ import h2.connection
 import h2.events
 import h2.exceptions
 
-from bench_worker.timing.socket_stamps import ARRIVALS
+from bench_worker.timing.socket_stamps import SOCKET_ARRIVALS
 
 _CHUNK_BYTES: Final = 1 << 16
 _PREFIX: Final = struct.Struct(">BI")
@@ -33,7 +33,7 @@ _TIMED_OUT: Final = 4
 _UNAVAILABLE: Final = 14
 
 
-class CallFailed(Exception):
+class GrpcError(Exception):
     """A call that failed: `code` is gRPC's, the text the service's own or why it could not be reached."""
 
     def __init__(self, code: int, message: str, *, start_ns: int, end_ns: int) -> None:
@@ -44,13 +44,13 @@ class CallFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class GrpcReply:
     """What a call returned: the message, when its first byte went out, when the last one of the answer came in."""
 
     message: bytes
     start_ns: int
     end_ns: int
-    end_bound_ns: int
+    end_uncertainty_ns: int
 
 
 @dataclass
@@ -102,10 +102,10 @@ class _Connection:
 
     def receive(self, call: _Call) -> tuple[int, int]:
         """Wait for bytes and take them in; return when they came in and the earliest instant of that."""
-        with ARRIVALS.expecting(self.socket.fileno()) as arrival:
+        with SOCKET_ARRIVALS.watch_socket(self.socket.fileno()) as arrival:
             data = self.socket.recv(_CHUNK_BYTES)
             read_ns = time.monotonic_ns()
-            stamp = arrival.by(read_ns, len(data)), arrival.since(read_ns)
+            stamp = arrival.latest_at(read_ns, len(data)), arrival.earliest_at(read_ns)
         if not data:
             call.broken = "the service has closed the connection"
             return stamp
@@ -121,7 +121,7 @@ class _Connection:
         self.socket.close()
 
 
-class Channel:
+class GrpcChannel:
     """A service at a socket. Calls from several greenlets go over connections of their own.
 
     Each call carries `metadata`, headers by name, beside those that the protocol asks for.
@@ -132,8 +132,8 @@ class Channel:
         self._metadata = tuple((metadata or {}).items())
         self._idle: list[_Connection] = []
 
-    def call(self, method: str, message: bytes, *, timeout_s: float) -> Reply:
-        """Call a method such as ``/runtime.v1.RuntimeService/Version``; raise `CallFailed`."""
+    def call(self, method: str, message: bytes, *, timeout_s: float) -> GrpcReply:
+        """Call a method such as ``/runtime.v1.RuntimeService/Version``; raise `GrpcError`."""
         deadline = time.monotonic() + timeout_s
         start_ns = time.monotonic_ns()
         connection: _Connection | None = None
@@ -147,27 +147,27 @@ class Channel:
                 connection.socket.settimeout(max(0.001, deadline - time.monotonic()))
                 end_ns, earliest_ns = connection.receive(call)
         except TimeoutError as error:
-            _drop(connection)
+            _close_quietly(connection)
             text = f"{method} had no answer after {timeout_s:.3g} s"
-            raise CallFailed(_TIMED_OUT, text, start_ns=start_ns, end_ns=time.monotonic_ns()) from error
+            raise GrpcError(_TIMED_OUT, text, start_ns=start_ns, end_ns=time.monotonic_ns()) from error
         except (OSError, h2.exceptions.H2Error) as error:
-            _drop(connection)
+            _close_quietly(connection)
             text = f"{self.path}: {getattr(error, 'strerror', None) or error}"
-            raise CallFailed(_UNAVAILABLE, text, start_ns=start_ns, end_ns=time.monotonic_ns()) from error
+            raise GrpcError(_UNAVAILABLE, text, start_ns=start_ns, end_ns=time.monotonic_ns()) from error
         except BaseException:
             # This greenlet was thrown out of its wait: what comes now would be taken for the next call's answer.
-            _drop(connection)
+            _close_quietly(connection)
             raise
         end_ns = max(start_ns, end_ns)
         if call.broken:
-            _drop(connection)
-            raise CallFailed(_UNAVAILABLE, f"{self.path}: {call.broken}", start_ns=start_ns, end_ns=end_ns)
+            _close_quietly(connection)
+            raise GrpcError(_UNAVAILABLE, f"{self.path}: {call.broken}", start_ns=start_ns, end_ns=end_ns)
         self._idle.append(connection)
         code = int(call.headers.get("grpc-status", "2"))
         if code:
             said = unquote(call.headers.get("grpc-message", "")) or f"{method} failed with code {code}"
-            raise CallFailed(code, said, start_ns=start_ns, end_ns=end_ns)
-        return Reply(bytes(call.body[_PREFIX.size :]), start_ns, end_ns, end_ns - max(start_ns, earliest_ns))
+            raise GrpcError(code, said, start_ns=start_ns, end_ns=end_ns)
+        return GrpcReply(bytes(call.body[_PREFIX.size :]), start_ns, end_ns, end_ns - max(start_ns, earliest_ns))
 
     def close(self) -> None:
         """Close all connections that are not in use."""
@@ -192,7 +192,7 @@ class Channel:
         return call
 
 
-def _drop(connection: _Connection | None) -> None:
+def _close_quietly(connection: _Connection | None) -> None:
     if connection is not None:
         connection.close()
 

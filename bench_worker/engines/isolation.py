@@ -18,7 +18,7 @@ HOST: Final = "host"
 LOOPBACK: Final = "127.0.0.1"
 
 
-def address_of(container: Container) -> str:
+def host_network_address(container: Container) -> str:
     """Return the loopback's address for a container in the host's network; raise the failure ``refused`` else."""
     if container.settings.network == HOST:
         return LOOPBACK
@@ -27,21 +27,21 @@ def address_of(container: Container) -> str:
     raise OperationFailed("refused", text, start_ns=now_ns, end_ns=now_ns)
 
 
-class Ground(Engine):
+class LowLevelEngine(Engine):
     """An engine whose images come from elsewhere, and whose containers are reached in the host's network alone."""
 
-    troubles: ClassVar[tuple[type[Exception], ...]]
+    setup_errors: ClassVar[tuple[type[Exception], ...]]
     """What `_get_ready` raises where something is in the way; its words are for the user."""
 
     @abstractmethod
-    def _get_ready(self, settings: ContainerSettings) -> None:
+    def _fetch_image(self, settings: ContainerSettings) -> None:
         """Have here what a container is made from. It may take as long as fetching an image does."""
 
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Say what is in the way of what a container is made from; get it ready where nothing is."""
         try:
-            self._get_ready(settings)
-        except self.troubles as trouble:
+            self._fetch_image(settings)
+        except self.setup_errors as trouble:
             return [str(trouble)]
         return []
 
@@ -52,4 +52,4 @@ class Ground(Engine):
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the loopback's, for a container in the host's network; there is no other way to one."""
         del timeout_s
-        return address_of(container)
+        return host_network_address(container)

@@ -36,7 +36,7 @@ _MNT_DETACH: Final = 2
 _HYBRID: Final = "/sys/fs/cgroup/unified"
 
 
-class MountSpace:
+class MountNamespace:
     """The namespace and its thread. Every method blocks the greenlet that calls it, never the loop."""
 
     def __init__(self) -> None:

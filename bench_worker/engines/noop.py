@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any, cast
 
-from bench_worker.engines.base import Container, Done, Engine, EngineStatus, Leftover
+from bench_worker.engines.base import Container, Engine, EngineStatus, Leftover, OperationResult
 
 
 class NoopEngine(Engine):
@@ -39,9 +39,9 @@ class NoopEngine(Engine):
         grace_s: float = 0.0,  # noqa: ARG002
         limit_bytes: int = 0,  # noqa: ARG002
         anew: bool = False,  # noqa: ARG002
-    ) -> Done:
+    ) -> OperationResult:
         start = monotonic_ns()
-        return Done(start, monotonic_ns(), 0)
+        return OperationResult(start, monotonic_ns(), 0)
 
     pull = create = start = run = exec = wait = pause = unpause = cast("Any", _free)
     stop = kill = commit = checkpoint = restore = remove = logs = stats = cast("Any", _free)

@@ -46,7 +46,7 @@ def parse_cpuset(text: str) -> frozenset[int]:
 
 
 EXEC_OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""How much of each stream of an `exec` is kept; `Done.truncated` says when there was more."""
+"""How much of each stream of an `exec` is kept; `OperationResult.truncated` says when there was more."""
 
 _READ: Final = 1
 """libev's and libuv's flag for "readable"."""
@@ -77,7 +77,7 @@ class Capture:
         return b"".join(self._chunks)
 
 
-class Tap:
+class PipeReader:
     """Reads one stream of a program from a pipe, in the loop, so that the program never waits for a greenlet.
 
     The program opens `path` for writing, and blocks there when the pipe is full, not here. `full` is called when
@@ -94,13 +94,13 @@ class Tap:
         self._watcher: Any = None
 
     @classmethod
-    def of_pipe(cls, limit_bytes: int, full: Callable[[], None] | None = None) -> Tap:
+    def of_pipe(cls, limit_bytes: int, full: Callable[[], None] | None = None) -> PipeReader:
         """Return a new one, for a child of this process."""
         read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         return cls(read_fd, write_fd, f"/proc/self/fd/{write_fd}", limit_bytes, full)
 
     @classmethod
-    def of_fifo(cls, path: Path, limit_bytes: int) -> Tap:
+    def of_fifo(cls, path: Path, limit_bytes: int) -> PipeReader:
         """Return one for a FIFO that is there, for whoever opens it by its name. It stays when the tap is closed."""
         read_fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -150,7 +150,7 @@ class Tap:
         return True
 
 
-def read_beginning(path: Path, limit_bytes: int) -> tuple[bytes, bool]:
+def read_head(path: Path, limit_bytes: int) -> tuple[bytes, bool]:
     """Return at most `limit_bytes` of a file (nothing where there is none) and whether there was more."""
     try:
         with path.open("rb") as file:

@@ -15,18 +15,21 @@ from pathlib import Path
 from typing import Final
 
 from bench_common.treatment import CAPABILITIES
-from bench_worker.engines.base import Companion, DaemonSide
+from bench_worker.engines.base import CompanionDaemon, DaemonProcesses
 
-OWN: Final = "self"
+OWN_CAPABILITIES: Final = "self"
 """This process: what it starts may have what it may have."""
-MACHINE: Final = "1"
+MACHINE_CAPABILITIES: Final = "1"
 """The first process of this machine: a daemon may have what it may have."""
 
 _BOUNDING: Final = "CapBnd:"
 
 
-def withheld(process: str, proc: Path = Path("/proc")) -> list[str]:
-    """Return the capabilities that nothing gets from a process (`OWN`, `MACHINE`); empty where that is not known."""
+def unavailable_capabilities(process: str, proc: Path = Path("/proc")) -> list[str]:
+    """Return the capabilities outside a process's bounding set; empty where it cannot be read.
+
+    `process` is `OWN_CAPABILITIES` or `MACHINE_CAPABILITIES`.
+    """
     try:
         lines = (proc / process / "status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -40,7 +43,7 @@ def withheld(process: str, proc: Path = Path("/proc")) -> list[str]:
 
 CONTAINERD_SOCKET: Final = "/run/containerd/containerd.sock"
 
-NO_DAEMON: Final = DaemonSide()
+NO_DAEMON: Final = DaemonProcesses()
 """Of an engine whose program ends before its containers do."""
 
 _SHIMS: Final = frozenset({"containerd-shim"})
@@ -50,31 +53,31 @@ _GVISOR: Final = frozenset({"runsc-sandbox", "runsc-gofer"})
 _NETWORK: Final = frozenset({"docker-proxy", "rootlesskit", "vpnkit", "slirp4netns", "pasta"})
 
 
-def docker_side(endpoint: str) -> DaemonSide | None:
+def docker_daemon(endpoint: str) -> DaemonProcesses | None:
     """Return the own processes of the Docker Engine at ``unix:///PATH``; None for one beyond a network."""
     if not endpoint.startswith("unix://"):
         return None
     socket = "/" + endpoint.removeprefix("unix://").lstrip("/")
     usual = socket in ("/var/run/docker.sock", "/run/docker.sock")
-    return DaemonSide(
+    return DaemonProcesses(
         names=frozenset({"dockerd", "containerd"}) | _NETWORK,
         sockets=(socket,),
         # Where systemd made the socket, whoever listens on it is systemd.
         pid_files=("/var/run/docker.pid",) if usual else (),
-        companions=(Companion("containerd", "--containerd", CONTAINERD_SOCKET),),
+        companion_daemons=(CompanionDaemon("containerd", "--containerd", CONTAINERD_SOCKET),),
         shims=_SHIMS,
         sandboxes=_GVISOR,
     )
 
 
-def containerd_side(socket: str = CONTAINERD_SOCKET) -> DaemonSide:
+def containerd_daemon(socket: str = CONTAINERD_SOCKET) -> DaemonProcesses:
     """Return the processes of the containerd that listens on `socket`."""
-    return DaemonSide(names=frozenset({"containerd"}), sockets=(socket,), shims=_SHIMS, sandboxes=_GVISOR)
+    return DaemonProcesses(names=frozenset({"containerd"}), sockets=(socket,), shims=_SHIMS, sandboxes=_GVISOR)
 
 
-def podman_side(socket: str | None = None) -> DaemonSide:
+def podman_daemon(socket: str | None = None) -> DaemonProcesses:
     """Return podman's processes: its service at `socket`, if there is one, and the monitor of each container."""
-    return DaemonSide(
+    return DaemonProcesses(
         names=frozenset({"podman", "netavark", "aardvark-dns"}) | _NETWORK,
         sockets=() if socket is None else (socket,),
         roots=("podman",),
@@ -83,9 +86,9 @@ def podman_side(socket: str | None = None) -> DaemonSide:
     )
 
 
-def cri_side(socket: str) -> DaemonSide:
+def cri_daemon(socket: str) -> DaemonProcesses:
     """Return the processes of whatever serves the CRI socket: containerd with its shims, CRI-O with its monitors."""
-    return DaemonSide(
+    return DaemonProcesses(
         names=frozenset({"containerd", "crio"}),
         sockets=(socket,),
         shims=_SHIMS | frozenset({"conmon"}),
@@ -93,6 +96,6 @@ def cri_side(socket: str) -> DaemonSide:
     )
 
 
-def gvisor_side(state: str) -> DaemonSide:
+def gvisor_processes(state: str) -> DaemonProcesses:
     """Return the processes that gVisor adds to each container whose runtime keeps its state in a directory."""
-    return DaemonSide(sandboxes=_GVISOR, state=state)
+    return DaemonProcesses(sandboxes=_GVISOR, state=state)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.cli import check_choice
 from bench_common.errors import EngineUnavailable
-from bench_worker.engine_usage_log import note_use
-from bench_worker.engines.base import DaemonSide, Engine, EngineStatus
+from bench_worker.engine_usage_log import record_engine_use
+from bench_worker.engines.base import DaemonProcesses, Engine, EngineStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -79,16 +79,16 @@ def open_engine(name: str, options: EngineOptions) -> Engine:
     if isinstance(engine, BrokenEngine):
         raise EngineUnavailable(f"engine {name!r} cannot be loaded: {engine.reason}")
     if options.run_id:
-        note_use(options.run_id, name)
+        record_engine_use(options.run_id, name)
     opened = engine(options)
     opened.open()
     return opened
 
 
-def daemon_side(name: str) -> DaemonSide | None:
+def daemon_processes(name: str) -> DaemonProcesses | None:
     """Return which processes an engine declares as its own; None where it says nothing, or is not there."""
     engine = engine_classes({name}).get(name)
-    return None if engine is None or isinstance(engine, BrokenEngine) else engine.daemon_side()
+    return None if engine is None or isinstance(engine, BrokenEngine) else engine.daemon_processes()
 
 
 def _load(point: EntryPoint) -> type[Engine] | BrokenEngine:

@@ -1,8 +1,8 @@
 """Samples of an engine's own processes: how much memory and CPU time its daemons, shims and monitors take.
 
-Which processes are the engine's is what its class declares (`DaemonSide`); they are looked for anew at each sample,
-because shims and sandboxes come and go with containers. Those that were there before the first sample serve other
-people's containers, and are not counted.
+Which processes are the engine's is what its class declares (`DaemonProcesses`); they are looked for anew at each
+sample, because shims and sandboxes come and go with containers. Those that were there before the first sample serve
+other people's containers, and are not counted.
 
 What can be read of a run's engines, where it asks for that: their processes, or a control group that is named.
 """
@@ -16,8 +16,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from bench_worker.engines.base import DaemonSide
-from bench_worker.host.procfs import HostFiles, LiveFiles, ProcessStat, parse_process_stat, parse_pss
+from bench_worker.engines.base import DaemonProcesses
+from bench_worker.host.procfs import HostFiles, LiveHostFiles, ProcessStat, parse_process_stat, parse_pss
 from bench_worker.host.sampler import CgroupSampler
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bench_worker.host.sampler import Sampler
 
 Row: TypeAlias = dict[str, int | float]
-Key: TypeAlias = tuple[int, int]
+ProcessKey: TypeAlias = tuple[int, int]
 """A process: its number, and when it was started."""
 
 UNITS: Final[Mapping[str, str]] = {
@@ -42,18 +42,18 @@ in all; it is NaN where it may not be read. `cpu_ns` is CPU time within `interva
 ticks.
 """
 
-PSS_SHARE: Final = 50
+PSS_INTERVAL_FACTOR: Final = 50
 """The kernel walks a process's whole memory for its PSS: what that takes may be one part of so many of the time."""
 
-_ADDRESS: Final = "-address"
-_STATE: Final = "--root"
-_NAMELESS: Final = "exe"
+_ADDRESS_OPTION: Final = "-address"
+_STATE_OPTION: Final = "--root"
+_SELF_EXE_NAME: Final = "exe"
 """What the kernel calls a program that was started as ``/proc/self/exe``."""
 _NAME_LENGTH: Final = 15
 _CONNECT_S: Final = 0.5
 
 
-def listener_of(path: str) -> int | None:
+def listening_pid(path: str) -> int | None:
     """Return the process that listens on a Unix socket; None where there is none, or it may not be asked."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_CONNECT_S)
@@ -76,28 +76,30 @@ class DaemonSampler:
 
     def __init__(
         self,
-        side: DaemonSide,
+        side: DaemonProcesses,
         files: HostFiles | None = None,
         *,
         clock: Callable[[], int] = time.monotonic_ns,
-        listener: Callable[[str], int | None] = listener_of,
+        listener: Callable[[str], int | None] = listening_pid,
     ) -> None:
-        self._side = side
-        self._files: HostFiles = files or LiveFiles()
+        self._declared = side
+        self._files: HostFiles = files or LiveHostFiles()
         self._clock = clock
         self._listener = listener
         self._tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
-        self._roots: list[Key] = []
-        self._told: dict[Key, tuple[str, ...]] = {}
-        self._addresses: dict[str, Key] = {}
+        self._roots: list[ProcessKey] = []
+        self._told: dict[ProcessKey, tuple[str, ...]] = {}
+        self._addresses: dict[str, ProcessKey] = {}
         self._pss_due_ns = 0
         self._time_ns = clock()
         table = self._table()
         self._seen = frozenset(table)
-        self._sandboxes = frozenset(name[:_NAME_LENGTH] for name in (*side.sandboxes, _NAMELESS) if side.sandboxes)
-        self._attendants = side.shims | self._sandboxes
-        self._strangers = frozenset(key for key, one in table.items() if one.name in self._attendants)
+        self._sandboxes = frozenset(
+            name[:_NAME_LENGTH] for name in (*side.sandboxes, _SELF_EXE_NAME) if side.sandboxes
+        )
+        self._helper_names = side.shims | self._sandboxes
+        self._preexisting = frozenset(key for key, one in table.items() if one.name in self._helper_names)
         self._before = self._members(table)
 
     @property
@@ -113,7 +115,7 @@ class DaemonSampler:
         now_ns, table = self._clock(), self._table()
         members, before, seen = self._members(table), self._before, self._seen
         self._before, self._seen = members, frozenset(table)
-        if not members and self._side.names:
+        if not members and self._declared.names:
             return None
         interval_ns, self._time_ns = now_ns - self._time_ns, now_ns
         return {
@@ -127,7 +129,7 @@ class DaemonSampler:
 
     # -- which processes ------------------------------------------------------------------------------------------
 
-    def _table(self) -> dict[Key, ProcessStat]:
+    def _table(self) -> dict[ProcessKey, ProcessStat]:
         table = {}
         for name in self._files.names("/proc"):
             text = self._files.text(f"/proc/{name}/stat") if name.isdecimal() else None
@@ -137,39 +139,43 @@ class DaemonSampler:
                     table[one.pid, one.start_ticks] = one
         return table
 
-    def _members(self, table: Mapping[Key, ProcessStat]) -> dict[Key, ProcessStat]:
+    def _members(self, table: Mapping[ProcessKey, ProcessStat]) -> dict[ProcessKey, ProcessStat]:
         keys = {one.pid: key for key, one in table.items()}
         if not self._roots or not all(root in table for root in self._roots):
-            self._roots = list(self._look_for_roots(table, keys))
+            self._roots = list(self._find_roots(table, keys))
             self._addresses.clear()
-        members = self._family(self._roots, table)
-        for companion in self._side.companions:
+        members = self._descendants(self._roots, table)
+        for companion in self._declared.companion_daemons:
             if self._roots and all(one.name != companion.name for one in members.values()):
                 address = self._option(self._roots[0], companion.option) or companion.socket
                 there = keys.get(self._listener(address) or 0)
                 if there is not None and table[there].name == companion.name:
                     # A root from now on, so that it is not asked for again.
                     self._roots.append(there)
-                    members |= self._family([there], table)
-        shims = self._side.shims
+                    members |= self._descendants([there], table)
+        shims = self._declared.shims
         for key, one in table.items():
-            if one.name in shims and key not in self._strangers and self._is_ours(key, members, keys):
+            if one.name in shims and key not in self._preexisting and self._is_own_shim(key, members, keys):
                 members[key] = one
         return members | self._sandboxes_in(table, members)
 
-    def _look_for_roots(self, table: Mapping[Key, ProcessStat], keys: Mapping[int, Key]) -> Iterator[Key]:
-        side = self._side
+    def _find_roots(
+        self, table: Mapping[ProcessKey, ProcessStat], keys: Mapping[int, ProcessKey]
+    ) -> Iterator[ProcessKey]:
+        side = self._declared
         pids = [self._listener(path) or 0 for path in side.sockets]
         pids += [int(text) for path in side.pid_files if (text := self._files.text(path) or "").isdecimal()]
         found = {keys[pid] for pid in pids if pid in keys and table[keys[pid]].name in side.names}
         yield from found or [key for key, one in table.items() if one.name in side.roots]
 
-    def _family(self, roots: list[Key], table: Mapping[Key, ProcessStat]) -> dict[Key, ProcessStat]:
+    def _descendants(
+        self, roots: list[ProcessKey], table: Mapping[ProcessKey, ProcessStat]
+    ) -> dict[ProcessKey, ProcessStat]:
         """Return the roots and those of their descendants that are called right; a container's own are not."""
         members = {root: table[root] for root in roots if root in table}
-        children: dict[int, list[Key]] = {}
+        children: dict[int, list[ProcessKey]] = {}
         for key, one in table.items():
-            if one.name in self._side.names:
+            if one.name in self._declared.names:
                 children.setdefault(one.parent, []).append(key)
         ahead = list(members)
         while ahead:
@@ -179,8 +185,10 @@ class DaemonSampler:
                     ahead.append(child)
         return members
 
-    def _is_ours(self, key: Key, members: Mapping[Key, ProcessStat], keys: Mapping[int, Key]) -> bool:
-        address = self._option(key, _ADDRESS)
+    def _is_own_shim(
+        self, key: ProcessKey, members: Mapping[ProcessKey, ProcessStat], keys: Mapping[int, ProcessKey]
+    ) -> bool:
+        address = self._option(key, _ADDRESS_OPTION)
         if address is None:
             return True
         if address not in self._addresses:
@@ -192,18 +200,22 @@ class DaemonSampler:
         return self._addresses[address] in members
 
     def _sandboxes_in(
-        self, table: Mapping[Key, ProcessStat], members: Mapping[Key, ProcessStat]
-    ) -> dict[Key, ProcessStat]:
-        side, found = self._side, {}
+        self, table: Mapping[ProcessKey, ProcessStat], members: Mapping[ProcessKey, ProcessStat]
+    ) -> dict[ProcessKey, ProcessStat]:
+        side, found = self._declared, {}
         shims = {key[0] for key, one in members.items() if one.name in side.shims}
         for key, one in table.items():
-            if one.name not in self._sandboxes or key in self._strangers or self._words(key)[0] not in side.sandboxes:
+            if (
+                one.name not in self._sandboxes
+                or key in self._preexisting
+                or self._words(key)[0] not in side.sandboxes
+            ):
                 continue
-            if one.parent in shims or (side.state and self._option(key, _STATE) == side.state):
+            if one.parent in shims or (side.state and self._option(key, _STATE_OPTION) == side.state):
                 found[key] = one
         return found
 
-    def _words(self, key: Key) -> tuple[str, ...]:
+    def _words(self, key: ProcessKey) -> tuple[str, ...]:
         """Return a process's command line; one empty word where there is none."""
         if key not in self._told:
             text = self._files.text(f"/proc/{key[0]}/cmdline") or ""
@@ -211,7 +223,7 @@ class DaemonSampler:
             self._told[key] = tuple(text.split("\0"))
         return self._told[key]
 
-    def _option(self, key: Key, option: str) -> str | None:
+    def _option(self, key: ProcessKey, option: str) -> str | None:
         """Return what a process's command line says after an option, ``--option X`` or ``--option=X``."""
         words = self._words(key)
         for word, following in zip(words, (*words[1:], ""), strict=True):
@@ -224,7 +236,10 @@ class DaemonSampler:
     # -- how much -------------------------------------------------------------------------------------------------
 
     def _cpu_ticks(
-        self, before: Mapping[Key, ProcessStat], now: Mapping[Key, ProcessStat], seen: frozenset[Key]
+        self,
+        before: Mapping[ProcessKey, ProcessStat],
+        now: Mapping[ProcessKey, ProcessStat],
+        seen: frozenset[ProcessKey],
     ) -> int:
         """Return the ticks used since the reading before.
 
@@ -237,7 +252,7 @@ class DaemonSampler:
                 ticks += self._ticks(one) - self._ticks(before[key])
             elif key not in seen:
                 ticks += self._ticks(one)
-        daemons = {key[0] for key, one in now.items() if one.name not in self._attendants}
+        daemons = {key[0] for key, one in now.items() if one.name not in self._helper_names}
         for key, one in before.items():
             if key not in now and one.parent in daemons:
                 # Its parent has waited for it and has its time now, of which this much was counted already.
@@ -245,9 +260,9 @@ class DaemonSampler:
         return max(0, ticks)
 
     def _ticks(self, one: ProcessStat) -> int:
-        return one.own_ticks + (0 if one.name in self._attendants else one.waited_ticks)
+        return one.own_ticks + (0 if one.name in self._helper_names else one.waited_ticks)
 
-    def _pss_bytes(self, members: Mapping[Key, ProcessStat]) -> float:
+    def _pss_bytes(self, members: Mapping[ProcessKey, ProcessStat]) -> float:
         begun_ns = self._clock()
         if begun_ns < self._pss_due_ns:
             return float("nan")
@@ -259,13 +274,13 @@ class DaemonSampler:
                 return float("nan")
             total += pss
         took_ns = self._clock() - begun_ns
-        self._pss_due_ns = begun_ns + PSS_SHARE * took_ns
+        self._pss_due_ns = begun_ns + PSS_INTERVAL_FACTOR * took_ns
         return total
 
 
 def engine_samplers(
     engines: Mapping[str, str],
-    declared: Callable[[str], DaemonSide | None],
+    declared: Callable[[str], DaemonProcesses | None],
     complain: Callable[[str], None],
 ) -> dict[str, Sampler]:
     """Return what to read of engines, by source: ``engine:NAME``.
@@ -278,7 +293,7 @@ def engine_samplers(
 
 
 def _sampler(
-    name: str, cgroup: str, declared: Callable[[str], DaemonSide | None], complain: Callable[[str], None]
+    name: str, cgroup: str, declared: Callable[[str], DaemonProcesses | None], complain: Callable[[str], None]
 ) -> Sampler | None:
     if cgroup:
         group = CgroupSampler(cgroup)

@@ -72,7 +72,7 @@ def whole_number(text: str | None) -> int | None:
         return None
 
 
-def chosen(text: str | None) -> str | None:
+def selected_option(text: str | None) -> str | None:
     """Return the word in brackets of a sysfs choice such as ``always [madvise] never``, or the text itself."""
     if text and "[" in text:
         return text.partition("[")[2].partition("]")[0]
@@ -188,9 +188,11 @@ MEMORY_FACTS: Final = (
     Fact("memory", "memory in all", _total, "B"),
     Fact("swap", "swap space in all", _swap, "B"),
     number_fact("swappiness", "/proc/sys/vm/swappiness", "how readily the kernel swaps"),
-    Fact("huge_pages", "transparent huge pages", lambda files: chosen(files.text(f"{PAGES}/enabled"))),
+    Fact("huge_pages", "transparent huge pages", lambda files: selected_option(files.text(f"{PAGES}/enabled"))),
     Fact(
-        "huge_pages_defrag", "when huge pages are made room for", lambda files: chosen(files.text(f"{PAGES}/defrag"))
+        "huge_pages_defrag",
+        "when huge pages are made room for",
+        lambda files: selected_option(files.text(f"{PAGES}/defrag")),
     ),
     number_fact("reserved_huge_pages", "/proc/sys/vm/nr_hugepages", "huge pages set aside"),
     number_fact("overcommit", "/proc/sys/vm/overcommit_memory", "0 heuristic, 1 always, 2 never"),
@@ -246,7 +248,7 @@ class MountPoint:
     device: str
 
 
-def mount_of(files: HostFiles, directory: str) -> MountPoint | None:
+def find_mount(files: HostFiles, directory: str) -> MountPoint | None:
     """Return the mount that holds an absolute directory, or None where mounts are hidden."""
     best: MountPoint | None = None
     for line in (files.text("/proc/self/mountinfo") or "").splitlines():
@@ -275,7 +277,7 @@ def _unescaped(text: str) -> str:
 
 def _working_mount(files: HostFiles) -> MountPoint | None:
     directory = files.target("/proc/self/cwd")
-    return mount_of(files, directory) if directory else None
+    return find_mount(files, directory) if directory else None
 
 
 def _disk(files: HostFiles) -> str | None:
@@ -292,7 +294,7 @@ def _disk(files: HostFiles) -> str | None:
 
 def _queue(files: HostFiles, name: str) -> str | None:
     disk = _disk(files)
-    return chosen(files.text(f"/sys/block/{disk}/queue/{name}")) if disk else None
+    return selected_option(files.text(f"/sys/block/{disk}/queue/{name}")) if disk else None
 
 
 def _filesystem(files: HostFiles) -> str | None:
@@ -324,7 +326,7 @@ STORAGE_FACTS: Final = (
 
 
 NO_HYPERVISOR: Final = "none"
-UNIDENTIFIED: Final = "unidentified"
+UNKNOWN_HYPERVISOR: Final = "unidentified"
 
 DMI_FILES: Final = ("product_name", "sys_vendor", "board_vendor", "bios_vendor", "product_version")
 DMI_MARKS: Final = (
@@ -366,7 +368,7 @@ def hypervisor(files: HostFiles) -> str | None:
     found = next(_names(files, cpuinfo), None)
     if found == "qemu" and "kvm-clock" in _clock_sources(files):
         return "kvm"
-    return found or (UNIDENTIFIED if flags else None)
+    return found or (UNKNOWN_HYPERVISOR if flags else None)
 
 
 def _names(files: HostFiles, cpuinfo: str) -> Iterator[str]:
@@ -446,7 +448,7 @@ def cgroup_layout(files: HostFiles) -> str | None:
     return {"cgroup": "v1", "cgroup2": "v2"}[kinds.pop()] if kinds else None
 
 
-TELLING_OPTIONS: Final = (
+RELEVANT_BOOT_OPTIONS: Final = (
     "mitigations",
     "isolcpus",
     "nohz",
@@ -486,7 +488,7 @@ def _boot_options(files: HostFiles) -> str | None:
     text = files.text("/proc/cmdline")
     if text is None:
         return None
-    return " ".join(word for word in text.split() if word.partition("=")[0] in TELLING_OPTIONS) or "none"
+    return " ".join(word for word in text.split() if word.partition("=")[0] in RELEVANT_BOOT_OPTIONS) or "none"
 
 
 def open_files_limit(files: HostFiles) -> int | None:

@@ -20,7 +20,7 @@ from bench_worker.host.facts import (
     Value,
     hypervisor,
 )
-from bench_worker.host.procfs import HostFiles, LiveFiles
+from bench_worker.host.procfs import HostFiles, LiveHostFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ THOUSAND: Final = 1000
 
 def fingerprint(files: HostFiles | None = None) -> dict[str, Value]:
     """Return the facts that this host tells, by name; a fact that cannot be read is left out, one that breaks too."""
-    files = files or LiveFiles()
+    files = files or LiveHostFiles()
     found: dict[str, Value] = {}
     for name, fact in FACTS.items():
         try:
@@ -74,10 +74,10 @@ def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:
     return f"{value:.4g} {units[power]}" if value < step else f"{value:.0f} {units[power]}"
 
 
-def suggested_environment(files: HostFiles | None = None) -> str:
+def guess_environment(files: HostFiles | None = None) -> str:
     """Return a guess at the environment, for a worker that was told none: ``hypervisor`` or ``bare-metal``.
 
     It is ``hypervisor`` when the host shows a hypervisor, else ``bare-metal``, also where that cannot be told. A
     control VM looks like any other: ``control``, and every label of your own, must be said with ``--environment``.
     """
-    return "bare-metal" if hypervisor(files or LiveFiles()) in (NO_HYPERVISOR, None) else "hypervisor"
+    return "bare-metal" if hypervisor(files or LiveHostFiles()) in (NO_HYPERVISOR, None) else "hypervisor"

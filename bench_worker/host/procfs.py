@@ -223,7 +223,7 @@ def parse_loadavg(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class DiskSpace:
     """Room of a file system for an ordinary user; `inodes` 0 where a file system has no fixed number of them."""
 
     total_bytes: int
@@ -247,11 +247,11 @@ class HostFiles(Protocol):
     def target(self, path: str) -> str | None:
         """Return what a symbolic link says, or None."""
 
-    def space(self, path: str) -> Space | None:
+    def space(self, path: str) -> DiskSpace | None:
         """Return the room on the file system of a directory, or None."""
 
 
-class LiveFiles:
+class LiveHostFiles:
     """This host."""
 
     def text(self, path: str) -> str | None:
@@ -280,22 +280,24 @@ class LiveFiles:
         except OSError:
             return None
 
-    def space(self, path: str) -> Space | None:
+    def space(self, path: str) -> DiskSpace | None:
         """Return the room on the file system of a directory, or None."""
         try:
             state = os.statvfs(path)
         except OSError:
             return None
-        return Space(state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize, state.f_files, state.f_favail)
+        return DiskSpace(
+            state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize, state.f_files, state.f_favail
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedFiles:
+class RecordedHostFiles:
     """A host as it was recorded: texts, links and rooms by path; directories are what the paths imply."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
-    spaces: Mapping[str, Space] = field(default_factory=dict)
+    spaces: Mapping[str, DiskSpace] = field(default_factory=dict)
 
     def text(self, path: str) -> str | None:
         """Return a file's text without white space around it, or None."""
@@ -316,14 +318,14 @@ class RecordedFiles:
         """Return what a symbolic link says, or None."""
         return self.links.get(path)
 
-    def space(self, path: str) -> Space | None:
+    def space(self, path: str) -> DiskSpace | None:
         """Return the room on the file system of a directory, or None."""
         return self.spaces.get(path)
 
 
 STACKED_DISK: Final = re.compile(r"(loop|ram|zram|dm-|md|sr|fd|drbd|bcache)\d")
 PARTITION: Final = re.compile(r"(?P<disk>[a-z]+)\d+|(?P<numbered>.*\d)p\d+")
-INNER_INTERFACE: Final = re.compile(
+VIRTUAL_INTERFACE: Final = re.compile(
     r"(lo$|docker|br-|virbr|veth|cni|flannel|cali|podman|bond|team|tun|tap|wg|ifb|dummy)|.*[.@:]"
 )
 
@@ -351,7 +353,7 @@ def _is_partition(name: str, names: set[str]) -> bool:
     return match is not None and (match["disk"] or match["numbered"]) in names
 
 
-def outer_interfaces(files: HostFiles, names: Iterable[str]) -> frozenset[str]:
+def physical_interfaces(files: HostFiles, names: Iterable[str]) -> frozenset[str]:
     """Return those of `names` (of /proc/net/dev) through which traffic leaves the host or its network namespace.
 
     Interfaces with a driver behind them (`device` link) count, unless their master counts too (a cloud's accelerated
@@ -360,18 +362,18 @@ def outer_interfaces(files: HostFiles, names: Iterable[str]) -> frozenset[str]:
     """
     candidates = {name for name in names if name != "lo"}
     if set(files.names("/sys/class/net")) - {"lo", "bonding_masters"} != candidates:
-        return frozenset(name for name in candidates if not INNER_INTERFACE.match(name)) or frozenset(candidates)
+        return frozenset(name for name in candidates if not VIRTUAL_INTERFACE.match(name)) or frozenset(candidates)
     driven = {name for name in candidates if files.exists(f"/sys/class/net/{name}/device")}
     if driven:
-        return frozenset(name for name in driven if _master(files, name) not in driven)
-    return frozenset(name for name in candidates if not _is_inner(files, name))
+        return frozenset(name for name in driven if _bond_or_bridge(files, name) not in driven)
+    return frozenset(name for name in candidates if not _is_virtual_interface(files, name))
 
 
-def _master(files: HostFiles, name: str) -> str | None:
+def _bond_or_bridge(files: HostFiles, name: str) -> str | None:
     target = files.target(f"/sys/class/net/{name}/master")
     return target.rpartition("/")[2] if target else None
 
 
-def _is_inner(files: HostFiles, name: str) -> bool:
+def _is_virtual_interface(files: HostFiles, name: str) -> bool:
     inside = files.names(f"/sys/class/net/{name}")
     return "bridge" in inside or "master" in inside or any(entry.startswith("lower_") for entry in inside)

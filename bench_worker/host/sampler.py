@@ -30,17 +30,17 @@ from bench_worker.host.procfs import (
     CpuTicks,
     DiskCounters,
     HostFiles,
-    LiveFiles,
+    LiveHostFiles,
     MemoryUse,
     NetCounters,
     ProcStat,
-    outer_interfaces,
     parse_diskstats,
     parse_loadavg,
     parse_meminfo,
     parse_net_dev,
     parse_stat,
     physical_disks,
+    physical_interfaces,
 )
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ def cpu_row(before: CpuTicks, after: CpuTicks) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _HostCounters:
     """What one moment's files said; None where the host has no such file, devices only those that are counted."""
 
     time_ns: int
@@ -130,7 +130,7 @@ class HostSampler:
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns, files: HostFiles | None = None) -> None:
         """Take the first reading; raise `InfrastructureError` when /proc is not what it should be."""
         self._clock = clock
-        self._files: HostFiles = files or LiveFiles()
+        self._files: HostFiles = files or LiveHostFiles()
         self._chosen: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
         self._present = frozenset(path for path in _SOURCES if self._files.text(path))
         hidden = frozenset[str]().union(*(_SOURCES[path] for path in _SOURCES.keys() - self._present))
@@ -154,8 +154,8 @@ class HostSampler:
             row["swap_used_bytes"] = now.memory.swap_used
         if now.load1 is not None:
             row["load1"] = now.load1
-        disks, disk_resets = _grown(before.disks, now.disks)
-        interfaces, interface_resets = _grown(before.interfaces, now.interfaces)
+        disks, disk_resets = _counter_growth(before.disks, now.disks)
+        interfaces, interface_resets = _counter_growth(before.interfaces, now.interfaces)
         for name in DISK_COUNTERS:
             row[f"disk_{name}"] = disks.get(name, 0)
         for name in NET_COUNTERS:
@@ -163,7 +163,7 @@ class HostSampler:
         row["counter_resets"] = disk_resets + interface_resets
         return {name: row[name] for name in self.columns}
 
-    def _read(self) -> _Reading:
+    def _read(self) -> _HostCounters:
         try:
             time_ns = self._clock()
             stat = self._parsed("/proc/stat", parse_stat)
@@ -174,8 +174,8 @@ class HostSampler:
         except ValueError as error:
             raise InfrastructureError(f"cannot sample this host: {error}") from error
         counted_disks = self._choose(physical_disks, frozenset(disks))
-        counted_interfaces = self._choose(outer_interfaces, frozenset(interfaces))
-        return _Reading(
+        counted_interfaces = self._choose(physical_interfaces, frozenset(interfaces))
+        return _HostCounters(
             time_ns,
             stat,
             memory,
@@ -203,7 +203,7 @@ class HostSampler:
         return chosen
 
 
-def _grown(
+def _counter_growth(
     before: Mapping[str, DiskCounters] | Mapping[str, NetCounters],
     after: Mapping[str, DiskCounters] | Mapping[str, NetCounters],
 ) -> tuple[dict[str, int], int]:
@@ -243,7 +243,7 @@ class CgroupSampler:
     def __init__(
         self, path: str, files: HostFiles | None = None, *, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        self._files: HostFiles = files or LiveFiles()
+        self._files: HostFiles = files or LiveHostFiles()
         self._clock = clock
         self._path = _inner(path)
         self._time_ns = clock()
@@ -322,7 +322,7 @@ def _field(text: str | None, name: str) -> int | None:
 SEND_S: Final = 2.0
 """How often, at most, what was gathered is sent."""
 
-Send: TypeAlias = Callable[[str, dict[str, list[int | float]], dict[str, str]], None]
+SendSamples: TypeAlias = Callable[[str, dict[str, list[int | float]], dict[str, str]], None]
 
 
 class Sampler(Protocol):
@@ -337,18 +337,18 @@ class Sampler(Protocol):
 class Sampling:
     """The samples of one run, until `end`. `send(source, columns, units)` gets what was gathered of a source."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: SendSamples) -> None:
         self._send = send
         self._columns: dict[str, dict[str, list[int | float]]] = {}
         self._units: dict[str, dict[str, str]] = {}
         self._sent_at = monotonic()
         self._over = Event()
 
-    def keep_reading_host(self, interval_s: float) -> None:
+    def start_host_sampling(self, interval_s: float) -> None:
         """Read this host, as ``host``, from now on, in a greenlet; where its /proc cannot be read, that is logged."""
         gevent.spawn(self._read_host, interval_s)
 
-    def keep_reading(self, samplers: Mapping[str, Sampler], interval_s: float) -> None:
+    def start_sampling(self, samplers: Mapping[str, Sampler], interval_s: float) -> None:
         """Read each of some sources, by name, from now on, in a greenlet."""
         if samplers:
             gevent.spawn(self._read, samplers, interval_s)

@@ -24,13 +24,13 @@ from bench_worker.timing.posix_spawn import spawn
 if TYPE_CHECKING:
     from types import TracebackType
 
-OFF_S: Final = 120.0
+SWITCH_OFF_TIMEOUT_S: Final = 120.0
 """How long switching swap off may take: what is swapped out is read back meanwhile."""
-ON_S: Final = 30.0
+SWITCH_ON_TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.02
 
 
-class SwapTrouble(InfrastructureError):
+class SwapError(InfrastructureError):
     """Swap could not be switched off, or not on again."""
 
 
@@ -45,19 +45,19 @@ class SwapSwitch:
     def __init__(self) -> None:
         self._lock = RLock()
         self._users = 0
-        self._guard: _Guard | None = None
+        self._guard: _SwapGuardProcess | None = None
 
     def __enter__(self) -> None:
-        """Switch swap off; raise `SwapTrouble` where that cannot be done."""
+        """Switch swap off; raise `SwapError` where that cannot be done."""
         with self._lock:
             if self._guard is None:
-                self._guard = _Guard()
+                self._guard = _SwapGuardProcess()
             self._users += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Switch swap on if nobody else needs it off; raise `SwapTrouble` where that cannot be done."""
+        """Switch swap on if nobody else needs it off; raise `SwapError` where that cannot be done."""
         with self._lock:
             self._users -= 1
             if not self._users and self._guard is not None:
@@ -65,7 +65,7 @@ class SwapSwitch:
                 guard.release()
 
 
-class _Guard:
+class _SwapGuardProcess:
     """The process that has switched swap off and will switch it on."""
 
     def __init__(self) -> None:
@@ -83,26 +83,26 @@ class _Guard:
             )
         except OSError as error:
             shutil.rmtree(self._folder, ignore_errors=True)
-            raise SwapTrouble(f"swap cannot be switched off: {error}") from error
-        deadline = monotonic() + OFF_S
+            raise SwapError(f"swap cannot be switched off: {error}") from error
+        deadline = monotonic() + SWITCH_OFF_TIMEOUT_S
         while not self._said():
             status = self._status()
             if status is not None or monotonic() > deadline:
                 words = self._words()
                 self._end(status)
-                raise SwapTrouble(words or "swap cannot be switched off: it takes too long")
+                raise SwapError(words or "swap cannot be switched off: it takes too long")
             gevent.sleep(_POLL_S)
 
     def release(self) -> None:
-        """Have swap switched on; raise `SwapTrouble` where some of it could not be."""
+        """Have swap switched on; raise `SwapError` where some of it could not be."""
         os.kill(self._pid, signal.SIGTERM)
-        deadline = monotonic() + ON_S
+        deadline = monotonic() + SWITCH_ON_TIMEOUT_S
         while (status := self._status()) is None and monotonic() < deadline:
             gevent.sleep(_POLL_S)
         words = self._words()
         self._end(status)
         if status != 0:
-            raise SwapTrouble(words or f"swap was not switched on again (status {status}): see /proc/swaps")
+            raise SwapError(words or f"swap was not switched on again (status {status}): see /proc/swaps")
 
     def _status(self) -> int | None:
         """Return the exit status of the process once it has ended (a signal as a negative number)."""

@@ -24,7 +24,7 @@ _PREFER: Final = 0x8000
 """swapon(2): the lower bits are a priority."""
 
 
-class Released(BaseException):
+class ReleaseRequested(BaseException):
     """SIGTERM came."""
 
 
@@ -43,15 +43,15 @@ def swap_areas(text: str) -> list[tuple[str, int]]:
 
 def switch_off(path: str) -> None:
     """Switch an area off; raise `OSError`."""
-    _call("swapoff", path)
+    _call_libc("swapoff", path)
 
 
 def switch_on(path: str, priority: int) -> None:
     """Switch an area on with its priority (below 0: the kernel's own choice); raise `OSError`."""
-    _call("swapon", path, _PREFER | priority if priority >= 0 else 0)
+    _call_libc("swapon", path, _PREFER | priority if priority >= 0 else 0)
 
 
-def _call(name: str, path: str, *arguments: int) -> None:
+def _call_libc(name: str, path: str, *arguments: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(os.fsencode(path), *arguments):
         number = ctypes.get_errno()
@@ -88,20 +88,20 @@ def guard(owner: int) -> int:
         sys.stderr.write(f"swap {error.filename} cannot be switched off: {error.strerror}\n")
         restore(areas)
         return 1
-    except Released:
+    except ReleaseRequested:
         pass
     return restore(areas)
 
 
-def _release(*_: object) -> NoReturn:
+def _on_sigterm(*_: object) -> NoReturn:
     # Once is enough: what comes while areas are being put back must not interrupt that.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise Released
+    raise ReleaseRequested
 
 
 def main(argv: Sequence[str]) -> int:
     """Guard for the process named on the command line."""
-    signal.signal(signal.SIGTERM, _release)
+    signal.signal(signal.SIGTERM, _on_sigterm)
     return guard(int(argv[1]))
 
 

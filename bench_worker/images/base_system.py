@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LOCK_WAIT_S: Final = 900.0
 """How long to wait for another build on this machine."""
-BOOTSTRAP_LIMIT_S: Final = 1200.0
+BOOTSTRAP_TIMEOUT_S: Final = 1200.0
 """A base system takes under a minute from a near mirror; after this it hangs."""
 _LAST_LINES: Final = 15
 _CHUNK: Final = 1 << 20
@@ -53,7 +53,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 @contextlib.contextmanager
-def only_builder(folder: Path, progress: Callable[[str], None], wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+def build_lock(folder: Path, progress: Callable[[str], None], wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Hold the machine's build lock; wait for another builder, at most `wait_s` seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "build.lock").open("a") as lock:
@@ -81,7 +81,7 @@ def tarball_path(folder: Path, source: BaseSource) -> Path:
     return folder / f"base-{source.suite}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.tar.gz"
 
 
-def whole(tarball: Path) -> bool:
+def is_intact(tarball: Path) -> bool:
     """Say whether the tarball is there and is what its sum says."""
     try:
         expected = _sum_file(tarball).read_text(encoding="ascii").strip()
@@ -93,11 +93,11 @@ def whole(tarball: Path) -> bool:
 def base_tarball(folder: Path, source: BaseSource, progress: Callable[[str], None]) -> tuple[Path, bool]:
     """Return the tarball of `source` and whether it was there already; make it if need be.
 
-    The caller holds `only_builder`. Raises `InfrastructureError` where debootstrap is missing, may not be run or
+    The caller holds `build_lock`. Raises `InfrastructureError` where debootstrap is missing, may not be run or
     fails.
     """
     tarball = tarball_path(folder, source)
-    if whole(tarball):
+    if is_intact(tarball):
         return tarball, True
     if tarball.exists():
         progress(f"{tarball} is damaged; making it anew")
@@ -131,8 +131,8 @@ def _require_debootstrap(source: BaseSource, progress: Callable[[str], None]) ->
         )
     progress(f"installing {' and '.join(needed)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    _command(["apt-get", "update", "-qq"], 300, progress, environment)
-    _command(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *needed], 600, progress, environment)
+    _run_logged(["apt-get", "update", "-qq"], 300, progress, environment)
+    _run_logged(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *needed], 600, progress, environment)
 
 
 def _bootstrap(source: BaseSource, root: Path, progress: Callable[[str], None]) -> None:
@@ -146,7 +146,7 @@ def _bootstrap(source: BaseSource, root: Path, progress: Callable[[str], None]) 
         str(root),
         source.mirror,
     ]
-    _command([*_private_mounts(), *command], BOOTSTRAP_LIMIT_S, _phases(progress), dict(os.environ))
+    _run_logged([*_private_mounts(), *command], BOOTSTRAP_TIMEOUT_S, _phase_reporter(progress), dict(os.environ))
     (root / "etc/apt/sources.list").write_text(source.sources_list, encoding="utf-8")
     (root / "etc/hostname").unlink(missing_ok=True)
     (root / "etc/resolv.conf").unlink(missing_ok=True)
@@ -166,7 +166,7 @@ def _private_mounts() -> list[str]:
     return prefix if allowed else []
 
 
-def _phases(progress: Callable[[str], None]) -> Callable[[str], None]:
+def _phase_reporter(progress: Callable[[str], None]) -> Callable[[str], None]:
     """Return a reporter that shows the first of a run of debootstrap's lines that begin with the same word."""
     shown: set[str] = set()
 
@@ -179,7 +179,7 @@ def _phases(progress: Callable[[str], None]) -> Callable[[str], None]:
     return report
 
 
-def _command(
+def _run_logged(
     command: Sequence[str], limit_s: float, progress: Callable[[str], None], environment: dict[str, str]
 ) -> None:
     """Run a command, hand on each line it prints; raise with its last lines when it fails or takes too long."""
@@ -195,7 +195,7 @@ def _command(
         start_new_session=True,  # so that everything it started can be ended with it
     ) as process:
         timed_out = threading.Event()
-        overdue = threading.Timer(limit_s, _expire, [process, timed_out])
+        overdue = threading.Timer(limit_s, _kill_on_timeout, [process, timed_out])
         overdue.start()
         try:
             for line in process.stdout or ():
@@ -210,7 +210,7 @@ def _command(
         raise InfrastructureError(f"{' '.join(command)} {how}; last lines:\n" + "\n".join(last))
 
 
-def _expire(process: subprocess.Popen[str], timed_out: threading.Event) -> None:
+def _kill_on_timeout(process: subprocess.Popen[str], timed_out: threading.Event) -> None:
     timed_out.set()
     _end(process)
 
@@ -225,7 +225,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _pack(root: Path, tarball: Path) -> None:
     compressor = "--use-compress-program=gzip -1n"
     command = ["tar", "--numeric-owner", "--one-file-system", compressor, "-cf", str(tarball), "-C", str(root), "."]
-    _command(command, 600, lambda _: None, dict(os.environ))
+    _run_logged(command, 600, lambda _: None, dict(os.environ))
 
 
 @contextlib.contextmanager
@@ -238,7 +238,7 @@ def _workspace(folder: Path) -> Iterator[Path]:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         points = [line.split()[4] for line in mounts]
         for point in sorted((point for point in points if point.startswith(f"{work}/")), reverse=True):
-            _command(["umount", point], 60, lambda _: None, dict(os.environ))
+            _run_logged(["umount", point], 60, lambda _: None, dict(os.environ))
         shutil.rmtree(work)
 
 
@@ -265,7 +265,7 @@ _ONE_LINE: Final = re.compile(r"^deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class AptArchive:
     """One binary archive of the host: `uri` as written, `suites` such as ``bookworm-updates``."""
 
     uri: str
@@ -278,7 +278,7 @@ class HostApt:
 
     distribution: str
     codename: str
-    archives: tuple[Archive, ...]
+    archives: tuple[AptArchive, ...]
     proxies: Mapping[str, str]
     """Build arguments by name; the builder knows these names and keeps them out of the image."""
     options: tuple[str, ...]
@@ -299,19 +299,19 @@ def without_credentials(uri: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], path=parts.path.rstrip("/")))
 
 
-def archives_in(text: str, *, deb822: bool) -> list[Archive]:
+def parse_archives(text: str, *, deb822: bool) -> list[AptArchive]:
     """Return the binary archives that a sources file names, in its order; disabled ones are left out."""
     return list(_stanzas(text)) if deb822 else list(_one_line_entries(text))
 
 
-def _one_line_entries(text: str) -> Iterable[Archive]:
+def _one_line_entries(text: str) -> Iterable[AptArchive]:
     for line in text.splitlines():
         match = _ONE_LINE.match(line.strip())
         if match:
-            yield Archive(match["uri"], (match["suite"],))
+            yield AptArchive(match["uri"], (match["suite"],))
 
 
-def _stanzas(text: str) -> Iterable[Archive]:
+def _stanzas(text: str) -> Iterable[AptArchive]:
     for stanza in re.split(r"\n\s*\n", text):
         fields: dict[str, str] = {}
         key = ""
@@ -327,15 +327,15 @@ def _stanzas(text: str) -> Iterable[Archive]:
         enabled = fields.get("enabled", "yes").lower() not in {"no", "false", "off", "0"}
         if enabled and "deb" in fields.get("types", "").split():
             for uri in fields.get("uris", "").split():
-                yield Archive(uri, tuple(fields.get("suites", "").split()))
+                yield AptArchive(uri, tuple(fields.get("suites", "").split()))
 
 
-def settings_in(dump: str) -> dict[str, str]:
+def parse_apt_config(dump: str) -> dict[str, str]:
     """Return apt's settings by name from ``apt-config dump``; of a name given twice the last."""
     return {match["key"]: match["value"] for match in _DUMPED.finditer(dump)}
 
 
-def proxies_from(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+def proxy_arguments(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return the proxies as build arguments: apt's own before the environment's, ``DIRECT`` meaning none."""
     proxies = {}
     for variable in _PROXY_VARIABLES:
@@ -351,7 +351,7 @@ def proxies_from(settings: Mapping[str, str], environment: Mapping[str, str]) ->
     return proxies
 
 
-def options_from(settings: Mapping[str, str]) -> tuple[str, ...]:
+def apt_switches(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return the switches that a build needs to fetch as the host does."""
     return tuple(
         f"-o{switch}={settings[switch]}" for switch in _SWITCHES if re.fullmatch(r"[\w.-]+", settings.get(switch, ""))
@@ -361,18 +361,18 @@ def options_from(settings: Mapping[str, str]) -> tuple[str, ...]:
 def read_host(root: Path = Path("/")) -> HostApt:
     """Read this host's apt. A host without apt gives an empty description, not an error."""
     os_release = _fields(_text(root / "etc/os-release"))
-    archives: list[Archive] = []
+    archives: list[AptArchive] = []
     lists = sorted((root / "etc/apt/sources.list.d").glob("*"))
     for path in [root / "etc/apt/sources.list", *lists]:
         if path.suffix in {".list", ".sources"}:
-            archives += archives_in(_text(path), deb822=path.suffix == ".sources")
-    settings = settings_in(_apt_config())
+            archives += parse_archives(_text(path), deb822=path.suffix == ".sources")
+    settings = parse_apt_config(_apt_config())
     return HostApt(
         distribution=os_release.get("ID", "").lower(),
         codename=os_release.get("VERSION_CODENAME", "").lower(),
         archives=tuple(archives),
-        proxies=proxies_from(settings, os.environ),
-        options=options_from(settings),
+        proxies=proxy_arguments(settings, os.environ),
+        options=apt_switches(settings),
     )
 
 

@@ -25,8 +25,8 @@ from bench_worker.images.base_system import (
     BaseSource,
     HostApt,
     base_tarball,
+    build_lock,
     choose_source,
-    only_builder,
     read_settings,
 )
 
@@ -86,13 +86,15 @@ def all_recipes(root: Path | None = None) -> dict[str, Recipe]:
     folder = Path(str(files("dockerfiles"))) if root is None else root
     found = {path.parent.name: path for path in sorted(folder.glob("*/Dockerfile"))}
     return {
-        name: Recipe(name, path.parent, _parent(text, found), _way_out(text), tuple(_ARGUMENT.findall(text)))
+        name: Recipe(
+            name, path.parent, _parent(text, found), _on_request_reason(text), tuple(_ARGUMENT.findall(text))
+        )
         for name, path in found.items()
         for text in (path.read_text(encoding="utf-8"),)
     }
 
 
-def _way_out(dockerfile: str) -> str:
+def _on_request_reason(dockerfile: str) -> str:
     match = _ON_REQUEST.search(dockerfile)
     return match[1] if match else ""
 
@@ -142,11 +144,11 @@ def check_arguments(given: Iterable[str], recipes: Iterable[Recipe]) -> None:
             )
 
 
-MIRROR_LIMIT_S: Final = 10.0
+MIRROR_TIMEOUT_S: Final = 10.0
 """How long a mirror may take to answer before the next one is asked."""
 
 
-class Facts(Protocol):
+class ImageInfo(Protocol):
     """What a store knows of an image."""
 
     @property
@@ -165,10 +167,10 @@ class Facts(Protocol):
 class ImageStore(Protocol):
     """Where images are kept and made: an engine."""
 
-    def inspect(self, image: str) -> Facts | None:
+    def inspect(self, image: str) -> ImageInfo | None:
         """Return the facts of an image; None where there is none."""
 
-    def obtainable(self, image: str) -> str | None:
+    def find_source(self, image: str) -> str | None:
         """Say where an image is to be had without being made; None for nowhere."""
 
     def build(
@@ -192,7 +194,7 @@ class ImageStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuildResult:
     """What became of one image. `action` is ``built``, ``cached`` or, with a dry run, ``would build``."""
 
     image: str
@@ -226,15 +228,15 @@ class Builder:
 
     def build_all(
         self, recipes: Sequence[Recipe], *, forced: Collection[str] = (), dry_run: bool = False
-    ) -> Iterator[Built]:
+    ) -> Iterator[BuildResult]:
         """Build what is missing or out of date, parents first, and the recipes that are `forced` in any case."""
         if dry_run:
             yield from self._each(recipes, forced, dry_run=True)
             return
-        with only_builder(self.cache, self.progress):
+        with build_lock(self.cache, self.progress):
             yield from self._each(recipes, forced, dry_run=False)
 
-    def _each(self, recipes: Sequence[Recipe], forced: Collection[str], *, dry_run: bool) -> Iterator[Built]:
+    def _each(self, recipes: Sequence[Recipe], forced: Collection[str], *, dry_run: bool) -> Iterator[BuildResult]:
         stale: set[str] = set()
         for recipe in recipes:
             parent = self._parent_id(recipe) if recipe.parent not in stale else ""
@@ -248,10 +250,10 @@ class Builder:
             ):
                 origin = present.labels.get(SOURCE_LABEL, str(recipe.folder))
                 self.progress(f"{recipe.image}: up to date ({origin})")
-                yield Built(recipe.image, "cached", origin, present.identity, present.size_bytes)
+                yield BuildResult(recipe.image, "cached", origin, present.identity, present.size_bytes)
             elif dry_run:
                 stale.add(recipe.name)
-                yield Built(recipe.image, "would build", self._plan(recipe))
+                yield BuildResult(recipe.image, "would build", self._plan(recipe))
             else:
                 built = self._build(recipe, fingerprint)
                 if present and present.identity != built.identity and IMAGE_LABEL in present.labels:
@@ -267,10 +269,10 @@ class Builder:
     def _plan(self, recipe: Recipe) -> str:
         if not _is_base(recipe):
             return f"Dockerfile {recipe.folder}"
-        where = self.store.obtainable(_outside_parent(recipe))
-        return f"{where} image {_outside_parent(recipe)}" if where else str(self._base_source(recipe))
+        where = self.store.find_source(_external_parent(recipe))
+        return f"{where} image {_external_parent(recipe)}" if where else str(self._base_source(recipe))
 
-    def _build(self, recipe: Recipe, fingerprint: str) -> Built:
+    def _build(self, recipe: Recipe, fingerprint: str) -> BuildResult:
         started = time.monotonic()
         labels = {IMAGE_LABEL: "1", RECIPE_LABEL: fingerprint}
         source = self._build_base(recipe, labels) if _is_base(recipe) else self._build_folder(recipe, labels)
@@ -279,7 +281,7 @@ class Builder:
             raise InfrastructureError(f"{recipe.image} was built and is not there: something removed it at once")
         seconds = time.monotonic() - started
         self.progress(f"{recipe.image}: built, {made.size_bytes / 1e6:.0f} MB in {seconds:.0f} s")
-        return Built(recipe.image, "built", source, made.identity, made.size_bytes, round(seconds, 1))
+        return BuildResult(recipe.image, "built", source, made.identity, made.size_bytes, round(seconds, 1))
 
     def _build_folder(self, recipe: Recipe, labels: Mapping[str, str]) -> str:
         source = f"Dockerfile {recipe.folder}"
@@ -304,8 +306,8 @@ class Builder:
 
     def _build_base(self, recipe: Recipe, labels: Mapping[str, str]) -> str:
         """Build the base from a registry's image where there is one, from a mirror where there is none."""
-        ready_made = _outside_parent(recipe)
-        where = self.store.obtainable(ready_made)
+        ready_made = _external_parent(recipe)
+        where = self.store.find_source(ready_made)
         if where:
             source = f"{ready_made} ({where})"
             self.progress(f"{recipe.image}: from {source}")
@@ -350,7 +352,7 @@ def _is_base(recipe: Recipe) -> bool:
     return recipe.parent is None and (recipe.folder / "recipe.toml").exists()
 
 
-def _outside_parent(recipe: Recipe) -> str:
+def _external_parent(recipe: Recipe) -> str:
     """Return the image of somebody else that the base's Dockerfile starts from."""
     for line in (recipe.folder / "Dockerfile").read_text(encoding="utf-8").splitlines():
         if line.upper().startswith("FROM "):
@@ -358,12 +360,12 @@ def _outside_parent(recipe: Recipe) -> str:
     raise InfrastructureError(f"{recipe.folder / 'Dockerfile'} has no FROM line")
 
 
-def url_answers(url: str) -> bool:
-    """Say whether an http(s) URL can be fetched within `MIRROR_LIMIT_S`, through the environment's proxy."""
+def is_url_reachable(url: str) -> bool:
+    """Say whether an http(s) URL can be fetched within `MIRROR_TIMEOUT_S`, through the environment's proxy."""
     if not url.startswith(("http://", "https://")):
         return False
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=MIRROR_LIMIT_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=MIRROR_TIMEOUT_S) as answer:  # noqa: S310
             return bool(answer.status < 400)  # noqa: PLR2004  HTTP: what is below is an answer
     except (urllib.error.URLError, OSError, ValueError):
         return False

@@ -34,7 +34,7 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         all_recipes,
         check_arguments,
         in_build_order,
-        url_answers,
+        is_url_reachable,
     )
 
     known = all_recipes()
@@ -48,8 +48,8 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             store=store,
             host=read_host(),
             cache=cache_folder(),
-            progress=_silent if arguments.image_quiet else _told,
-            answers=url_answers,
+            progress=_discard_progress if arguments.image_quiet else _print_progress,
+            answers=is_url_reachable,
             verbose=arguments.verbose,
             arguments=given,
         )
@@ -62,10 +62,10 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
         store.close()
 
 
-def _told(line: str) -> None:
+def _print_progress(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
-def _silent(line: str) -> None:
+def _discard_progress(line: str) -> None:
     del line

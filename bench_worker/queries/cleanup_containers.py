@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from bench_worker.cleanup import Verdict
+    from bench_worker.cleanup import CleanupStatus
     from bench_worker.engines.base import Leftover
 
 FLAG = "--cleanup-containers"
@@ -37,14 +37,14 @@ def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
 
     An engine that could not be asked is a row without an identity.
     """
-    from bench_worker.cleanup import discard_all
+    from bench_worker.cleanup import clean_up_all
 
     rows: list[dict[str, Any]] = []
 
-    def told(leftover: Leftover, verdict: Verdict, reason: str) -> None:
+    def told(leftover: Leftover, verdict: CleanupStatus, reason: str) -> None:
         rows.append({**asdict(leftover), "removed": verdict == "removed", "verdict": verdict, "why": reason})
 
-    sweep = discard_all(run_id=arguments.cleanup_run_id, told=told, dry_run=arguments.cleanup_dry_run)
+    sweep = clean_up_all(run_id=arguments.cleanup_run_id, told=told, dry_run=arguments.cleanup_dry_run)
     yield from rows
     for failure in sweep.failed:
         if failure.leftover is None:

@@ -32,9 +32,9 @@ def configure(group: argparse._ArgumentGroup) -> None:
 
 def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     """Yield every finding."""
-    from bench_worker.doctor import examine, observe
-    from bench_worker.host.procfs import LiveFiles
+    from bench_worker.doctor import capture, run_checks
+    from bench_worker.host.procfs import LiveHostFiles
 
-    scene = observe(LiveFiles(), time.sleep, directories=arguments.doctor_directory, ports=arguments.doctor_port)
-    for finding in examine(scene):
+    scene = capture(LiveHostFiles(), time.sleep, directories=arguments.doctor_directory, ports=arguments.doctor_port)
+    for finding in run_checks(scene):
         yield finding.to_json()

@@ -17,12 +17,12 @@ def configure(group: argparse._ArgumentGroup) -> None:
 
 def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     """Yield one object: the facts by name, as values and as shown, which tell hosts apart, and the environment."""
-    from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, suggested_environment
+    from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, guess_environment
 
     del arguments
     facts = fingerprint()
     yield {
-        "environment": suggested_environment(),
+        "environment": guess_environment(),
         "facts": facts,
         "shown": {name: format_fact(name, value) for name, value in facts.items()},
         "identity": [name for name in facts if FACTS[name].identity],

@@ -23,7 +23,7 @@ from gevent.monkey import get_original
 
 from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_worker.timing import posix_spawn
-from bench_worker.timing.stamps import Rounds
+from bench_worker.timing.stamps import WaitTimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +73,7 @@ class Exit:
     end_ns: int
     user_s: float
     system_s: float
-    end_bound_ns: int = 0
+    end_uncertainty_ns: int = 0
 
 
 class Process:
@@ -130,7 +130,7 @@ class Process:
             os.killpg(self.pid, number)
             return True
 
-    def watched(self, alive_ns: int) -> None:
+    def mark_watched(self, alive_ns: int) -> None:
         """Note that its end is waited for from now on, and that it was alive at `alive_ns`. For the reaper."""
         self._alive_ns = alive_ns
         self._watched_ns = time.monotonic_ns()
@@ -193,10 +193,10 @@ class _Reaper:
         look.register(pidfd, _IN)
         alive_ns = process.start_ns if look.poll(0) else looked_ns
         self._epoll.register(pidfd, _IN)
-        process.watched(alive_ns)
+        process.mark_watched(alive_ns)
 
     def _reap_all(self) -> None:
-        rounds = Rounds()
+        rounds = WaitTimer()
         while True:
             rounds.enter()
             ended = self._epoll.poll()
@@ -213,7 +213,7 @@ class _Reaper:
 
 _reaper = _Reaper()
 
-starting = _native_lock()
+spawn_lock = _native_lock()
 """Held while a child is made and not watched yet; whoever holds it sees no child of ours that is not watched."""
 
 
@@ -259,7 +259,7 @@ def spawn(
             # A child inherits the affinity of the thread that makes it, and no other thread sees this one's.
             os.sched_setaffinity(0, wanted)
         try:
-            with starting:
+            with spawn_lock:
                 start_ns = time.monotonic_ns()
                 pid = posix_spawn.spawn(
                     path, argv, env=env, cwd=cwd, stdout=stdout_path, stderr=stderr_path, append=append
@@ -271,7 +271,7 @@ def spawn(
                 os.sched_setaffinity(0, allowed)
     except OSError as error:
         end_ns = time.monotonic_ns()
-        kind, message = _explain(error, argv[0], cwd)
+        kind, message = _spawn_failure(error, argv[0], cwd)
         raise kind(message, start_ns=start_ns, end_ns=end_ns) from error
     return process
 
@@ -290,7 +290,7 @@ def find_program(name: str, search_path: str, cwd: str) -> str:
     raise OSError(found_but, os.strerror(found_but), name)
 
 
-def _explain(error: OSError, name: str, cwd: str) -> tuple[type[SpawnFailed], str]:
+def _spawn_failure(error: OSError, name: str, cwd: str) -> tuple[type[SpawnFailed], str]:
     opening = f"cannot start {name!r}"
     if not os.path.isdir(cwd):  # noqa: PTH112
         return SpawnFailed, f"{opening}: its working directory {cwd} is gone"

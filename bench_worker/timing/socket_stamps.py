@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from gevent.monkey import get_original
 
-from bench_worker.timing.stamps import Readings, Rounds
+from bench_worker.timing.stamps import LoopTimer, WaitTimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,10 +34,10 @@ _EDGE = 1 << 31
 
 _NO_COUNT = bytes(4)
 
-_readings = Readings()
+_loop_timer = LoopTimer()
 
 
-class Arrival:
+class SocketArrival:
     """When bytes last came in, in nanoseconds of CLOCK_MONOTONIC; 0 until some are noticed.
 
     `earliest_ns` is the earliest instant at which those that were noticed can have come in, `noticed_bytes` how many
@@ -54,17 +54,17 @@ class Arrival:
         self.earliest_ns = 0
         self.watched_ns = 0
 
-    def since(self, read_ns: int) -> int:
+    def earliest_at(self, read_ns: int) -> int:
         """Return the earliest instant at which the last of the bytes that were read by `read_ns` can have come in."""
         # Asked each time, since the answer counts what the loop has waited for a CPU since the last one.
-        by_loop_ns = _readings.earliest_ns()
+        by_loop_ns = _loop_timer.earliest_ns()
         # What was noticed later than the reading may have been other bytes.
         if self.watched_ns < self.earliest_ns and self.noticed_ns <= read_ns:
             return self.earliest_ns
         # The greenlet was quicker, or the thread's word is not of these bytes: the loop's last wait brought them.
         return max(self.expected_ns, by_loop_ns) if self.expected_ns else 0
 
-    def by(self, read_ns: int, count: int) -> int:
+    def latest_at(self, read_ns: int, count: int) -> int:
         """Return when the last of the `count` bytes that were read by `read_ns` had come in, as far as anybody knows.
 
         Where more was read than had been noticed, the rest came so late that nobody knows more than that it is here.
@@ -74,19 +74,19 @@ class Arrival:
         return min(self.noticed_ns or read_ns, read_ns)
 
 
-class ArrivalClock:
+class SocketArrivalWatcher:
     """Watches the sockets that somebody is waiting to read from."""
 
     def __init__(self) -> None:
-        self._expected: dict[int, Arrival] = {}
+        self._expected: dict[int, SocketArrival] = {}
         self._epoll = _native_epoll()
         self._lock = _native_lock()
         self._running = False
 
     @contextmanager
-    def expecting(self, fd: int) -> Iterator[Arrival]:
+    def watch_socket(self, fd: int) -> Iterator[SocketArrival]:
         """Note when bytes come in at `fd` while the body reads from it. What is readable already is not watched."""
-        arrival = Arrival(time.monotonic_ns())
+        arrival = SocketArrival(time.monotonic_ns())
         if _readable(fd):
             arrival.expected_ns = 0
             yield arrival
@@ -108,7 +108,7 @@ class ArrivalClock:
                 self._epoll.unregister(fd)
 
     def _watch(self) -> None:
-        rounds = Rounds()
+        rounds = WaitTimer()
         while True:
             rounds.enter()
             events = self._epoll.poll()
@@ -141,5 +141,5 @@ def _waiting_bytes(fd: int) -> int:
     return 0
 
 
-ARRIVALS = ArrivalClock()
+SOCKET_ARRIVALS = SocketArrivalWatcher()
 """The process's own: one thread is enough for all sockets."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from bench_common import eventloop
 
-WAKE_NS: Final = 100_000
+WAKE_UP_NS: Final = 100_000
 """What waking up and stamping take by themselves, on an idle machine too; every bound includes it."""
 
 
@@ -27,19 +27,19 @@ def earliest_ns(entered_ns: int, stamped_ns: int, late_ns: int, before_ns: int) 
     """
     woken_ns = stamped_ns - late_ns
     # A wait that may have ended at once brought something that may have happened before it.
-    return woken_ns if woken_ns - entered_ns > eventloop.INSTANT_NS else before_ns
+    return woken_ns if woken_ns - entered_ns > eventloop.MIN_WAIT_NS else before_ns
 
 
-class Rounds:
+class WaitTimer:
     """The waits of one native thread, one after the other: `enter` before each, `stamp` after it."""
 
     def __init__(
         self,
         run_delay: Callable[[], int] | None = None,
-        held: Callable[[int], int] = eventloop.held_ns,
+        held: Callable[[int], int] = eventloop.gil_wait_ns,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._run_delay = run_delay or RunDelay().read
+        self._run_delay = run_delay or SchedDelay().read
         self._held = held
         self._clock = clock
         self._entered_ns = self._ended_ns = clock()
@@ -51,29 +51,29 @@ class Rounds:
     def stamp(self) -> tuple[int, int]:
         """Return the latest and the earliest possible instant of what the wait brought."""
         stamped_ns = self._clock()
-        late_ns = WAKE_NS + self._held(stamped_ns) + self._run_delay()
+        late_ns = WAKE_UP_NS + self._held(stamped_ns) + self._run_delay()
         earliest = earliest_ns(self._entered_ns, stamped_ns, late_ns, self._ended_ns)
         self._ended_ns = max(self._entered_ns, stamped_ns - late_ns)
         return stamped_ns, earliest
 
 
-class Readings:
+class LoopTimer:
     """What the event loop itself hears of, and a greenlet reads at once. The loop's meter knows when it waited."""
 
     def __init__(self) -> None:
-        self._delay: RunDelay | None = None
+        self._delay: SchedDelay | None = None
 
     def earliest_ns(self) -> int:
         """Return the earliest instant of what the loop's last wait brought; 0 where nobody knows."""
         poll = eventloop.last_poll()
         if poll is None:
             return 0
-        self._delay = self._delay or RunDelay()
-        late_ns = WAKE_NS + eventloop.switch_interval_ns() + self._delay.read()
-        return earliest_ns(poll.entered_ns, poll.ended_ns, late_ns, poll.before_ns - late_ns)
+        self._delay = self._delay or SchedDelay()
+        late_ns = WAKE_UP_NS + eventloop.switch_interval_ns() + self._delay.read()
+        return earliest_ns(poll.entered_ns, poll.ended_ns, late_ns, poll.previous_ended_ns - late_ns)
 
 
-class RunDelay:
+class SchedDelay:
     """How long the thread that makes it waits for a CPU, from the kernel's own account (proc_pid_schedstat(5))."""
 
     def __init__(self) -> None:

@@ -22,22 +22,22 @@ from typing import Final
 import gevent
 from gevent.monkey import get_original
 
-from bench_worker.timing.processes import Exit, Process, is_watched, starting, watch_process
-from bench_worker.timing.stamps import Rounds
+from bench_worker.timing.processes import Exit, Process, is_watched, spawn_lock, watch_process
+from bench_worker.timing.stamps import WaitTimer
 
 _native_thread = get_original("_thread", "start_new_thread")
 _native_sleep = get_original("time", "sleep")
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_IDLE_S: Final = 0.02
-_WATCHED_S: Final = 0.002
+_IDLE_POLL_S: Final = 0.02
+_WATCHED_POLL_S: Final = 0.002
 """How long to leave the reaper of `bench_worker.timing.processes` to its work before the next look."""
-_PARENT_S: Final = 5.0
-_PARENT_LOOK_S: Final = 0.0005
-_REMEMBERED: Final = 1024
+_PARENT_TIMEOUT_S: Final = 5.0
+_PARENT_POLL_S: Final = 0.0005
+_MAX_REMEMBERED_EXITS: Final = 1024
 
 
-class _Orphanage:
+class _Subreaper:
     """The native thread that reaps what nobody watches, while somebody wants it to."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Orphanage:
         """Become the heir of all orphans below this process."""
         self._wanted += 1
         if self._wanted == 1:
-            _inherit(orphans=True)
+            _set_child_subreaper(orphans=True)
             if not self._running:
                 self._running = True
                 _native_thread(self._reap_all, ())
@@ -58,11 +58,11 @@ class _Orphanage:
         """Undo one `open`; the last one leaves later orphans to whom they went before, and all children alone."""
         self._wanted -= 1
         if not self._wanted:
-            _inherit(orphans=False)
+            _set_child_subreaper(orphans=False)
 
     def adopt(self, pid: int, start_ns: int) -> Process | None:
         """Return the process as one that can be waited for; None while it is still somebody else's child."""
-        with starting:
+        with spawn_lock:
             _, parent = _state_of(pid)
             if parent == os.getpid():
                 # What may be remembered under this number was another process.
@@ -73,12 +73,12 @@ class _Orphanage:
             end = self._ends.pop(pid, None)
         if end is None or end.end_ns < start_ns:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), f"process {pid}")
-        process = Process(pid, start_ns=start_ns, running_ns=max(start_ns, end.end_ns - end.end_bound_ns))
+        process = Process(pid, start_ns=start_ns, running_ns=max(start_ns, end.end_ns - end.end_uncertainty_ns))
         process.ended(end)
         return process
 
     def _reap_all(self) -> None:
-        rounds = Rounds()
+        rounds = WaitTimer()
         while True:
             rounds.enter()
             try:
@@ -87,14 +87,14 @@ class _Orphanage:
                 found = None
             end_ns, earliest_ns = rounds.stamp()
             if found is None or not self._wanted:
-                _native_sleep(_IDLE_S)
+                _native_sleep(_IDLE_POLL_S)
             elif is_watched(found.si_pid):
-                _native_sleep(_WATCHED_S)
+                _native_sleep(_WATCHED_POLL_S)
             elif not self._reap(found.si_pid, end_ns, earliest_ns):
                 # It stands before all others until its owner has seen it.
                 for pid in _dead_children():
                     self._reap(pid, end_ns, earliest_ns)
-                _native_sleep(_IDLE_S)
+                _native_sleep(_IDLE_POLL_S)
 
     def _reap(self, pid: int, end_ns: int, earliest_ns: int) -> bool:
         """Reap a child that has ended, unless another reaper does; return whether it was ours to do.
@@ -102,7 +102,7 @@ class _Orphanage:
         All that descends from a program that `processes.spawn` started is in another session than this process;
         what is in the same one was started by other means (`subprocess`), and is waited for by those.
         """
-        with starting:
+        with spawn_lock:
             try:
                 if is_watched(pid) or os.getsid(pid) == os.getsid(0):
                     return False
@@ -111,12 +111,12 @@ class _Orphanage:
                 return False
             code = os.waitstatus_to_exitcode(status)
             self._ends[pid] = Exit(code, end_ns, usage.ru_utime, usage.ru_stime, end_ns - earliest_ns)
-            while len(self._ends) > _REMEMBERED:
+            while len(self._ends) > _MAX_REMEMBERED_EXITS:
                 self._ends.popitem(last=False)
         return True
 
 
-def _inherit(*, orphans: bool) -> None:
+def _set_child_subreaper(*, orphans: bool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0):
         number = ctypes.get_errno()
@@ -133,33 +133,33 @@ def _dead_children() -> list[int]:
     return children
 
 
-_orphanage = _Orphanage()
+_subreaper = _Subreaper()
 
 
-def take_in_orphans() -> None:
-    """Have this process inherit all orphans below it, until `let_orphans_go` was called as often.
+def become_subreaper() -> None:
+    """Have this process inherit all orphans below it, until `release_subreaper` was called as often.
 
     Raises `OSError` where the kernel does not do that.
     """
-    _orphanage.open()
+    _subreaper.open()
 
 
-def let_orphans_go() -> None:
-    """Undo one `take_in_orphans`. What was adopted stays so."""
-    _orphanage.close()
+def release_subreaper() -> None:
+    """Undo one `become_subreaper`. What was adopted stays so."""
+    _subreaper.close()
 
 
-def adopt(pid: int, *, start_ns: int) -> Process:
+def adopt_orphan(pid: int, *, start_ns: int) -> Process:
     """Return the orphan with this number, made after `start_ns` (monotonic), as a process that can be waited for.
 
     It may still have a parent that is about to end: some runtimes fork twice. Raises `ProcessLookupError` when there
     is no such process and none that ended of late, and `TimeoutError` when its parent stays.
     """
-    deadline = time.monotonic() + _PARENT_S
-    while (process := _orphanage.adopt(pid, start_ns)) is None:
+    deadline = time.monotonic() + _PARENT_TIMEOUT_S
+    while (process := _subreaper.adopt(pid, start_ns)) is None:
         if time.monotonic() > deadline:
-            raise TimeoutError(errno.ETIMEDOUT, f"process {pid} still has its parent after {_PARENT_S:g} s")
-        gevent.sleep(_PARENT_LOOK_S)
+            raise TimeoutError(errno.ETIMEDOUT, f"process {pid} still has its parent after {_PARENT_TIMEOUT_S:g} s")
+        gevent.sleep(_PARENT_POLL_S)
     return process
 
 

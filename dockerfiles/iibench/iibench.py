@@ -7,8 +7,8 @@ most insertions cost a read. The rate is printed for each so many rows, because 
 
 Query processes, if any are asked for, read a few rows by a random one of the indexes meanwhile, counted apart.
 
-Output: a header, a row for each report, and ``Done`` after the last. Times are in seconds. The last row holds the
-rates of the whole run (``cum_``) and of its last interval (``last_``), which tell different things.
+Output: a header, a row for each report, and ``OperationResult`` after the last. Times are in seconds. The last row
+holds the rates of the whole run (``cum_``) and of its last interval (``last_``), which tell different things.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Monitor:
         self.ask("qmp_capabilities")
 
     def ask(self, command: str, **arguments: object) -> dict:
-        """Return the answer to a command; raise `NoAnswer` when it is refused."""
+        """Return the answer to a command; raise `NoReply` when it is refused."""
         self._line.send(json.dumps({"execute": command, "arguments": arguments}).encode())
         while True:
             answer = json.loads(self._line.read_until(b"\n"))

@@ -42,7 +42,7 @@ LEASE_S = 4
 _PROGRAM = f"""
 from bench_master.__main__ import main
 from bench_master.run import resume, session
-session.LEASE_S = resume.LEASE_S = {LEASE_S}
+session.DEFAULT_LEASE_S = resume.DEFAULT_LEASE_S = {LEASE_S}
 main()
 """
 SHORT_LEASE = (sys.executable, "-c", _PROGRAM)

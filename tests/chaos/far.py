@@ -13,7 +13,7 @@ from arena import OverTcp, lives, words
 from blades import Testbed
 from weighing import Program, Weighing, missing, until
 
-from bench_master.run.key_provisioning import Enrolment
+from bench_master.run.key_provisioning import KeyProvisioner
 
 WIRE = Path(__file__).with_name("wire.py")
 KINDS = {1: "bare-metal", 2: "hypervisor"}
@@ -128,8 +128,8 @@ class FarRun(OverTcp):
 
     def launch(self, source, workers, flags):
         """Start the master where the blades reach it, and a worker on each of them."""
-        enrolment = Enrolment(self.folder / "keys")
-        self.keys = {number: enrolment.key_to_deliver(f"blade-{number}") for number in KINDS}
+        enrolment = KeyProvisioner(self.folder / "keys")
+        self.keys = {number: enrolment.key_file_to_deliver(f"blade-{number}") for number in KINDS}
         place = ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys")
         # A freshly built blade takes its time on a busy machine.
         return super().launch(source, workers, ["--worker-timeout", "60s", *place, *flags])

@@ -91,7 +91,7 @@ def test_a_full_disk_calls_the_run_off(tmp_path, tiny_disk):
     with Arena(tmp_path / "arena", {**NATIVE, "iterations": 400}, stats=tiny_disk / "run.stats.gz") as arena:
         arena.under_way()
         (tiny_disk / "more").write_bytes(bytes(4096))
-        _fill(tiny_disk / "rest")
+        _fill(tiny_disk / "extras")
         assert arena.end() == 3
         assert arena.said.count("No space left on device") == 2, "once when it happens, once as the reason in the end"
         assert "the file is good up to there" in arena.said

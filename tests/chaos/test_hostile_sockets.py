@@ -14,7 +14,7 @@ import zmq
 from arena import NATIVE, OverTcp
 from weighing import until
 
-from bench_common.messages import MAX_FRAME, MESSAGES, PART, encode
+from bench_common.messages import MAX_FRAME, MAX_PART_BYTES, MESSAGES, encode
 
 pytestmark = pytest.mark.alone
 
@@ -109,10 +109,10 @@ class Attacker:
     def huge(self):
         """Frames as large as is let in, and larger ones."""
         for kind, port in ((zmq.DEALER, self.control), (zmq.PUSH, self.results)):
-            for size in (PART, MAX_FRAME - 100, MAX_FRAME + 1, 3 * MAX_FRAME):
+            for size in (MAX_PART_BYTES, MAX_FRAME - 100, MAX_FRAME + 1, 3 * MAX_FRAME):
                 self.connect(kind, port).send(os.urandom(1000) + bytes(size - 1000))
-            for count in (2, MAX_FRAME // PART, MAX_FRAME // PART + 1):
-                self.connect(kind, port).send_multipart([os.urandom(1000) + bytes(PART - 1000)] * count)
+            for count in (2, MAX_FRAME // MAX_PART_BYTES, MAX_FRAME // MAX_PART_BYTES + 1):
+                self.connect(kind, port).send_multipart([os.urandom(1000) + bytes(MAX_PART_BYTES - 1000)] * count)
 
     def strangers(self):
         """Workers that were not asked for: unknown, unfit, or under a name that is taken."""

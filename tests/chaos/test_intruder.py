@@ -16,7 +16,7 @@ from test_hostile_sockets import highest
 from weighing import until
 
 from bench_common.stats.reader import StatsFile
-from bench_master.run.key_provisioning import Enrolment
+from bench_master.run.key_provisioning import KeyProvisioner
 
 INTRUDER = Path(__file__).with_name("intruder.py")
 SCENARIO = {
@@ -61,8 +61,8 @@ def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
     """No key, another's, a listed one in another's name; garbage, giants, hundreds of lines that say nothing."""
     # It is about what an intruder can do, and not about how busy the machine is on which it is tried.
     with FarRun(tmp_path / "arena", SCENARIO, "--silence", "20s", "--lease", "30s", blades=blades) as run:
-        mole = Enrolment(tmp_path / "arena" / "keys").key_to_deliver("mole")
-        public = Enrolment(tmp_path / "arena" / "keys").master()[0].public.decode()
+        mole = KeyProvisioner(tmp_path / "arena" / "keys").key_file_to_deliver("mole")
+        public = KeyProvisioner(tmp_path / "arena" / "keys").master()[0].public.decode()
         run.board(1)
         run.board(2)
         until(lambda: run.naps_on(1) or run.naps_on(2), 60, "the first jobs")

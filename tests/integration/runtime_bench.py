@@ -88,7 +88,7 @@ class RuntimeBench:
         """Each operation has stamps within its bound, and they follow each other."""
         for one in done:
             assert 0 < one.start_ns <= one.end_ns <= time.monotonic_ns()
-            assert 0 <= one.end_bound_ns <= one.end_ns - one.start_ns
+            assert 0 <= one.end_uncertainty_ns <= one.end_ns - one.start_ns
         assert [one.start_ns for one in done] == sorted(one.start_ns for one in done)
 
     def assert_told_apart(self):

@@ -7,7 +7,7 @@ import time
 import pytest
 from gevent.monkey import get_original
 
-from bench_worker.timing.socket_stamps import Arrival, ArrivalClock
+from bench_worker.timing.socket_stamps import SocketArrival, SocketArrivalWatcher
 
 pytestmark = pytest.mark.alone
 
@@ -32,12 +32,12 @@ def test_a_late_reader_knows_when_the_answer_came(pair):
         written.append(time.monotonic_ns())
         theirs.send(b"x")
 
-    with ArrivalClock().expecting(ours.fileno()) as arrival:
+    with SocketArrivalWatcher().watch_socket(ours.fileno()) as arrival:
         native_thread(answer, ())
         native_sleep(0.5)
         assert ours.recv(1) == b"x"
         read_ns = time.monotonic_ns()
-    assert written[0] <= arrival.by(read_ns, 1) <= written[0] + 0.3e9
+    assert written[0] <= arrival.latest_at(read_ns, 1) <= written[0] + 0.3e9
     assert read_ns >= written[0] + 0.4e9
 
 
@@ -52,60 +52,60 @@ def test_the_stamp_is_that_of_the_last_bytes(pair):
             written.append(time.monotonic_ns())
             theirs.send(part)
 
-    with ArrivalClock().expecting(ours.fileno()) as arrival:
+    with SocketArrivalWatcher().watch_socket(ours.fileno()) as arrival:
         native_thread(answer, ())
         native_sleep(0.5)
         assert ours.recv(100) == b"headbody"
         read_ns = time.monotonic_ns()
-    assert written[1] <= arrival.by(read_ns, 8) <= written[1] + 0.2e9
+    assert written[1] <= arrival.latest_at(read_ns, 8) <= written[1] + 0.2e9
 
 
 def test_bytes_that_nobody_noticed_have_no_earlier_stamp():
     """The thread that watches has told of the first part only when both are read: the second came since."""
-    arrival = Arrival(1)
+    arrival = SocketArrival(1)
     arrival.noticed_bytes, arrival.noticed_ns = 4, 5
-    assert arrival.by(9, 4) == 5
-    assert arrival.by(9, 8) == 9
+    assert arrival.latest_at(9, 4) == 5
+    assert arrival.latest_at(9, 8) == 9
 
 
 def test_the_end_of_a_stream_is_stamped_when_it_comes(pair):
     """It is read as no bytes at all."""
     ours, theirs = pair
-    with ArrivalClock().expecting(ours.fileno()) as arrival:
+    with SocketArrivalWatcher().watch_socket(ours.fileno()) as arrival:
         native_thread(lambda: (native_sleep(0.05), theirs.close()), ())
         native_sleep(0.5)
         assert ours.recv(1) == b""
         read_ns = time.monotonic_ns()
-    assert arrival.by(read_ns, 0) <= read_ns - 0.2e9
+    assert arrival.latest_at(read_ns, 0) <= read_ns - 0.2e9
 
 
 def test_what_is_there_already_is_stamped_when_it_is_read(pair):
     """Nobody saw it come; the reading is the only instant that is known."""
     ours, theirs = pair
     theirs.send(b"x")
-    with ArrivalClock().expecting(ours.fileno()) as arrival:
+    with SocketArrivalWatcher().watch_socket(ours.fileno()) as arrival:
         assert ours.recv(1) == b"x"
         read_ns = time.monotonic_ns()
-    assert arrival.by(read_ns, 1) == read_ns
+    assert arrival.latest_at(read_ns, 1) == read_ns
 
 
 def test_an_expectation_never_takes_an_earlier_ones_arrival(pair):
     """On one socket, answer after answer: no stamp lies before the writing of its own answer."""
     ours, theirs = pair
-    clock = ArrivalClock()
+    clock = SocketArrivalWatcher()
     for _ in range(300):
-        with clock.expecting(ours.fileno()) as arrival:
+        with clock.watch_socket(ours.fileno()) as arrival:
             written_ns = time.monotonic_ns()
             theirs.send(b"x")
             assert ours.recv(1) == b"x"
             read_ns = time.monotonic_ns()
-        assert written_ns <= arrival.by(read_ns, 1) <= read_ns
+        assert written_ns <= arrival.latest_at(read_ns, 1) <= read_ns
 
 
 def test_the_writing_lies_within_the_bound(pair):
     """Whoever reads it, and however busy the interpreter is: the bytes were written between the two instants."""
     ours, theirs = pair
-    clock = ArrivalClock()
+    clock = SocketArrivalWatcher()
     written = []
 
     def answer(after_s):
@@ -116,7 +116,7 @@ def test_the_writing_lies_within_the_bound(pair):
 
     widths = []
     for round_ in range(60):
-        with clock.expecting(ours.fileno()) as arrival:
+        with clock.watch_socket(ours.fileno()) as arrival:
             native_thread(answer, (0.001 * (round_ % 5),))
             if round_ % 2:
                 until = time.monotonic() + 0.01
@@ -127,9 +127,9 @@ def test_the_writing_lies_within_the_bound(pair):
         while len(written) <= round_:
             native_sleep(0.001)
         before_ns, after_ns = written[round_]
-        assert arrival.since(read_ns) <= after_ns
-        assert before_ns <= arrival.by(read_ns, 1) <= read_ns
-        widths.append((arrival.by(read_ns, 1) - arrival.since(read_ns)) / 1e6)
+        assert arrival.earliest_at(read_ns) <= after_ns
+        assert before_ns <= arrival.latest_at(read_ns, 1) <= read_ns
+        widths.append((arrival.latest_at(read_ns, 1) - arrival.earliest_at(read_ns)) / 1e6)
     sys.stdout.write(f"widths of the bound in ms: {sorted(widths)}\n")
 
 
@@ -137,17 +137,17 @@ def test_bytes_that_were_there_already_have_no_earliest_instant(pair):
     """Nobody watched for them, so only the one who asked for them can say since when they may have been there."""
     ours, theirs = pair
     theirs.send(b"x")
-    with ArrivalClock().expecting(ours.fileno()) as arrival:
+    with SocketArrivalWatcher().watch_socket(ours.fileno()) as arrival:
         ours.recv(1)
-        assert arrival.since(time.monotonic_ns()) == 0
+        assert arrival.earliest_at(time.monotonic_ns()) == 0
 
 
 def test_an_expectation_may_be_given_up(pair):
     """A reader that ran out of time, or whose socket was closed, leaves nothing behind."""
     ours, _theirs = pair
-    clock = ArrivalClock()
-    with pytest.raises(TimeoutError), clock.expecting(ours.fileno()):
+    clock = SocketArrivalWatcher()
+    with pytest.raises(TimeoutError), clock.watch_socket(ours.fileno()):
         raise TimeoutError
-    with clock.expecting(ours.fileno()):
+    with clock.watch_socket(ours.fileno()):
         ours.close()
     assert clock._expected == {}

@@ -7,9 +7,9 @@ import pytest
 import zmq
 
 from bench_common import eventloop
-from bench_common.channel import Channel, in_parts, put_together, tune
+from bench_common.channel import ZmqChannel, configure_socket, join_frames, split_message
 from bench_common.errors import ProtocolError
-from bench_common.messages import MAX_FRAME, PART
+from bench_common.messages import MAX_FRAME, MAX_PART_BYTES
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def context():
 
 def socket(context, kind):
     made = context.socket(kind)
-    tune(made)
+    configure_socket(made)
     return made
 
 
@@ -37,13 +37,13 @@ def test_what_is_sent_before_the_peer_is_there_arrives(context, tmp_path, attemp
     endpoint = f"ipc://{tmp_path}/lane"
     push = socket(context, zmq.PUSH)
     push.bind(endpoint)
-    lane = Channel(push)
+    lane = ZmqChannel(push)
     for number in range(5):
         assert lane.send(b"%d" % number)
     got = []
     gevent.sleep(0.001 * (attempt % 5))
     pull = socket(context, zmq.PULL)
-    reader = Channel(pull, lambda batch: got.extend(frames[0].bytes for frames in batch))
+    reader = ZmqChannel(pull, lambda batch: got.extend(frames[0].bytes for frames in batch))
     pull.connect(endpoint)
     wait_until(lambda: len(got) == 5)
     assert got == [b"0", b"1", b"2", b"3", b"4"]
@@ -54,16 +54,16 @@ def test_what_is_sent_before_the_peer_is_there_arrives(context, tmp_path, attemp
 @pytest.mark.parametrize("quick_ns", [0, 1 << 40], ids=["asleep", "awake"])
 def test_ten_thousand_round_trips_lose_nothing(context, tmp_path, monkeypatch, quick_ns):
     """A ping-pong over two lanes never waits for an edge that has passed, nor does one that is waited for awake."""
-    monkeypatch.setattr(eventloop, "QUICK_NS", quick_ns)
-    monkeypatch.setattr(eventloop, "AWAY_NS", 1 << 40)
-    monkeypatch.setattr(eventloop, "CPUS", 2)
+    monkeypatch.setattr(eventloop, "POLL_INTERVAL_NS", quick_ns)
+    monkeypatch.setattr(eventloop, "MAX_YIELD_NS", 1 << 40)
+    monkeypatch.setattr(eventloop, "CPU_COUNT", 2)
     there, back = f"ipc://{tmp_path}/there", f"ipc://{tmp_path}/back"
     pushes = [socket(context, zmq.PUSH) for _ in range(2)]
     pulls = [socket(context, zmq.PULL) for _ in range(2)]
     for push, pull, endpoint in zip(pushes, pulls, (there, back), strict=True):
         push.bind(endpoint)
         pull.connect(endpoint)
-    senders = [Channel(push) for push in pushes]
+    senders = [ZmqChannel(push) for push in pushes]
     seen = []
 
     def answer(batch):
@@ -75,11 +75,13 @@ def test_ten_thousand_round_trips_lose_nothing(context, tmp_path, monkeypatch, q
         for _ in batch:
             senders[0].send(b"ping")
 
-    channels = [Channel(pulls[0], answer), Channel(pulls[1], count), *senders]
+    channels = [ZmqChannel(pulls[0], answer), ZmqChannel(pulls[1], count), *senders]
     senders[0].send(b"ping")
     senders[0].send(b"ping")
     wait_until(lambda: len(seen) >= 10_000, 60.0)
-    assert [channel._vigil and channel._vigil.awake for channel in channels] == [bool(quick_ns)] * 2 + [None] * 2
+    assert [channel._busy_poller and channel._busy_poller.polling for channel in channels] == [bool(quick_ns)] * 2 + [
+        None
+    ] * 2
     for channel in channels:
         channel.close()
     # A loop that nobody keeps awake any more is idle, and so is whoever waits for it.
@@ -102,7 +104,7 @@ def test_a_receiver_that_raises_does_not_end_its_channel(context, tmp_path, capl
             raise RuntimeError("no")
         got.extend(frames[0].bytes for frames in batch)
 
-    sender, receiver = Channel(push), Channel(pull, receive)
+    sender, receiver = ZmqChannel(push), ZmqChannel(pull, receive)
     sender.send(b"one")
     wait_until(lambda: got)
     sender.send(b"two")
@@ -132,12 +134,12 @@ def test_an_announced_message_that_is_taken_back_loses_no_other(context, tmp_pat
     push = socket(context, zmq.PUSH)
     push.bind(endpoint)
     pull = Fickle(context, zmq.PULL)
-    tune(pull)
+    configure_socket(pull)
     pull.connect(endpoint)
-    sender = Channel(push)
+    sender = ZmqChannel(push)
     for number in range(3):
         sender.send(b"%d" % number)
-    receiver = Channel(pull, lambda batch: got.extend(frames[0].bytes for frames in batch))
+    receiver = ZmqChannel(pull, lambda batch: got.extend(frames[0].bytes for frames in batch))
     wait_until(lambda: len(got) == 3)
     sender.send(b"3")
     wait_until(lambda: len(got) == 4)
@@ -151,7 +153,7 @@ def test_a_message_to_nobody_is_dropped_and_said_so(context, tmp_path):
     """A router refuses to send to a peer that it does not know, instead of dropping it in silence."""
     router = socket(context, zmq.ROUTER)
     router.bind(f"ipc://{tmp_path}/control")
-    channel = Channel(router, lambda _: None)
+    channel = ZmqChannel(router, lambda _: None)
     assert not channel.send(b"nobody", b"hello")
     channel.close()
 
@@ -164,7 +166,7 @@ def test_a_peer_that_reads_nothing_does_not_keep_the_others_waiting(context, tmp
     router.setsockopt(zmq.SNDBUF, 4096)
     router.bind(endpoint)
     came = []
-    control = Channel(router, lambda batch: came.extend(frames[0].bytes for frames in batch))
+    control = ZmqChannel(router, lambda batch: came.extend(frames[0].bytes for frames in batch))
     peers = {name: context.socket(zmq.DEALER) for name in (b"deaf", b"good")}
     for name, peer in peers.items():
         peer.setsockopt(zmq.IDENTITY, name)
@@ -188,26 +190,26 @@ def test_a_large_message_goes_through_a_small_door_in_parts(context, tmp_path):
     """A socket that takes no larger frame than a part gets it whole, in turn; more than any message is refused."""
     endpoint = f"ipc://{tmp_path}/results"
     pull, push = context.socket(zmq.PULL), socket(context, zmq.PUSH)
-    tune(pull, PART)
+    configure_socket(pull, MAX_PART_BYTES)
     pull.bind(endpoint)
-    sizes = [0, 1, PART, PART + 1, MAX_FRAME, 7]
+    sizes = [0, 1, MAX_PART_BYTES, MAX_PART_BYTES + 1, MAX_FRAME, 7]
     messages = [bytes([number]) * size for number, size in enumerate(sizes)]
     got, refused = [], []
 
     def came(batch):
         for frames in batch:
             try:
-                got.append(put_together(frames))
+                got.append(join_frames(frames))
             except ProtocolError as error:
                 refused.append(str(error))
 
-    reader, sender = Channel(pull, came), Channel(push)
+    reader, sender = ZmqChannel(pull, came), ZmqChannel(push)
     for message in messages:
-        assert sender.send(*in_parts(message))
-    assert sender.send(*in_parts(bytes(MAX_FRAME + 1)))
+        assert sender.send(*split_message(message))
+    assert sender.send(*split_message(bytes(MAX_FRAME + 1)))
     push.connect(endpoint)
     wait_until(lambda: refused)
     assert got == messages
-    assert refused == [f"{MAX_FRAME // PART + 1} frames of {MAX_FRAME + 1} bytes are more than any message"]
+    assert refused == [f"{MAX_FRAME // MAX_PART_BYTES + 1} frames of {MAX_FRAME + 1} bytes are more than any message"]
     reader.close()
     sender.close()

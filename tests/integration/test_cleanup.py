@@ -13,7 +13,7 @@ import pytest
 from tiny_image import DockerBench, at_once
 
 from bench_common.treatment import ContainerSettings, Mount
-from bench_worker.cleanup import discard_all
+from bench_worker.cleanup import clean_up_all
 from bench_worker.engines.base import RUN_LABEL, Container, EngineOptions
 from bench_worker.engines.native.engine import NativeEngine
 from bench_worker.leases import live_runs
@@ -56,7 +56,7 @@ def engines(image, prefix, tmp_path, monkeypatch):
     native = NativeEngine(EngineOptions(bench.run_id, "w1", 4))
     native.open()
     yield bench, native
-    discard_all([Ours(bench.engine, prefix), Ours(native, prefix)])
+    clean_up_all([Ours(bench.engine, prefix), Ours(native, prefix)])
     bench.close()
 
 
@@ -105,17 +105,17 @@ def test_a_run_that_is_over_is_swept_whole_and_nothing_else_is(engines, prefix, 
     try:
         bench.client.start(foreign)
         kept = alive.running(*FOREVER)
-        listed = discard_all(ours, dry_run=True)
+        listed = clean_up_all(ours, dry_run=True)
         assert {item.what for item in listed.listed} == kinds
         assert [item.identity for item in listed.kept] == [kept.handle]
-        sweep = discard_all(ours)
+        sweep = clean_up_all(ours)
         assert sweep.failed == []
         assert {item.what for item in sweep.removed} == kinds
         assert [item.identity for item in sweep.kept] == [kept.handle]
         for survivor in (foreign, kept.handle):
             assert bench.client.inspect_container(survivor)["State"]["Running"]
         assert bench.client.inspect_volume(volume)
-        again = discard_all(ours)
+        again = clean_up_all(ours)
         assert (again.removed, again.failed) == ([], [])
     finally:
         bench.client.remove_container(foreign, force=True)
@@ -131,11 +131,11 @@ def test_a_run_is_alive_exactly_as_long_as_its_worker(engines, prefix):
     holder = hold(bench.run_id)
     try:
         assert bench.run_id in live_runs()
-        assert discard_all(ours).removed == []
+        assert clean_up_all(ours).removed == []
         holder.send_signal(signal.SIGKILL)
         holder.wait(10)
         assert bench.run_id not in live_runs()
-        assert [item.identity for item in discard_all(ours).removed] == [container.handle]
+        assert [item.identity for item in clean_up_all(ours).removed] == [container.handle]
     finally:
         holder.kill()
         holder.communicate()
@@ -147,7 +147,7 @@ def test_two_clean_ups_at_once_do_not_hinder_each_other(engines, prefix):
     for _ in range(3):
         bench.running(*FOREVER)
     litter(bench, native)
-    sweeps = at_once(lambda _: discard_all([Ours(bench.engine, prefix), Ours(native, prefix)]), 3)
+    sweeps = at_once(lambda _: clean_up_all([Ours(bench.engine, prefix), Ours(native, prefix)]), 3)
     assert [sweep.failed for sweep in sweeps] == [[], [], []]
     assert bench.engine.leftovers(bench.run_id) == []
     assert native.leftovers(bench.run_id) == []
@@ -157,8 +157,8 @@ def test_one_workers_part_of_a_run_can_be_swept_alone(engines, image):
     """The label of the worker is respected."""
     bench, _ = engines
     container = bench.running(*FOREVER)
-    assert discard_all([bench.engine], run_id=bench.run_id, worker_id="another").removed == []
-    swept = discard_all([bench.engine], run_id=bench.run_id, worker_id="w1")
+    assert clean_up_all([bench.engine], run_id=bench.run_id, worker_id="another").removed == []
+    swept = clean_up_all([bench.engine], run_id=bench.run_id, worker_id="w1")
     assert [item.identity for item in swept.removed] == [container.handle]
 
 

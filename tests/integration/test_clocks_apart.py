@@ -20,12 +20,12 @@ time.monotonic_ns = lambda: real() + 10**10 - sum(max(0, min(2 * 10**9, real() -
 import bench_common.clock
 bench_common.clock.clock_id = lambda: "of a virtual machine"
 import light_workers
-take = light_workers.Crew.take
+take = light_workers.JobExecutor.take
 def taken(crew, treatment, trial, *orders, **sizes):
     if trial == 1 and not stops:
         stops.append(real() + 5 * 10**8)
     return take(crew, treatment, trial, *orders, **sizes)
-light_workers.Crew.take = taken
+light_workers.JobExecutor.take = taken
 sys.exit(light_workers.main())
 """
 """A worker of a machine that was stopped for a moment, and does not know."""

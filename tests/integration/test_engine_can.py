@@ -10,7 +10,7 @@ from test_engine_oci import OPTIONAL
 from tiny_image import missing
 from weighing import Weighing
 
-from bench_common.requirements import refusals
+from bench_common.requirements import unsupported_features
 from bench_common.treatment import CONTAINER_SETTINGS, OPERATIONS, ContainerSettings, Lifecycle, Operation, Treatment
 from bench_master.commands.list_engines import as_table
 from bench_worker.engines.cri import images as cri_images
@@ -49,7 +49,7 @@ def status(request, listed, monkeypatch):
 def accepted(status, kind):
     """Say whether a scenario with this operation is not refused; where it is, that it is with a reason."""
     treatment = Treatment(0, {}, None, status["name"], Lifecycle((Operation(kind, kind),)), ContainerSettings())
-    found = refusals({**status, "usable": True}, treatment)
+    found = unsupported_features({**status, "usable": True}, treatment)
     assert all(status["details"][f"operation.{kind}"] in reason for reason in found)
     return not found
 

@@ -16,7 +16,7 @@ from test_engine_oci import require
 from tiny_image import DockerBench
 from weighing import Weighing
 
-from bench_common.requirements import refusals
+from bench_common.requirements import unsupported_features
 from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
 from bench_worker.engines.docker.cli import DockerCliEngine
 from bench_worker.engines.docker.engine import DockerEngine
@@ -63,7 +63,7 @@ def saves(engine):
     if os.environ.get("CI") == "true" and (engine is not CrunEngine or ABLE_CRUN.exists()):
         pytest.fail(f"engine {engine.name} cannot save containers: {status.details['operation.checkpoint']}")
     plain = {"name": status.name, "usable": True, "operations": status.operations, "settings": ["image"]}
-    [reason] = refusals({**plain, "details": status.details}, treatment)
+    [reason] = unsupported_features({**plain, "details": status.details}, treatment)
     assert "CRIU" in reason or "criu" in reason
     return False
 

@@ -49,7 +49,7 @@ def test_both_streams_and_the_exit_code():
     done = errand.done(exit_code=answer.exit_code)
     assert before_ns <= done.start_ns < done.end_ns <= time.monotonic_ns()
     assert done.exit_code == 3
-    assert 0 <= done.end_bound_ns <= done.end_ns - done.start_ns
+    assert 0 <= done.end_uncertainty_ns <= done.end_ns - done.start_ns
     assert errand.cpu_s > 0
 
 

@@ -43,7 +43,7 @@ def test_an_image_has_what_the_container_had_written(bench):
     bench.assert_stamped([done])
     [name] = life.images
     copy = bench.container("sh", "-c", "ls -l /written; echo $MINE")
-    copy.pulled = name
+    copy.pulled_image = name
     bench.engine.run(copy, timeout_s=30)
     assert bench.engine.wait(copy, timeout_s=20).exit_code == 0
     said = printed_by(bench.engine, copy).decode()

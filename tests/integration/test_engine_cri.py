@@ -262,7 +262,7 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     assert leftover.name == name
     bench.engine.discard(leftover)
     assert bench.engine.leftovers(bench.run_id) == []
-    assert not (oci_images.containers("cri") / name).exists()
+    assert not (oci_images.containers_directory("cri") / name).exists()
 
 
 @pytest.mark.unpatched

@@ -198,11 +198,11 @@ def test_what_a_container_owns_is_made_and_removed_with_it(bench, engine, tmp_pa
     shown = engine.exec(owner, ("cat", "/etc/a/x.cnf"), timeout_s=20)
     assert (shown.exit_code, shown.stdout) == (0, b"one\n")
     assert engine.exec(owner, ("sh", "-c", "echo x > /mine/x; echo x > /data/x"), timeout_s=20).exit_code == 0
-    (directory,) = native_labels.home().iterdir()
+    (directory,) = native_labels.private_root().iterdir()
     assert (directory / "mine" / "x").read_text() == "x\n"
     (data,) = [item for item in engine.leftovers(bench.run_id) if item.name == f"{owner.name}-data"]
     volumes = [mount["Name"] for mount in bench.client.inspect_container(data.identity)["Mounts"]]
-    assert [mount.path for mount in native_labels.marked_directories()] == [directory]
+    assert [mount.path for mount in native_labels.labelled_directories()] == [directory]
     engine.stop(owner, grace_s=0, timeout_s=20)
     engine.start(owner, timeout_s=20)
     assert engine.exec(owner, ("cat", "/mine/x", "/data/x"), timeout_s=20).stdout == b"x\nx\n"
@@ -211,7 +211,7 @@ def test_what_a_container_owns_is_made_and_removed_with_it(bench, engine, tmp_pa
     assert kind_of(engine.create, twice) == "refused"
     engine.remove(twice, timeout_s=20)
     assert engine.leftovers(bench.run_id) == []
-    assert [*native_labels.home().iterdir()] == []
+    assert [*native_labels.private_root().iterdir()] == []
     there = {volume["Name"] for volume in bench.client.volumes()["Volumes"] or ()}
     assert not there & set(volumes)
 

@@ -12,8 +12,8 @@ from tiny_image import run_patched
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.docker import http as docker_http
-from bench_worker.engines.docker.errors import operation
-from bench_worker.engines.docker.http import Wire
+from bench_worker.engines.docker.errors import docker_operation
+from bench_worker.engines.docker.http import DockerHttp
 
 LATENCY_S = 0.05
 
@@ -87,7 +87,7 @@ def test_the_stamps_enclose_the_servers_own_and_leave_our_work_out(server, clien
     server.answers["/slow"] = json.dumps({"x": ["y"] * 200_000}).encode()
     server.heard_ns.clear()
     server.said_ns.clear()
-    with operation(5.0) as made:
+    with docker_operation(5.0) as made:
         time.sleep(0.1)
         client.get(docker_http.url(client, "slow")).json()
         time.sleep(0.1)
@@ -99,7 +99,7 @@ def test_several_requests_are_one_operation(server, client):
     """The operation lasts from the first byte of the first to the last byte of the last."""
     server.answers["/a"] = server.answers["/b"] = b"{}"
     server.heard_ns.clear()
-    with operation(5.0) as made:
+    with docker_operation(5.0) as made:
         client.get(docker_http.url(client, "a"))
         client.get(docker_http.url(client, "b"))
     assert made.start_ns <= server.heard_ns[0]
@@ -110,7 +110,7 @@ def test_several_requests_are_one_operation(server, client):
 def test_our_own_time_between_two_requests_can_be_left_out(server, client):
     """Of an operation that pauses there is left what its requests took; its end stays where it was."""
     server.answers["/a"] = server.answers["/b"] = b"{}"
-    with operation(5.0) as made:
+    with docker_operation(5.0) as made:
         client.get(docker_http.url(client, "a"))
         made.pause()
         time.sleep(20 * LATENCY_S)
@@ -124,7 +124,7 @@ def test_connections_are_used_again(server, client):
     server.answers["/a"] = server.answers["/b"] = b"{}"
     before = server.connections
     for path in ("a", "b", "a", "b"):
-        with operation(5.0):
+        with docker_operation(5.0):
             client.get(docker_http.url(client, path))
     assert server.connections - before == 1
 
@@ -143,13 +143,13 @@ def refusal(connection):
 def test_a_stream_is_read_while_it_comes_in(server, client):
     """It is the operation's to its last byte, bounded where that is read late; its connection serves no other."""
     server.answers["/exec/x/start"], server.answers["/exec/x/json"] = piece_by_piece, b"7"
-    wire = Wire(client, docker_http.endpoint())
-    with operation(5.0) as made:
+    wire = DockerHttp(client, docker_http.endpoint())
+    with docker_operation(5.0) as made:
         with wire.stream("exec", "x", "start", body={"Detach": False}) as answer:
             assert answer.read(4) == b"one "
             time.sleep(8 * LATENCY_S)
             assert answer.read(4) == b"two"
-        from_ns, heard_ns = made.end_ns - made.end_bound_ns, made.end_ns
+        from_ns, heard_ns = made.end_ns - made.end_uncertainty_ns, made.end_ns
         connections = server.connections
         assert wire.get("exec", "x", "json") == 7
     assert server.connections == connections + 1
@@ -163,10 +163,10 @@ def test_a_stream_is_read_while_it_comes_in(server, client):
 def test_a_stream_that_does_not_come_says_why(server, client, answer, kind):
     """The engine's own words, or that there were none in time."""
     server.answers["/exec/x/start"] = answer
-    wire = Wire(client, docker_http.endpoint())
+    wire = DockerHttp(client, docker_http.endpoint())
     with (
         pytest.raises(OperationFailed) as caught,
-        operation(0.3),
+        docker_operation(0.3),
         wire.stream("exec", "x", "start", body={}),
     ):
         pytest.fail("there is no such stream")
@@ -189,7 +189,7 @@ def test_the_deadline_is_of_the_whole_operation(server, client, answer):
     """Neither silence nor a byte now and then keeps an operation going beyond its time."""
     server.answers["/late"] = answer
     begun = time.monotonic()
-    with pytest.raises(OperationFailed) as caught, operation(0.3):
+    with pytest.raises(OperationFailed) as caught, docker_operation(0.3):
         client.get(docker_http.url(client, "late"))
     assert caught.value.kind == "timeout"
     assert 0.25 < time.monotonic() - begun < 5
@@ -207,7 +207,7 @@ def babble(connection):
 def test_an_engine_that_breaks_off_is_unreachable(server, client, answer):
     """A daemon that dies in the middle of an answer, and one that is none, are failures of their own kind."""
     server.answers["/broken"] = answer
-    with pytest.raises(OperationFailed) as caught, operation(5.0):
+    with pytest.raises(OperationFailed) as caught, docker_operation(5.0):
         client.get(docker_http.url(client, "broken"))
     assert caught.value.kind == "unreachable"
     assert "engine.sock" in str(caught.value)
@@ -253,7 +253,7 @@ def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{listener.getsockname()[1]}")
     client = docker_http.connect(1, 5.0)
     try:
-        with operation(5.0) as made:
+        with docker_operation(5.0) as made:
             client.get(docker_http.url(client, "x"))
         assert 0 < made.sent_ns < made.heard_ns
     finally:

@@ -179,13 +179,13 @@ def test_remove_takes_the_children_along(engine):
     made = running(engine, "sh", "-c", "sleep 1000 & echo started", ticket=3)
     assert engine.wait(made, timeout_s=5).exit_code == 0
     mine = [
-        item for item in native_labels.marked_processes() if item.labels["weighbridge.run"] == engine.options.run_id
+        item for item in native_labels.labelled_processes() if item.labels["weighbridge.run"] == engine.options.run_id
     ]
     assert len(mine) == 2
     engine.remove(made, timeout_s=5)
     left = [
         item.pid
-        for item in native_labels.marked_processes()
+        for item in native_labels.labelled_processes()
         if item.labels["weighbridge.run"] == engine.options.run_id
     ]
     assert left == [bystander.handle.main.pid]
@@ -214,7 +214,7 @@ def test_sixty_four_lives_at_once(engine):
 def test_leftovers_are_found_by_their_labels_alone(engine, tmp_path):
     """A process and a directory with the right names and without labels are nobody's business."""
     foreign = spawn(FOREVER, env={"PATH": os.environ["PATH"], "WEIGHBRIDGE_WORKER": "w1"}, cwd="/")
-    lookalike = native_labels.home() / "wb-lookalike"
+    lookalike = native_labels.private_root() / "wb-lookalike"
     lookalike.mkdir()
     made = running(engine, *FOREVER)
     try:
@@ -248,7 +248,7 @@ def test_a_directory_that_somebody_else_prepared_is_not_used(tmp_path, monkeypat
     """In a shared temporary directory others may wait with a trap: the engine refuses and says what to do."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     (tmp_path / "elsewhere").mkdir(mode=0o700)
-    Path(native_labels.home()).symlink_to(tmp_path / "elsewhere")
+    Path(native_labels.private_root()).symlink_to(tmp_path / "elsewhere")
     assert not NativeEngine.probe().usable
     with pytest.raises(EngineUnavailable, match="TMPDIR"):
         NativeEngine(EngineOptions("r", "w", 1)).open()
@@ -264,21 +264,21 @@ def test_files_are_put_below_the_directory_and_nowhere_else(engine):
         escaping = container("true", files={path: "no"})
         assert kind_of(engine.create, escaping) == "refused"
         engine.remove(escaping, timeout_s=5)
-    assert [*native_labels.home().iterdir()] == []
+    assert [*native_labels.private_root().iterdir()] == []
 
 
 def test_its_home_can_be_passed_through_and_not_looked_into(engine):
     """A server that gives up root's rights has to get into its directory, if it opens that itself."""
-    assert native_labels.home().stat().st_mode & 0o777 == 0o711
+    assert native_labels.private_root().stat().st_mode & 0o777 == 0o711
     made = running(engine, *FOREVER)
     assert made.handle.directory.stat().st_mode & 0o777 == 0o700
     engine.remove(made, timeout_s=5)
-    native_labels.home().chmod(0o700)
-    native_labels.make_home()
-    assert native_labels.home().stat().st_mode & 0o777 == 0o711
-    native_labels.home().chmod(0o755)
+    native_labels.private_root().chmod(0o700)
+    native_labels.make_private_root()
+    assert native_labels.private_root().stat().st_mode & 0o777 == 0o711
+    native_labels.private_root().chmod(0o755)
     with pytest.raises(EngineUnavailable, match="TMPDIR"):
-        native_labels.make_home()
+        native_labels.make_private_root()
 
 
 def test_the_probe_says_what_it_can_do():

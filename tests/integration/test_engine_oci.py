@@ -252,11 +252,11 @@ def stranger(bench):
     """Lend the name of somebody else's container, and a look at whether it is still there."""
     name = f"stranger-{uuid.uuid4().hex[:8]}"
     if bench.engine.name != "containerd":
-        directory = oci_images.containers(bench.engine.name) / name
+        directory = oci_images.containers_directory(bench.engine.name) / name
         directory.mkdir()
         (directory / "config.json").write_text(json.dumps({"annotations": {"owner": "somebody"}}))
         yield name, directory.exists
-        oci_images.delete(directory)
+        oci_images.delete_directory(directory)
         return
     ctr = bench.engine._cli
     image = bench.engine._images.get(bench.image)
@@ -296,7 +296,7 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     bench.engine.discard(leftover)
     until(lambda: not container.exists() or ") Z" in (container / "stat").read_text())
     assert bench.engine.leftovers(bench.run_id) == []
-    assert not (oci_images.containers(bench.engine.name) / name).exists()
+    assert not (oci_images.containers_directory(bench.engine.name) / name).exists()
 
 
 def test_a_paused_container_can_be_removed_and_discarded(bench):
@@ -346,7 +346,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
         lucky = bench.running("true")
         assert bench.engine.wait(lucky, timeout_s=10).exit_code == 0
         bench.engine.remove(lucky, timeout_s=10)
-        assert list(oci_images.containers("runc").iterdir()) == []
+        assert list(oci_images.containers_directory("runc").iterdir()) == []
         bench.close()
     finally:
         CommandLine("umount").errand(10).do("--lazy", str(tmp_path))

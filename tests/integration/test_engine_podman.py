@@ -15,7 +15,7 @@ from weighing import Weighing, until
 from bench_common.errors import EngineUnavailable
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import EngineOptions, OperationFailed
-from bench_worker.engines.docker.podman import PodmanEngine, PrivateService, answers
+from bench_worker.engines.docker.podman import PodmanEngine, PrivateService, is_listening
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("usable")]
 
@@ -45,9 +45,9 @@ def test_a_private_service_lives_as_long_as_it_is_needed():
     service = PrivateService()
     address = service.start(20)
     folder = Path(address.removeprefix("unix://")).parent
-    assert answers(address)
+    assert is_listening(address)
     service.end()
-    assert not answers(address)
+    assert not is_listening(address)
     assert not folder.exists()
     service.end()
 
@@ -57,10 +57,10 @@ def test_a_private_service_ends_with_whoever_started_it():
     holder = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         address = holder.stdout.readline().strip()
-        assert answers(address)
+        assert is_listening(address)
         holder.send_signal(signal.SIGKILL)
         holder.wait(10)
-        until(lambda: not answers(address), 10, "the end of the service")
+        until(lambda: not is_listening(address), 10, "the end of the service")
     finally:
         holder.kill()
         holder.wait(10)
@@ -83,7 +83,7 @@ def test_a_service_that_is_named_is_used(monkeypatch, image):
         container = bench.running("sleep", "100")
         bench.engine.remove(container, timeout_s=20)
         bench.close()
-        assert answers(address)
+        assert is_listening(address)
     finally:
         service.end()
 

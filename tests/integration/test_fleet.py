@@ -13,7 +13,7 @@ import pytest
 from blades import Testbed
 from weighing import Weighing, free_ports, until
 
-from bench_master.fleet.ssh import CONNECT_S
+from bench_master.fleet.ssh import CONNECT_TIMEOUT_S
 
 NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep", "0.02"]}}
 INSTALL_S = 150
@@ -446,7 +446,7 @@ def test_the_testbed_comes_and_goes_wholly(tmp_path):
         assert made.script("up").returncode == 0
         assert (made.folder / "bed/blade-1/pid").read_text() == pid
         subprocess.run(["kill", "-KILL", pid.strip()], check=True)
-        until(lambda: made.script("status").returncode == 3, CONNECT_S, "the blade is still there")
+        until(lambda: made.script("status").returncode == 3, CONNECT_TIMEOUT_S, "the blade is still there")
         assert made.script("up").returncode == 0
         assert made.script("status").returncode == 0
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench_master.fleet import wheels
-from bench_master.fleet.remote_agent import Refused, make_environment
+from bench_master.fleet.remote_agent import RequestError, create_venv
 
 ORDER = """
 import order, sys
@@ -36,7 +36,7 @@ def pip():
 def test_an_environment_holds_what_the_wheels_hold(tmp_path):
     """Modules can be imported there; programs and data of packages are left out, and pip itself."""
     target = tmp_path / "venvs" / "one"
-    make_environment(target, [made(tmp_path, "order", "pip; extra == 'more'"), pip()])
+    create_venv(target, [made(tmp_path, "order", "pip; extra == 'more'"), pip()])
     said = subprocess.run(
         [target / "bin/python", "-c", ORDER], capture_output=True, text=True, check=True, timeout=30
     )
@@ -53,6 +53,6 @@ def test_what_is_missing_is_told(tmp_path, needs, there):
     """A package, or its version; the environment does not count as complete."""
     target = tmp_path / "venvs" / "one"
     given = [made(tmp_path, "order", needs), made(tmp_path, "other"), pip()]
-    with pytest.raises(Refused, match=f"order needs {needs}, there is {there}"):
-        make_environment(target, given)
+    with pytest.raises(RequestError, match=f"order needs {needs}, there is {there}"):
+        create_venv(target, given)
     assert not (Path(target) / ".complete").exists()

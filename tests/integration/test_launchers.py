@@ -13,12 +13,12 @@ import pytest
 from bench_common.errors import InfrastructureError, ScenarioError
 from bench_common.keys import read_worker_key
 from bench_master.fleet.fleet import Fleet, launcher_class
-from bench_master.fleet.inventory import inventory_from, launcher_names
-from bench_master.fleet.launchers.base import Errand
+from bench_master.fleet.inventory import launcher_names, parse_inventory
+from bench_master.fleet.launchers.base import LaunchSpec
 from bench_master.fleet.launchers.local import LocalLauncher
 from bench_master.fleet.ssh import KnownHosts
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.run.key_provisioning import Enrolment
+from bench_master.run.key_provisioning import KeyProvisioner
 
 CLUSTERS = ("docker-swarm", "kubernetes", "slurm")
 FAKE = """\
@@ -76,13 +76,13 @@ class Cluster:
 
     def fleet(self, text, **settings):
         """Return the fleet of an inventory."""
-        errand = Errand(
-            Enrolment(self.folder / "keys"),
+        errand = LaunchSpec(
+            KeyProvisioner(self.folder / "keys"),
             Wheelhouse(self.folder / "wheels"),
             KnownHosts(self.folder / "known_hosts"),
             **{"master": "10.0.0.1", **settings},
         )
-        return Fleet(inventory_from(text, "hosts.yaml", launcher_names()), errand, lambda host, doing: None)
+        return Fleet(parse_inventory(text, "hosts.yaml", launcher_names()), errand, lambda host, doing: None)
 
     def secret(self, worker):
         """Return a worker's secret key."""

@@ -15,8 +15,8 @@ import pytest
 import zmq
 
 from bench_common.messages import encode
-from bench_master.run.outbound import OrderBook
-from bench_master.scenario.load import scenario_from
+from bench_master.run.outbound import JobBatches
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from bench_worker.leases import RunLease
 
@@ -116,8 +116,8 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process, ru
             "keys": None,
         },
     )
-    treatment = scenario_from(Source("s.yaml", SLEEPER)).treatments[0]
-    orders = OrderBook(1).fresh(range(2))
+    treatment = parse_scenario(Source("s.yaml", SLEEPER)).treatments[0]
+    orders = JobBatches(1).fresh(range(2))
     lane.send(encode("define", EPOCH, treatment=treatment.to_wire()))
     lane.send(encode("jobs", EPOCH, treatment=0, trial=0, width=2, batch=1, rows=orders))
     until(line, lambda message: message.get("status", {}).get("running") == 2)

@@ -15,9 +15,9 @@ from bench_worker.timing import subreaper
 
 @pytest.fixture(autouse=True)
 def heir():
-    subreaper.take_in_orphans()
+    subreaper.become_subreaper()
     yield
-    subreaper.let_orphans_go()
+    subreaper.release_subreaper()
 
 
 def orphan(script):
@@ -35,11 +35,11 @@ def until(condition):
 def test_an_orphan_that_lives_is_waited_for():
     """Its exit code and the instant of its end are known, within the bound."""
     begun_ns = time.monotonic_ns()
-    process = subreaper.adopt(orphan("sleep 0.3; exit 7"), start_ns=begun_ns)
+    process = subreaper.adopt_orphan(orphan("sleep 0.3; exit 7"), start_ns=begun_ns)
     ended = process.wait(20)
     assert ended.code == 7
     assert begun_ns + 0.3e9 <= ended.end_ns <= time.monotonic_ns()
-    assert 0 <= ended.end_bound_ns <= ended.end_ns - begun_ns
+    assert 0 <= ended.end_uncertainty_ns <= ended.end_ns - begun_ns
 
 
 def test_an_orphan_that_has_ended_is_remembered():
@@ -47,11 +47,11 @@ def test_an_orphan_that_has_ended_is_remembered():
     begun_ns = time.monotonic_ns()
     pid = orphan("sleep 0.05; exit 3")
     until(lambda: not Path(f"/proc/{pid}").exists())
-    ended = subreaper.adopt(pid, start_ns=begun_ns).wait(5)
+    ended = subreaper.adopt_orphan(pid, start_ns=begun_ns).wait(5)
     assert ended.code == 3
     assert begun_ns <= ended.end_ns <= time.monotonic_ns()
     with pytest.raises(ProcessLookupError):
-        subreaper.adopt(pid, start_ns=begun_ns)
+        subreaper.adopt_orphan(pid, start_ns=begun_ns)
 
 
 def test_what_ended_before_it_can_have_been_made_is_another_process():
@@ -59,7 +59,7 @@ def test_what_ended_before_it_can_have_been_made_is_another_process():
     pid = orphan("sleep 0.05; exit 3")
     until(lambda: not Path(f"/proc/{pid}").exists())
     with pytest.raises(ProcessLookupError):
-        subreaper.adopt(pid, start_ns=time.monotonic_ns())
+        subreaper.adopt_orphan(pid, start_ns=time.monotonic_ns())
 
 
 def test_an_orphan_that_nobody_adopts_is_no_zombie():
@@ -81,15 +81,15 @@ def test_children_that_others_started_are_left_to_them():
 
 
 def test_the_heir_is_nobody_else_when_it_lets_go():
-    """After the last `let_orphans_go` an orphan has another parent."""
-    subreaper.let_orphans_go()
+    """After the last `release_subreaper` an orphan has another parent."""
+    subreaper.release_subreaper()
     pid = orphan("sleep 60")
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         assert f"PPid:\t{os.getpid()}\n" not in status
     finally:
         os.kill(pid, signal.SIGKILL)
-        subreaper.take_in_orphans()
+        subreaper.become_subreaper()
 
 
 @pytest.mark.unpatched

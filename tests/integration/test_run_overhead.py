@@ -8,7 +8,7 @@ from weighing import Weighing, require_images
 
 from bench_worker.engines.docker.http import endpoint
 from bench_worker.engines.oci.runtimes import RunscEngine
-from bench_worker.host.daemons import listener_of
+from bench_worker.host.daemons import listening_pid
 
 pytestmark = pytest.mark.docker
 
@@ -73,7 +73,7 @@ def test_memory_is_that_which_the_kernel_shows_for_the_daemon(weighing):
     given = {"engines": ["docker"], "run_seconds": "2s", "job": SLEEPER, "overhead": True, "thresholds": thresholds}
     run = weighing.run(weighing.scenario(**given), status=1)
     assert [entry["passed"] for entry in run.document["thresholds"]] == [False, True, True]
-    pid = listener_of(endpoint().removeprefix("unix://"))
+    pid = listening_pid(endpoint().removeprefix("unix://"))
     status = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     resident = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS:"))
     assert by_engine(run)["docker"]["rss_bytes"]["max"] > 0.6 * resident

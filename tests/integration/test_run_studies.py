@@ -3,11 +3,11 @@
 import pytest
 from weighing import require_images
 
-from bench_master.scenario import shipped_scenarios
+from bench_master.scenario import builtin_scenarios
 
 pytestmark = pytest.mark.docker
 
-STUDIES = [name for name in shipped_scenarios() if name.startswith(("esxi-vs-hyperv/", "vm-docker-bench/"))]
+STUDIES = [name for name in builtin_scenarios() if name.startswith(("esxi-vs-hyperv/", "vm-docker-bench/"))]
 
 
 @pytest.fixture(scope="module", autouse=True)

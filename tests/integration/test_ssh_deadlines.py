@@ -10,7 +10,7 @@ import pytest
 
 from bench_master.fleet import ssh
 from bench_master.fleet.hosts import Login
-from bench_master.fleet.ssh import Connections, HostFailed, KnownHosts
+from bench_master.fleet.ssh import Connections, HostError, KnownHosts
 
 pytestmark = pytest.mark.alone
 
@@ -36,7 +36,7 @@ class Doorman(paramiko.ServerInterface):
 @pytest.fixture
 def login(monkeypatch, tmp_path):
     """Give a login at a server that does with each connection what it is told."""
-    monkeypatch.setattr(ssh, "CONNECT_S", LIMIT_S)
+    monkeypatch.setattr(ssh, "CONNECT_TIMEOUT_S", LIMIT_S)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "id"], check=True, timeout=30)
     listener = socket.create_server(("127.0.0.1", 0))
     taken = []
@@ -59,7 +59,7 @@ def login(monkeypatch, tmp_path):
 
 def refusal(login, tmp_path):
     """Return what is told of a host that cannot be logged in to."""
-    with pytest.raises(HostFailed) as caught:
+    with pytest.raises(HostError) as caught:
         Connections(KnownHosts(tmp_path / "known_hosts", accept_new=True)).open(login)
     return str(caught.value).replace(f"127.0.0.1:{login.port}", "HOST")
 

@@ -15,7 +15,7 @@ import pytest
 from tiny_image import missing
 from weighing import Weighing, until
 
-from bench_worker.host.swap import SwapSwitch, SwapTrouble
+from bench_worker.host.swap import SwapError, SwapSwitch
 from bench_worker.host.swap_guard import SWAPS, swap_areas, switch_off, switch_on
 
 pytestmark = pytest.mark.alone
@@ -76,7 +76,7 @@ def test_swap_comes_back_when_its_user_is_killed(area):
 
 def test_what_cannot_be_put_back_is_told(area):
     """An area that is gone meanwhile is a failure, with its name."""
-    with pytest.raises(SwapTrouble, match="could not be switched on again"), SwapSwitch():
+    with pytest.raises(SwapError, match="could not be switched on again"), SwapSwitch():
         Path(area).unlink()
     assert areas() == []
 

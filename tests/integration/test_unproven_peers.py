@@ -11,7 +11,7 @@ import pytest
 import zmq
 from weighing import until
 
-from bench_common.channel import WRAPPING, tune
+from bench_common.channel import FRAME_OVERHEAD, configure_socket
 from bench_common.messages import MAX_FRAME, largest_frame
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15) + b"\x00" + bytes(31)
@@ -36,7 +36,7 @@ def door():
 
     def open_door(largest):
         servers.append(server := context.socket(zmq.PULL))
-        tune(server, largest)
+        configure_socket(server, largest)
         _, server.curve_secretkey = zmq.curve_keypair()
         server.curve_server = True
         return server.bind_to_random_port("tcp://127.0.0.1")
@@ -89,8 +89,8 @@ def test_the_largest_message_fits_with_its_wrapping(door):
         server.curve_server = True
         client.curve_publickey, client.curve_secretkey = zmq.curve_keypair()
         client.curve_serverkey = public
-        tune(server, 1000)
-        tune(client)
+        configure_socket(server, 1000)
+        configure_socket(client)
         port = server.bind_to_random_port("tcp://127.0.0.1")
         client.connect(f"tcp://127.0.0.1:{port}")
         assert keys.poll(5000)
@@ -99,7 +99,7 @@ def test_the_largest_message_fits_with_its_wrapping(door):
         client.send(bytes(1000))
         assert server.poll(5000)
         assert len(server.recv()) == 1000
-        client.send(bytes(1000 + WRAPPING))
+        client.send(bytes(1000 + FRAME_OVERHEAD))
         until(lambda: keys.poll(0) or not server.poll(0), 5, "the refusal")
         assert not server.poll(500)
     finally:

@@ -7,7 +7,7 @@ import gevent
 import pytest
 import zmq
 
-from bench_common.curve import ZAP_ENDPOINT, Complaints, Verdict, ZapHandler, secure_client, secure_server
+from bench_common.curve import ZAP_ENDPOINT, RateLimitedLog, ZapHandler, ZapVerdict, secure_client, secure_server
 from bench_common.errors import InfrastructureError
 from bench_common.keys import CONTROL_DOMAIN, AllowList, KeyPair, add_worker, lane_domain, revoke_worker
 
@@ -47,7 +47,9 @@ def complaints():
 
 @pytest.fixture
 def handler(sockets, allow_file, complaints):
-    with ZapHandler(sockets.context, AllowList(allow_file).admit, complaints=Complaints(complaints.append)) as zap:
+    with ZapHandler(
+        sockets.context, AllowList(allow_file).admit, complaints=RateLimitedLog(complaints.append)
+    ) as zap:
         yield zap
 
 
@@ -90,7 +92,7 @@ def test_known_key_enters_under_its_name(sockets, handler):
     assert frames is not None
     assert frames[0].bytes == b"let me in"
     assert frames[0].get("User-Id") == "blade"
-    assert handler.counts[Verdict.ADMITTED] == 1
+    assert handler.counts[ZapVerdict.ADMITTED] == 1
 
 
 def test_name_cannot_be_claimed(sockets, handler):
@@ -125,7 +127,7 @@ def test_stranger_is_named_in_the_log(sockets, handler, complaints):
     server, address = secured(sockets)
     knock(sockets, address, STRANGER)
     assert received(server, KEPT_OUT_FOR_S) is None
-    assert handler.counts[Verdict.REFUSED] >= 1
+    assert handler.counts[ZapVerdict.REFUSED] >= 1
     assert STRANGER.public.decode() in complaints[0]
     assert "127.0.0.1" in complaints[0]
     assert CONTROL_DOMAIN in complaints[0]
@@ -218,14 +220,14 @@ def test_broken_allow_function_refuses(sockets, complaints):
             raise OSError("disk on fire")
         return "blade"
 
-    with ZapHandler(sockets.context, allow, complaints=Complaints(complaints.append)) as zap:
+    with ZapHandler(sockets.context, allow, complaints=RateLimitedLog(complaints.append)) as zap:
         server, address = secured(sockets)
         first = knock(sockets, address, BLADE)
         deadline = time.monotonic() + ADMITTED_WITHIN_S
-        while not zap.counts[Verdict.BROKEN] and time.monotonic() < deadline:
+        while not zap.counts[ZapVerdict.BROKEN] and time.monotonic() < deadline:
             gevent.sleep(0.002)
         first.close()
-        assert zap.counts[Verdict.BROKEN] == 1
+        assert zap.counts[ZapVerdict.BROKEN] == 1
         assert "disk on fire" in complaints[0]
         knock(sockets, address, BLADE)
         assert received(server, ADMITTED_WITHIN_S) is not None

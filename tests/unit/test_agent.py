@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from bench_common.clock import Offset
+from bench_common.clock import ClockOffset
 from bench_common.messages import decode, encode
 from bench_worker import supervisor
-from bench_worker.agent import COMPARED_S, Agent, MasterClock, hello_of, orders_of
+from bench_worker.agent import OFFSET_MAX_AGE_S, Agent, MasterClock, hello_fields, load_process_start_fields
 from bench_worker.cli import AgentOptions
-from bench_worker.supervisor import FALSE_STARTS, LoadKeeper
+from bench_worker.supervisor import MAX_FAILED_STARTS, LoadProcessSupervisor
 
 S = 10**9
 
@@ -45,16 +45,16 @@ def agent(tmp_path):
 def test_a_load_process_may_have_been_started_before_its_agent(agent):
     """What it says reaches the agent; that it is ready is acted on at once, not when the next hello is due."""
     began = time.monotonic()
-    agent._load._child.said({"ready": True})
+    agent._load._handle.said({"ready": True})
     agent._rest(30)
     assert time.monotonic() - began < 10
 
 
 def test_a_pulse_of_a_run_that_is_not_ours_is_ignored(agent):
     """It says nothing about the master that we wait for."""
-    agent._pulse(pulse(1_000, 6_000, 6_100, epoch=7), 1_300)
+    agent._on_heartbeat_ack(pulse(1_000, 6_000, 6_100, epoch=7), 1_300)
     assert agent._clock.last_offset(1_300) is None
-    agent._pulse(pulse(1_000, 6_000, 6_100), 1_300)
+    agent._on_heartbeat_ack(pulse(1_000, 6_000, 6_100), 1_300)
     assert agent._clock.last_offset(1_300) is not None
 
 
@@ -63,10 +63,10 @@ def test_a_pulse_of_a_run_that_is_not_ours_is_ignored(agent):
 
 def test_a_hello_tells_of_the_host_as_it_is_now():
     """Its load, and how far the master's clock is ahead of its own where that is known."""
-    info = hello_of(options(), {"host": "w.lab"}, None, 5)["info"]
+    info = hello_fields(options(), {"host": "w.lab"}, None, 5)["info"]
     assert (info["host"], "clock" in info) == ("w.lab", False)
     assert info["load"] >= 0
-    hello = hello_of(options(), {}, Offset(bound_ns=100, offset_ns=4_900), 5)
+    hello = hello_fields(options(), {}, ClockOffset(bound_ns=100, offset_ns=4_900), 5)
     assert hello["info"]["clock"] == {"offset_ns": 4_900, "bound_ns": 100}
     assert hello["sent_ns"] == 5
 
@@ -100,7 +100,7 @@ def test_the_load_process_reaches_the_master_as_its_agent_does(control, named, r
         sender="master",
         lane="control",
     )
-    orders = orders_of(options(control, address="10.0.0.7"), welcome)
+    orders = load_process_start_fields(options(control, address="10.0.0.7"), welcome)
     assert (orders["lane"], orders["results"]) == (reached, reached)
     assert (orders["run_id"], orders["epoch"], orders["address"], orders["keys"]) == ("r1", 3, "10.0.0.7", None)
 
@@ -113,24 +113,24 @@ def test_a_worker_compares_its_clock_outside_of_a_run():
     clock = MasterClock()
     assert clock.last_offset(1_000) is None
     clock.take(pulse(1_000, 6_000, 6_100), 1_300, admitted=False)
-    assert clock.last_offset(2_000) == Offset(bound_ns=100, offset_ns=4_900)
+    assert clock.last_offset(2_000) == ClockOffset(bound_ns=100, offset_ns=4_900)
 
 
 def test_a_comparison_is_forgotten_before_another_master_answers():
     """What the last one's clock said is of no meaning to the next."""
     clock = MasterClock()
     clock.take(pulse(1_000, 6_000, 6_100), 1_300, admitted=False)
-    later = round((COMPARED_S + 1) * S)
+    later = round((OFFSET_MAX_AGE_S + 1) * S)
     assert clock.last_offset(later) is None
     clock.take(pulse(later, later + 8_000, later + 8_100), later + 900, admitted=False)
-    assert clock.last_offset(later + 900) == Offset(bound_ns=400, offset_ns=7_600)
+    assert clock.last_offset(later + 900) == ClockOffset(bound_ns=400, offset_ns=7_600)
 
 
 def test_a_comparison_with_the_master_of_our_run_outlives_its_silence():
     """It is the same master: the shortest round trip of the last few is still the one to believe."""
     clock = MasterClock()
     clock.take(pulse(1_000, 6_000, 6_100), 1_300, admitted=True)
-    later = round((COMPARED_S + 1) * S)
+    later = round((OFFSET_MAX_AGE_S + 1) * S)
     clock.take(pulse(later, later + 5_000_000, later + 5_000_000), later + 10_000_000, admitted=True)
     assert clock.offset_at(later + 10_000_000).bound_ns < 5_000_000
     clock.forget()
@@ -148,7 +148,7 @@ class Child:
     reason = None
     ended = False
 
-    def death(self, *, frozen_s, ready_s):
+    def death_reason(self, *, frozen_s, ready_s):
         return self.reason
 
     def end(self):
@@ -164,14 +164,14 @@ def children(monkeypatch):
         started.append(Child())
         return started[-1]
 
-    monkeypatch.setattr(supervisor, "LoadChild", start)
+    monkeypatch.setattr(supervisor, "LoadProcessHandle", start)
     return started
 
 
 def test_there_is_always_a_load_process(children):
     """One that died is told of; once it is ended the next look starts another, which reports to the same place."""
     said = []
-    keeper = LoadKeeper(None, said.append)
+    keeper = LoadProcessSupervisor(None, said.append)
     assert not keeper.ready
     assert keeper.look() is None
     children[0].ready = True
@@ -187,7 +187,7 @@ def test_there_is_always_a_load_process(children):
 
 def test_a_machine_on_which_no_load_process_gets_ready_is_given_up(children):
     """After some in a row; one that got ready first says that it can be done."""
-    keeper = LoadKeeper(None, lambda _message: None)
+    keeper = LoadProcessSupervisor(None, lambda _message: None)
 
     def die(*, ready):
         keeper.look()
@@ -198,7 +198,7 @@ def test_a_machine_on_which_no_load_process_gets_ready_is_given_up(children):
 
     for ready in (False, False, True, False, False):
         die(ready=ready)
-        assert not keeper.hopeless
+        assert not keeper.cannot_start
     die(ready=False)
-    assert keeper.hopeless
-    assert FALSE_STARTS == 3
+    assert keeper.cannot_start
+    assert MAX_FAILED_STARTS == 3

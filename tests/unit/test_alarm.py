@@ -5,7 +5,7 @@ from time import monotonic_ns
 import gevent
 from gevent.event import Event
 
-from bench_worker.slots import Alarm
+from bench_worker.slots import TimerFd
 
 MS = 1_000_000
 
@@ -19,7 +19,7 @@ def test_it_rings_once_and_not_before_its_instant():
         rung.append(monotonic_ns())
         heard.set()
 
-    alarm = Alarm(ring)
+    alarm = TimerFd(ring)
     at = monotonic_ns() + 2 * MS
     alarm.set(at - 1 * MS)
     alarm.set(at)

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from bench_common.cli import MAX_NAME, MAX_SLOTS, name, port, seconds, whole_number
+from bench_common.cli import MAX_NAME, MAX_SLOTS, int_range, name, port, seconds
 from bench_common.messages import decode, encode
 from bench_master import cli as master
 from bench_worker import cli as worker
@@ -21,10 +21,10 @@ def test_no_port(text):
 
 def test_whole_number_without_a_limit():
     """A number from the lowest on is taken as it is; one below it is refused with what was expected."""
-    assert whole_number(0)("0") == 0
-    assert whole_number(1)("123456") == 123456
+    assert int_range(0)("0") == 0
+    assert int_range(1)("123456") == 123456
     with pytest.raises(argparse.ArgumentTypeError, match="'0': expected a whole number from 1 on"):
-        whole_number(1)("0")
+        int_range(1)("0")
 
 
 @pytest.mark.parametrize("text", ["-1", "nan", "inf", "3s", ""])

@@ -8,13 +8,13 @@ from jsonschema import Draft202012Validator
 
 from bench_common.errors import ScenarioError, UsageError
 from bench_common.treatment import OPERATIONS
-from bench_master.bucketbench import Flags, load_either, native_text
+from bench_master.bucketbench import DefinitionFlags, load_scenario_or_definition, scenario_text
 from bench_master.bucketbench.schema import COMMANDS, DRIVERS
 from bench_master.commands.convert_scenario import NAME
 from bench_master.scenario import load_scenario, scenario_schema
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
-from workloads.script import script_of
+from workloads.script import job_script
 
 DATA = Path(__file__).parent.parent / "data" / "bucketbench"
 ENGINES = ("containerd", "cri", "crun", "docker", "docker-cli", "native", "runc", "youki")
@@ -38,7 +38,7 @@ def load(tmp_path):
     def loaded(text, **options):
         path = tmp_path / "old.yaml"
         path.write_text(text)
-        return load_either(str(path), **options)
+        return load_scenario_or_definition(str(path), **options)
 
     return loaded
 
@@ -46,13 +46,13 @@ def load(tmp_path):
 def problems(name):
     """Return what is wrong with a file of the tests, each with line and column."""
     with pytest.raises(ScenarioError) as caught:
-        load_either(str(DATA / name))
+        load_scenario_or_definition(str(DATA / name))
     return [str(problem).removeprefix(f"{DATA / name}:") for problem in caught.value.problems]
 
 
 def test_each_driver_is_a_job_under_its_engine_with_its_own_threads_and_iterations():
     """The eight drivers of a file, one of them twice, become nine treatments in the order of the file."""
-    scenario = load_either(str(DATA / "whole.yaml"))
+    scenario = load_scenario_or_definition(str(DATA / "whole.yaml"))
     assert [
         (one.labels["job"], one.engine, one.concurrency, one.iterations, one.operation_count, one.run_seconds)
         for one in scenario.treatments
@@ -73,7 +73,7 @@ def test_each_driver_is_a_job_under_its_engine_with_its_own_threads_and_iteratio
 
 def test_image_command_and_log_driver_are_carried_over():
     """The command is split at its blanks; options of a log driver belong to the driver that has it."""
-    first, second, *others = load_either(str(DATA / "whole.yaml")).treatments
+    first, second, *others = load_scenario_or_definition(str(DATA / "whole.yaml")).treatments
     of_image = [one for one in (first, second, *others) if one.engine not in ("runc", "crun", "youki")]
     assert {one.container.image for one in of_image} == {"weighbridge/base"}
     assert {one.container.command for one in of_image} == {("sleep", "30")}
@@ -85,7 +85,7 @@ def test_image_command_and_log_driver_are_carried_over():
 
 def test_a_bundle_is_carried_over():
     """Its config.json says the command, as in bucketbench; of a driver that cannot have it, that is said."""
-    scenario = load_either(str(DATA / "whole.yaml"))
+    scenario = load_scenario_or_definition(str(DATA / "whole.yaml"))
     bundled = [one.container for one in scenario.treatments if one.engine in ("runc", "crun", "youki")]
     assert len(bundled) == 3
     said = next(note for note in scenario.lost if "'rootfs' is not carried over under" in note)
@@ -95,7 +95,7 @@ def test_a_bundle_is_carried_over():
 
 def test_every_alias_in_any_capitals_is_its_operation():
     """bucketbench folds the case of commands, and reads what Go takes for true or for nothing."""
-    scenario = load_either(str(DATA / "aliases.yaml"))
+    scenario = load_scenario_or_definition(str(DATA / "aliases.yaml"))
     known = [COMMANDS[word] for word in ("start", "metrics", "pause", "resume", "stats", "kill", "wait", "erase")]
     kinds = [operation.kind for operation in scenario.treatments[0].job.operations]
     assert kinds == [kind for kind in known if kind in OPERATIONS]
@@ -168,7 +168,7 @@ def test_what_is_missing_or_empty_is_refused(load, text, said):
 
 def test_keys_that_bucketbench_overlooks_too_are_left_out_and_said():
     """A file that works there works here; its name is the file's where it gives none."""
-    scenario = load_either(str(DATA / "stray.yaml"))
+    scenario = load_scenario_or_definition(str(DATA / "stray.yaml"))
     assert scenario.name == "stray"
     assert scenario.treatments[0].container.command == ("sleep", "'a", "b'")
     for line, words in {
@@ -196,7 +196,7 @@ def test_stop_is_one_thing_and_that_is_said(load):
     assert "in bucketbench 30s under Docker; SIGKILL at once under Containerd, Ctr, CRI," in said
     alike = load(f"{HEAD}drivers: [{{type: DockerCLI, threads: 1, iterations: 1}}]\ncommands: [run, stop]\n")
     assert alike.lost == ()
-    at_once = load(f"{HEAD}{DOCKER}commands: [run, stop]\n", flags=Flags(grace="0s"))
+    at_once = load(f"{HEAD}{DOCKER}commands: [run, stop]\n", flags=DefinitionFlags(grace="0s"))
     assert at_once.treatments[0].job.operations[1].seconds == 0
     assert "SIGKILL after 0s" in at_once.lost[0]
 
@@ -210,7 +210,7 @@ def test_a_wait_may_take_long_and_nothing_for_ever(load):
 def test_legacy_is_a_sweep_from_one_thread_to_all(load):
     """Each driver has its own."""
     drivers = "{type: Docker, threads: 3, iterations: 5}, {type: Runc, threads: 1, iterations: 2}"
-    scenario = load(f"{HEAD}drivers: [{drivers}]\ncommands: [run, remove]\n", flags=Flags(legacy=True))
+    scenario = load(f"{HEAD}drivers: [{drivers}]\ncommands: [run, remove]\n", flags=DefinitionFlags(legacy=True))
     assert [(one.engine, one.concurrency, one.iterations) for one in scenario.treatments] == [
         ("docker", 1, 5),
         ("docker", 2, 5),
@@ -224,17 +224,17 @@ def test_a_stream_of_the_command_line_is_asked_anew_and_that_is_said(load):
     drivers = "[{type: DockerCLI, threads: 1, iterations: 1, streamStats: true}]"
     scenario = load(f"{HEAD}drivers: {drivers}\ncommands: [run, stats, remove]\n")
     (cell,) = (one for one in scenario.treatments if one.engine == "docker-cli")
-    assert [(one.kind, one.seconds) for one in script_of(cell)] == [("run", None), ("stats", 1.0), ("remove", None)]
+    assert [(one.kind, one.seconds) for one in job_script(cell)] == [("run", None), ("stats", 1.0), ("remove", None)]
     assert any("'streamStats' of DockerCLI asks anew each time" in note for note in scenario.lost)
 
 
 def test_overhead_is_compared_with_the_first_driver_at_as_many_threads(load):
     """Docker with two threads with Containerd with two, as in bucketbench's table; control groups stay beside it."""
     drivers = "[{type: Containerd, threads: 2, iterations: 1}, {type: Docker, threads: 2, iterations: 1}]"
-    flags = Flags(legacy=True, overhead=True)
+    flags = DefinitionFlags(legacy=True, overhead=True)
     overhead = load(f"{HEAD}drivers: {drivers}\ncommands: [run, remove]\n", flags=flags).overhead
     assert overhead.baseline == {"engine": "containerd", "job": "Containerd"}
-    overhead = load_either(str(DATA / "whole.yaml"), flags=Flags(overhead=True)).overhead
+    overhead = load_scenario_or_definition(str(DATA / "whole.yaml"), flags=DefinitionFlags(overhead=True)).overhead
     assert overhead.baseline == {"engine": "docker", "job": "Docker"}
     assert overhead.cgroups.keys() == {"docker", "containerd"}
 
@@ -242,15 +242,17 @@ def test_overhead_is_compared_with_the_first_driver_at_as_many_threads(load):
 def test_legacy_has_no_meaning_for_a_scenario(load):
     """A scenario says in its matrix what bucketbench says with a flag; and its own grace period."""
     with pytest.raises(UsageError, match=r"--stop-grace is of bucketbench's definitions; write \{stop: 3s\}"):
-        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(grace="3s"))
+        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=DefinitionFlags(grace="3s"))
     with pytest.raises(UsageError, match=r"--legacy is of bucketbench's definitions; .*concurrency: \[1, 2, 4\]"):
-        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(legacy=True))
+        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=DefinitionFlags(legacy=True))
 
 
 def test_a_client_is_the_workers_own():
     """Another program or socket than the usual one is not carried over; the usual one is nothing to talk about."""
     path = str(DATA / "whole.yaml")
-    said = [note.removeprefix(f"{path}:") for note in load_either(path).lost if "'clientpath'" in note]
+    said = [
+        note.removeprefix(f"{path}:") for note in load_scenario_or_definition(path).lost if "'clientpath'" in note
+    ]
     assert [note.split(",")[0] for note in said] == [
         "19: 'clientpath' of DockerCLI is not carried over",
         "24: 'clientpath' of Containerd is not carried over",
@@ -263,22 +265,22 @@ def test_a_client_is_the_workers_own():
 def test_only_the_drivers_that_are_named_run(load):
     """In the order of the file, in any capitals; that the others are left out is said."""
     path = str(DATA / "whole.yaml")
-    scenario = load_either(path, flags=Flags(drivers=("docker-2", "Crun")))
+    scenario = load_scenario_or_definition(path, flags=DefinitionFlags(drivers=("docker-2", "Crun")))
     assert [one.labels["job"] for one in scenario.treatments] == ["CRun", "Docker-2"]
     assert f"{path}: left out, since --drivers does not name them: Docker, DockerCLI, Containerd" in scenario.lost[0]
     assert not any("Containerd is" in note or "youki" in note for note in scenario.lost)
     with pytest.raises(UsageError, match=r"no driver 'Runcc' \(did you mean 'Runc'\?\); the drivers are: Docker,"):
-        load_either(path, flags=Flags(drivers=("Runcc",)))
+        load_scenario_or_definition(path, flags=DefinitionFlags(drivers=("Runcc",)))
     with pytest.raises(UsageError, match="--drivers is of bucketbench's definitions"):
-        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=Flags(drivers=("Docker",)))
+        load("name: a\njob: {operations: [sleep: 1s]}\n", flags=DefinitionFlags(drivers=("Docker",)))
 
 
 def test_a_scenario_is_read_as_ever():
     """What is no definition is the business of the scenario's own reader, whatever is wrong with it."""
-    assert load_either("quickstart").treatments == load_scenario("quickstart").treatments
-    assert load_either("quickstart").lost == ()
-    assert load_either("quickstart").dialect == ""
-    assert load_either(str(DATA / "docker.yaml")).dialect == "bucketbench"
+    assert load_scenario_or_definition("quickstart").treatments == load_scenario("quickstart").treatments
+    assert load_scenario_or_definition("quickstart").lost == ()
+    assert load_scenario_or_definition("quickstart").dialect == ""
+    assert load_scenario_or_definition(str(DATA / "docker.yaml")).dialect == "bucketbench"
 
 
 def test_set_is_of_the_scenario_that_a_definition_becomes(load):
@@ -292,13 +294,15 @@ def test_set_is_of_the_scenario_that_a_definition_becomes(load):
     assert scenario.treatments[0].iterations == 9
 
 
-@pytest.mark.parametrize("flags", [Flags(), Flags(legacy=True), Flags(overhead=True, grace="3s")])
+@pytest.mark.parametrize(
+    "flags", [DefinitionFlags(), DefinitionFlags(legacy=True), DefinitionFlags(overhead=True, grace="3s")]
+)
 @pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml"])
 def test_what_is_converted_plans_to_the_same(name, flags):
     """Treatments, repeats and order of the written scenario are those of the direct run."""
-    direct = load_either(str(DATA / name), flags=flags)
-    text, lost = native_text(str(DATA / name), flags)
-    converted = scenario_from(Source("new.yaml", text))
+    direct = load_scenario_or_definition(str(DATA / name), flags=flags)
+    text, lost = scenario_text(str(DATA / name), flags)
+    converted = parse_scenario(Source("new.yaml", text))
     for field in ("name", "treatments", "repeats", "warmup", "order", "seed", "document"):
         assert getattr(converted, field) == getattr(direct, field), field
     assert lost == direct.lost
@@ -315,21 +319,21 @@ def test_any_text_survives_the_conversion(load, tmp_path, word):
     escaped = "".join(f"\\U{ord(letter):08x}" for letter in word)
     text = f'name: "{escaped}"\nimage: a\n{DOCKER}commands: [run, remove]\n'
     assert load(text).name == word
-    written, _ = native_text(str(tmp_path / "old.yaml"))
-    assert scenario_from(Source("new.yaml", written)).name == word
+    written, _ = scenario_text(str(tmp_path / "old.yaml"))
+    assert parse_scenario(Source("new.yaml", written)).name == word
 
 
 def test_only_a_definition_is_converted():
     """A scenario is one already."""
     with pytest.raises(UsageError, match="quickstart: no bucketbench definition"):
-        native_text("quickstart")
+        scenario_text("quickstart")
     assert NAME == "convert-scenario"
 
 
 @pytest.mark.parametrize("name", ["whole.yaml", "aliases.yaml", "stray.yaml", "docker.yaml", "runtimes.yaml"])
 def test_what_is_converted_is_the_same_to_every_reader(name):
     """An editor with the schema, and a reader of YAML 1.1, take the written file for what it is."""
-    text, _ = native_text(str(DATA / name))
+    text, _ = scenario_text(str(DATA / name))
     document = yaml.safe_load(text)
     assert list(Draft202012Validator(scenario_schema()).iter_errors(document)) == []
-    assert document == load_either(str(DATA / name)).document
+    assert document == load_scenario_or_definition(str(DATA / name)).document

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bench_common.errors import ScenarioError
-from bench_master.bucketbench import Flags, load_either, native_text
+from bench_master.bucketbench import DefinitionFlags, load_scenario_or_definition, scenario_text
 from bench_master.bucketbench.schema import COMMANDS, DEFINITION_KEYS, DRIVER_KEYS, DRIVERS
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
 ENGINES = ("containerd", "cri", "crun", "docker", "docker-cli", "native", "runc", "youki")
@@ -64,7 +64,9 @@ WRONG = st.dictionaries(
     ),
     max_size=6,
 ).map(lambda keys: {"drivers": [{}], **keys})
-FLAGS = st.builds(Flags, legacy=st.booleans(), overhead=st.booleans(), grace=st.sampled_from(["10s", "0s", "1m30s"]))
+FLAGS = st.builds(
+    DefinitionFlags, legacy=st.booleans(), overhead=st.booleans(), grace=st.sampled_from(["10s", "0s", "1m30s"])
+)
 
 
 @pytest.fixture(autouse=True)
@@ -88,21 +90,22 @@ def problems(read):
 def both(path, definition, flags):
     """Return the scenario of the direct run and of the converted file, or None where the definition is refused."""
     path.write_text(json.dumps(definition), encoding="utf-8")
-    refused = problems(lambda: load_either(str(path), flags=flags))
+    refused = problems(lambda: load_scenario_or_definition(str(path), flags=flags))
     if refused:
         assert all(problem.file == str(path) and problem.line >= 1 for problem in refused)
-        assert problems(lambda: native_text(str(path), flags)) == refused
+        assert problems(lambda: scenario_text(str(path), flags)) == refused
         return None
-    direct = load_either(str(path), flags=flags)
-    text, lost = native_text(str(path), flags)
+    direct = load_scenario_or_definition(str(path), flags=flags)
+    text, lost = scenario_text(str(path), flags)
     assert lost == direct.lost
-    return direct, scenario_from(Source("new.yaml", text))
+    return direct, parse_scenario(Source("new.yaml", text))
 
 
 @generated
 @given(RIGHT, FLAGS)
 @example(
-    {"image": "a", "drivers": [{"type": "CRI", "threads": 1, "iterations": 1}], "commands": ["run", "pause"]}, Flags()
+    {"image": "a", "drivers": [{"type": "CRI", "threads": 1, "iterations": 1}], "commands": ["run", "pause"]},
+    DefinitionFlags(),
 )
 def test_what_is_understood_converts_to_the_same(tmp_path, definition, flags):
     """Both plans are equal, whatever the names, options and flags are."""

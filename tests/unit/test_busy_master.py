@@ -6,8 +6,8 @@ import gevent
 import pytest
 
 from bench_master.fleet import ssh, wheels
-from bench_master.fleet.ssh import HostFailed, Said
-from bench_master.fleet.wheels import PythonKind, Wheelhouse
+from bench_master.fleet.ssh import CommandResult, HostError
+from bench_master.fleet.wheels import PythonPlatform, Wheelhouse
 
 
 def test_connections_are_served_while_wheels_are_packed(monkeypatch, tmp_path):
@@ -18,9 +18,9 @@ def test_connections_are_served_while_wheels_are_packed(monkeypatch, tmp_path):
         assert gone_on.wait(20), "the loop stood still"
         return []
 
-    monkeypatch.setattr(wheels, "closure", closure)
+    monkeypatch.setattr(wheels, "required_distributions", closure)
     gevent.spawn(gone_on.set)
-    bundle = Wheelhouse(tmp_path).bundle_for(PythonKind.here())
+    bundle = Wheelhouse(tmp_path).bundle_for(PythonPlatform.here())
     assert [wheel.name.partition("-")[0] for wheel in bundle.wheels] == ["pip"]
 
 
@@ -62,7 +62,7 @@ def test_an_answer_that_came_while_nobody_looked_counts(monkeypatch, ends):
     monkeypatch.setattr(ssh, "sleep", channel.come)
     output = ssh._Output()
     if ends:
-        assert output.follow(channel, "python3", 30) == Said(3, b"out", b"")
+        assert output.follow(channel, "python3", 30) == CommandResult(3, b"out", b"")
     else:
-        with pytest.raises(HostFailed, match="python3 did not end within 30 s"):
+        with pytest.raises(HostError, match="python3 did not end within 30 s"):
             output.follow(channel, "python3", 30)

@@ -4,7 +4,7 @@ import msgpack
 import pytest
 
 from bench_common.errors import ProtocolError
-from bench_common.requirements import CAPABILITIES_WITHHELD, refusals
+from bench_common.requirements import CAPABILITIES_WITHHELD, unsupported_features
 from bench_common.treatment import (
     CAPABILITIES,
     DROPPABLE_CAPABILITIES,
@@ -15,7 +15,7 @@ from bench_common.treatment import (
     Operation,
     Treatment,
 )
-from bench_worker.engines.processes_of import withheld
+from bench_worker.engines.processes_of import unavailable_capabilities
 
 
 def treatment(**settings):
@@ -37,9 +37,9 @@ def test_what_is_withheld_is_read_from_the_kernel(tmp_path, status, missing):
     """By the bits of the bounding set; where nothing is known, nothing is said to be missing."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "status").write_text(status)
-    found = withheld("7", tmp_path)
+    found = unavailable_capabilities("7", tmp_path)
     assert (len(found) == 41 - 14) if missing is None else (found == missing)
-    assert withheld("8", tmp_path) == []
+    assert unavailable_capabilities("8", tmp_path) == []
 
 
 def test_a_capability_that_the_host_withholds_is_refused():
@@ -51,7 +51,7 @@ def test_a_capability_that_the_host_withholds_is_refused():
         "settings": ["image", "cap_add", "cap_drop"],
         "details": {CAPABILITIES_WITHHELD: "SYS_RESOURCE SYS_NICE"},
     }
-    [reason] = refusals(status, treatment(cap_add=("SYS_NICE", "KILL"), cap_drop=("SYS_RESOURCE",)))
+    [reason] = unsupported_features(status, treatment(cap_add=("SYS_NICE", "KILL"), cap_drop=("SYS_RESOURCE",)))
     assert "cap_add=SYS_NICE: no process of its host has that capability" in reason
 
 

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench_common import cli as command_line
-from bench_common.cli import check_choice, guarded, steady_streams
+from bench_common.cli import check_choice, harden_streams, run_guarded
 from bench_common.errors import (
     EngineUnavailable,
     ExitCode,
@@ -207,7 +207,7 @@ def test_a_reader_that_goes_away_is_no_error(monkeypatch, capsys):
     os.close(reader)
     with os.fdopen(writer, "w", encoding="utf-8") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
-        status = guarded(lambda: stdout.write("x" * 100) and 0, program="bench-master", debug=False)
+        status = run_guarded(lambda: stdout.write("x" * 100) and 0, program="bench-master", debug=False)
         stdout.write("more")
         stdout.flush()
         monkeypatch.undo()
@@ -240,9 +240,9 @@ def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch):
     """Output for a terminal that knows no such letter is written to its end, escaped so that JSON stays JSON."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    steady_streams()
+    harden_streams()
     line = '"gr\u00fcn \U0001f40b"\n'
-    assert guarded(lambda: sys.stdout.write(line) and 0, program="bench-master", debug=False) == 0
+    assert run_guarded(lambda: sys.stdout.write(line) and 0, program="bench-master", debug=False) == 0
     assert raw.getvalue() == b'"gr\\u00fcn \\ud83d\\udc0b"\n'
     assert json.dumps(json.loads(raw.getvalue()), ensure_ascii=False) == line.strip()
 
@@ -251,10 +251,10 @@ INTERRUPTED = """
 from gevent import monkey
 monkey.patch_all()
 import os, signal, sys, gevent
-from bench_common.cli import guarded, quiet_interrupts
-quiet_interrupts()
+from bench_common.cli import run_guarded, silence_interrupts
+silence_interrupts()
 gevent.spawn_later(0, os.kill, os.getpid(), signal.SIGINT)
-sys.exit(guarded(lambda: gevent.sleep(30) or 0, program="bench-master", debug=False))
+sys.exit(run_guarded(lambda: gevent.sleep(30) or 0, program="bench-master", debug=False))
 """
 
 
@@ -298,7 +298,7 @@ def test_what_stderr_does_not_take_is_dropped(monkeypatch, kind):
     """The command goes on, and what it said counts as said."""
     stream = os.fdopen(deaf(kind), "w", 1)
     monkeypatch.setattr(sys, "stderr", stream)
-    steady_streams()
+    harden_streams()
     assert sys.stderr.write("word\n") == 5
     sys.stderr.flush()
     with contextlib.suppress(OSError):
@@ -393,7 +393,7 @@ def test_an_interrupt_while_loading_ends_at_once(program):
 
 def test_the_command_itself_is_interrupted_as_usual(call, monkeypatch):
     """Once it is loaded, Ctrl-C raises in the command, which can clean up."""
-    monkeypatch.setattr(command_line, "loaded", lambda: called.append("loaded"))
+    monkeypatch.setattr(command_line, "restore_sigint", lambda: called.append("loaded"))
     called = []
     assert call("weigh-things", run=lambda arguments: called.append("run") or 0) == 0
     assert called == ["loaded", "run"]

@@ -5,13 +5,13 @@ from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
-from bench_master.analysis.document import summarise
-from bench_master.analysis.validity import Clocks
+from bench_master.analysis.document import build_document
+from bench_master.analysis.validity import ClockChecker
 
 
 def told(*readings, worker=0):
     """Return clocks that were told of trials: (kind, trial, at, offset, bound) each, in ns."""
-    clocks = Clocks()
+    clocks = ClockChecker()
     for kind, trial, at_ns, offset_ns, bound_ns in readings:
         clocks.add({"kind": kind, "trial": trial, "at_ns": at_ns, "clocks": [[worker, offset_ns, bound_ns]]})
     return clocks
@@ -62,7 +62,7 @@ def report(path, *jobs, clocks=()):
     rows = [{"ticket": ticket_of(k), "start_ns": begin + a, "end_ns": begin + b} for k, (a, b) in enumerate(jobs)]
     builder.add_jobs(*rows)
     builder.add("event", {"at_ns": begin + 10 * S, "kind": "trial-end", "trial": 0, "clocks": readings[1:]})
-    return summarise(StatsFile(builder.close(footer())))
+    return build_document(StatsFile(builder.close(footer())))
 
 
 def test_the_report_has_the_bound_and_warns(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_common.records import BOUND_GRAIN_NS
+from bench_common.records import UNCERTAINTY_GRAIN_NS
 from bench_common.stats.rows import DELTA, FLOAT, MAX_ROWS, OFFSET, ColumnError, decode_column, encode_column
 
 int64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -58,7 +58,7 @@ def test_realistic_job_columns_take_at_most_fifteen_bytes_a_job():
     durations = rng.lognormal(16, 0.7, rows).astype(np.int64)
     tickets = np.arange(rows) + rng.integers(-12, 12, rows)
     columns = [(tickets, DELTA), (ends, DELTA), (durations, OFFSET), (rng.integers(0, 4, rows), OFFSET)]
-    bounds = (100_000 + rng.lognormal(11, 1, rows)).astype(np.int64) | BOUND_GRAIN_NS
+    bounds = (100_000 + rng.lognormal(11, 1, rows)).astype(np.int64) | UNCERTAINTY_GRAIN_NS
     packed = b"".join(encode_column(values, mode) for values, mode in [*columns, (bounds, OFFSET)])
     assert len(zlib.compress(packed, 1)) / rows <= 15
 

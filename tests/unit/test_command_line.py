@@ -5,18 +5,18 @@ import re
 import pytest
 
 from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.command_line import Answer, CommandLine, Errand
+from bench_worker.engines.command_line import CommandLine, CommandSequence, ProgramResult
 
 CLI = CommandLine(
-    "lightning", kinds=(("conflict", re.compile("already exists")), ("disk-full", re.compile("no space left")))
+    "lightning", error_kinds=(("conflict", re.compile("already exists")), ("disk-full", re.compile("no space left")))
 )
 
 
 def answer(exit_code=0, stdout=b"", stderr=b"", start_ns=100, end_ns=200, bound_ns=10):
-    return Answer(("create", "x"), exit_code, stdout, stderr, False, start_ns, end_ns, bound_ns, 0.001)
+    return ProgramResult(("create", "x"), exit_code, stdout, stderr, False, start_ns, end_ns, bound_ns, 0.001)
 
 
-class Recited(Errand):
+class Recited(CommandSequence):
     """An errand whose commands give answers that were made beforehand."""
 
     def __init__(self, *answers, cli=CLI):
@@ -57,7 +57,7 @@ def test_the_stamps_of_several_commands():
     errand.do("start", "x")
     errand.ask("inspect", "x")
     done = errand.done(exit_code=0)
-    assert (done.start_ns, done.end_ns, done.end_bound_ns, done.exit_code) == (100, 400, 20, 0)
+    assert (done.start_ns, done.end_ns, done.end_uncertainty_ns, done.exit_code) == (100, 400, 20, 0)
     failure = errand.failure("conflict", "it was never started")
     assert (failure.kind, failure.start_ns, failure.end_ns) == ("conflict", 100, 400)
 
@@ -66,7 +66,7 @@ def test_the_bound_is_never_longer_than_the_operation():
     """An end cannot have been before the beginning."""
     errand = Recited(answer(start_ns=100, end_ns=105, bound_ns=50))
     errand.do("create", "x")
-    assert errand.done().end_bound_ns == 5
+    assert errand.done().end_uncertainty_ns == 5
 
 
 def test_a_failure_later_on_keeps_the_start_of_the_first_command():

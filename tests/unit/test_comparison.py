@@ -1,13 +1,13 @@
 """Hosts side by side: what differs, how grave that is, and what is as good as the same."""
 
-from bench_master.commands.doctor import look_of, render_fleet
-from bench_master.fleet.fleet import Look, differences
-from bench_master.fleet.inventory import inventory_from
+from bench_master.commands.doctor import host_report, render_fleet
+from bench_master.fleet.fleet import HostReport, differences
+from bench_master.fleet.inventory import parse_inventory
 
 
 def look(host, environment="bare-metal", **facts):
     """Return what a host told."""
-    return Look(host, environment, facts, identity=frozenset({"boot_id"}), engines=facts.pop("engines", {}))
+    return HostReport(host, environment, facts, identity=frozenset({"boot_id"}), engines=facts.pop("engines", {}))
 
 
 def test_hosts_that_are_alike_differ_in_nothing():
@@ -54,13 +54,13 @@ def test_a_fact_that_one_does_not_tell_differs():
 
 def test_an_engine_that_some_cannot_use_is_told_with_the_reason():
     """Nobody would look for it behind a version that is "not told"; one that nobody can use divides nobody."""
-    one = Look("a", "control", {}, engines={"docker": "20.10"}, unusable={"cri": "no socket here"})
-    other = Look("b", "control", {}, unusable={"docker": "no socket", "cri": "no such socket"})
+    one = HostReport("a", "control", {}, engines={"docker": "20.10"}, unusable={"cri": "no socket here"})
+    other = HostReport("b", "control", {}, unusable={"docker": "no socket", "cri": "no such socket"})
     (found,) = differences([one, other])
     assert found.values == {"20.10": ("a",), "cannot be used: no socket": ("b",)}
     assert (found.level, found.within) == ("warning", ("control",))
     assert found.meaning.startswith("not every host can use it: ")
-    (found,) = differences([one, Look("c", "control", {})])
+    (found,) = differences([one, HostReport("c", "control", {})])
     assert found.values == {"20.10": ("a",), "cannot be used": ("c",)}
 
 
@@ -71,7 +71,7 @@ def test_small_numbers_are_the_same_only_when_equal():
 
 def test_the_text_has_hosts_what_is_grave_and_what_differs():
     """In 80 columns, with the host that could not be looked at."""
-    (host,) = inventory_from("hosts: {a: {environment: control}}", "h", ("ssh",)).hosts
+    (host,) = parse_inventory("hosts: {a: {environment: control}}", "h", ("ssh",)).hosts
     told = [
         [{"check": "load", "level": "warning", "finding": "load average 9", "advice": "wait"}],
         [{"environment": "hypervisor", "facts": {"kernel": "6.1"}, "shown": {"kernel": "6.1"}, "identity": []}],
@@ -80,7 +80,7 @@ def test_the_text_has_hosts_what_is_grave_and_what_differs():
             {"name": "docker", "usable": False, "reason": "no socket"},
         ],
     ]
-    looks = [look_of(host, told), look("b", "control", kernel="6.8", engines={"native": "1"})]
+    looks = [host_report(host, told), look("b", "control", kernel="6.8", engines={"native": "1"})]
     assert looks[0].unusable == {"docker": "no socket"}
     text = render_fleet(looks, {"c": "nothing listens there for SSH " * 5}, differences(looks))
     assert max(map(len, text.splitlines())) <= 80

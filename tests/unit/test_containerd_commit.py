@@ -7,7 +7,14 @@ import tarfile
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import Container
-from bench_worker.engines.containerd.images import Base, chain_id, configuration, digest_of, images_of, pack
+from bench_worker.engines.containerd.images import (
+    BaseImage,
+    chain_id,
+    committed_image_prefix,
+    configuration,
+    sha256_digest,
+    write_image_archive,
+)
 
 LOWEST, NEXT = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 LAYERS = (
@@ -57,11 +64,11 @@ def test_the_archive_names_each_part_by_its_content(tmp_path):
         folder = tarfile.TarInfo("folder")
         folder.type = tarfile.DIRTYPE
         changes.addfile(folder)
-    assert pack(layer, archive, Base(LAYERS, CONFIG), container()) == 734
+    assert write_image_archive(layer, archive, BaseImage(LAYERS, CONFIG), container()) == 734
     with tarfile.open(archive) as packed:
         parts = {name: packed.extractfile(name).read() for name in packed.getnames()}
     blobs = {f"sha256:{name.rpartition('/')[2]}": content for name, content in parts.items() if "blobs/" in name}
-    assert all(digest_of(content) == digest for digest, content in blobs.items())
+    assert all(sha256_digest(content) == digest for digest, content in blobs.items())
     assert json.loads(parts["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
     [named] = json.loads(parts["index.json"])["manifests"]
     manifest = json.loads(blobs.pop(named["digest"]))
@@ -78,4 +85,4 @@ def test_the_archive_names_each_part_by_its_content(tmp_path):
 
 def test_no_container_has_the_images_of_another():
     """Not even where a name begins with another's."""
-    assert not images_of("life-1").startswith(images_of("life"))
+    assert not committed_image_prefix("life-1").startswith(committed_image_prefix("life"))

@@ -9,8 +9,8 @@ from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.containerd import api as containerd_api
 from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.engine import ContainerdEngine
-from bench_worker.engines.grpc import CallFailed, Reply, blob, pack, text, unpack
-from bench_worker.engines.oci.settings import SettingRefused
+from bench_worker.engines.grpc import GrpcError, GrpcReply, blob, pack, text, unpack
+from bench_worker.engines.oci.settings import UnsupportedSetting
 
 KIND = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
@@ -26,17 +26,17 @@ class Service:
     def call(self, method, message, *, timeout_s):
         assert timeout_s > 0
         if self.trouble is not None:
-            raise CallFailed(self.trouble, "so it is", start_ns=1, end_ns=2)
+            raise GrpcError(self.trouble, "so it is", start_ns=1, end_ns=2)
         self.asked.append((method.rpartition("/")[2], unpack(message)))
         spec = pack({1: KIND, 2: json.dumps(self.document).encode()})
-        return Reply(pack({1: pack({1: "life", 5: spec})}), 1, 2, 0)
+        return GrpcReply(pack({1: pack({1: "life", 5: spec})}), 1, 2, 0)
 
 
 def specifications(service):
     """Return the specifications of a service that needs no socket."""
     api = ContainerdApi("/nowhere", "ours")
     api._channel = service
-    return containerd_api.Specifications(api)
+    return containerd_api.ContainerSpecs(api)
 
 
 def test_the_rest_of_a_specification_stays_as_it_is():
@@ -76,15 +76,17 @@ def test_a_service_that_fails_is_told_of(code, kind):
 
 def test_a_device_that_is_none_is_refused_before_anything_is_made():
     """By name."""
-    with pytest.raises(SettingRefused, match="/dev/null is no block device"):
-        containerd_api.check(ContainerSettings(device_read_bps={"/dev/null": 1}))
-    containerd_api.check(ContainerSettings(pids=9))
+    with pytest.raises(UnsupportedSetting, match="/dev/null is no block device"):
+        containerd_api.check_spec_settings(ContainerSettings(device_read_bps={"/dev/null": 1}))
+    containerd_api.check_spec_settings(ContainerSettings(pids=9))
 
 
 def test_what_the_command_line_has_a_word_for_takes_no_second_command():
     """Only the rest does."""
-    assert not containerd_api.is_needed(ContainerSettings(image="i", memory_bytes=1 << 20, cpus=1, read_only=True))
-    assert containerd_api.is_needed(ContainerSettings(image="i", cpuset="0"))
+    assert not containerd_api.needs_spec_change(
+        ContainerSettings(image="i", memory_bytes=1 << 20, cpus=1, read_only=True)
+    )
+    assert containerd_api.needs_spec_change(ContainerSettings(image="i", cpuset="0"))
 
 
 def test_containerd_takes_all_that_a_container_can_be_given_but_what_it_says():

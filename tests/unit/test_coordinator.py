@@ -53,19 +53,19 @@ class Run:
         if sequence is None:
             sequence = self.sequences.get(epoch, 0)
             self.sequences[epoch] = sequence + 1
-        return self.feed(ev.Finished(epoch, sequence, list(tickets), "batch"))
+        return self.feed(ev.ResultsReceived(epoch, sequence, list(tickets), "batch"))
 
     def beat(self, number=0, after=0.0):
         member = self.member(number)
         self.now += after
-        return self.feed(ev.Heard(member.peer, member.epoch))
+        return self.feed(ev.Heartbeat(member.peer, member.epoch))
 
     def swept(self, number=0):
         member = self.member(number)
-        return self.feed(ev.Swept(member.peer, member.epoch))
+        return self.feed(ev.CleanupDone(member.peer, member.epoch))
 
     def notes(self, kind):
-        return [action.fields for action in self.log if isinstance(action, act.Note) and action.kind == kind]
+        return [action.fields for action in self.log if isinstance(action, act.LogEvent) and action.kind == kind]
 
 
 def only(actions, kind):
@@ -73,7 +73,7 @@ def only(actions, kind):
 
 
 def issued(actions):
-    return [ticket for action in only(actions, act.Issue) for ticket in action.tickets]
+    return [ticket for action in only(actions, act.AssignJobs) for ticket in action.tickets]
 
 
 def test_a_run_begins_when_all_expected_workers_are_there():
@@ -81,7 +81,10 @@ def test_a_run_begins_when_all_expected_workers_are_there():
     run = Run(expected=2)
     assert not issued(run.join("a"))
     actions = run.join("b")
-    assert [(issue.number, list(issue.tickets)) for issue in only(actions, act.Issue)] == [(0, [0, 1]), (1, [2, 3])]
+    assert [(issue.number, list(issue.tickets)) for issue in only(actions, act.AssignJobs)] == [
+        (0, [0, 1]),
+        (1, [2, 3]),
+    ]
 
 
 def test_a_run_waits_for_every_environment_that_it_names():
@@ -93,8 +96,8 @@ def test_a_run_waits_for_every_environment_that_it_names():
 
 def test_workers_that_never_come_end_the_run():
     """Gathering has a deadline, and says who was missing."""
-    run = Run(treatment(environment="control"), gather_s=30.0)
-    over = only(run.feed(ev.Tick(), after=31), act.RunOver)[0]
+    run = Run(treatment(environment="control"), join_timeout_s=30.0)
+    over = only(run.feed(ev.Tick(), after=31), act.RunFinished)[0]
     assert over.status == "incomplete"
     assert over.reasons == ("not enough workers: 0 of 1 joined", "no worker of environment 'control'")
 
@@ -111,20 +114,20 @@ def test_a_worker_never_holds_more_than_the_concurrency():
 def test_a_treatment_is_defined_once_and_before_its_first_job():
     """A worker learns what a treatment is before it gets a job of it, and only once."""
     run = Run(treatment(0, concurrency=1, iterations=2), treatment(1, concurrency=1, iterations=1))
-    log = [action for action in run.join() if isinstance(action, act.Define | act.Issue)]
-    assert [type(action) for action in log] == [act.Define, act.Issue]
-    assert not only(run.finish(0), act.Define)
-    later = [action for action in run.finish(1) if isinstance(action, act.Define | act.Issue)]
-    assert [(type(action), action.treatment) for action in later] == [(act.Define, 1), (act.Issue, 1)]
+    log = [action for action in run.join() if isinstance(action, act.DefineTreatment | act.AssignJobs)]
+    assert [type(action) for action in log] == [act.DefineTreatment, act.AssignJobs]
+    assert not only(run.finish(0), act.DefineTreatment)
+    later = [action for action in run.finish(1) if isinstance(action, act.DefineTreatment | act.AssignJobs)]
+    assert [(type(action), action.treatment) for action in later] == [(act.DefineTreatment, 1), (act.AssignJobs, 1)]
 
 
 def test_a_complete_run_sweeps_and_ends():
     """After the last result every worker cleans up, is released, and the run is complete."""
     run = Run(treatment(concurrency=1, iterations=1))
     run.join()
-    assert [type(action) for action in run.finish(0)][-1] is act.Sweep
+    assert [type(action) for action in run.finish(0)][-1] is act.StartCleanup
     actions = run.swept()
-    assert [type(action) for action in actions] == [act.Note, act.Release, act.RunOver]
+    assert [type(action) for action in actions] == [act.LogEvent, act.EndRun, act.RunFinished]
     assert actions[-1].status == "complete"
 
 
@@ -133,14 +136,14 @@ def test_operation_count_is_shared_out_over_the_workers():
     run = Run(treatment(concurrency=64, operation_count=7), expected=2)
     run.join("a")
     actions = run.join("b")
-    assert [len(issue.tickets) for issue in only(actions, act.Issue)] == [4, 3]
+    assert [len(issue.tickets) for issue in only(actions, act.AssignJobs)] == [4, 3]
 
 
 def test_user_count_is_in_flight_over_all_workers():
     """-u 5 over two workers puts 3 and 2 jobs in flight, whatever the treatment says."""
     run = Run(treatment(concurrency=1, operation_count=100), expected=2, user_count=5)
     run.join("a")
-    assert [len(issue.tickets) for issue in only(run.join("b"), act.Issue)] == [3, 2]
+    assert [len(issue.tickets) for issue in only(run.join("b"), act.AssignJobs)] == [3, 2]
 
 
 def test_a_trial_by_time_hands_out_until_the_time_is_up():
@@ -150,21 +153,21 @@ def test_a_trial_by_time_hands_out_until_the_time_is_up():
     run.now = 9.0
     assert issued(run.finish(0)) == [1]
     run.now = 11.0
-    assert only(run.finish(1), act.Sweep)
+    assert only(run.finish(1), act.StartCleanup)
 
 
 def test_a_trial_by_time_ends_without_a_result_at_the_edge():
     """When the time is up while nothing is out, the next tick ends the trial."""
     run = Run(treatment(concurrency=1, run_seconds=10.0))
     run.join()
-    run.feed(ev.Gone("a", "killed"))
+    run.feed(ev.WorkerDied("a", "killed"))
     run.join()
     run.beat(after=4.0)
     run.beat(after=4.0)
     run.now = 10.5
     run.beat()
-    retried = next(issue for issue in reversed(run.log) if isinstance(issue, act.Issue))
-    assert only(run.finish(*retried.tickets), act.Sweep)
+    retried = next(issue for issue in reversed(run.log) if isinstance(issue, act.AssignJobs))
+    assert only(run.finish(*retried.tickets), act.StartCleanup)
 
 
 def test_every_result_is_journalled_after_the_next_jobs_went_out():
@@ -172,7 +175,7 @@ def test_every_result_is_journalled_after_the_next_jobs_went_out():
     run = Run(treatment(concurrency=1, iterations=2))
     run.join()
     kinds = [type(action) for action in run.finish(0)]
-    assert kinds == [act.Issue, act.Journal]
+    assert kinds == [act.AssignJobs, act.RecordResults]
 
 
 def test_a_repeated_batch_is_acknowledged_and_not_journalled_again():
@@ -181,7 +184,7 @@ def test_a_repeated_batch_is_acknowledged_and_not_journalled_again():
     run.join()
     run.finish(0, sequence=0)
     actions = run.finish(0, sequence=0)
-    assert actions == [act.Acknowledge(0, 0)]
+    assert actions == [act.AcknowledgeResults(0, 0)]
     assert run.coordinator.course.accepted == 1
 
 
@@ -189,9 +192,9 @@ def test_batches_may_overtake_each_other():
     """Batch 1 before batch 0: both count, each once."""
     run = Run(treatment(concurrency=2, iterations=2))
     run.join()
-    assert only(run.finish(1, sequence=1), act.Journal)
-    assert only(run.finish(0, sequence=0), act.Journal)
-    assert run.finish(0, sequence=0) == [act.Acknowledge(0, 0)]
+    assert only(run.finish(1, sequence=1), act.RecordResults)
+    assert only(run.finish(0, sequence=0), act.RecordResults)
+    assert run.finish(0, sequence=0) == [act.AcknowledgeResults(0, 0)]
 
 
 @pytest.mark.parametrize("tickets", [(0, 0), (0, 99), (99, 0, 98)])
@@ -200,7 +203,7 @@ def test_rows_that_do_not_count_are_left_out(tickets):
     run = Run(treatment(concurrency=2, iterations=2))
     run.join()
     actions = run.finish(*tickets)
-    journal = only(actions, act.Journal)[0]
+    journal = only(actions, act.RecordResults)[0]
     assert [tickets[row] for row in journal.keep] == [0]
     assert run.notes("results-refused")[0]["jobs"] == len(tickets) - 1
 
@@ -210,7 +213,7 @@ def test_results_of_an_older_epoch_do_not_count():
     run = Run(treatment(concurrency=1, iterations=1))
     run.join()
     old = run.member().epoch
-    run.feed(ev.Gone("a", "killed"))
+    run.feed(ev.WorkerDied("a", "killed"))
     actions = run.finish(0, epoch=old, sequence=0)
     assert [action.kind for action in actions] == ["stale-results"]
     assert run.coordinator.course.accepted == 0
@@ -220,7 +223,7 @@ def test_a_worker_that_comes_back_tries_its_jobs_anew():
     """What a lost worker held becomes a new attempt of the same jobs, on that worker."""
     run = Run(treatment(concurrency=2, iterations=2))
     run.join()
-    run.feed(ev.Gone("a", "killed by SIGKILL"))
+    run.feed(ev.WorkerDied("a", "killed by SIGKILL"))
     tickets = issued(run.join())
     assert [(job_id_of(ticket), attempt_of(ticket)) for ticket in tickets] == [(0, 1), (1, 1)]
     assert issued(run.finish(*tickets)) == [2, 3]
@@ -231,7 +234,7 @@ def test_nobody_else_gets_the_part_of_a_lost_worker():
     run = Run(treatment(concurrency=1, iterations=2), expected=2)
     run.join("a")
     run.join("b")
-    run.feed(ev.Gone("a", "killed"))
+    run.feed(ev.WorkerDied("a", "killed"))
     assert issued(run.finish(1, number=1)) == [2]
     assert issued(run.finish(2, number=1)) == []
     assert run.coordinator.phase is Phase.RUNNING
@@ -239,29 +242,29 @@ def test_nobody_else_gets_the_part_of_a_lost_worker():
 
 def test_a_worker_that_does_not_come_back_has_lost_its_jobs():
     """After the time to rejoin its jobs are lost, those never handed out too, and the run is incomplete."""
-    run = Run(treatment(concurrency=2, iterations=3), rejoin_s=10.0)
+    run = Run(treatment(concurrency=2, iterations=3), reconnect_timeout_s=10.0)
     run.join()
-    run.feed(ev.Gone("a", "killed"))
-    assert not only(run.feed(ev.Tick(), after=9), act.Conclude)
+    run.feed(ev.WorkerDied("a", "killed"))
+    assert not only(run.feed(ev.Tick(), after=9), act.FailJobs)
     actions = run.feed(ev.Tick(), after=2)
-    concluded = only(actions, act.Conclude)[0]
+    concluded = only(actions, act.FailJobs)[0]
     assert (concluded.outcome, len(concluded.tickets)) == (Outcome.LOST, 2)
     assert run.notes("trial-end")[0] == {"trial": 0, "not_started": 4, "not_started_outcome": "lost", "whole": False}
-    assert only(actions, act.RunOver)[0].status == "incomplete"
+    assert only(actions, act.RunFinished)[0].status == "incomplete"
 
 
 def test_jobs_that_a_worker_called_off_by_itself_make_a_run_incomplete():
     """A job that ended as aborted, where nobody interrupted the run, leaves a hole in it."""
     run = Run(treatment(concurrency=1, iterations=1))
     run.join()
-    run.feed(ev.Finished(run.member().epoch, 0, [0], "batch", aborted=1))
-    actions = run.feed(ev.Swept(run.member().peer, run.member().epoch))
-    assert only(actions, act.RunOver)[0].status == "incomplete"
+    run.feed(ev.ResultsReceived(run.member().epoch, 0, [0], "batch", aborted=1))
+    actions = run.feed(ev.CleanupDone(run.member().peer, run.member().epoch))
+    assert only(actions, act.RunFinished)[0].status == "incomplete"
 
 
 def test_silence_is_a_loss():
     """A worker that says nothing is missed after the time of silence, and not before."""
-    run = Run(silence_s=5.0)
+    run = Run(heartbeat_timeout_s=5.0)
     run.join()
     assert not run.feed(ev.Tick(), after=4.9)
     run.feed(ev.Tick(), after=0.2)
@@ -270,7 +273,7 @@ def test_silence_is_a_loss():
 
 def test_results_are_a_sign_of_life():
     """A worker whose results come in is not missed, even when its heartbeats are late."""
-    run = Run(treatment(concurrency=1, iterations=10), silence_s=5.0)
+    run = Run(treatment(concurrency=1, iterations=10), heartbeat_timeout_s=5.0)
     run.join()
     for ticket in range(5):
         run.now += 4.0
@@ -284,9 +287,9 @@ def test_a_job_that_kills_its_worker_every_time_is_lost_in_the_end():
     run = Run(treatment(concurrency=1, iterations=2), max_attempts=3)
     run.join()
     for _ in range(3):
-        run.feed(ev.Gone("a", "killed"))
+        run.feed(ev.WorkerDied("a", "killed"))
         run.join()
-    lost = [action for action in run.log if isinstance(action, act.Conclude)]
+    lost = [action for action in run.log if isinstance(action, act.FailJobs)]
     assert [(job_id_of(action.tickets[0]), action.outcome) for action in lost] == [(0, Outcome.LOST)]
     assert run.coordinator.course.in_flight == 1
 
@@ -298,7 +301,7 @@ def test_jobs_that_never_end_are_taken_away():
     for _ in range(51):
         run.beat(after=2.0)
     actions = run.feed(ev.Tick())
-    assert only(actions, act.Dismiss)[0].reason == "its jobs are overdue"
+    assert only(actions, act.DismissWorker)[0].reason == "its jobs are overdue"
     assert len(issued(run.join())) == 2
 
 
@@ -317,23 +320,23 @@ def test_first_interrupt_finishes_what_runs_and_hands_out_nothing():
     }
     assert run.notes("trial-skipped")[0] == {"trial": 1, "not_started": 5, "not_started_outcome": "aborted"}
     assert run.coordinator.course.not_started == 7
-    assert only(run.swept(), act.RunOver)[0].status == "interrupted"
+    assert only(run.swept(), act.RunFinished)[0].status == "interrupted"
 
 
 def test_second_interrupt_cancels_and_has_a_deadline():
     """After the second Ctrl-C workers abort; a job that does not end in time is aborted all the same."""
-    run = Run(treatment(concurrency=1, iterations=3), abort_s=15.0, silence_s=1000)
+    run = Run(treatment(concurrency=1, iterations=3), abort_timeout_s=15.0, heartbeat_timeout_s=1000)
     run.join()
     run.feed(ev.Interrupt())
-    assert only(run.feed(ev.Interrupt()), act.Cancel) == [act.Cancel(0)]
+    assert only(run.feed(ev.Interrupt()), act.CancelJobs) == [act.CancelJobs(0)]
     actions = run.feed(ev.Tick(), after=16)
-    assert only(actions, act.Conclude)[0].outcome is Outcome.ABORTED
-    assert only(actions, act.Sweep)
+    assert only(actions, act.FailJobs)[0].outcome is Outcome.ABORTED
+    assert only(actions, act.StartCleanup)
 
 
 def test_interrupt_while_gathering_ends_at_once():
     """Nothing has begun, so nothing has to be finished."""
-    assert only(Run().feed(ev.Interrupt()), act.RunOver)[0].status == "interrupted"
+    assert only(Run().feed(ev.Interrupt()), act.RunFinished)[0].status == "interrupted"
 
 
 def test_a_job_lost_during_an_interrupt_is_not_tried_anew():
@@ -341,34 +344,34 @@ def test_a_job_lost_during_an_interrupt_is_not_tried_anew():
     run = Run(treatment(concurrency=1, iterations=1))
     run.join()
     run.feed(ev.Interrupt())
-    actions = run.feed(ev.Gone("a", "killed"))
-    assert only(actions, act.Conclude)[0].outcome is Outcome.LOST
-    assert only(actions, act.RunOver)
+    actions = run.feed(ev.WorkerDied("a", "killed"))
+    assert only(actions, act.FailJobs)[0].outcome is Outcome.LOST
+    assert only(actions, act.RunFinished)
 
 
 def test_two_workers_cannot_have_one_name():
     """While the first is alive the second is told so; it may take over once the first is missed."""
-    run = Run(expected=2, silence_s=5.0)
+    run = Run(expected=2, heartbeat_timeout_s=5.0)
     run.join("a", peer=b"first")
-    assert only(run.join("a", peer=b"second"), act.Dismiss)
+    assert only(run.join("a", peer=b"second"), act.DismissWorker)
     run.feed(ev.Tick(), after=6)
-    assert only(run.join("a", peer=b"second"), act.Welcome)
+    assert only(run.join("a", peer=b"second"), act.WelcomeWorker)
 
 
 def test_a_name_belongs_to_its_key():
     """Another key does not get in under a name that is taken, not even after a loss."""
     run = Run(expected=2)
     run.join("a", identity="a")
-    run.feed(ev.Gone("a", "killed"))
-    assert only(run.join("a", identity="b", peer=b"x"), act.Dismiss)[0].final
+    run.feed(ev.WorkerDied("a", "killed"))
+    assert only(run.join("a", identity="b", peer=b"x"), act.DismissWorker)[0].final
 
 
 def test_a_worker_does_not_change_its_environment():
     """A trial is never run by another environment in silence."""
     run = Run()
     run.join("a", "bare-metal")
-    run.feed(ev.Gone("a", "killed"))
-    assert only(run.join("a", "control"), act.Dismiss)[0].final
+    run.feed(ev.WorkerDied("a", "killed"))
+    assert only(run.join("a", "control"), act.DismissWorker)[0].final
 
 
 def test_a_trial_by_time_that_lacks_a_worker_is_incomplete():
@@ -381,7 +384,7 @@ def test_a_trial_by_time_that_lacks_a_worker_is_incomplete():
     run.beat(1)
     run.now = 6.0
     run.finish(1, number=1)
-    run.feed(ev.Gone("b", "its process ended"))
+    run.feed(ev.WorkerDied("b", "its process ended"))
     for _ in range(6):
         run.beat(0, after=2.0)
         run.feed(ev.Tick())
@@ -402,7 +405,7 @@ def test_a_worker_that_had_given_up_this_master_is_admitted_anew():
     run.beat()
     before = run.member().epoch
     actions = run.join()
-    assert [welcome.epoch for welcome in only(actions, act.Welcome)] == [run.member().epoch]
+    assert [welcome.epoch for welcome in only(actions, act.WelcomeWorker)] == [run.member().epoch]
     assert run.member().epoch != before
     assert [(job_id_of(ticket), attempt_of(ticket)) for ticket in issued(actions)] == [(0, 1), (1, 1)]
     assert run.notes("worker-lost")[0]["held"] == 2
@@ -414,7 +417,7 @@ def test_a_worker_that_had_given_up_this_master_is_admitted_anew():
 def test_a_repeated_hello_gets_the_same_welcome():
     """A worker whose welcome was late asks again, and is still the same member."""
     run = Run(expected=2)
-    first = only(run.join("a"), act.Welcome)[0]
+    first = only(run.join("a"), act.WelcomeWorker)[0]
     assert run.join("a") == [first]
 
 
@@ -422,7 +425,7 @@ def test_a_stranger_cannot_join_once_the_run_has_begun():
     """The roster is fixed when the run begins: load per host must not change in between."""
     run = Run()
     run.join("a")
-    dismissal = only(run.join("b"), act.Dismiss)[0]
+    dismissal = only(run.join("b"), act.DismissWorker)[0]
     assert not dismissal.final
 
 
@@ -431,23 +434,23 @@ def test_a_heartbeat_of_an_older_epoch_is_answered_with_a_dismissal():
     run = Run()
     run.join()
     old = run.member().epoch
-    run.feed(ev.Gone("a", "killed"))
-    assert only(run.feed(ev.Heard(b"a", old)), act.Dismiss)
+    run.feed(ev.WorkerDied("a", "killed"))
+    assert only(run.feed(ev.Heartbeat(b"a", old)), act.DismissWorker)
 
 
 def test_refusal_ends_the_run_before_anything_ran():
     """What a worker cannot do calls the run off with its reasons."""
     run = Run()
-    over = run.feed(ev.Refused(["engine native cannot limit memory"]))[-1]
+    over = run.feed(ev.RunRefused(["engine native cannot limit memory"]))[-1]
     assert (over.status, over.reasons) == ("refused", ("engine native cannot limit memory",))
 
 
 def test_clean_up_that_never_ends_does_not_hang_the_run():
     """Sweeping has a deadline, and the run says where it was missed."""
-    run = Run(treatment(concurrency=1, iterations=1), sweep_s=60.0, silence_s=1000)
+    run = Run(treatment(concurrency=1, iterations=1), cleanup_timeout_s=60.0, heartbeat_timeout_s=1000)
     run.join()
     run.finish(0)
-    over = only(run.feed(ev.Tick(), after=61), act.RunOver)[0]
+    over = only(run.feed(ev.Tick(), after=61), act.RunFinished)[0]
     assert over.status == "incomplete"
     assert over.reasons == ("clean-up took too long on a",)
 
@@ -458,18 +461,18 @@ def test_after_the_end_everybody_is_sent_away():
     run.join()
     run.finish(0)
     run.swept()
-    assert only(run.join("late"), act.Dismiss)
+    assert only(run.join("late"), act.DismissWorker)
     assert run.feed(ev.Tick()) == []
 
 
 def test_trials_without_any_worker_left_are_lost_and_end_the_run():
     """When the last worker is given up, what remains of the plan is lost, at once."""
-    run = Run(*(treatment(place, concurrency=1, iterations=2) for place in range(3)), rejoin_s=1.0)
+    run = Run(*(treatment(place, concurrency=1, iterations=2) for place in range(3)), reconnect_timeout_s=1.0)
     run.join()
-    run.feed(ev.Gone("a", "killed"))
+    run.feed(ev.WorkerDied("a", "killed"))
     run.feed(ev.Tick(), after=2)
     assert [note["not_started"] for note in run.notes("trial-end")] == [1, 2, 2]
-    assert run.coordinator.phase is Phase.OVER
+    assert run.coordinator.phase is Phase.FINISHED
 
 
 def test_planned_jobs_follow_from_the_roster():
@@ -491,13 +494,13 @@ def test_fast_jobs_are_looked_ahead_of():
     """At a hundred thousand jobs a second some hundreds wait at the worker; it still runs no more than it may."""
     run = Run(treatment(iterations=None, operation_count=100_000, concurrency=24))
     actions = run.join()
-    assert [(issue.width, issue.batch) for issue in only(actions, act.Issue)] == [(24, 12)]
+    assert [(issue.width, issue.batch) for issue in only(actions, act.AssignJobs)] == [(24, 12)]
     for _ in range(400):
         actions = run.finish(*list(run.coordinator.course.shares[0].outstanding)[:12], number=0)
         run.now += 12 / 100_000
     assert 300 < outstanding(run) < 500
-    issue = only(actions, act.Issue)[-1]
-    assert (issue.width, issue.batch) == (24, (24 + run.coordinator.course.shares[0].ahead) // 2)
+    issue = only(actions, act.AssignJobs)[-1]
+    assert (issue.width, issue.batch) == (24, (24 + run.coordinator.course.shares[0].look_ahead_jobs) // 2)
 
 
 def test_slow_jobs_are_handed_out_one_for_one():
@@ -528,9 +531,9 @@ def test_without_look_ahead_a_worker_holds_what_it_runs(why):
 def test_a_batch_size_that_is_given_is_kept_to():
     """So many results travel together, and so many jobs wait beyond those that run, whatever the pace."""
     run = Run(treatment(iterations=None, operation_count=1000, concurrency=4), batch_size=10)
-    assert [(len(issue.tickets), issue.batch) for issue in only(run.join(), act.Issue)] == [(14, 10)]
+    assert [(len(issue.tickets), issue.batch) for issue in only(run.join(), act.AssignJobs)] == [(14, 10)]
     strict = Run(treatment(iterations=None, operation_count=1000, concurrency=4), batch_size=2, look_ahead=False)
-    assert [(len(issue.tickets), issue.batch) for issue in only(strict.join(), act.Issue)] == [(4, 2)]
+    assert [(len(issue.tickets), issue.batch) for issue in only(strict.join(), act.AssignJobs)] == [(4, 2)]
 
 
 def opened(rate=10.0, *, concurrency=2, patience=1.0, **sizes):
@@ -538,12 +541,12 @@ def opened(rate=10.0, *, concurrency=2, patience=1.0, **sizes):
 
 
 def arrivals_of(actions):
-    return [round(at / 1e9, 3) for action in only(actions, act.Issue) for at in action.intended_ns]
+    return [round(at / 1e9, 3) for action in only(actions, act.AssignJobs) for at in action.intended_ns]
 
 
 def test_jobs_that_arrive_are_handed_out_ahead_of_their_instants():
     """Whatever has ended or not: what arrives within the horizon is out, and no more."""
-    run = Run(opened(operation_count=12), silence_s=100.0)
+    run = Run(opened(operation_count=12), heartbeat_timeout_s=100.0)
     assert arrivals_of(run.join()) == [0.1, 0.2, 0.3, 0.4]
     assert arrivals_of(run.feed(ev.Tick(), after=0.3)) == [0.5, 0.6, 0.7]
     assert arrivals_of(run.finish(0)) == []
@@ -551,47 +554,49 @@ def test_jobs_that_arrive_are_handed_out_ahead_of_their_instants():
     assert run.coordinator.course.in_flight == 11
     assert arrivals_of(run.feed(ev.Tick(), after=5)) == []
     run.finish(*range(1, 12))
-    assert run.coordinator.phase is Phase.SWEEPING
+    assert run.coordinator.phase is Phase.CLEANUP
 
 
 def test_an_open_trial_by_time_ends_when_what_arrived_has_ended():
     """The time bounds the arrivals; the queue that is left is worked off."""
-    run = Run(opened(4.0, run_seconds=1.0), silence_s=100.0)
+    run = Run(opened(4.0, run_seconds=1.0), heartbeat_timeout_s=100.0)
     first = arrivals_of(run.join())
     assert first + arrivals_of(run.feed(ev.Tick(), after=2.0)) == [0.1, 0.35, 0.6, 0.85]
     run.feed(ev.Tick(), after=1.0)
     assert run.coordinator.phase is Phase.RUNNING
     run.finish(0, 1, 2, 3)
-    assert run.coordinator.phase is Phase.SWEEPING
+    assert run.coordinator.phase is Phase.CLEANUP
 
 
 def test_arrivals_are_divided_over_the_workers():
     """Each gets its part; together they are the rate."""
-    run = Run(opened(operation_count=4), expected=2, silence_s=100.0)
+    run = Run(opened(operation_count=4), expected=2, heartbeat_timeout_s=100.0)
     run.join("a")
     actions = run.join("b")
-    by_worker = {issue.number: [round(at / 1e9, 3) for at in issue.intended_ns] for issue in only(actions, act.Issue)}
+    by_worker = {
+        issue.number: [round(at / 1e9, 3) for at in issue.intended_ns] for issue in only(actions, act.AssignJobs)
+    }
     assert by_worker == {0: [0.1, 0.3], 1: [0.2, 0.4]}
 
 
 def test_a_worker_that_comes_back_finds_what_arrived_meanwhile():
     """Jobs that were out are tried anew, those that arrived while it was away come late: none is left out."""
-    run = Run(opened(operation_count=8), silence_s=1.0)
+    run = Run(opened(operation_count=8), heartbeat_timeout_s=1.0)
     held = issued(run.join())
     run.beat()
     lost = run.feed(ev.Tick(), after=1.5)
-    assert only(lost, act.Note)[0].kind == "worker-lost"
+    assert only(lost, act.LogEvent)[0].kind == "worker-lost"
     back = run.join()
-    anew, fresh = only(back, act.Issue)
+    anew, fresh = only(back, act.AssignJobs)
     assert [job_id_of(ticket) for ticket in anew.tickets] == held
     assert [round(at / 1e9, 3) for at in fresh.intended_ns] == [0.5, 0.6, 0.7, 0.8]
     run.finish(*anew.tickets, *fresh.tickets)
-    assert run.coordinator.phase is Phase.SWEEPING
+    assert run.coordinator.phase is Phase.CLEANUP
 
 
 def test_nothing_is_overdue_before_it_has_arrived():
     """One job in ten minutes is no worker that gives no results."""
-    run = Run(opened(1 / 600, run_seconds=1300.0), silence_s=10_000.0)
+    run = Run(opened(1 / 600, run_seconds=1300.0), heartbeat_timeout_s=10_000.0)
     run.join()
     run.feed(ev.Tick(), after=0.2)
     run.finish(0)
@@ -602,12 +607,12 @@ def test_nothing_is_overdue_before_it_has_arrived():
 
 def test_ctrl_c_offers_nothing_more():
     """What is out is finished; no further job arrives."""
-    run = Run(opened(run_seconds=100.0), silence_s=100.0)
+    run = Run(opened(run_seconds=100.0), heartbeat_timeout_s=100.0)
     run.join()
     run.feed(ev.Interrupt())
     assert not issued(run.feed(ev.Tick(), after=2.0))
     run.finish(0, 1, 2, 3)
-    assert run.coordinator.phase is Phase.SWEEPING
+    assert run.coordinator.phase is Phase.CLEANUP
 
 
 def test_jobs_that_a_full_host_gives_back_are_not_missing():
@@ -615,12 +620,12 @@ def test_jobs_that_a_full_host_gives_back_are_not_missing():
     run = Run(treatment(concurrency=5, iterations=1))
     tickets = issued(run.join())
     assert len(tickets) == 5
-    actions = run.feed(ev.Packed(run.member().epoch, 0, tickets[3:], {"containers": 3, "reason": "full"}))
-    assert only(actions, act.Issue) == []
+    actions = run.feed(ev.PackingReported(run.member().epoch, 0, tickets[3:], {"containers": 3, "reason": "full"}))
+    assert only(actions, act.AssignJobs) == []
     assert run.notes("packed") == [{"worker": 0, "trial": 0, "returned": 2, "containers": 3, "reason": "full"}]
     run.finish(*tickets[:3])
     assert run.notes("trial-end")[0]["not_started"] == 0
-    assert only(run.swept(), act.RunOver) == [act.RunOver("complete", ())]
+    assert only(run.swept(), act.RunFinished) == [act.RunFinished("complete", ())]
 
 
 def test_a_host_that_has_room_for_none_ends_the_trial():
@@ -628,20 +633,20 @@ def test_a_host_that_has_room_for_none_ends_the_trial():
     run = Run(treatment(concurrency=3, iterations=1))
     tickets = issued(run.join())
     run.finish(tickets[0])
-    actions = run.feed(ev.Packed(run.member().epoch, 0, tickets[1:]))
-    assert only(actions, act.Sweep) == [act.Sweep(0)]
+    actions = run.feed(ev.PackingReported(run.member().epoch, 0, tickets[1:]))
+    assert only(actions, act.StartCleanup) == [act.StartCleanup(0)]
 
 
 def test_only_what_is_out_can_be_given_back():
     """Tickets of others, of another trial or of an epoch that is over change nothing."""
     run = Run(treatment(concurrency=2, iterations=1))
     tickets = issued(run.join())
-    assert run.feed(ev.Packed(run.member().epoch, 7, tickets)) == []
-    assert run.feed(ev.Packed(12345, 0, tickets)) == []
-    run.feed(ev.Packed(run.member().epoch, 0, [999]))
+    assert run.feed(ev.PackingReported(run.member().epoch, 7, tickets)) == []
+    assert run.feed(ev.PackingReported(12345, 0, tickets)) == []
+    run.feed(ev.PackingReported(run.member().epoch, 0, [999]))
     assert run.notes("packed")[0]["returned"] == 0
     run.finish(*tickets)
-    assert only(run.swept(), act.RunOver) == [act.RunOver("complete", ())]
+    assert only(run.swept(), act.RunFinished) == [act.RunFinished("complete", ())]
 
 
 def test_what_an_old_epoch_sends_again_is_refused_once():
@@ -649,7 +654,7 @@ def test_what_an_old_epoch_sends_again_is_refused_once():
     run = Run(treatment(concurrency=2, iterations=1))
     run.join()
     old = run.member().epoch
-    run.feed(ev.Gone("a", "cut off"))
+    run.feed(ev.WorkerDied("a", "cut off"))
     for sequence in (0, 0, 1, 0):
         run.finish(sequence, epoch=old, sequence=sequence)
     assert [fields["jobs"] for fields in run.notes("stale-results")] == [1, 1]
@@ -657,18 +662,18 @@ def test_what_an_old_epoch_sends_again_is_refused_once():
 
 def test_nobody_is_missed_for_the_time_in_which_the_master_did_not_run():
     """Whoever spoke was not heard. What was silent before goes on counting, and so does what follows."""
-    run = Run(treatment(iterations=3), silence_s=5.0)
+    run = Run(treatment(iterations=3), heartbeat_timeout_s=5.0)
     run.join()
     run.now += 4.0
     run.now += 60.0
-    run.feed(ev.Absent(60.0))
+    run.feed(ev.MasterStalled(60.0))
     run.feed(ev.Tick())
     assert run.notes("worker-lost") == []
     assert run.notes("master-absent")[0]["seconds"] == 60.0
     run.feed(ev.Tick(), after=1.1)
     assert run.notes("worker-lost")[0]["reason"].startswith("silent for 5.1 s")
     run.now += 60.0
-    run.feed(ev.Absent(60.0))
+    run.feed(ev.MasterStalled(60.0))
     run.feed(ev.Tick(), after=9.0)
     assert run.notes("worker-given-up") == []
     run.feed(ev.Tick(), after=1.1)
@@ -677,9 +682,9 @@ def test_nobody_is_missed_for_the_time_in_which_the_master_did_not_run():
 
 def test_a_result_that_was_heard_after_an_absence_counts_from_then():
     """It may be taken in before the absence is noticed."""
-    run = Run(treatment(iterations=3), silence_s=5.0)
+    run = Run(treatment(iterations=3), heartbeat_timeout_s=5.0)
     run.join()
     run.now += 60.0
     run.beat()
-    run.feed(ev.Absent(60.0))
-    assert run.member().heard_at == run.now
+    run.feed(ev.MasterStalled(60.0))
+    assert run.member().last_heard_at == run.now

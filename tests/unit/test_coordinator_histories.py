@@ -73,7 +73,7 @@ class Histories(RuleBasedStateMachine):
     def feed(self, event):
         """Feed an event and obey the actions as shell and workers would."""
         for action in self.coordinator.handle(event, self.now):
-            assert self.over is None or isinstance(action, act.Dismiss), "something is done after the end"
+            assert self.over is None or isinstance(action, act.DismissWorker), "something is done after the end"
             self.obey(action)
         self.coordinator.validate()
 
@@ -84,15 +84,15 @@ class Histories(RuleBasedStateMachine):
     def obey(self, action):  # noqa: C901  a table of actions
         """Carry one action out."""
         match action:
-            case act.Welcome():
+            case act.WelcomeWorker():
                 worker = self.workers[action.worker_id]
                 if worker.epoch != action.epoch:
                     worker.forget()
                 worker.epoch, worker.number, worker.cancelled = action.epoch, action.number, False
                 self.defined.setdefault(action.epoch, set())
-            case act.Define():
+            case act.DefineTreatment():
                 self.defined[self.coordinator.roster[action.number].epoch].add(action.treatment)
-            case act.Issue():
+            case act.AssignJobs():
                 worker = self.by_number(action.number)
                 assert action.treatment in self.defined[self.coordinator.roster[action.number].epoch]
                 assert len(action.tickets) > 0
@@ -101,14 +101,14 @@ class Histories(RuleBasedStateMachine):
                     assert not self.outcomes[job_id_of(ticket)], "a job that has ended is handed out again"
                 if worker.epoch == self.coordinator.roster[action.number].epoch:
                     worker.held += action.tickets
-            case act.Journal():
+            case act.RecordResults():
                 rows = action.batch if action.keep is None else [action.batch[row] for row in action.keep]
                 self.outcomes.update(job_id_of(ticket) for ticket in rows)
-            case act.Conclude():
+            case act.FailJobs():
                 self.outcomes.update(job_id_of(ticket) for ticket in action.tickets)
-            case act.Cancel():
+            case act.CancelJobs():
                 self.by_number(action.number).cancelled = True
-            case act.RunOver():
+            case act.RunFinished():
                 self.over = action.status
 
     def attached(self):
@@ -132,7 +132,7 @@ class Histories(RuleBasedStateMachine):
         worker.sequence += 1
         worker.sent.append(message)
         if data.draw(st.integers(0, 9)):
-            self.feed(ev.Finished(*message, batch))
+            self.feed(ev.ResultsReceived(*message, batch))
 
     @precondition(
         lambda self: any(worker.held for worker in self.attached()) and self.coordinator.course.trial is not None
@@ -145,7 +145,7 @@ class Histories(RuleBasedStateMachine):
         back = worker.held[-count:]
         trial = self.coordinator.course.trial.index + data.draw(st.sampled_from([0, 0, 0, 1]))
         before = self.coordinator.course.returned
-        self.feed(ev.Packed(worker.epoch, trial, back))
+        self.feed(ev.PackingReported(worker.epoch, trial, back))
         if self.coordinator.course.returned > before:
             worker.held = [ticket for ticket in worker.held if ticket not in back]
             self.issued_jobs -= {job_id_of(ticket) for ticket in back}
@@ -156,7 +156,7 @@ class Histories(RuleBasedStateMachine):
         """A batch that was sent before comes again, from whatever epoch."""
         worker = data.draw(st.sampled_from([worker for worker in self.workers.values() if worker.sent]))
         message = data.draw(st.sampled_from(worker.sent))
-        self.feed(ev.Finished(*message, message[2]))
+        self.feed(ev.ResultsReceived(*message, message[2]))
 
     @rule(data=st.data(), tickets=st.lists(st.integers(0, 40), max_size=4))
     def invent(self, data, tickets):
@@ -168,27 +168,27 @@ class Histories(RuleBasedStateMachine):
         made_up = [ticket for ticket in made_up if ticket not in resent]
         held_by_coordinator = {t for share in self.coordinator.course.shares.values() for t in share.outstanding}
         made_up = [ticket for ticket in made_up if ticket not in held_by_coordinator]
-        self.feed(ev.Finished(epoch, data.draw(st.integers(1000, 2000)), made_up, made_up))
+        self.feed(ev.ResultsReceived(epoch, data.draw(st.integers(1000, 2000)), made_up, made_up))
 
     @rule(name=st.sampled_from(WORKERS))
     def die(self, name):
         """A worker's process ends, and its parent notices."""
         self.workers[name].forget()
-        self.feed(ev.Gone(name, "killed"))
+        self.feed(ev.WorkerDied(name, "killed"))
 
     @rule(name=st.sampled_from(WORKERS))
     def beat(self, name):
         """A heartbeat."""
         worker = self.workers[name]
         if worker.epoch is not None:
-            self.feed(ev.Heard(name.encode(), worker.epoch))
+            self.feed(ev.Heartbeat(name.encode(), worker.epoch))
 
     @rule(name=st.sampled_from(WORKERS))
     def sweep(self, name):
         """A worker has cleaned up."""
         worker = self.workers[name]
         if worker.epoch is not None:
-            self.feed(ev.Swept(name.encode(), worker.epoch))
+            self.feed(ev.CleanupDone(name.encode(), worker.epoch))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 6.0, 12.0]))
     def time_passes(self, seconds):
@@ -200,7 +200,7 @@ class Histories(RuleBasedStateMachine):
     def the_machine_stands_still(self, seconds):
         """Time passes, in which the master did not run."""
         self.now += seconds
-        self.feed(ev.Absent(seconds))
+        self.feed(ev.MasterStalled(seconds))
 
     @rule(choice=st.integers(0, 9))
     def interrupt(self, choice):
@@ -224,7 +224,7 @@ class Histories(RuleBasedStateMachine):
             self.now += 1.0
             self.feed(ev.Tick())
         assert self.over is not None, "the run hangs"
-        assert self.coordinator.phase is Phase.OVER
+        assert self.coordinator.phase is Phase.FINISHED
         if self.over != "refused":
             assert set(self.outcomes) == self.issued_jobs
             assert all(count == 1 for count in self.outcomes.values())

@@ -10,9 +10,9 @@ from bench_common.errors import EngineUnavailable
 from bench_common.messages import decode
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Lifecycle, OpenLoad, Operation, Treatment
-from bench_master.run.results import settle, unpack
-from bench_worker.crew import Assignment, Crew
-from bench_worker.engines.base import Done, OperationFailed
+from bench_master.run.results import to_rows, unpack_results
+from bench_worker.crew import JobExecutor, RunContext
+from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.outbox import Outbox
 
@@ -49,7 +49,7 @@ class FakeEngine(NoopEngine):
 
     def acted(self, what, container):
         act = self.behave.get(what)
-        return (act and act(container)) or Done(1, 2, exit_code=0)
+        return (act and act(container)) or OperationResult(1, 2, exit_code=0)
 
 
 class Scene:
@@ -67,8 +67,8 @@ class Scene:
             self.engine = FakeEngine(options, behave)
             return self.engine
 
-        assignment = Assignment("run", "w", slots, noop=False, keep=keep, allow_host_mounts=False)
-        self.crew = Crew(assignment, self.outbox, open_engine)
+        assignment = RunContext("run", "w", slots, noop=False, keep=keep, allow_host_mounts=False)
+        self.crew = JobExecutor(assignment, self.outbox, open_engine)
         operations = tuple(Operation(kind, kind, argv=("x",) if kind == "exec" else ()) for kind in kinds)
         self.define(operations, ContainerSettings(image="i"))
 
@@ -100,10 +100,10 @@ class Scene:
 
     def batches(self):
         messages = [decode(frame, sender="worker", lane="results") for frame in self.frames]
-        return [unpack(message, [self.operations], [0]) for message in messages]
+        return [unpack_results(message, [self.operations], [0]) for message in messages]
 
     def rows(self):
-        return [settle([batch], 0, 0) for batch in self.batches()]
+        return [to_rows([batch], 0, 0) for batch in self.batches()]
 
     def outcomes(self):
         rows = [row for jobs, _ in self.rows() for row in jobs[["ticket", "outcome"]].tolist()]
@@ -143,7 +143,9 @@ def test_a_failed_operation_fails_its_job_and_not_the_next():
 @pytest.mark.parametrize(("what", "code"), [("exec", 1), ("wait", 3)])
 def test_an_exit_code_is_a_failure(what, code):
     """A command that ends with another code than 0 has failed, and says so."""
-    scene = Scene("create", what, "remove", behave={what: lambda _: Done(1, 2, exit_code=code, stderr=b"bad thing")})
+    scene = Scene(
+        "create", what, "remove", behave={what: lambda _: OperationResult(1, 2, exit_code=code, stderr=b"bad thing")}
+    )
     scene.order(1)
     scene.settle()
     operation, kind, message = scene.errors()[0]
@@ -153,7 +155,7 @@ def test_an_exit_code_is_a_failure(what, code):
 
 def test_a_command_that_was_told_to_end_has_not_failed():
     """After stop or kill an exit by that signal is what was asked for."""
-    scene = Scene("create", "kill", "wait", "remove", behave={"wait": lambda _: Done(1, 2, exit_code=137)})
+    scene = Scene("create", "kill", "wait", "remove", behave={"wait": lambda _: OperationResult(1, 2, exit_code=137)})
     scene.order(1)
     scene.settle()
     assert scene.outcomes() == {0: Outcome.DONE}
@@ -163,7 +165,7 @@ def test_a_command_that_was_told_to_end_has_not_failed():
 def test_a_command_that_ended_by_a_signal_of_somebody_else_has_failed(kinds):
     """What the script stops or kills later was not told to end by it: its short time is no measurement."""
     what = kinds[1]
-    scene = Scene(*kinds, behave={what: lambda _: Done(1, 2, exit_code=137)})
+    scene = Scene(*kinds, behave={what: lambda _: OperationResult(1, 2, exit_code=137)})
     scene.order(1)
     scene.settle()
     assert scene.outcomes() == {0: Outcome.FAILED}
@@ -172,7 +174,7 @@ def test_a_command_that_ended_by_a_signal_of_somebody_else_has_failed(kinds):
 
 def test_death_for_want_of_memory_is_a_failure_even_then():
     """A container that the kernel killed is no success, whatever the script was going to do to it."""
-    behave = {"wait": lambda _: Done(1, 2, exit_code=137, oom_killed=True)}
+    behave = {"wait": lambda _: OperationResult(1, 2, exit_code=137, oom_killed=True)}
     scene = Scene("create", "wait", "kill", "remove", behave=behave)
     scene.order(1)
     scene.settle()

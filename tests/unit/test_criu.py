@@ -2,13 +2,13 @@
 
 import pytest
 
-from bench_common.requirements import refusals
+from bench_common.requirements import unsupported_features
 from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci import runtime as oci_runtime
-from bench_worker.engines.oci.bundle import Bundle, explained, words
+from bench_worker.engines.oci.bundle import Bundle, checkpoint_options, with_criu_reason
 from bench_worker.engines.oci.runtimes import CrunEngine
 
 CHECK = "Error (criu/vdso.c:381): vdso: Unexpected rt vDSO area bounds\nError (criu/crtools.c:260): Could not\n"
@@ -36,7 +36,7 @@ def test_the_first_error_is_the_reason(said, error):
 def test_a_missing_program_is_said_with_what_to_do(monkeypatch):
     """Nothing is started for that."""
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "apt-get install criu" in oci_runtime.trouble("runc")
+    assert "apt-get install criu" in oci_runtime.unavailable_reason("runc")
 
 
 def test_an_engine_that_cannot_save_says_why():
@@ -44,7 +44,7 @@ def test_an_engine_that_cannot_save_says_why():
     job = Lifecycle((Operation("checkpoint", "checkpoint"), Operation("restore", "restore")))
     treatment = Treatment(0, {}, None, "runc", job, ContainerSettings())
     status = {"name": "runc", "usable": True, "operations": ["run"], "details": {"operation.checkpoint": "no CRIU"}}
-    saving, restoring = refusals(status, treatment)
+    saving, restoring = unsupported_features(status, treatment)
     assert saving == "engine 'runc' cannot do the operation 'checkpoint': no CRIU"
     assert "it can do hold, run, sleep" in restoring
 
@@ -53,28 +53,28 @@ def test_a_failure_tells_what_the_log_tells(tmp_path):
     """The runtime itself says no more than that it failed, and its log goes with the container."""
     bundle = Bundle(tmp_path, "/c")
     failure = OperationFailed("engine", "criu failed", start_ns=1, end_ns=2)
-    assert explained(bundle, failure) is failure
+    assert with_criu_reason(bundle, failure) is failure
     (tmp_path / "restore.log").write_text(DUMP)
-    told = explained(bundle, failure)
+    told = with_criu_reason(bundle, failure)
     assert (str(told), told.kind) == ("criu failed: File fd/1 has bad size 0 (expect 14)", "engine")
     assert (told.start_ns, told.end_ns) == (1, 2)
 
 
 def test_docker_saves_with_experimental_features_only(monkeypatch):
     """Which are looked for first; CRIU is asked where it would do its work, and nowhere else."""
-    monkeypatch.setattr(oci_runtime, "trouble", lambda runtime: f"{runtime}: no")
-    assert "experimental" in docker_probe.trouble({}, here=True)
+    monkeypatch.setattr(oci_runtime, "unavailable_reason", lambda runtime: f"{runtime}: no")
+    assert "experimental" in docker_probe.unavailable_reason({}, here=True)
     able = {"ExperimentalBuild": True, "DefaultRuntime": "runc"}
-    assert docker_probe.trouble(able, here=True) == "runc: no"
-    assert docker_probe.trouble(able, here=False) == ""
+    assert docker_probe.unavailable_reason(able, here=True) == "runc: no"
+    assert docker_probe.unavailable_reason(able, here=False) == ""
 
 
 def test_each_saving_has_a_folder_of_its_own(tmp_path):
     """And restoring takes the last one."""
     bundle = Bundle(tmp_path, "/c")
-    first, second = (words(bundle, anew=True) for _ in range(2))
+    first, second = (checkpoint_options(bundle, anew=True) for _ in range(2))
     assert first != second
-    assert words(bundle) == second
+    assert checkpoint_options(bundle) == second
 
 
 def test_crun_is_told_where_its_cover_of_folders_is(tmp_path, monkeypatch):

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from bench_worker.engines.base import Companion, DaemonSide
-from bench_worker.engines.processes_of import containerd_side, docker_side, gvisor_side, podman_side
-from bench_worker.engines.registry import daemon_side
-from bench_worker.host.daemons import PSS_SHARE, DaemonSampler, engine_samplers, listener_of
-from bench_worker.host.procfs import RecordedFiles, parse_process_stat, parse_pss
+from bench_worker.engines.base import CompanionDaemon, DaemonProcesses
+from bench_worker.engines.processes_of import containerd_daemon, docker_daemon, gvisor_processes, podman_daemon
+from bench_worker.engines.registry import daemon_processes
+from bench_worker.host.daemons import PSS_INTERVAL_FACTOR, DaemonSampler, engine_samplers, listening_pid
+from bench_worker.host.procfs import RecordedHostFiles, parse_process_stat, parse_pss
 from bench_worker.host.sampler import CgroupSampler
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -50,10 +50,10 @@ class Machine:
         return DaemonSampler(side, self, clock=self.clock, listener=self.listening.get)
 
     def text(self, path):
-        return RecordedFiles(self.texts).text(path)
+        return RecordedHostFiles(self.texts).text(path)
 
     def names(self, path):
-        return RecordedFiles(self.texts).names(path)
+        return RecordedHostFiles(self.texts).names(path)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def shim(machine, pid, *, address=OWN_CONTAINERD, **more):
 
 def test_daemon_helpers_and_shims_are_counted_and_containers_are_not(docker):
     """The tree below the listener by name, and shims of its containerd; not what runs in a container."""
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     docker.process(12, "docker-proxy", 10, rss=3)
     shim(docker, 30, rss=5)
     docker.process(31, "sleep", 30, rss=1000)
@@ -96,7 +96,7 @@ def test_shims_of_another_engine_and_of_other_peoples_containers_are_not_counted
     docker.process(50, "containerd", rss=7)
     docker.listening["/run/containerd/containerd.sock"] = 50
     shim(docker, 29)
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     shim(docker, 30, address="/run/containerd/containerd.sock")
     shim(docker, 33, address="/nobody/listens")
     assert sampler.sample()["processes"] == 2
@@ -111,7 +111,7 @@ def test_a_containerd_that_docker_did_not_start_is_its_companion(machine, told):
     machine.process(20, "containerd")
     address = "/c.sock" if "c.sock" in told else "/run/containerd/containerd.sock"
     machine.listening = {DOCKER: 10, address: 20}
-    sampler = machine.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = machine.sampler(docker_daemon(f"unix://{DOCKER}"))
     shim(machine, 30, address=address)
     assert sampler.sample()["processes"] == 3
 
@@ -122,7 +122,7 @@ def test_where_systemd_listens_the_pid_file_counts(machine):
     machine.process(10, "dockerd")
     machine.listening = {DOCKER: 1}
     machine.texts["/var/run/docker.pid"] = "10"
-    sampler = machine.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = machine.sampler(docker_daemon(f"unix://{DOCKER}"))
     assert sampler.found
     assert sampler.sample()["processes"] == 1
 
@@ -130,7 +130,7 @@ def test_where_systemd_listens_the_pid_file_counts(machine):
 def test_monitors_without_a_daemon_are_counted(machine):
     """Podman's monitors are told no socket: those that came during the run are its own."""
     machine.process(7, "conmon")
-    sampler = machine.sampler(podman_side())
+    sampler = machine.sampler(podman_daemon())
     assert not sampler.found
     assert sampler.sample() is None
     machine.process(8, "conmon", rss=2)
@@ -147,7 +147,7 @@ def gvisor(machine, sandbox, *, parent, state="/run/runsc", **more):
 def test_a_sandbox_belongs_to_the_engine_whose_shim_started_it(docker):
     """Its kernel and file server count; not what is below them, nor another shim's, nor what is only called alike."""
     docker.process(70, "exe", 69, told="runsc-sandbox")
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     shim(docker, 30, rss=5)
     gvisor(docker, 40, parent=30, own=3, waited=800)
     shim(docker, 50, address="/nobody/listens")
@@ -162,7 +162,7 @@ def test_a_sandbox_belongs_to_the_engine_whose_shim_started_it(docker):
 def test_a_sandbox_without_a_shim_is_known_by_its_state(machine):
     """A runtime that is driven alone has those of its own state, come since the beginning; none is no gap."""
     gvisor(machine, 20, parent=1, state="/run/ours")
-    sampler = machine.sampler(gvisor_side("/run/ours"))
+    sampler = machine.sampler(gvisor_processes("/run/ours"))
     assert not sampler.found
     gvisor(machine, 30, parent=1, state="/run/ours", own=4)
     gvisor(machine, 40, parent=1, state="/run/theirs")
@@ -177,7 +177,7 @@ def test_a_sandbox_without_a_shim_is_known_by_its_state(machine):
 
 def test_a_daemon_that_dies_and_comes_back_is_found_again(docker):
     """Without processes there is no row; the new daemon is found at its socket, and counts from its beginning."""
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     docker.end(10)
     docker.end(11)
     assert sampler.sample() is None
@@ -190,21 +190,25 @@ def test_a_daemon_that_dies_and_comes_back_is_found_again(docker):
 
 def test_every_engine_says_which_processes_are_its_own():
     """Those with a daemon declare it, runtimes and plain processes that they have none; of others we know nothing."""
-    assert daemon_side("docker").names >= {"dockerd", "containerd"}
-    assert daemon_side("docker-cli") == daemon_side("docker")
-    assert not daemon_side("native")
-    assert not daemon_side("runc")
-    assert daemon_side("runsc").sandboxes == daemon_side("docker").sandboxes == {"runsc-sandbox", "runsc-gofer"}
-    assert daemon_side("podman").shims == {"conmon"}
-    assert daemon_side("containerd").names == {"containerd"}
-    assert daemon_side("nonesuch") is None
-    assert docker_side("tcp://10.0.0.1:2375") is None
-    assert containerd_side().sockets == ("/run/containerd/containerd.sock",)
+    assert daemon_processes("docker").names >= {"dockerd", "containerd"}
+    assert daemon_processes("docker-cli") == daemon_processes("docker")
+    assert not daemon_processes("native")
+    assert not daemon_processes("runc")
+    assert (
+        daemon_processes("runsc").sandboxes
+        == daemon_processes("docker").sandboxes
+        == {"runsc-sandbox", "runsc-gofer"}
+    )
+    assert daemon_processes("podman").shims == {"conmon"}
+    assert daemon_processes("containerd").names == {"containerd"}
+    assert daemon_processes("nonesuch") is None
+    assert docker_daemon("tcp://10.0.0.1:2375") is None
+    assert containerd_daemon().sockets == ("/run/containerd/containerd.sock",)
 
 
 def test_nobody_listens_on_a_path_that_is_no_socket(tmp_path):
     """A socket that cannot be asked tells of no process, and is no error."""
-    assert listener_of(str(tmp_path / "none.sock")) is None
+    assert listening_pid(str(tmp_path / "none.sock")) is None
 
 
 # -- how much -----------------------------------------------------------------------------------------------------
@@ -212,7 +216,7 @@ def test_nobody_listens_on_a_path_that_is_no_socket(tmp_path):
 
 def test_cpu_time_is_that_of_the_interval(docker):
     """Ticks since the reading before, of daemons with those of children that they waited for."""
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     docker.now_ns = S
     docker.process(10, "dockerd", own=107, waited=4)
     docker.process(11, "containerd", 10, own=52)
@@ -223,7 +227,7 @@ def test_cpu_time_is_that_of_the_interval(docker):
 
 def test_a_shim_counts_without_what_its_container_used(docker):
     """A shim waits for its container's processes, so what it waited for is no cost of the engine."""
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     shim(docker, 30, own=2, waited=9000)
     assert sampler.sample()["cpu_ns"] == 2 * TICK_NS
     shim(docker, 30, own=3, waited=9900)
@@ -232,7 +236,7 @@ def test_a_shim_counts_without_what_its_container_used(docker):
 
 def test_a_helper_that_was_waited_for_counts_once(docker):
     """What a child used up to its last reading is in its parent's account afterwards, and is taken off."""
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     docker.process(12, "docker-proxy", 10, own=6, started=200)
     assert sampler.sample()["cpu_ns"] == 6 * TICK_NS
     docker.end(12)
@@ -242,7 +246,7 @@ def test_a_helper_that_was_waited_for_counts_once(docker):
 
 def test_a_number_that_is_used_again_is_another_process(docker):
     """A process that ended does not lend its time to the next one of its number."""
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     docker.process(11, "containerd", 10, own=1, started=999)
     docker.process(10, "dockerd", own=100, waited=50)
     assert sampler.sample()["cpu_ns"] == TICK_NS
@@ -252,7 +256,7 @@ def test_shared_pages_count_once_in_pss_which_is_whole_or_not_a_number(docker):
     """PSS is summed where every process shows it; where one does not, there is no sum."""
     for pid in (10, 11):
         docker.texts[f"/proc/{pid}/smaps_rollup"] = "Pss: 8 kB"
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     assert sampler.sample()["pss_bytes"] == 16 * 1024
     del docker.texts["/proc/11/smaps_rollup"]
     assert math.isnan(sampler.sample()["pss_bytes"])
@@ -263,10 +267,10 @@ def test_pss_takes_a_small_part_of_the_time_only(docker):
     for pid in (10, 11):
         docker.texts[f"/proc/{pid}/smaps_rollup"] = "Pss: 8 kB"
     docker.reading_ns = 1000
-    sampler = docker.sampler(docker_side(f"unix://{DOCKER}"))
+    sampler = docker.sampler(docker_daemon(f"unix://{DOCKER}"))
     assert sampler.sample()["pss_bytes"] > 0
     assert math.isnan(sampler.sample()["pss_bytes"])
-    docker.now_ns += PSS_SHARE * 1000
+    docker.now_ns += PSS_INTERVAL_FACTOR * 1000
     assert sampler.sample()["pss_bytes"] > 0
 
 
@@ -345,7 +349,7 @@ def complaints(engines, declared):
 
 def test_what_cannot_be_watched_is_said():
     """No such control group, an engine that nobody described, a daemon that does not run: each has its words."""
-    side = DaemonSide(names=frozenset({"nonesuch"}), sockets=("/nonesuch.sock",))
+    side = DaemonProcesses(names=frozenset({"nonesuch"}), sockets=("/nonesuch.sock",))
     (group,) = complaints({"docker": "/no/such/group"}, lambda _: None)
     assert "there is no control group /no/such/group" in group
     (unknown,) = complaints({"mine": ""}, lambda _: None)
@@ -356,12 +360,14 @@ def test_what_cannot_be_watched_is_said():
 
 def test_an_engine_without_a_daemon_is_no_complaint():
     """Plain processes and bare runtimes leave nothing behind that could be watched."""
-    assert complaints({"native": ""}, lambda _: DaemonSide()) == []
+    assert complaints({"native": ""}, lambda _: DaemonProcesses()) == []
 
 
 def test_a_companion_is_looked_for_only_beside_a_root(machine):
     """A containerd that runs without Docker is not taken for Docker's."""
     machine.process(20, "containerd")
     machine.listening = {"/c.sock": 20}
-    side = DaemonSide(frozenset({"dockerd", "containerd"}), companions=(Companion("containerd", "-c", "/c.sock"),))
+    side = DaemonProcesses(
+        frozenset({"dockerd", "containerd"}), companion_daemons=(CompanionDaemon("containerd", "-c", "/c.sock"),)
+    )
     assert machine.sampler(side).sample() is None

@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_master.run.sockets import make_room
+from bench_master.run.sockets import raise_fd_limit
 
 FREE = resource.RLIM_INFINITY
 
@@ -24,7 +24,7 @@ def test_there_is_room_for_every_worker(monkeypatch, limits, workers, then):
     made = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda _, new: made.append(new))
-    make_room(workers)
+    raise_fd_limit(workers)
     assert made == ([then] if then else [])
 
 
@@ -32,4 +32,4 @@ def test_a_hard_limit_is_told_with_what_to_do(monkeypatch):
     """More workers than the system allows files for are refused before anything is bound."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
     with pytest.raises(InfrastructureError, match="200 workers take 1856 open files, and this process may have 1024"):
-        make_room(200)
+        raise_fd_limit(200)

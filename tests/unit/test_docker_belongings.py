@@ -27,19 +27,21 @@ class Gone:
 def container():
     storage = (Mount("data_container", "/data"),)
     made = Container("wb-1", 1, ContainerSettings(image="i", storage=storage))
-    made.belongings.append("4f2e406a")
+    made.attached_resources.append("4f2e406a")
     return made
 
 
 @pytest.mark.parametrize(
     "attempt",
     [
-        pytest.param(lambda one: docker_leftovers.make(Gone(), one, timeout_s=5, address=ADDRESS), id="make"),
+        pytest.param(
+            lambda one: docker_leftovers.create_attached(Gone(), one, timeout_s=5, address=ADDRESS), id="make"
+        ),
         pytest.param(
             lambda one: docker_leftovers.remove_attached(Gone(), one, timeout_s=5, address=ADDRESS), id="remove"
         ),
-        pytest.param(lambda _: docker_engine.one_reading(Gone(), "c", 5, ADDRESS), id="stats"),
-        pytest.param(lambda _: next(docker_engine.readings(Gone(), "c", 5, ADDRESS)), id="watch"),
+        pytest.param(lambda _: docker_engine.read_once(Gone(), "c", 5, ADDRESS), id="stats"),
+        pytest.param(lambda _: next(docker_engine.read_stream(Gone(), "c", 5, ADDRESS)), id="watch"),
     ],
 )
 def test_what_cannot_be_reached_is_called_by_its_own_address(container, attempt):
@@ -48,4 +50,4 @@ def test_what_cannot_be_reached_is_called_by_its_own_address(container, attempt)
         attempt(container)
     assert str(caught.value) == f"{ADDRESS}: Connection refused"
     assert caught.value.kind == "unreachable"
-    assert container.belongings == ["4f2e406a"], "it is still to be removed"
+    assert container.attached_resources == ["4f2e406a"], "it is still to be removed"

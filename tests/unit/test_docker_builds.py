@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench_worker.engines.docker.images import reason_of
+from bench_worker.engines.docker.images import build_failure_reason
 
 STEP = "The command '/bin/sh -c set -e;     apt-get install \"$PACKAGE\"' returned a non-zero code: 100"
 LOOKUP = 'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host'
@@ -36,4 +36,4 @@ APT = [
 )
 def test_the_reason_is_what_the_failed_step_said(error, said, reason):
     """Not the command, which may be a screen long, nor what the builder says of its own."""
-    assert reason_of(error, said) == reason
+    assert build_failure_reason(error, said) == reason

@@ -7,7 +7,7 @@ import pytest
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.docker.cli import KINDS, create_words
+from bench_worker.engines.docker.cli import ERROR_KINDS, create_flags
 from bench_worker.engines.docker.settings import MountRefused
 
 CREATE_FAILED = "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc: "
@@ -16,7 +16,7 @@ CREATE_FAILED = "docker: Error response from daemon: failed to create shim task:
 def words(*, allow_host_mounts=False, own_socket=None, **settings):
     container = Container("c1", 7, ContainerSettings(image="i", **settings))
     container.labels.update({RUN_LABEL: "r1"})
-    return create_words(container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
+    return create_flags(container, allow_host_mounts=allow_host_mounts, own_socket=own_socket)
 
 
 def test_every_setting_becomes_a_flag():
@@ -109,4 +109,4 @@ def test_host_directories_are_refused_as_through_the_api(tmp_path):
 )
 def test_the_command_lines_words_have_kinds(said, kind):
     """The API's status is not printed; the kind follows from the words all the same."""
-    assert CommandLine("docker", kinds=KINDS).kind_of(said) == kind
+    assert CommandLine("docker", error_kinds=ERROR_KINDS).kind_of(said) == kind

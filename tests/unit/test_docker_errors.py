@@ -6,7 +6,7 @@ import urllib3
 from docker.errors import APIError
 
 from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.docker.errors import exec_failure, failure_kind, operation, root_cause
+from bench_worker.engines.docker.errors import docker_operation, exec_failure, failure_kind, root_cause
 
 RUNTIME = "OCI runtime create failed: runc create failed: unable to start container process: "
 
@@ -70,7 +70,7 @@ def api_error(status, explanation):
 )
 def test_whatever_breaks_inside_an_operation_becomes_its_failure(error, kind, text):
     """The kind is stable, the message is the engine's or the system's own, and the stamps are in order."""
-    with pytest.raises(OperationFailed) as caught, operation(5):
+    with pytest.raises(OperationFailed) as caught, docker_operation(5):
         raise error
     assert caught.value.kind == kind
     assert text in str(caught.value)
@@ -79,7 +79,7 @@ def test_whatever_breaks_inside_an_operation_becomes_its_failure(error, kind, te
 
 def test_a_broken_connection_after_the_deadline_is_a_timeout():
     """requests reports a body that ran out of time as a broken connection; the clock knows better."""
-    with pytest.raises(OperationFailed) as caught, operation(0.0):
+    with pytest.raises(OperationFailed) as caught, docker_operation(0.0):
         raise requests.ConnectionError("Read timed out.")
     assert caught.value.kind == "timeout"
 

@@ -3,7 +3,7 @@
 import docker.errors
 import pytest
 
-from bench_worker.engines.docker.images import listed
+from bench_worker.engines.docker.images import list_images
 
 GONE = 'retrieving parent of image "5c44": locating image with ID "b609": image not known'
 
@@ -26,7 +26,7 @@ class Engine:
 def test_it_is_asked_again():
     """With the same words, until it knows."""
     engine = Engine(3)
-    assert listed(engine, all=True) == [{"Id": "x"}]
+    assert list_images(engine, all=True) == [{"Id": "x"}]
     assert engine.asked == [{"all": True}] * 4
 
 
@@ -34,5 +34,5 @@ def test_not_for_ever_and_for_nothing_else():
     """Another error, and one that stays, are the caller's."""
     for engine, asked in ((Engine(1000), 10), (Engine(1, "no space left on device"), 1)):
         with pytest.raises(docker.errors.APIError):
-            listed(engine)
+            list_images(engine)
         assert len(engine.asked) == asked

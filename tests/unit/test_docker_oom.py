@@ -39,10 +39,10 @@ def test_only_a_kill_by_its_own_limit_counts(monkeypatch, tmp_path, record, told
 
     monkeypatch.setattr(docker_oom, "KERNEL_LOG", str(log))
     monkeypatch.setattr(docker_oom.os, "read", read)
-    assert docker_oom.kernel_tells(MINE) is told
+    assert docker_oom.kernel_log_has_oom_kill(MINE) is told
 
 
 def test_a_log_that_cannot_be_read_tells_nothing(monkeypatch, tmp_path):
     """As to users who may not read it."""
     monkeypatch.setattr(docker_oom, "KERNEL_LOG", str(tmp_path / "none"))
-    assert docker_oom.kernel_tells(MINE) is False
+    assert docker_oom.kernel_log_has_oom_kill(MINE) is False

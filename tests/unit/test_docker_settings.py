@@ -9,14 +9,14 @@ import pytest
 
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container
-from bench_worker.engines.docker.cli import create_words
+from bench_worker.engines.docker.cli import create_flags
 from bench_worker.engines.docker.settings import (
     KNOWN_SOCKETS,
     MountRefused,
-    archive_of,
-    confinement_words,
     create_arguments,
+    limit_flags,
     safe_host_directory,
+    tar_archive,
 )
 from bench_worker.engines.native import labels as native_labels
 
@@ -90,7 +90,7 @@ def test_confinement_reaches_the_engine(client):
 
 def test_confinement_is_the_same_on_the_command_line():
     """The same settings as flags."""
-    assert set(confinement_words(ContainerSettings(**CONFINED))) == {
+    assert set(limit_flags(ContainerSettings(**CONFINED))) == {
         "--runtime=crun",
         "--pids-limit=64",
         "--ulimit=nofile=512:1024",
@@ -104,7 +104,7 @@ def test_confinement_is_the_same_on_the_command_line():
         "--cap-add=SYS_NICE",
         "--cap-drop=ALL",
     }
-    assert confinement_words(ContainerSettings()) == []
+    assert limit_flags(ContainerSettings()) == []
 
 
 def test_what_is_not_given_is_the_engines_own_default(client):
@@ -180,8 +180,8 @@ def test_a_host_directory_of_its_own_needs_no_permission(client, tmp_path, monke
     got = arguments(client, storage=(Mount("host", "/var/lib/mysql"), Mount("host", "/d")))
     first, second = got["host_config"]["Mounts"]
     assert (first["Type"], first["Target"]) == ("bind", "/var/lib/mysql")
-    assert first["Source"] == str(native_labels.home() / "c1-host" / "var-lib-mysql")
-    assert second["Source"] == str(native_labels.home() / "c1-host" / "d")
+    assert first["Source"] == str(native_labels.private_root() / "c1-host" / "var-lib-mysql")
+    assert second["Source"] == str(native_labels.private_root() / "c1-host" / "d")
 
 
 def test_a_data_container_is_not_mounted_but_taken_over(client):
@@ -194,7 +194,7 @@ def test_a_data_container_is_not_mounted_but_taken_over(client):
 
 def test_files_become_an_archive_of_the_root():
     """Everybody can read them, and they are nobody's but root's."""
-    packed = archive_of({"/etc/a/x.cnf": "one\n", "/y": "\u00e4"})
+    packed = tar_archive({"/etc/a/x.cnf": "one\n", "/y": "\u00e4"})
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         members = {member.name: (member.mode, member.uid, member.size) for member in archive.getmembers()}
         assert members == {"etc/a/x.cnf": (0o644, 0, 4), "y": (0o644, 0, 2)}
@@ -208,7 +208,7 @@ def test_a_port_is_published_at_one_address_and_one_that_docker_picks(client):
     got = create_arguments(client, container, allow_host_mounts=False, own_socket=None)
     assert got["ports"] == [80]
     assert got["host_config"]["PortBindings"] == {"80/tcp": [{"HostIp": "10.0.0.5", "HostPort": ""}]}
-    assert "--publish=10.0.0.5::80" in create_words(container, allow_host_mounts=False, own_socket=None)
+    assert "--publish=10.0.0.5::80" in create_flags(container, allow_host_mounts=False, own_socket=None)
     assert "PortBindings" not in arguments(client)["host_config"]
 
 
@@ -221,5 +221,5 @@ def test_volumes_are_shared_with_other_containers(client):
     assert got["host_config"]["VolumesFrom"] == ["c1-data", "c1-mariadb"]
     plain = Container("c1", 7, ContainerSettings(image="i"))
     plain.shares = ("c1-mariadb",)
-    assert "--volumes-from=c1-mariadb" in create_words(plain, allow_host_mounts=False, own_socket=None)
+    assert "--volumes-from=c1-mariadb" in create_flags(plain, allow_host_mounts=False, own_socket=None)
     assert "VolumesFrom" not in arguments(client)["host_config"]

@@ -11,7 +11,7 @@ import zmq
 from documents import DOCUMENTS, ROOT, literals, rows, tree
 from docutils import nodes
 
-from bench_common.channel import tune
+from bench_common.channel import configure_socket
 from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.errors import ExitCode
 from bench_common.messages import KIB, MESSAGES
@@ -216,7 +216,7 @@ def test_the_socket_options_are_those_that_are_set():
     context = zmq.Context()
     try:
         with context.socket(zmq.DEALER) as socket:
-            tune(socket)
+            configure_socket(socket)
             found = {name: socket.getsockopt(getattr(zmq, name)) for name, _, _ in table}
     finally:
         context.term()

@@ -9,17 +9,17 @@ import pytest
 
 import bench_worker.doctor
 from bench_master.commands import doctor as command
-from bench_worker.doctor import CHECKS, Check, Level, Scene, examine, observe
-from bench_worker.doctor.base import parse_process
+from bench_worker.doctor import CHECKS, Check, HostSnapshot, Level, capture, run_checks
+from bench_worker.doctor.base import parse_process_usage
 from bench_worker.engines.base import EngineStatus
-from bench_worker.host.procfs import RecordedFiles, Space
+from bench_worker.host.procfs import DiskSpace, RecordedHostFiles
 from bench_worker.host.sampler import COLUMNS
 from bench_worker.queries import doctor as question
 
 CPU = "/sys/devices/system/cpu"
 CLOCK = "/sys/devices/system/clocksource/clocksource0"
 GIB = 1024**3
-ROOM = Space(100 * GIB, 50 * GIB, 1_000_000, 900_000)
+ROOM = DiskSpace(100 * GIB, 50 * GIB, 1_000_000, 900_000)
 CONTAINER = "ab" * 32
 TCP = "  sl  local_address rem_address   st\n   0: 00000000:{port:04X} 00000000:0000 {state} 0:0\n"
 
@@ -60,8 +60,8 @@ def scene_of(changes=None, *, after=None, spaces=None, **fields):
         texts["/proc/stat"] = "cpu 150 0 100 950 0 0 0 0 0 0\ncpu0 1 1 1 1\ncpu1 1 1 1 1\n"
         texts.update(after or {})
 
-    files = RecordedFiles(texts, {"/proc/self": "7"}, rooms)
-    scene = observe(files, wait, directories=["/srv"], ports=[13577])
+    files = RecordedHostFiles(texts, {"/proc/self": "7"}, rooms)
+    scene = capture(files, wait, directories=["/srv"], ports=[13577])
     known = {
         "engines": lambda: ENGINES,
         "tools": lambda: {"sysbench": ["sysbench-cpu"]},
@@ -74,12 +74,12 @@ def scene_of(changes=None, *, after=None, spaces=None, **fields):
 
 def found(check, scene):
     """Return the findings of the check of that name."""
-    return [finding for finding in examine(scene) if finding.check == check]
+    return [finding for finding in run_checks(scene) if finding.check == check]
 
 
 def test_healthy_host_has_nothing_but_ok():
     """On a host as it should be, every check says ok."""
-    findings = list(examine(scene_of()))
+    findings = list(run_checks(scene_of()))
     assert {finding.check for finding in findings} == {check.name for check in CHECKS}
     assert [finding for finding in findings if finding.level is not Level.OK] == []
 
@@ -135,7 +135,7 @@ def test_healthy_host_has_nothing_but_ok():
 )
 def test_each_sickness_is_found_with_its_remedy(check, level, changes, word):
     """A host with one thing wrong gets one finding of the right gravity, with advice; the other checks stay ok."""
-    findings = [finding for finding in examine(scene_of(changes)) if finding.level is not Level.OK]
+    findings = [finding for finding in run_checks(scene_of(changes)) if finding.level is not Level.OK]
     assert [(finding.check, finding.level) for finding in findings] == [(check, level)]
     assert word in findings[0].advice
 
@@ -174,18 +174,18 @@ def test_own_work_is_not_a_neighbour():
 
 def test_process_line_that_is_none_is_skipped():
     """A process that ended between listing and reading gives nothing."""
-    assert parse_process("") is None
-    assert parse_process("12 (cut) S 1") is None
+    assert parse_process_usage("") is None
+    assert parse_process_usage("12 (cut) S 1") is None
 
 
 @pytest.mark.parametrize(
     ("space", "level"),
     [
-        (Space(100 * GIB, GIB // 10, 0, 0), "problem"),
-        (Space(100 * GIB, GIB, 0, 0), "warning"),
-        (Space(100 * GIB, 50 * GIB, 1_000_000, 500), "problem"),
-        (Space(100 * GIB, 50 * GIB, 1_000_000, 50_000), "warning"),
-        (Space(100 * GIB, 50 * GIB, 0, 0), "ok"),
+        (DiskSpace(100 * GIB, GIB // 10, 0, 0), "problem"),
+        (DiskSpace(100 * GIB, GIB, 0, 0), "warning"),
+        (DiskSpace(100 * GIB, 50 * GIB, 1_000_000, 500), "problem"),
+        (DiskSpace(100 * GIB, 50 * GIB, 1_000_000, 50_000), "warning"),
+        (DiskSpace(100 * GIB, 50 * GIB, 0, 0), "ok"),
     ],
 )
 def test_room_is_looked_at(space, level):
@@ -244,7 +244,7 @@ def test_check_that_breaks_is_reported_and_ends_no_other():
             yield self.ok("first")
             raise RuntimeError("no such kernel")
 
-    findings = list(examine(scene_of(), [Broken(), *CHECKS[-1:]]))
+    findings = list(run_checks(scene_of(), [Broken(), *CHECKS[-1:]]))
     assert [finding.check for finding in findings] == ["broken", "broken", "ports"]
     assert findings[1].level is Level.WARNING
     assert "RuntimeError: no such kernel" in findings[1].finding
@@ -252,21 +252,25 @@ def test_check_that_breaks_is_reported_and_ends_no_other():
 
 def test_host_that_hides_everything_breaks_no_check():
     """Where nothing can be read, every check still says something, and none breaks."""
-    findings = list(examine(Scene(RecordedFiles(), directories=["/srv"])))
+    findings = list(run_checks(HostSnapshot(RecordedHostFiles(), directories=["/srv"])))
     assert {finding.check for finding in findings} == {check.name for check in CHECKS}
     assert not [finding for finding in findings if "broke" in finding.finding]
 
 
 def test_every_finding_that_is_not_ok_says_what_to_do():
     """Advice is part of every note, warning and problem."""
-    for scene in (scene_of(), Scene(RecordedFiles()), scene_of(engines=tuple, tools=dict, which=lambda _: None)):
-        for finding in examine(scene):
+    for scene in (
+        scene_of(),
+        HostSnapshot(RecordedHostFiles()),
+        scene_of(engines=tuple, tools=dict, which=lambda _: None),
+    ):
+        for finding in run_checks(scene):
             assert finding.advice or finding.level is Level.OK, finding
 
 
 def test_question_answers_in_json(monkeypatch):
     """`bench-worker --doctor` gives findings as plain JSON values with the agreed keys."""
-    monkeypatch.setattr(bench_worker.doctor, "observe", lambda files, wait, directories, ports: scene_of())
+    monkeypatch.setattr(bench_worker.doctor, "capture", lambda files, wait, directories, ports: scene_of())
     arguments = argparse.Namespace(doctor_directory=[], doctor_port=[1])
     findings = json.loads(json.dumps(list(question.answer(arguments))))
     assert {tuple(finding) for finding in findings} == {("check", "level", "finding", "advice", "value")}
@@ -286,7 +290,7 @@ def run_doctor(monkeypatch, findings, *, quiet=False, form="text"):
         asked.extend(flags)
         return findings
 
-    monkeypatch.setattr(command, "ask_worker", ask_worker)
+    monkeypatch.setattr(command, "query_worker", ask_worker)
     arguments = argparse.Namespace(inventory=None, quiet=quiet, directory=["/srv"], format=form)
     return command.run(arguments), asked
 

@@ -1,7 +1,7 @@
 """What every engine has that does not do it otherwise."""
 
 from bench_common.treatment import ContainerSettings
-from bench_worker.engines.base import Container, Done, Engine, EngineOptions
+from bench_worker.engines.base import Container, Engine, EngineOptions, OperationResult
 from bench_worker.engines.noop import NoopEngine
 
 
@@ -11,16 +11,16 @@ class TwoCalls(NoopEngine):
     run = Engine.run
 
     def create(self, container, *, timeout_s):
-        return Done(100, 130)
+        return OperationResult(100, 130)
 
     def start(self, container, *, timeout_s):
-        self.left_s = timeout_s
-        return Done(1000, 1040, end_bound_ns=3)
+        self.remaining_s = timeout_s
+        return OperationResult(1000, 1040, end_uncertainty_ns=3)
 
 
 def test_a_run_of_two_calls_lasts_as_long_as_they_do():
     """It ends with the second; what lies between them is the worker's own and left out."""
     engine = TwoCalls(EngineOptions("r", "w", 1))
     done = engine.run(Container("c", 1, ContainerSettings(image="i")), timeout_s=5.0)
-    assert (done.start_ns, done.end_ns, done.end_bound_ns) == (970, 1040, 3)
-    assert 4.9 < engine.left_s < 5.0
+    assert (done.start_ns, done.end_ns, done.end_uncertainty_ns) == (970, 1040, 3)
+    assert 4.9 < engine.remaining_s < 5.0

@@ -64,7 +64,7 @@ def test_the_tab_separated_form_has_one_line_for_each_engine():
 
 def run(command, monkeypatch, rows, *words):
     asked = []
-    monkeypatch.setattr(command, "ask_worker", lambda *flags, **_: asked.append(flags) or rows)
+    monkeypatch.setattr(command, "query_worker", lambda *flags, **_: asked.append(flags) or rows)
     parser = argparse.ArgumentParser()
     command.configure(parser)
     return command.run(parser.parse_args(words)), asked[0]

@@ -120,14 +120,14 @@ def test_an_opened_engine_works_for_its_run(registered):
     """The options are the engine's own from then on, and clean-up knows that the run has used it."""
     registered(noop=NoopEngine)
     assert open_engine("noop", OPTIONS).options is OPTIONS
-    assert [(use.run_id, use.engine) for use in engine_usage_log.uses()] == [(OPTIONS.run_id, "noop")]
+    assert [(use.run_id, use.engine) for use in engine_usage_log.recorded_uses()] == [(OPTIONS.run_id, "noop")]
 
 
 def test_an_engine_that_is_only_asked_something_is_not_noted_as_used(registered):
     """Without a run nothing is made that could be left behind."""
     registered(noop=NoopEngine)
     open_engine("noop", EngineOptions("", "w", 1))
-    assert engine_usage_log.uses() == []
+    assert engine_usage_log.recorded_uses() == []
 
 
 def test_a_use_is_noted_even_where_the_engine_does_not_open(registered):
@@ -135,13 +135,13 @@ def test_a_use_is_noted_even_where_the_engine_does_not_open(registered):
 
     class Away(NoopEngine):
         def open(self):
-            assert engine_usage_log.uses(), "noted too late"
+            assert engine_usage_log.recorded_uses(), "noted too late"
             raise EngineUnavailable("nobody answers")
 
     registered(away=Away)
     with pytest.raises(EngineUnavailable):
         open_engine("away", OPTIONS)
-    assert [use.engine for use in engine_usage_log.uses()] == ["away"]
+    assert [use.engine for use in engine_usage_log.recorded_uses()] == ["away"]
 
 
 def test_only_the_engines_that_are_asked_for_are_loaded():

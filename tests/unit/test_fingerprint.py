@@ -5,9 +5,9 @@ import json
 import pytest
 
 from bench_worker.cli import run_command_line
-from bench_worker.host.facts import cgroup_layout, container, governor, hypervisor, mitigations, mount_of, turbo
-from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, suggested_environment
-from bench_worker.host.procfs import RecordedFiles
+from bench_worker.host.facts import cgroup_layout, container, find_mount, governor, hypervisor, mitigations, turbo
+from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, guess_environment
+from bench_worker.host.procfs import RecordedHostFiles
 
 METAL = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme\n"
 GUEST = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme hypervisor\n"
@@ -57,7 +57,7 @@ def dmi(**texts):
 )
 def test_hypervisor_is_told_from_files(texts, expected):
     """Each kind of host is recognised from what its files say, without root; what cannot be told is unknown."""
-    assert hypervisor(RecordedFiles(texts)) == expected
+    assert hypervisor(RecordedHostFiles(texts)) == expected
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_hypervisor_is_told_from_files(texts, expected):
 )
 def test_environment_is_suggested_as_documented(texts, expected):
     """A hypervisor that shows suggests `hypervisor`; everything else `bare-metal`."""
-    assert suggested_environment(RecordedFiles(texts)) == expected
+    assert guess_environment(RecordedHostFiles(texts)) == expected
 
 
 OVERLAY_ROOT = "700 600 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/x\n"
@@ -92,7 +92,7 @@ VFS_ROOT = "27 1 254:0 /var/lib/docker/vfs/dir/ab / rw,relatime - ext4 /dev/vda 
 )
 def test_container_is_told_from_files(texts, expected):
     """A container is recognised; a marker left on a virtual machine's disk is not taken for one."""
-    assert container(RecordedFiles(texts)) == expected
+    assert container(RecordedHostFiles(texts)) == expected
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_container_is_told_from_files(texts, expected):
 )
 def test_cgroup_layout_is_told_from_mounts(mounts, expected):
     """v1, v2 and the hybrid of both are told apart."""
-    assert cgroup_layout(RecordedFiles({"/proc/self/mountinfo": mounts})) == expected
+    assert cgroup_layout(RecordedHostFiles({"/proc/self/mountinfo": mounts})) == expected
 
 
 def test_governors_of_all_cpus_are_told():
     """CPUs that differ in governor show so; without frequency scaling there is none."""
     texts = {f"{CPU}/cpu{n}/cpufreq/scaling_governor": text for n, text in enumerate(["powersave", "performance"])}
-    assert governor(RecordedFiles(texts)) == "performance,powersave"
-    assert governor(RecordedFiles({f"{CPU}/cpu0/topology/core_id": "0", f"{CPU}/cpufreq/x": "y"})) is None
+    assert governor(RecordedHostFiles(texts)) == "performance,powersave"
+    assert governor(RecordedHostFiles({f"{CPU}/cpu0/topology/core_id": "0", f"{CPU}/cpufreq/x": "y"})) is None
 
 
 @pytest.mark.parametrize(
@@ -134,16 +134,16 @@ def test_governors_of_all_cpus_are_told():
 )
 def test_turbo_is_read_from_either_driver(texts, expected):
     """Intel's and the generic switch mean opposite things and are both understood."""
-    assert turbo(RecordedFiles(texts)) == expected
+    assert turbo(RecordedHostFiles(texts)) == expected
 
 
 def test_mitigations_keep_what_applies():
     """Vulnerabilities that do not apply are left out; the rest is in the kernel's words."""
     path = f"{CPU}/vulnerabilities"
     texts = {f"{path}/mds": "Not affected", f"{path}/spectre_v2": "Mitigation: IBRS", f"{path}/l1tf": "Vulnerable"}
-    assert mitigations(RecordedFiles(texts)) == "l1tf: Vulnerable | spectre_v2: Mitigation: IBRS"
-    assert mitigations(RecordedFiles({f"{path}/mds": "Not affected"})) == "not affected"
-    assert mitigations(RecordedFiles()) is None
+    assert mitigations(RecordedHostFiles(texts)) == "l1tf: Vulnerable | spectre_v2: Mitigation: IBRS"
+    assert mitigations(RecordedHostFiles({f"{path}/mds": "Not affected"})) == "not affected"
+    assert mitigations(RecordedHostFiles()) is None
 
 
 def test_mount_is_the_innermost_and_the_latest():
@@ -154,16 +154,16 @@ def test_mount_is_the_innermost_and_the_latest():
         "3 1 8:3 / /data rw,noatime - btrfs /dev/sda3 rw\n"
         "4 1 8:4 / /my\\040disk rw - ext4 /dev/sda4 rw\n"
     )
-    files = RecordedFiles({"/proc/self/mountinfo": mounts})
-    assert mount_of(files, "/data/x").kind == "btrfs"
-    assert mount_of(files, "/database").device == "8:1"
-    assert mount_of(files, "/my disk").device == "8:4"
-    assert mount_of(RecordedFiles(), "/") is None
+    files = RecordedHostFiles({"/proc/self/mountinfo": mounts})
+    assert find_mount(files, "/data/x").kind == "btrfs"
+    assert find_mount(files, "/database").device == "8:1"
+    assert find_mount(files, "/my disk").device == "8:4"
+    assert find_mount(RecordedHostFiles(), "/") is None
 
 
 def test_disk_of_the_working_directory_is_the_whole_disk():
     """The scheduler is that of the disk that holds the partition that holds the working directory."""
-    files = RecordedFiles(
+    files = RecordedHostFiles(
         {
             "/proc/self/mountinfo": "1 0 8:2 / / rw - ext4 /dev/sda2 rw\n",
             "/sys/block/sda/queue/scheduler": "none [mq-deadline] kyber",
@@ -184,26 +184,26 @@ def test_topology_counts_cores_and_threads():
     for number in (0, 1):
         texts[f"{CPU}/cpu{number}/topology/core_id"] = "0"
         texts[f"{CPU}/cpu{number}/topology/physical_package_id"] = "0"
-    facts = fingerprint(RecordedFiles(texts))
+    facts = fingerprint(RecordedHostFiles(texts))
     assert (facts["cpu_sockets"], facts["cpu_cores"], facts["cpu_threads"]) == (1, 1, 2)
 
 
 def test_kernel_options_keep_no_secret():
     """Only options that change measurements are kept of the kernel's command line."""
-    files = RecordedFiles({"/proc/cmdline": "root=/dev/sda1 token=secret mitigations=off isolcpus=2-3 quiet"})
+    files = RecordedHostFiles({"/proc/cmdline": "root=/dev/sda1 token=secret mitigations=off isolcpus=2-3 quiet"})
     assert fingerprint(files)["kernel_options"] == "mitigations=off isolcpus=2-3"
 
 
 def test_unknown_is_absent():
     """A host that tells nothing has only the facts of our own software."""
-    assert set(fingerprint(RecordedFiles())) <= {
+    assert set(fingerprint(RecordedHostFiles())) <= {
         name for name in FACTS if name.startswith(("package_", "python_", "libc", "libzmq", "weighbridge"))
     }
 
 
 def test_a_fact_that_breaks_is_left_out(caplog):
     """A text that no kernel should write costs its own fact and a line in the log, not the fingerprint."""
-    facts = fingerprint(RecordedFiles({"/proc/meminfo": "gibberish", "/proc/sys/kernel/osrelease": "6.1"}))
+    facts = fingerprint(RecordedHostFiles({"/proc/meminfo": "gibberish", "/proc/sys/kernel/osrelease": "6.1"}))
     assert "memory" not in facts
     assert facts["kernel"] == "6.1"
     assert "fact memory" in caplog.text

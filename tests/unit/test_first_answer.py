@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from bench_worker.control_channel import SILENCE_S, FirstAnswer
+from bench_worker.control_channel import SILENCE_TIMEOUT_S, ReachabilityCheck
 
 
 class Clock:
@@ -64,11 +64,11 @@ def answers(monkeypatch, answer):
 def test_silence_is_told_once(monkeypatch, caplog, clock, answer, keyed, advice):
     """After ten seconds, with what to look at; a worker that waits for days does not fill its log."""
     answers(monkeypatch, answer)
-    first = FirstAnswer("tcp://mastr:13577", clock, keyed=keyed)
-    clock.now = SILENCE_S / 2
+    first = ReachabilityCheck("tcp://mastr:13577", clock, keyed=keyed)
+    clock.now = SILENCE_TIMEOUT_S / 2
     first.look()
     assert not caplog.messages
-    for clock.now in (SILENCE_S, 100 * SILENCE_S):
+    for clock.now in (SILENCE_TIMEOUT_S, 100 * SILENCE_TIMEOUT_S):
         first.look()
     (message,) = caplog.messages
     assert message.startswith(f"no master answers at tcp://mastr:13577 yet: {advice}")
@@ -77,7 +77,7 @@ def test_silence_is_told_once(monkeypatch, caplog, clock, answer, keyed, advice)
 
 def test_a_master_that_has_answered_may_be_silent(caplog, clock):
     """Between two runs there is nothing to tell."""
-    first = FirstAnswer("tcp://master:13577", clock)
+    first = ReachabilityCheck("tcp://master:13577", clock)
     first.came()
     clock.now = 1000.0
     first.look()

@@ -1,7 +1,7 @@
 """Whether a worker can do what the plan asks: said before anything runs, with every reason."""
 
 from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operation, Treatment
-from bench_master.run.admission import assess
+from bench_master.run.admission import check
 
 DOCKER = {
     "name": "docker",
@@ -20,7 +20,7 @@ def treatment(**fields):
 
 def fitness(*treatments, slots=64, noop=False, **info):
     info = {"engines": {"docker": DOCKER}, **info}
-    return assess(treatments, environment="local", slots=slots, info=info, noop=noop)
+    return check(treatments, environment="local", slots=slots, info=info, noop=noop)
 
 
 def test_a_fit_worker_has_no_reasons():

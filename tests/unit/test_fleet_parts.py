@@ -15,16 +15,23 @@ import pytest
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.keys import read_worker_key
 from bench_master.cli import run_command_line
-from bench_master.commands.fleet_options import end_all, show, status_of
-from bench_master.commands.list_workers import clock_text, rows_of
+from bench_master.commands.fleet_options import exit_code_for, print_outcomes, stop_all
+from bench_master.commands.list_workers import build_rows, format_clock
 from bench_master.fleet import wheels
-from bench_master.fleet.inventory import inventory_from
-from bench_master.fleet.launchers.base import FAILED, STARTED, Errand, Outcome, outcomes_of, side_by_side
-from bench_master.fleet.remote_host import _chosen
-from bench_master.fleet.ssh import HostFailed, KnownHosts, fingerprint_of
-from bench_master.fleet.wheels import PythonKind, Wheelhouse, closure
-from bench_master.run.discovery import Present
-from bench_master.run.key_provisioning import Enrolment
+from bench_master.fleet.inventory import parse_inventory
+from bench_master.fleet.launchers.base import (
+    FAILED,
+    STARTED,
+    LaunchSpec,
+    WorkerOutcome,
+    collect_outcomes,
+    run_parallel,
+)
+from bench_master.fleet.remote_host import _select_python
+from bench_master.fleet.ssh import HostError, KnownHosts, fingerprint_of
+from bench_master.fleet.wheels import PythonPlatform, Wheelhouse, required_distributions
+from bench_master.run.discovery import DiscoveredWorker
+from bench_master.run.key_provisioning import KeyProvisioner
 
 SMALL = "zope.event"
 """A package of a few files that every installation has, for gevent needs it."""
@@ -32,7 +39,7 @@ SMALL = "zope.event"
 
 def hosts_of(text):
     """Return the hosts of an inventory."""
-    return inventory_from(text, "hosts.yaml", ("local", "ssh")).hosts
+    return parse_inventory(text, "hosts.yaml", ("local", "ssh")).hosts
 
 
 # -- wheels -------------------------------------------------------------------------------------------------------
@@ -42,21 +49,21 @@ def hosts_of(text):
 def small(monkeypatch):
     """Let the installation be of ourselves and one small package, with pip as its installer."""
     chosen = [distribution(SMALL), distribution("weighbridge")]
-    monkeypatch.setattr(wheels, "closure", lambda: chosen)
+    monkeypatch.setattr(wheels, "required_distributions", lambda: chosen)
     monkeypatch.setattr(wheels, "_bundled_pip", lambda: wheels.Wheel(Path("pip-1-py3-none-any.whl"), "0", 1))
     return chosen
 
 
 def test_what_a_worker_needs_is_all_that_we_need():
     """Direct and indirect requirements, pip, ourselves; nothing that is needed for tests alone."""
-    names = {dist.name.lower() for dist in closure()}
+    names = {dist.name.lower() for dist in required_distributions()}
     assert {"weighbridge", "pip", "numpy", "greenlet", "cffi"} <= names
     assert not {"pytest", "mypy", "ruff"} & names
 
 
 def test_a_wheel_is_made_of_what_is_installed(small, tmp_path):
     """Each file is in RECORD with its digest, and pip would take the file's name."""
-    bundle = Wheelhouse(tmp_path).bundle_for(PythonKind.here())
+    bundle = Wheelhouse(tmp_path).bundle_for(PythonPlatform.here())
     names = [wheel.name.split("-")[0] for wheel in bundle.wheels]
     assert sorted(names) == ["pip", "weighbridge", "zope_event"]
     for wheel in bundle.wheels:
@@ -77,8 +84,8 @@ def test_a_wheel_is_made_of_what_is_installed(small, tmp_path):
 
 def test_the_same_content_is_the_same_bundle(small, tmp_path):
     """Whenever and wherever it is packed; so a host that has it is left alone."""
-    one = Wheelhouse(tmp_path / "one").bundle_for(PythonKind.here())
-    other = Wheelhouse(tmp_path / "other").bundle_for(PythonKind.here())
+    one = Wheelhouse(tmp_path / "one").bundle_for(PythonPlatform.here())
+    other = Wheelhouse(tmp_path / "other").bundle_for(PythonPlatform.here())
     assert one.identity == other.identity
     assert [wheel.sha256 for wheel in one.wheels] == [wheel.sha256 for wheel in other.wheels]
 
@@ -98,22 +105,22 @@ def test_a_package_in_editable_mode_cannot_be_taken_along(tmp_path, monkeypatch)
                 "direct_url.json": '{"dir_info": {"editable": true}}',
             }[name]
 
-    monkeypatch.setattr(wheels, "closure", lambda: [Editable()])
+    monkeypatch.setattr(wheels, "required_distributions", lambda: [Editable()])
     with pytest.raises(InfrastructureError, match=r"package my-engines .* not in editable mode"):
-        Wheelhouse(tmp_path).bundle_for(PythonKind.here())
+        Wheelhouse(tmp_path).bundle_for(PythonPlatform.here())
 
 
 def test_which_wheels_fit_another_python():
     """Pure ones any; compiled ones the same interpreter and a C library that is no older than they need."""
-    here = PythonKind("cpython-311-x86_64-linux-gnu", "3.11", "x86_64", "glibc 2.36")
+    here = PythonPlatform("cpython-311-x86_64-linux-gnu", "3.11", "x86_64", "glibc 2.36")
     kinds = {
-        "older": PythonKind(here.soabi, "3.11", "x86_64", "glibc 2.17"),
-        "newer": PythonKind(here.soabi, "3.11", "x86_64", "glibc 2.40"),
-        "python": PythonKind("cpython-312-x86_64-linux-gnu", "3.12", "x86_64", "glibc 2.36"),
-        "musl": PythonKind(here.soabi, "3.11", "x86_64", ""),
+        "older": PythonPlatform(here.soabi, "3.11", "x86_64", "glibc 2.17"),
+        "newer": PythonPlatform(here.soabi, "3.11", "x86_64", "glibc 2.40"),
+        "python": PythonPlatform("cpython-312-x86_64-linux-gnu", "3.12", "x86_64", "glibc 2.36"),
+        "musl": PythonPlatform(here.soabi, "3.11", "x86_64", ""),
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PythonKind, "here", classmethod(lambda cls: here))
+        patch.setattr(PythonPlatform, "here", classmethod(lambda cls: here))
         tag = "cp311-cp311-manylinux_2_28_x86_64"
         assert {name for name, kind in kinds.items() if kind.takes(tag)} == {"newer"}
         assert all(kind.takes("py3-none-any") for kind in kinds.values())
@@ -153,19 +160,19 @@ def test_a_revoked_key_is_no_longer_known(tmp_path, key):
     text = f"{key.get_name()} {key.get_base64()}"
     assert known(path, f"10.0.0.1 {text}\n@revoked * {text}") is None
     with pytest.raises(InfrastructureError, match="@revoked"):
-        KnownHosts(path, accept_new=True).meet("10.0.0.1", key)
+        KnownHosts(path, accept_new=True).check_unknown_host("10.0.0.1", key)
 
 
 def test_a_new_host_is_learned_on_request_only(tmp_path, key):
     """It is added to the file, of which nothing else changes."""
     path = tmp_path / "ssh" / "known_hosts"
     with pytest.raises(InfrastructureError, match=f"not in .*{re.escape(fingerprint_of(key))}.*--accept-new"):
-        KnownHosts(path).meet("10.0.0.1", key)
+        KnownHosts(path).check_unknown_host("10.0.0.1", key)
     assert not path.exists()
     hosts = KnownHosts(path, accept_new=True)
-    hosts.meet("10.0.0.1", key)
+    hosts.check_unknown_host("10.0.0.1", key)
     assert KnownHosts(path).client().get_host_keys().lookup("10.0.0.1")[key.get_name()] == key
-    assert len(hosts.learned) == 1
+    assert len(hosts.added_hosts) == 1
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -175,7 +182,7 @@ def test_a_new_host_is_learned_on_request_only(tmp_path, key):
 def test_the_first_python_that_will_do_is_taken():
     """Not one that is too old or lacks venv."""
     found = [("3.9", "venv", "/usr/bin/python3"), ("3.12", "-", "/a"), ("3.11", "venv", "/b"), ("3.13", "venv", "/c")]
-    assert _chosen(found, None, "") == "/b"
+    assert _select_python(found, None, "") == "/b"
 
 
 @pytest.mark.parametrize(
@@ -194,8 +201,8 @@ def test_the_first_python_that_will_do_is_taken():
 )
 def test_what_is_missing_of_python_is_said(found, named, complaint, why):
     """With what was found instead, and what to do."""
-    with pytest.raises(HostFailed) as caught:
-        _chosen(found, named, complaint)
+    with pytest.raises(HostError) as caught:
+        _select_python(found, named, complaint)
     assert why in str(caught.value)
     assert "python:" in str(caught.value)
 
@@ -205,7 +212,9 @@ def test_what_is_missing_of_python_is_said(found, named, complaint, why):
 
 def errand(tmp_path, **fields):
     """Return an errand whose keys are in a directory of their own."""
-    return Errand(Enrolment(tmp_path / "keys"), Wheelhouse(tmp_path), KnownHosts(tmp_path / "known"), **fields)
+    return LaunchSpec(
+        KeyProvisioner(tmp_path / "keys"), Wheelhouse(tmp_path), KnownHosts(tmp_path / "known"), **fields
+    )
 
 
 def test_a_worker_is_told_what_the_inventory_says(tmp_path):
@@ -230,19 +239,19 @@ def test_a_worker_for_one_run_ends_with_it(tmp_path):
 
 def test_a_key_is_made_once_and_delivered_as_it_is(tmp_path):
     """A worker that is on the list without a key file, or whose file is of another master, is refused with advice."""
-    enrolment = errand(tmp_path).enrolment
-    path = enrolment.key_to_deliver("b")
-    assert enrolment.key_to_deliver("b") == path
+    enrolment = errand(tmp_path).provisioner
+    path = enrolment.key_file_to_deliver("b")
+    assert enrolment.key_file_to_deliver("b") == path
     assert read_worker_key(path).master_public == enrolment.master()[0].public
     content = path.read_text()
     path.unlink()
     with pytest.raises(UsageError, match=r"its key was moved away.*--revoke b"):
-        enrolment.key_to_deliver("b")
+        enrolment.key_file_to_deliver("b")
     path.write_text(content)
     path.chmod(0o600)
     enrolment.master_path.unlink()
     with pytest.raises(UsageError, match=r"another master.*--revoke b"):
-        enrolment.key_to_deliver("b")
+        enrolment.key_file_to_deliver("b")
 
 
 def test_a_dry_run_shows_the_way_and_touches_nothing(tmp_path, capsys):
@@ -310,16 +319,16 @@ def test_what_one_host_does_to_us_stops_no_other():
 
     def deed(host):
         if host.name == "a":
-            raise HostFailed("no way in")
+            raise HostError("no way in")
         if host.name == "b":
             raise UsageError("no key")
         if host.name == "c":
             raise RuntimeError("oh")
         if host.name == "e":
             raise OSError(errno.EROFS, "Read-only file system", "/home/keys")
-        return [Outcome("d", "d", STARTED)]
+        return [WorkerOutcome("d", "d", STARTED)]
 
-    found = outcomes_of(hosts, side_by_side(hosts, deed))
+    found = collect_outcomes(hosts, run_parallel(hosts, deed))
     assert [(each.worker, each.state, each.detail) for each in found] == [
         ("a-1", FAILED, "no way in"),
         ("a-2", FAILED, "no way in"),
@@ -333,13 +342,13 @@ def test_what_one_host_does_to_us_stops_no_other():
 def test_the_exit_code_and_the_table(capsys):
     """Failed hosts are counted once each, whatever they have of workers."""
     outcomes = [
-        Outcome("a", "a-1", FAILED, "why\tnot"),
-        Outcome("a", "a-2", FAILED, "why"),
-        Outcome("b", "b", STARTED),
+        WorkerOutcome("a", "a-1", FAILED, "why\tnot"),
+        WorkerOutcome("a", "a-2", FAILED, "why"),
+        WorkerOutcome("b", "b", STARTED),
     ]
-    show(outcomes)
-    assert status_of(outcomes) == 3
-    assert status_of(outcomes[2:]) == 0
+    print_outcomes(outcomes)
+    assert exit_code_for(outcomes) == 3
+    assert exit_code_for(outcomes[2:]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines() == [
         "HOST\tWORKER\tSTATE\tDETAIL",
@@ -354,13 +363,17 @@ def test_only_what_was_started_now_is_ended():
     """What ran before goes on."""
 
     class Fleet:
-        inventory = inventory_from("hosts: {a: , b: }", "h", ("ssh",))
+        inventory = parse_inventory("hosts: {a: , b: }", "h", ("ssh",))
 
         def stop(self, hosts):
-            return [Outcome(host.name, host.name, "ended") for host in hosts]
+            return [WorkerOutcome(host.name, host.name, "ended") for host in hosts]
 
-    outcomes = [Outcome("a", "a", STARTED), Outcome("b", "b", "running already"), Outcome("c", "c", FAILED, "x")]
-    assert [each.state for each in end_all(Fleet(), outcomes)] == ["ended", "running already", "failed"]
+    outcomes = [
+        WorkerOutcome("a", "a", STARTED),
+        WorkerOutcome("b", "b", "running already"),
+        WorkerOutcome("c", "c", FAILED, "x"),
+    ]
+    assert [each.state for each in stop_all(Fleet(), outcomes)] == ["ended", "running already", "failed"]
 
 
 # -- who is there -------------------------------------------------------------------------------------------------
@@ -368,7 +381,7 @@ def test_only_what_was_started_now_is_ended():
 
 def present(name, **info):
     """Return a worker that asked to join."""
-    return Present(b"peer", name, "control", 4, {"host": f"{name}.lab", "version": "0.1.0", **info})
+    return DiscoveredWorker(b"peer", name, "control", 4, {"host": f"{name}.lab", "version": "0.1.0", **info})
 
 
 def test_a_row_for_who_came_and_who_should_have():
@@ -376,7 +389,7 @@ def test_a_row_for_who_came_and_who_should_have():
     engines = {"docker": {"usable": True, "version": "27.0"}, "podman": {"usable": False}}
     clock = {"offset_ns": -2_500_000, "bound_ns": 100_000}
     came = present("a", load=0.5, clock=clock, engines=engines, boot_id="there")
-    rows = rows_of([came], hosts_of("hosts: {a: , b: {environment: bare-metal}}"), "here")
+    rows = build_rows([came], hosts_of("hosts: {a: , b: {environment: bare-metal}}"), "here")
     assert [row.cells()[:7] for row in rows] == [
         ("a", "a.lab", "control", "4", "0.1.0", "0.50", "+2.500 ms, +-0.100"),
         ("b", "b", "bare-metal", "-", "-", "-", "-"),
@@ -391,10 +404,10 @@ def test_a_row_for_who_came_and_who_should_have():
 def test_a_clock_that_was_not_compared_is_not_guessed(told):
     """Nor is what a worker tells believed to be a number."""
     assert present("a", clock=told).clock("here") is None
-    assert clock_text(None) == "?"
+    assert format_clock(None) == "?"
 
 
 def test_one_boot_is_one_clock():
     """There is nothing to compare."""
     assert present("a", boot_id="here").clock("here") == (0, 0)
-    assert clock_text((0, 0)) == "the same"
+    assert format_clock((0, 0)) == "the same"

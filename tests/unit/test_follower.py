@@ -7,7 +7,7 @@ from bench_common.treatment import ContainerSettings
 from bench_worker import performer
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.performer import Follower
+from bench_worker.performer import StepProgress
 from workloads.iibench import HEADER, Iibench
 from workloads.sysbench_cpu import SysbenchCpu
 from workloads.sysbench_oltp import SysbenchOltp
@@ -22,7 +22,7 @@ class Printing(NoopEngine):
         super().__init__(EngineOptions("r", "w", 1))
         self.texts = list(texts)
 
-    def printed(self, container, *, timeout_s):
+    def read_output(self, container, *, timeout_s):
         if not self.texts:
             raise OperationFailed("not-found", "gone", start_ns=1, end_ns=2)
         return self.texts.pop(0).encode()
@@ -30,12 +30,12 @@ class Printing(NoopEngine):
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(performer, "LEAST_S", 0.0)
+    monkeypatch.setattr(performer, "MIN_INTERVAL_S", 0.0)
 
 
 def told_by(engine, workload, seconds=0.05):
     told = []
-    with Follower(engine, workload, 0.0, told.append).follow(Container("c", 1, ContainerSettings()), "run"):
+    with StepProgress(engine, workload, 0.0, told.append).follow(Container("c", 1, ContainerSettings()), "run"):
         gevent.sleep(seconds)
     return told
 
@@ -58,7 +58,7 @@ def test_an_engine_that_cannot_say_ends_it():
 def test_it_ends_with_its_step():
     """Also where that was interrupted."""
     engine, told = Printing(*[f"[ {second}s ] x\n" for second in range(1000)]), []
-    following = Follower(engine, SysbenchCpu(), 0.0, told.append)
+    following = StepProgress(engine, SysbenchCpu(), 0.0, told.append)
 
     def interrupted():
         with following.follow(Container("c", 1, ContainerSettings()), "run"):
@@ -76,9 +76,9 @@ def test_it_ends_with_its_step():
 def test_a_workload_says_how_often_it_is_worth_a_look():
     """sysbench as often as it is told to report, and not at all without."""
     cpu = SysbenchCpu()
-    assert cpu.reports_every_s(cpu.defaults()) is None
-    assert cpu.reports_every_s(cpu.defaults() | {"report_interval": 3.0}) == 3
-    assert Iibench().reports_every_s({}) > 0
+    assert cpu.progress_interval_s(cpu.defaults()) is None
+    assert cpu.progress_interval_s(cpu.defaults() | {"report_interval": 3.0}) == 3
+    assert Iibench().progress_interval_s({}) > 0
 
 
 def test_workloads_find_their_latest_report():

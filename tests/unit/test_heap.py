@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gevent.monkey import get_original
 
-from bench_common.heap import share_heap
+from bench_common.heap import limit_malloc_arenas
 
 HEAP_BYTES = 64 << 20
 """glibc puts each further heap at a multiple of this (malloc/arena.c, HEAP_MAX_SIZE on 64 bits)."""
@@ -22,7 +22,7 @@ def heaps():
 def test_threads_share_the_heap():
     """However many threads allocate at once, there are no more heaps than before."""
     start, make = get_original("_thread", "start_new_thread"), get_original("_thread", "allocate_lock")
-    share_heap()
+    limit_malloc_arenas()
     before = heaps()
     gate, ended = make(), [make() for _ in range(8)]
     gate.acquire()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_common.histogram import CEILING_NS, RELATIVE_ERROR, Histogram, bucket_bounds, bucket_of, nearest_rank
+from bench_common.histogram import MAX_VALUE_NS, RELATIVE_ERROR, Histogram, bucket_bounds, bucket_of, nearest_rank
 
-durations = st.integers(min_value=0, max_value=CEILING_NS)
+durations = st.integers(min_value=0, max_value=MAX_VALUE_NS)
 DAY_NS = 86_400 * 10**9
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
-from bench_common.stats.rows import Samples
-from bench_master.analysis.host_samples import HostCpu, Rates, Span, Spans
+from bench_common.stats.rows import SampleColumns
+from bench_master.analysis.host_samples import HostCpu, RateStats, TrialSpan, TrialSpans
 from bench_master.reports import write_report
 
 PAPER = {
@@ -39,7 +39,7 @@ def block(rows, worker=0, source="host"):
     """Build samples of (time in s, interval in s, user, system and iowait in ticks)."""
     columns = np.array(rows, float).T
     names = ("time_ns", "interval_ns", "cpu_user_ticks", "cpu_system_ticks", "cpu_iowait_ticks")
-    return Samples(
+    return SampleColumns(
         worker,
         source,
         {n: (c * (S if n.endswith("_ns") else 1)).astype(np.int64) for n, c in zip(names, columns, strict=True)},
@@ -53,12 +53,12 @@ SECOND = block([(1014.5, 2, 60, 4, 9), (1020.5, 1, 500, 500, 500), (1022, 1, 7, 
 """A late reading of two seconds, one that ended in the next trial, one of that, one of a trial of nobody."""
 
 ALL = frozenset({0})
-SPANS = [Span(1, 1020 * S, 1030 * S, ALL), Span(0, 1010 * S, 1020 * S, ALL)]
+SPANS = [TrialSpan(1, 1020 * S, 1030 * S, ALL), TrialSpan(0, 1010 * S, 1020 * S, ALL)]
 
 
 def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
     """Two seconds count by their length, iowait that ran backwards stays, and what two trials share is out."""
-    cpu = HostCpu(Spans([*SPANS, Span(7, 1030 * S, 1040 * S, ALL)]))
+    cpu = HostCpu(TrialSpans([*SPANS, TrialSpan(7, 1030 * S, 1040 * S, ALL)]))
     for samples in (FIRST, SECOND, block([(1011, 1, 900, 900, 900)], source="engine:docker")):
         cpu.add(samples)
     found = cpu.document(0)
@@ -78,7 +78,11 @@ def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
 
 def test_only_hosts_that_ran_jobs_of_a_trial_count():
     """A host that idles while another environment is measured would dilute its figures."""
-    cpu = HostCpu(Spans([Span(0, 1010 * S, 1020 * S, frozenset({0})), Span(1, 1020 * S, 1030 * S, frozenset({1}))]))
+    cpu = HostCpu(
+        TrialSpans(
+            [TrialSpan(0, 1010 * S, 1020 * S, frozenset({0})), TrialSpan(1, 1020 * S, 1030 * S, frozenset({1}))]
+        )
+    )
     for worker in range(3):
         cpu.add(block([(1012, 1, 10 + worker, 0, 0), (1022, 1, 20 + worker, 0, 0)], worker))
     assert [cpu.document(index)["host_cpu_user"]["mean"] for index in range(2)] == [10.0, 21.0]
@@ -88,17 +92,17 @@ def test_only_hosts_that_ran_jobs_of_a_trial_count():
 @pytest.mark.parametrize("lacking", ["time_ns", "interval_ns"])
 def test_readings_that_nobody_timed_are_of_no_treatment(lacking):
     """Logs of monitors have no times; nothing is made up for them."""
-    cpu = HostCpu(Spans(SPANS))
+    cpu = HostCpu(TrialSpans(SPANS))
     columns = {name: values for name, values in FIRST.columns.items() if name != lacking}
-    cpu.add(Samples(0, "host", columns, {}))
+    cpu.add(SampleColumns(0, "host", columns, {}))
     assert cpu.document(0) is None
 
 
 def test_a_host_without_these_counters_has_no_figures():
     """Where /proc/stat cannot be read there is nothing to tell."""
-    cpu = HostCpu(Spans(SPANS))
+    cpu = HostCpu(TrialSpans(SPANS))
     columns = {name: FIRST.columns[name] for name in ("time_ns", "interval_ns")}
-    cpu.add(Samples(0, "host", columns, {}))
+    cpu.add(SampleColumns(0, "host", columns, {}))
     assert cpu.document(0) is None
 
 
@@ -108,7 +112,7 @@ def test_a_host_without_these_counters_has_no_figures():
 )
 def test_the_median_goes_through_zero(values, median):
     """Readings below zero are ranked before the others, and two middle ones are averaged."""
-    rates = Rates()
+    rates = RateStats()
     rates.add(np.array(values))
     assert rates.median == pytest.approx(median, rel=0.004)
 
@@ -116,7 +120,7 @@ def test_the_median_goes_through_zero(values, median):
 def test_many_readings_cost_no_more_memory_and_keep_their_spread():
     """Blocks taken one by one give what all of them give together; what is no number is left out."""
     values = np.random.default_rng(5).normal(3, 4, 4096)
-    rates = Rates()
+    rates = RateStats()
     for part in np.split(values, 64):
         rates.add(np.append(part, np.nan))
     assert rates.n == 4096

@@ -10,10 +10,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_master.commands.build_images import line_for
+from bench_master.commands.build_images import format_result
 from bench_worker.images import base_system, build
-from bench_worker.images.base_system import BaseSource, HostApt, cache_folder, only_builder, tarball_path, whole
-from bench_worker.images.build import IMAGE_LABEL, RECIPE_LABEL, Builder, all_recipes, in_build_order, url_answers
+from bench_worker.images.base_system import BaseSource, HostApt, build_lock, cache_folder, is_intact, tarball_path
+from bench_worker.images.build import (
+    IMAGE_LABEL,
+    RECIPE_LABEL,
+    Builder,
+    all_recipes,
+    in_build_order,
+    is_url_reachable,
+)
 
 SOURCE = BaseSource("bookworm", "http://m/debian", ("main",), "/k.gpg", "minbase", ())
 
@@ -38,7 +45,7 @@ class Store:
     def inspect(self, image):
         return self.images.get(image)
 
-    def obtainable(self, image):
+    def find_source(self, image):
         return self.registry
 
     def build(self, folder, image, *, labels, arguments, progress):
@@ -211,15 +218,15 @@ def test_a_tarball_is_used_only_when_its_sum_is_right(tmp_path):
     """A tarball that is missing, unsummed, cut or altered is not whole."""
     tarball = tarball_path(tmp_path, SOURCE)
     summed = tarball.with_name(f"{tarball.name}.sha256")
-    assert not whole(tarball)
+    assert not is_intact(tarball)
     tarball.write_bytes(b"content")
-    assert not whole(tarball)
+    assert not is_intact(tarball)
     summed.write_text(hashlib.sha256(b"content").hexdigest() + "\n")
-    assert whole(tarball)
+    assert is_intact(tarball)
     tarball.write_bytes(b"conten")
-    assert not whole(tarball)
+    assert not is_intact(tarball)
     summed.write_bytes(b"\xff\xfe")
-    assert not whole(tarball)
+    assert not is_intact(tarball)
 
 
 def test_another_source_is_another_tarball(tmp_path):
@@ -235,10 +242,10 @@ def test_a_second_builder_is_kept_out_and_gives_up_in_time(tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         with (
             pytest.raises(InfrastructureError, match=r"has held .*build\.lock for 0 s"),
-            only_builder(tmp_path, said.append, wait_s=0),
+            build_lock(tmp_path, said.append, wait_s=0),
         ):
             pytest.fail("two builders at once")
-    with only_builder(tmp_path, said.append):
+    with build_lock(tmp_path, said.append):
         pass
 
 
@@ -253,20 +260,24 @@ def test_a_tool_that_fails_is_quoted(tmp_path):
     """The last lines of what it printed are in the message, with its exit code."""
     said = []
     with pytest.raises(InfrastructureError, match=r"(?s)exit code 3; last lines:.*no space left"):
-        base_system._command(["sh", "-c", "echo no space left; exit 3"], 20, said.append, {"PATH": "/usr/bin:/bin"})
+        base_system._run_logged(
+            ["sh", "-c", "echo no space left; exit 3"], 20, said.append, {"PATH": "/usr/bin:/bin"}
+        )
     assert said == ["no space left"]
 
 
 def test_a_tool_that_hangs_is_ended_with_what_it_started(tmp_path):
     """The limit ends the whole session, so that no orphan holds the pipe."""
     with pytest.raises(InfrastructureError, match=r"did not end in 0\.05 s"):
-        base_system._command(["sh", "-c", "sleep 60 & sleep 60"], 0.05, lambda line: None, {"PATH": "/usr/bin:/bin"})
+        base_system._run_logged(
+            ["sh", "-c", "sleep 60 & sleep 60"], 0.05, lambda line: None, {"PATH": "/usr/bin:/bin"}
+        )
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://x/y", "nonsense", "http://127.0.0.1:9/x"])
 def test_a_url_that_cannot_be_fetched_answers_nothing(url):
     """Only http and https are asked, and a refusal is an answer of no."""
-    assert not url_answers(url)
+    assert not is_url_reachable(url)
 
 
 def test_an_answer_becomes_one_line():
@@ -278,8 +289,8 @@ def test_an_answer_becomes_one_line():
         "size_bytes": 126_400_000,
         "seconds": 29.21,
     }
-    assert line_for(built) == "weighbridge/base         built        126 MB, 29.2 s, x"
-    assert line_for({**built, "action": "would build", "size_bytes": 0}).split() == [
+    assert format_result(built) == "weighbridge/base         built        126 MB, 29.2 s, x"
+    assert format_result({**built, "action": "would build", "size_bytes": 0}).split() == [
         "weighbridge/base",
         "would",
         "build",

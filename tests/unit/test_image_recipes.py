@@ -7,15 +7,15 @@ import pytest
 from bench_common.errors import InfrastructureError, UsageError
 from bench_master.cli import run_command_line
 from bench_worker.images.base_system import (
-    Archive,
+    AptArchive,
     HostApt,
-    archives_in,
+    apt_switches,
     choose_source,
-    options_from,
-    proxies_from,
+    parse_apt_config,
+    parse_archives,
+    proxy_arguments,
     read_host,
     read_settings,
-    settings_in,
     without_credentials,
 )
 from bench_worker.images.build import all_recipes, check_arguments, in_build_order
@@ -108,20 +108,20 @@ def test_build_arguments_that_mean_nothing_are_refused(capsys, words, message):
 
 def test_both_styles_of_sources_are_read():
     """One-line entries and stanzas give the same archives; sources and disabled entries are left out."""
-    assert archives_in(
+    assert parse_archives(
         "# deb http://old/debian buster main\n"
         "deb [arch=amd64 signed-by=/k.gpg] http://a/debian bookworm main contrib\n"
         "deb-src http://a/debian bookworm main\n",
         deb822=False,
-    ) == [Archive("http://a/debian", ("bookworm",))]
-    assert archives_in(
+    ) == [AptArchive("http://a/debian", ("bookworm",))]
+    assert parse_archives(
         "Types: deb deb-src\n# a remark\nURIs: http://a/debian\n http://b/debian\nSuites: bookworm bookworm-updates\n"
         "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n x: y\n\n"
         "Types: deb\nURIs: http://c/debian\nSuites: sid\nEnabled: no\n\nTypes: deb-src\nURIs: http://d/\nSuites: x\n",
         deb822=True,
     ) == [
-        Archive("http://a/debian", ("bookworm", "bookworm-updates")),
-        Archive("http://b/debian", ("bookworm", "bookworm-updates")),
+        AptArchive("http://a/debian", ("bookworm", "bookworm-updates")),
+        AptArchive("http://b/debian", ("bookworm", "bookworm-updates")),
     ]
 
 
@@ -130,13 +130,15 @@ def test_credentials_never_leave_the_host():
     assert (
         without_credentials("https://user:s3cret@mirror.example:8443/debian/") == "https://mirror.example:8443/debian"
     )
-    assert host(Archive("http://u:p@m/x/debian", ("a",))).mirror_of("/debian") == "http://m/x/debian"
+    assert host(AptArchive("http://u:p@m/x/debian", ("a",))).mirror_of("/debian") == "http://m/x/debian"
 
 
 def test_only_mirrors_that_a_build_can_reach_are_named():
     """A CD, a local folder and another distribution's mirror are no mirrors for a build."""
     apt = host(
-        Archive("cdrom:[x]/debian", ("a",)), Archive("file:/srv/debian", ("a",)), Archive("http://m/ubuntu/", ("a",))
+        AptArchive("cdrom:[x]/debian", ("a",)),
+        AptArchive("file:/srv/debian", ("a",)),
+        AptArchive("http://m/ubuntu/", ("a",)),
     )
     assert apt.mirror_of("/debian") is None
     assert apt.mirror_of("/ubuntu") == "http://m/ubuntu"
@@ -144,18 +146,20 @@ def test_only_mirrors_that_a_build_can_reach_are_named():
 
 def test_apts_proxy_goes_before_the_environments():
     """A proxy that only apt knows is found, DIRECT switches one off, and either case of a variable counts."""
-    settings = settings_in('Acquire::http::Proxy "http://apt:3128/";\nAcquire::https::Proxy "DIRECT";\nDir "/";\n')
+    settings = parse_apt_config(
+        'Acquire::http::Proxy "http://apt:3128/";\nAcquire::https::Proxy "DIRECT";\nDir "/";\n'
+    )
     environment = {"http_proxy": "http://env:1", "HTTPS_PROXY": "http://env:2", "NO_PROXY": "localhost"}
-    assert proxies_from(settings, environment) == {"http_proxy": "http://apt:3128/", "no_proxy": "localhost"}
-    assert proxies_from({}, environment)["https_proxy"] == "http://env:2"
+    assert proxy_arguments(settings, environment) == {"http_proxy": "http://apt:3128/", "no_proxy": "localhost"}
+    assert proxy_arguments({}, environment)["https_proxy"] == "http://env:2"
 
 
 def test_only_harmless_switches_are_handed_on():
     """What decides whether packages can be fetched is handed on; paths, secrets and shell syntax are not."""
-    settings = settings_in(
+    settings = parse_apt_config(
         'Acquire::Check-Date "false";\nAcquire::Retries "3 $(id)";\nDir::Etc "/etc/apt";\nAcquire::http::Proxy "http://p";\n'
     )
-    assert options_from(settings) == ("-oAcquire::Check-Date=false",)
+    assert apt_switches(settings) == ("-oAcquire::Check-Date=false",)
 
 
 def test_a_host_without_apt_is_no_error(tmp_path):
@@ -182,7 +186,9 @@ SETTINGS = read_settings(all_recipes()["base"].folder)
 def test_the_hosts_own_debian_mirror_comes_first():
     """Behind an internal mirror nothing else is asked, and its security archive is used where the host uses it."""
     asked = []
-    apt = host(Archive("http://m/debian", ("trixie",)), Archive("http://m/debian-security", ("bookworm-security",)))
+    apt = host(
+        AptArchive("http://m/debian", ("trixie",)), AptArchive("http://m/debian-security", ("bookworm-security",))
+    )
     source = choose_source(SETTINGS, apt, override=None, answers=lambda url: not asked.append(url))
     assert asked == ["http://m/debian/dists/bookworm/Release"]
     assert source.sources_list == (
@@ -192,20 +198,22 @@ def test_the_hosts_own_debian_mirror_comes_first():
 
 def test_security_updates_of_another_suite_are_left_out():
     """A host of another suite says nothing of where bookworm's updates are."""
-    apt = host(Archive("http://m/debian", ("trixie",)), Archive("http://m/debian-security", ("trixie-security",)))
+    apt = host(
+        AptArchive("http://m/debian", ("trixie",)), AptArchive("http://m/debian-security", ("trixie-security",))
+    )
     assert choose_source(SETTINGS, apt, override=None, answers=lambda url: True).extra_lines == ()
 
 
 def test_the_public_mirror_is_the_second_choice():
     """A host mirror that does not carry the suite is passed over."""
-    apt = host(Archive("http://m/debian", ("trixie",)))
+    apt = host(AptArchive("http://m/debian", ("trixie",)))
     source = choose_source(SETTINGS, apt, override=None, answers=lambda url: "deb.debian.org" in url)
     assert source.mirror == "http://deb.debian.org/debian"
 
 
 def test_an_ubuntu_host_without_debian_uses_its_own_suite():
     """Where only the host's own mirror answers, the base is the host's own suite, with universe."""
-    apt = host(Archive("http://m/ubuntu/", ("noble",)), distribution="ubuntu", codename="noble")
+    apt = host(AptArchive("http://m/ubuntu/", ("noble",)), distribution="ubuntu", codename="noble")
     source = choose_source(SETTINGS, apt, override=None, answers=lambda url: url.startswith("http://m/ubuntu/"))
     assert (source.suite, source.mirror, source.components) == ("noble", "http://m/ubuntu", ("main", "universe"))
     assert "ubuntu" in source.keyring
@@ -213,7 +221,7 @@ def test_an_ubuntu_host_without_debian_uses_its_own_suite():
 
 def test_a_named_mirror_is_the_only_one_tried():
     """Who names a mirror wants that one, and is told when it does not answer."""
-    apt = host(Archive("http://m/debian", ("bookworm",)))
+    apt = host(AptArchive("http://m/debian", ("bookworm",)))
     assert (
         choose_source(SETTINGS, apt, override="http://n/debian/", answers=lambda url: True).mirror
         == "http://n/debian"

@@ -41,7 +41,7 @@ def test_a_counter_that_runs_backwards_is_left_out_and_told():
     """Waiting for I/O can decrease: that is no negative share of time."""
     monitor = read_monitor(CPU)
     assert math.isnan(monitor.columns["cpu_iowait_percent"][1])
-    assert monitor.doubts == ("CPU counters ran backwards in 1 of 3 readings: left out there",)
+    assert monitor.caveats == ("CPU counters ran backwards in 1 of 3 readings: left out there",)
 
 
 def test_all_of_proc_stat_is_the_first_scripts():
@@ -123,8 +123,8 @@ def test_a_reading_that_was_cut_off_at_the_end_is_left_out_and_told(whole, cut, 
     assert {name: list(map(str, values)) for name, values in read.columns.items()} == {
         name: list(map(str, values)) for name, values in full.columns.items()
     }
-    assert said in read.doubts[-1]
-    assert "left out" in read.doubts[-1]
+    assert said in read.caveats[-1]
+    assert "left out" in read.caveats[-1]
 
 
 def test_a_head_is_read_as_any_table_s():

@@ -130,8 +130,8 @@ def test_the_runs_of_every_tool_are_found_in_a_log(name, file, between):
     """Three runs are three, whatever stands between them, and each has the figures that it has alone."""
     tool, output = workload(name), (DATA / file).read_text()
     found = split_runs(tool, between + (output + between) * 3)
-    assert [(run.error, run.metrics, run.stated) for run in found] == [
-        ("", tool.parse(output), tool.stated(output))
+    assert [(run.error, run.metrics, run.stated_params) for run in found] == [
+        ("", tool.parse(output), tool.stated_params(output))
     ] * 3
 
 

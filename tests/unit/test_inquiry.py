@@ -6,11 +6,11 @@ import pytest
 
 from bench_common.errors import EngineUnavailable, ProtocolError
 from bench_common.messages import Message
-from bench_common.requirements import Need, needs_of
+from bench_common.requirements import Requirement, requirements_for_worker
 from bench_common.treatment import ContainerSettings, Lifecycle, Treatment
-from bench_master.run.admission import ALIVE_S, ANSWER_S, Inquiry
+from bench_master.run.admission import HELLO_TIMEOUT_S, PREFLIGHT_TIMEOUT_S, Preflight
 from bench_worker.engines.base import EngineStatus
-from bench_worker.preflight import FRESH_S, Offer, Stock
+from bench_worker.preflight import PROBE_MAX_AGE_S, EngineCatalog, PreflightChecker
 
 OLD = {"usable": False}
 
@@ -29,7 +29,7 @@ class Scene:
     def __init__(self, *treatments):
         self.asked = []
         self.now = 0.0
-        self.inquiry = Inquiry(treatments, lambda *asked: self.asked.append(asked), lambda: self.now)
+        self.inquiry = Preflight(treatments, lambda *asked: self.asked.append(asked), lambda: self.now)
 
     def hello(self, peer=b"p", identity=None, at_ns=7, doubtful=False):
         return self.inquiry.admits(peer, identity, hello(), at_ns, doubtful=doubtful)
@@ -47,31 +47,45 @@ def test_each_need_of_an_environment_is_asked_for_once():
         treatment(3, environment="metal", image="b"),
         treatment(4, engine="native"),
     ]
-    assert needs_of(plan, "vm") == [Need("docker", "a"), Need("docker", "a", "n")]
-    assert needs_of(plan, "metal") == [Need("docker", "a"), Need("docker", "a", "n"), Need("docker", "b")]
+    assert requirements_for_worker(plan, "vm") == [Requirement("docker", "a"), Requirement("docker", "a", "n")]
+    assert requirements_for_worker(plan, "metal") == [
+        Requirement("docker", "a"),
+        Requirement("docker", "a", "n"),
+        Requirement("docker", "b"),
+    ]
 
 
 def test_services_have_needs_and_optional_treatments_have_none():
     """A server's image and network have to be there; what is optional may be left out, so nobody asks for it."""
     served = replace(treatment(0, image="a"), services={"db": ContainerSettings(image="b", network="n")})
     spare = replace(treatment(1, image="c"), optional=True)
-    assert needs_of([served, spare], "vm") == [Need("docker", "a"), Need("docker", "b", "n")]
+    assert requirements_for_worker([served, spare], "vm") == [
+        Requirement("docker", "a"),
+        Requirement("docker", "b", "n"),
+    ]
 
 
 def test_a_need_comes_back_as_it_went():
     """And names the container's settings that it came from."""
-    need = Need("docker", "a", None, "syslog")
-    assert Need.from_wire(need.to_wire()) == need
+    need = Requirement("docker", "a", None, "syslog")
+    assert Requirement.from_wire(need.to_wire()) == need
     assert need.settings == ContainerSettings(image="a", log_driver="syslog")
 
 
 @pytest.mark.parametrize(
-    "wire", [None, {}, {"engine": "x"}, {**Need("x").to_wire(), "engine": None}, {**Need("x").to_wire(), "image": 3}]
+    "wire",
+    [
+        None,
+        {},
+        {"engine": "x"},
+        {**Requirement("x").to_wire(), "engine": None},
+        {**Requirement("x").to_wire(), "image": 3},
+    ],
 )
 def test_what_is_no_need_is_refused(wire):
     """Nothing of another shape or type gets to an engine."""
     with pytest.raises(ProtocolError):
-        Need.from_wire(wire)
+        Requirement.from_wire(wire)
 
 
 def test_a_worker_is_asked_once_and_its_last_hello_waits():
@@ -79,7 +93,7 @@ def test_a_worker_is_asked_once_and_its_last_hello_waits():
     scene = Scene(treatment(0, image="a"))
     assert not scene.hello(at_ns=7)
     assert not scene.hello(at_ns=8)
-    assert scene.asked == [(b"p", [Need("docker", "a").to_wire()], ["docker"])]
+    assert scene.asked == [(b"p", [Requirement("docker", "a").to_wire()], ["docker"])]
     waited, at_ns = scene.answered()
     assert (waited["worker_id"], at_ns) == ("w1", 8)
     assert scene.hello()
@@ -108,11 +122,11 @@ def test_an_answer_is_awaited_while_the_worker_lives_and_not_for_ever():
     assert not scene.inquiry.open
     scene.hello()
     assert scene.inquiry.open
-    scene.now = ALIVE_S
+    scene.now = HELLO_TIMEOUT_S
     assert not scene.inquiry.open
     scene.hello()
     assert scene.inquiry.open
-    scene.now = ANSWER_S
+    scene.now = PREFLIGHT_TIMEOUT_S
     scene.hello()
     assert not scene.inquiry.open
 
@@ -121,11 +135,11 @@ def test_the_hello_of_a_connection_that_is_gone_is_forgotten():
     """A worker that lost its connection comes back over another one: what it said over the first is not kept."""
     scene = Scene(treatment(0, image="a"))
     scene.hello(peer=b"p")
-    scene.now = ANSWER_S
+    scene.now = PREFLIGHT_TIMEOUT_S
     scene.hello(peer=b"q")
     assert scene.answered() is not None
     scene.hello(peer=b"r")
-    scene.now = 2 * ANSWER_S + 1
+    scene.now = 2 * PREFLIGHT_TIMEOUT_S + 1
     scene.hello(peer=b"q2")
     assert [scene.answered(peer) for peer in (b"q", b"r")] == [None, None]
     assert scene.answered(b"q2") is not None
@@ -163,7 +177,7 @@ class Engines:
 def test_what_a_worker_offers_is_looked_at_again_when_that_may_have_changed():
     """After a while, or at once where it had a fault; what is not offered is not looked at."""
     engines = Engines(docker=True, podman=False, runc=True)
-    offer = Offer(None, engines, lambda: engines.now)
+    offer = EngineCatalog(None, engines, lambda: engines.now)
     told = offer.look()
     assert {name: status["usable"] for name, status in told.items()} == {
         "docker": True,
@@ -171,10 +185,10 @@ def test_what_a_worker_offers_is_looked_at_again_when_that_may_have_changed():
         "runc": True,
     }
     engines.usable = {"docker": False, "podman": True, "runc": True}
-    again = offer.look_again(["docker", "podman", "crun"])
+    again = offer.refresh(["docker", "podman", "crun"])
     assert {name: status["usable"] for name, status in again.items()} == {"docker": True, "podman": True}
-    engines.now = FRESH_S
-    again = offer.look_again(["docker", "runc"])
+    engines.now = PROBE_MAX_AGE_S
+    again = offer.refresh(["docker", "runc"])
     assert {name: status["usable"] for name, status in again.items()} == {"docker": False, "runc": True}
     assert engines.looked == [None, ["podman"], ["docker", "runc"]]
     assert told["docker"] == again["docker"], "the next hello says it, too"
@@ -201,9 +215,11 @@ def test_a_worker_says_what_is_lacking_under_which_engine():
         opened.append((name, Stocked()))
         return opened[-1][1]
 
-    stock = Stock("w1", opening)
-    assert stock.lacking([Need("docker", "here")]) == ([], False)
-    reasons, unusable = stock.lacking([Need("docker", "here"), Need("docker", "a"), Need("podman", "a")])
+    stock = PreflightChecker("w1", opening)
+    assert stock.find_missing([Requirement("docker", "here")]) == ([], False)
+    reasons, unusable = stock.find_missing(
+        [Requirement("docker", "here"), Requirement("docker", "a"), Requirement("podman", "a")]
+    )
     assert reasons == ["engine docker: no a", "engine podman: no a"]
     assert not unusable
     assert [name for name, _ in opened] == ["docker", "podman"]
@@ -220,5 +236,11 @@ def test_an_engine_that_cannot_be_asked_is_told_from_what_is_missing():
     def broken(_name, _options):
         raise ValueError("odd")
 
-    assert Stock("w1", gone).lacking([Need("docker", "a")]) == (["engine 'docker' does not answer"], True)
-    assert Stock("w1", broken).lacking([Need("docker", "a")]) == (["engine docker: ValueError: odd"], True)
+    assert PreflightChecker("w1", gone).find_missing([Requirement("docker", "a")]) == (
+        ["engine 'docker' does not answer"],
+        True,
+    )
+    assert PreflightChecker("w1", broken).find_missing([Requirement("docker", "a")]) == (
+        ["engine docker: ValueError: odd"],
+        True,
+    )

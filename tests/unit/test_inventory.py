@@ -6,20 +6,20 @@ from documents import ROOT, rows
 from bench_common.errors import ScenarioError, UsageError
 from bench_master.fleet.fleet import launcher_class
 from bench_master.fleet.hosts import expand
-from bench_master.fleet.inventory import inventory_format, inventory_from, load_inventory
+from bench_master.fleet.inventory import inventory_format, load_inventory, parse_inventory
 
 LAUNCHERS = ("local", "ssh")
 
 
 def read(text):
     """Return the hosts of an inventory by name."""
-    return {host.name: host for host in inventory_from(text, "hosts.yaml", LAUNCHERS).hosts}
+    return {host.name: host for host in parse_inventory(text, "hosts.yaml", LAUNCHERS).hosts}
 
 
 def problems(text):
     """Return what is wrong with an inventory, as a user sees it."""
     with pytest.raises(ScenarioError) as caught:
-        inventory_from(text, "hosts.yaml", LAUNCHERS)
+        parse_inventory(text, "hosts.yaml", LAUNCHERS)
     return str(caught.value).splitlines()
 
 
@@ -165,7 +165,7 @@ def test_every_mistake_is_told_at_once():
 
 def test_some_hosts_are_chosen_by_name_range_and_group():
     """In the order of the file; a name that stands for nobody is refused with the nearest."""
-    inventory = inventory_from("groups: {esx: }\nhosts:\n  b[1-4]:\n  c: {groups: [esx]}\n", "hosts.yaml", LAUNCHERS)
+    inventory = parse_inventory("groups: {esx: }\nhosts:\n  b[1-4]:\n  c: {groups: [esx]}\n", "hosts.yaml", LAUNCHERS)
     assert [host.name for host in inventory.only(["esx", "b[2-3]"]).hosts] == ["b2", "b3", "c"]
     assert inventory.only([]) == inventory
     with pytest.raises(UsageError, match=r"--only exx: .* 'exx' .*did you mean 'esx'"):

@@ -8,14 +8,14 @@ import pytest
 from bench_common.messages import decode
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Guest, Treatment
-from bench_master.run.results import settle, unpack
+from bench_master.run.results import to_rows, unpack_results
 from bench_worker import services
-from bench_worker.crew import Assignment, Crew
-from bench_worker.engines.base import Done, OperationFailed
+from bench_worker.crew import JobExecutor, RunContext
+from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.outbox import Outbox
 from workloads.registry import workload
-from workloads.script import job_limit_s, preparation_of, script_of
+from workloads.script import job_limit_s, job_script, preparation_script
 
 PRINTED = (Path(__file__).parents[1] / "data" / "sysbench" / "oltp_read_write.txt").read_bytes()
 
@@ -33,7 +33,7 @@ class ServingEngine(NoopEngine):
     def _do(self, what, container, *words):
         self.asked.append((what, container.name.removeprefix("wb-run-"), *words))
         act = self.behave.get(what)
-        return (act and act(container, *words)) or Done(1, 2, exit_code=0, stdout=PRINTED)
+        return (act and act(container, *words)) or OperationResult(1, 2, exit_code=0, stdout=PRINTED)
 
     def create(self, container, *, timeout_s):
         container.handle = container.name
@@ -63,7 +63,7 @@ class ServingEngine(NoopEngine):
         return self._do("remove", container)
 
     def logs(self, container, *, limit_bytes, timeout_s):
-        return Done(1, 2, stdout=PRINTED)
+        return OperationResult(1, 2, stdout=PRINTED)
 
     def address(self, container, *, timeout_s):
         return "10.0.0.7"
@@ -80,8 +80,8 @@ class Scene:
             self.engine = ServingEngine(options, behave or {})
             return self.engine
 
-        assignment = Assignment("run", "w", slots, noop=False, keep=keep, allow_host_mounts=False)
-        self.crew = Crew(assignment, outbox, open_engine)
+        assignment = RunContext("run", "w", slots, noop=False, keep=keep, allow_host_mounts=False)
+        self.crew = JobExecutor(assignment, outbox, open_engine)
         job = Guest("sysbench-oltp", workload("sysbench-oltp").defaults() | params)
         services = {"mariadb": ContainerSettings(image="m", env={"LANG": "C"})}
         self.treatment = Treatment(0, {}, None, "fake", job, ContainerSettings(image="s"), services=services)
@@ -100,10 +100,10 @@ class Scene:
 
     def batches(self):
         messages = [decode(frame, sender="worker", lane="results") for frame in self.frames]
-        return [unpack(message, [len(script_of(self.treatment))], [0]) for message in messages]
+        return [unpack_results(message, [len(job_script(self.treatment))], [0]) for message in messages]
 
     def outcomes(self):
-        rows = [row for batch in self.batches() for row in settle([batch], 0, 0)[0]["outcome"].tolist()]
+        rows = [row for batch in self.batches() for row in to_rows([batch], 0, 0)[0]["outcome"].tolist()]
         return [Outcome(row) for row in rows]
 
     def errors(self):
@@ -115,7 +115,7 @@ class Scene:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(services, "POLL_S", 0.0)
+    monkeypatch.setattr(services, "READY_POLL_S", 0.0)
 
 
 def test_tables_are_made_once_and_the_server_is_started_for_each_job():
@@ -194,7 +194,7 @@ def test_a_server_that_ends_before_it_is_ready_fails_its_job_and_goes():
     def start(container):
         scene.engine.running.discard(container.name)
 
-    scene = Scene({"exec": dies, "start": start, "wait": lambda _: Done(1, 2, exit_code=1)})
+    scene = Scene({"exec": dies, "start": start, "wait": lambda _: OperationResult(1, 2, exit_code=1)})
     scene.run(1)
     ((operation, kind, message),) = scene.errors()
     assert (operation, kind) == ("mariadb", "service")
@@ -204,10 +204,12 @@ def test_a_server_that_ends_before_it_is_ready_fails_its_job_and_goes():
 
 def test_a_server_that_is_never_ready_fails_its_job_with_what_it_said(monkeypatch):
     """After the deadline: what the check said, and what the server printed last."""
-    monkeypatch.setattr(ServingEngine, "logs", lambda *_, **__: Done(1, 2, stderr=b"one\ntwo\nthe disk is odd\n"))
+    monkeypatch.setattr(
+        ServingEngine, "logs", lambda *_, **__: OperationResult(1, 2, stderr=b"one\ntwo\nthe disk is odd\n")
+    )
     now = iter(range(0, 100000, 50))
     monkeypatch.setattr(services, "monotonic", lambda: float(next(now)))
-    scene = Scene({"exec": lambda *_: Done(1, 2, exit_code=1, stderr=b"no such user\n")})
+    scene = Scene({"exec": lambda *_: OperationResult(1, 2, exit_code=1, stderr=b"no such user\n")})
     scene.run(1)
     ((operation, kind, message),) = scene.errors()
     assert (operation, kind) == ("mariadb", "service")
@@ -220,10 +222,10 @@ def test_a_server_that_is_never_ready_fails_its_job_with_what_it_said(monkeypatc
 def test_of_a_long_log_the_errors_are_told(monkeypatch):
     """A server that goes on talking after it has failed does not bury why."""
     log = b"[Note] starting, log_error off\n[ERROR] no space left\n[Error] giving up\n" + b"see the manual\n" * 20
-    monkeypatch.setattr(ServingEngine, "logs", lambda *_, **__: Done(1, 2, stderr=log))
+    monkeypatch.setattr(ServingEngine, "logs", lambda *_, **__: OperationResult(1, 2, stderr=log))
     now = iter(range(0, 100000, 50))
     monkeypatch.setattr(services, "monotonic", lambda: float(next(now)))
-    scene = Scene({"exec": lambda *_: Done(1, 2, exit_code=1)})
+    scene = Scene({"exec": lambda *_: OperationResult(1, 2, exit_code=1)})
     scene.run(1)
     ((_, _, message),) = scene.errors()
     assert message.endswith("it said: [ERROR] no space left / [Error] giving up")
@@ -255,7 +257,11 @@ def test_a_preparation_that_fails_fails_the_job_and_is_tried_again_for_the_next(
     failing = iter([True, False])
 
     def once(container, argv):
-        return Done(1, 2, exit_code=1, stdout=b"FATAL: no\n") if argv[-1] == "prepare" and next(failing) else None
+        return (
+            OperationResult(1, 2, exit_code=1, stdout=b"FATAL: no\n")
+            if argv[-1] == "prepare" and next(failing)
+            else None
+        )
 
     scene = Scene({"exec": once})
     scene.run(2)
@@ -270,8 +276,8 @@ def test_a_server_that_dies_under_its_job_is_named_as_the_reason():
     def lost(container):
         if not container.name.endswith("mariadb"):
             scene.engine.running.discard("wb-run-0-0-mariadb")
-            return Done(1, 2, exit_code=1, stdout=b"FATAL: lost connection\n")
-        return Done(1, 2, exit_code=137, oom_killed=True)
+            return OperationResult(1, 2, exit_code=1, stdout=b"FATAL: lost connection\n")
+        return OperationResult(1, 2, exit_code=137, oom_killed=True)
 
     scene = Scene({"wait": lost})
     scene.run(1)
@@ -304,6 +310,6 @@ def test_keep_leaves_the_services_too():
 def test_a_jobs_limit_has_room_for_its_services():
     """Nobody takes a job for hung whose server takes its time."""
     scene = Scene()
-    doing_s = sum(60.0 for _ in script_of(scene.treatment))
-    assert [one.name for one in preparation_of(scene.treatment)] == ["create", "start", "prepare", "remove"]
+    doing_s = sum(60.0 for _ in job_script(scene.treatment))
+    assert [one.name for one in preparation_script(scene.treatment)] == ["create", "start", "prepare", "remove"]
     assert job_limit_s(scene.treatment) > doing_s + 120 + 120

@@ -41,7 +41,7 @@ class Scene:
         self.journal = Journal(
             self.writer, acknowledge=lambda *batch: self.acknowledged.append(batch), failed=self.failures.append
         )
-        self.journal.promise(0, 7, 1)
+        self.journal.acknowledge_when_written(0, 7, 1)
 
 
 def test_a_batch_is_acknowledged_when_it_is_in_the_file():

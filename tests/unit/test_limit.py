@@ -4,10 +4,10 @@ import pytest
 
 from bench_common.treatment import Treatment
 from bench_master.cli import run_command_line
-from bench_master.plan import is_limit, limits_of, make_plan
-from bench_master.scenario.load import scenario_from
+from bench_master.plan import host_ceilings, is_host_ceiling, make_plan
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
-from workloads.script import script_of
+from workloads.script import job_script
 
 TEXT = """\
 name: a
@@ -22,7 +22,7 @@ job: {operations: [run, remove], container: {image: i, command: [x]}}
 
 
 def scenario(text=TEXT, *overrides):
-    return scenario_from(Source("s.yaml", text), overrides)
+    return parse_scenario(Source("s.yaml", text), overrides)
 
 
 def plan_of(*overrides, seed=1):
@@ -47,7 +47,7 @@ def test_it_has_as_many_jobs_as_the_treatments():
         assert (limit.concurrency, limit.iterations) == (treatment.concurrency, treatment.iterations)
         assert limit.engine == "native"
         assert limit.container.command == ("true",)
-        assert [operation.kind for operation in script_of(limit)] == ["run", "wait", "remove"]
+        assert [operation.kind for operation in job_script(limit)] == ["run", "wait", "remove"]
         assert Treatment.from_wire(limit.to_wire()) == limit
 
 
@@ -58,13 +58,13 @@ def test_its_labels_tell_it_from_everything_else():
     assert len(set(titles)) == 4
     one = plan_of("matrix={}", "engines=[native]").treatments
     assert [entry.title for entry in one] == ["engine=native", "engine=native job=(limit)"]
-    assert [is_limit(entry.labels) for entry in one] == [False, True]
+    assert [is_host_ceiling(entry.labels) for entry in one] == [False, True]
 
 
 def test_treatments_of_one_size_share_a_limit_with_the_most_repeats():
     """Two engines at one concurrency need one limit; it is repeated as often as the one repeated most."""
     made = scenario(TEXT, "matrix={}", "engines=[docker, native]")
-    limits, repeats, warmup = limits_of(made.treatments, (3, 7), (0, 2))
+    limits, repeats, warmup = host_ceilings(made.treatments, (3, 7), (0, 2))
     assert (len(limits), repeats, warmup) == (1, (7,), (2,))
 
 

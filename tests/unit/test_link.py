@@ -8,7 +8,7 @@ import pytest
 from gevent.event import Event
 
 from bench_worker import supervisor
-from bench_worker.pipe_channel import Link
+from bench_worker.pipe_channel import PipeChannel
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def test_a_line_that_is_not_read_any_more_says_so(line, end):
     def received(message):
         raise KeyError(message["no such key"])
 
-    reader = Link(ours, received, closed.set)
-    writer = Link(theirs, lambda _: None, lambda: None)
+    reader = PipeChannel(ours, received, closed.set)
+    writer = PipeChannel(theirs, lambda _: None, lambda: None)
     if end == "end of file":
         theirs.shutdown(gevent.socket.SHUT_RDWR)
     else:
@@ -46,9 +46,9 @@ def test_a_killed_load_process_is_not_waited_for_for_ever(monkeypatch, caplog):
     monkeypatch.setattr(supervisor, "_posix_spawn", lambda *_: 4_000_000)
     monkeypatch.setattr(supervisor, "_waitpid", lambda *_: (0, 0))
     monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
-    monkeypatch.setattr(supervisor, "END_S", 0.0)
-    monkeypatch.setattr(supervisor, "KILLED_S", 0.0)
-    one = supervisor.LoadChild()
+    monkeypatch.setattr(supervisor, "END_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(supervisor, "KILL_TIMEOUT_S", 0.0)
+    one = supervisor.LoadProcessHandle()
     with gevent.Timeout(5):
         one.end()
     assert killed == [4_000_000]

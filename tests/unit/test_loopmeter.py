@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bench_common import eventloop
-from bench_common.eventloop import HANDOVER_NS, LoopMeter, LoopReading, Poll
+from bench_common.eventloop import GIL_HANDOVER_NS, LoopMeter, LoopPoll, LoopReading
 
 PROGRAM = """
 import time
@@ -129,7 +129,7 @@ def test_a_meter_that_was_stopped_says_nothing():
 said(eventloop.last_poll() is not None, "no meter at work")
 meter.stop()
 said(eventloop.last_poll() is None, "still at work")
-said(eventloop.held_ns(1) == eventloop.switch_interval_ns(), "not the switch interval")
+said(eventloop.gil_wait_ns(1) == eventloop.switch_interval_ns(), "not the switch interval")
 """)
 
 
@@ -165,15 +165,15 @@ def test_a_thread_may_have_waited_for_the_stretch_that_is_under_way(meter):
     """As long as the loop has been awake, and no longer, if it had slept before."""
     measured = meter(polls=2 * MS, wakes=8 * MS)
     assert measured.held_ns(11 * MS) == 3 * MS
-    assert measured.last_poll() == Poll(2 * MS, 8 * MS, 0)
+    assert measured.last_poll() == LoopPoll(2 * MS, 8 * MS, 0)
 
 
 def test_a_thread_that_gets_the_interpreter_as_the_loop_lets_go_has_waited_too(meter):
     """Just after the stretch the whole of it counts; when the loop has long been asleep nothing does."""
     measured = meter(polls=2 * MS, wakes=8 * MS, polls_again=12 * MS)
     assert measured.busy_since_ns == 0
-    assert measured.held_ns(12 * MS + HANDOVER_NS) == 4 * MS + HANDOVER_NS
-    assert measured.held_ns(12 * MS + HANDOVER_NS + 1) == 0
+    assert measured.held_ns(12 * MS + GIL_HANDOVER_NS) == 4 * MS + GIL_HANDOVER_NS
+    assert measured.held_ns(12 * MS + GIL_HANDOVER_NS + 1) == 0
 
 
 def test_a_loop_that_does_not_rest_holds_a_thread_for_a_switch_interval(meter):
@@ -189,12 +189,12 @@ meter.read()
 gevent.sleep(0.001)
 work(0.1)
 begun = time.monotonic_ns()
-said(begun <= eventloop.waited() <= time.monotonic_ns(), "another time than now")
+said(begun <= eventloop.mark_idle() <= time.monotonic_ns(), "another time than now")
 span, busy, lag = meter.lap()
 said(span - busy >= 100_000_000, f"busy {busy} of {span}")
 reading = meter.read()
 said(reading.busy_share < 1, f"busy {reading.busy_share}")
 said(meter.held_ns(time.monotonic_ns()) < 100_000_000, "a native thread was kept waiting")
 meter.stop()
-said(begun <= eventloop.waited() <= time.monotonic_ns(), "without a meter")
+said(begun <= eventloop.mark_idle() <= time.monotonic_ns(), "without a meter")
 """)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench_worker.engines.base import Done
-from bench_worker.engines.oci.cgroups import MemoryKills, memory_directory
+from bench_worker.engines.base import OperationResult
+from bench_worker.engines.oci.cgroups import OomKillCounter, memory_directory
 
 HYBRID = "9:cpuset:/x/abc\n4:memory:/pods/abc\n1:name=systemd:/s/abc\n0::/u/abc\n"
 
@@ -48,7 +48,7 @@ def test_only_what_was_killed_meanwhile_explains_a_failure(tmp_path, before, aft
     """A kill of before does not, and a command that does not mind has not failed."""
     events = tmp_path / "memory.events"
     events.write_text(f"oom {before}\noom_kill {before}\n")
-    kills = MemoryKills(tmp_path)
+    kills = OomKillCounter(tmp_path)
     events.write_text(f"oom {after}\noom_kill {after}\n")
-    assert kills.explain(Done(1, 2, exit_code=code)) is told
-    assert MemoryKills(None).explain(Done(1, 2, exit_code=code)) is False
+    assert kills.explain(OperationResult(1, 2, exit_code=code)) is told
+    assert OomKillCounter(None).explain(OperationResult(1, 2, exit_code=code)) is False

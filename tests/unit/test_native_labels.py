@@ -7,8 +7,8 @@ import pytest
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL
 from bench_worker.engines.native import labels as native_labels
-from bench_worker.engines.native.labels import make_home, marked_directories, matches, write_labels
-from bench_worker.engines.output import read_beginning
+from bench_worker.engines.native.labels import labelled_directories, make_private_root, matches, write_labels
+from bench_worker.engines.output import read_head
 from bench_worker.timing.processes import find_program
 
 LABELS = {RUN_LABEL: "r1", WORKER_LABEL: "w1"}
@@ -33,32 +33,32 @@ def test_only_what_carries_the_runs_label_matches(labels, run, worker, ours):
 def test_a_directory_without_a_readable_label_is_nobodys(tmp_path, monkeypatch):
     """Neither an empty directory, nor nonsense, nor a label of another shape is taken for ours."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    home = make_home()
+    home = make_private_root()
     contents = {"good": json.dumps(LABELS), "list": "[]", "broken": "{", "number": json.dumps({RUN_LABEL: 7})}
     for name, text in contents.items():
         (home / name).mkdir()
         (home / name / native_labels.LABEL_FILE).write_text(text)
     (home / "empty").mkdir()
     (home / "file").touch()
-    assert [item.path.name for item in marked_directories()] == ["good"]
+    assert [item.path.name for item in labelled_directories()] == ["good"]
 
 
 def test_labels_are_read_as_they_were_written(tmp_path, monkeypatch):
     """What `create` writes is what clean-up finds."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    directory = make_home() / "x"
+    directory = make_private_root() / "x"
     directory.mkdir()
     write_labels(directory, LABELS)
-    (found,) = marked_directories()
+    (found,) = labelled_directories()
     assert (found.path, dict(found.labels)) == (directory, LABELS)
 
 
 def test_the_home_is_this_users_alone(tmp_path, monkeypatch):
     """A directory that others may write to is refused with what to do."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    make_home().chmod(0o777)
+    make_private_root().chmod(0o777)
     with pytest.raises(EngineUnavailable, match="remove it, or set TMPDIR"):
-        make_home()
+        make_private_root()
 
 
 def test_a_process_that_is_gone_has_no_state():
@@ -89,7 +89,7 @@ def test_programs_are_looked_up_as_a_shell_does(tmp_path):
 def test_the_beginning_of_a_file_is_read_and_the_rest_is_said(tmp_path):
     """Up to the limit, and nothing where there is no file."""
     path = tmp_path / "out"
-    assert read_beginning(path, 3) == (b"", False)
+    assert read_head(path, 3) == (b"", False)
     path.write_bytes(b"abcd")
-    assert read_beginning(path, 3) == (b"abc", True)
-    assert read_beginning(path, 4) == (b"abcd", False)
+    assert read_head(path, 3) == (b"abc", True)
+    assert read_head(path, 4) == (b"abcd", False)

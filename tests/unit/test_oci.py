@@ -4,25 +4,25 @@ import json
 
 import pytest
 
-from bench_common.requirements import NETWORK_CHOICE, UNNAMED_VOLUMES, refusals
+from bench_common.requirements import NETWORK_CHOICE, UNNAMED_VOLUMES, unsupported_features
 from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operation, Treatment
 from bench_worker.engines.base import Container
-from bench_worker.engines.command_line import Answer, CommandLine
+from bench_worker.engines.command_line import CommandLine, ProgramResult
 from bench_worker.engines.containerd.engine import ContainerdEngine, create_options
-from bench_worker.engines.containerd.tasks import KINDS as CTR_KINDS
-from bench_worker.engines.containerd.tasks import read_exit
+from bench_worker.engines.containerd.tasks import ERROR_KINDS as CTR_KINDS
+from bench_worker.engines.containerd.tasks import parse_exit_event
 from bench_worker.engines.cri.engine import CriEngine
 from bench_worker.engines.docker.settings import MountRefused
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, oom_kills
-from bench_worker.engines.oci.runtime import KINDS, RuntimeErrand
+from bench_worker.engines.oci.runtime import ERROR_KINDS, RuntimeCommandSequence
 from bench_worker.engines.oci.runtimes import RuncEngine, RunscEngine
-from bench_worker.engines.oci.settings import SettingRefused, bind, check_settings
-from bench_worker.engines.oci.spec import ImageConfig, Surroundings, User, make_config, read_user
+from bench_worker.engines.oci.settings import UnsupportedSetting, bind_mount, check_settings
+from bench_worker.engines.oci.spec import HostContext, ImageConfig, User, make_config, read_user
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1001:Ann:/home/ann:/bin/sh\n"
 GROUP = "root:x:0:\nstaff:x:50:ann,bob\nann:x:1001:\n"
-PLACE = Surroundings("/r", "/weighbridge/c1", cgroup_v2=False, swap_limit=True, annotations={"weighbridge.run": "x"})
+PLACE = HostContext("/r", "/weighbridge/c1", cgroup_v2=False, swap_limit=True, annotations={"weighbridge.run": "x"})
 RATES = ("device_read_bps", "device_write_bps", "device_read_iops", "device_write_iops")
 LIMITS = {"memory_bytes", "cpus", "cpuset", "pids", *RATES}
 ANYTHING = Cgroups(1, swap_limit=True)
@@ -90,7 +90,7 @@ def test_limits_and_networks_are_where_a_runtime_looks_for_them():
 
 def test_swap_is_left_alone_where_it_cannot_be_limited():
     """A runtime would fail on a file that the kernel does not have."""
-    place = Surroundings("/r", "/c", cgroup_v2=True, swap_limit=False)
+    place = HostContext("/r", "/c", cgroup_v2=True, swap_limit=False)
     made = config(place=place, memory_bytes=1 << 26)["linux"]
     assert made["resources"]["memory"] == {"limit": 1 << 26}
     assert "cgroup" in {item["type"] for item in made["namespaces"]}
@@ -160,7 +160,7 @@ def test_kills_for_want_of_memory_are_counted_by_the_kernel(tmp_path, name, text
 )
 def test_what_a_runtime_would_ignore_is_refused_by_name(settings, words):
     """With the value and the reason."""
-    with pytest.raises(SettingRefused) as caught:
+    with pytest.raises(UnsupportedSetting) as caught:
         check_settings(RunscEngine, ContainerSettings(**settings), ANYTHING)
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
@@ -172,25 +172,25 @@ def test_log_settings_have_no_meaning_for_a_runtime():
 
 def test_storage_becomes_mounts(tmp_path):
     """A volume is a directory beside the container's, a host directory only where it is allowed; none has a name."""
-    tmpfs = bind(Mount("tmpfs", "/t", size_bytes=9, read_only=True), tmp_path, allow_host_mounts=False)
+    tmpfs = bind_mount(Mount("tmpfs", "/t", size_bytes=9, read_only=True), tmp_path, allow_host_mounts=False)
     assert tmpfs["options"] == ["ro", "nosuid", "nodev", "size=9"]
-    volume = bind(Mount("volume", "/a/b"), tmp_path, allow_host_mounts=False)
+    volume = bind_mount(Mount("volume", "/a/b"), tmp_path, allow_host_mounts=False)
     assert (volume["source"], volume["options"]) == (f"{tmp_path}/volumes/a-b", ["rbind", "rw"])
-    with pytest.raises(SettingRefused, match="data"):
-        bind(Mount("volume", "/a", "data"), tmp_path, allow_host_mounts=False)
+    with pytest.raises(UnsupportedSetting, match="data"):
+        bind_mount(Mount("volume", "/a", "data"), tmp_path, allow_host_mounts=False)
     with pytest.raises(MountRefused, match="does not allow"):
-        bind(Mount("host", "/a", str(tmp_path)), tmp_path, allow_host_mounts=False)
-    assert bind(Mount("host", "/a", str(tmp_path)), tmp_path, allow_host_mounts=True)["source"] == str(tmp_path)
+        bind_mount(Mount("host", "/a", str(tmp_path)), tmp_path, allow_host_mounts=False)
+    assert bind_mount(Mount("host", "/a", str(tmp_path)), tmp_path, allow_host_mounts=True)["source"] == str(tmp_path)
 
 
 def test_each_engine_says_which_processes_are_its_own(monkeypatch):
     """A runtime has none, but for gVisor's sandboxes; containerd and a CRI are what listens on the socket."""
-    assert not RuncEngine.daemon_side()
-    assert RunscEngine.daemon_side().state == str(oci_images.STATE_ROOT / "runsc")
+    assert not RuncEngine.daemon_processes()
+    assert RunscEngine.daemon_processes().state == str(oci_images.STATE_ROOT / "runsc")
     monkeypatch.setenv("CONTAINERD_ADDRESS", "/c.sock")
     monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", "unix:///r.sock")
-    assert ContainerdEngine.daemon_side().sockets == ("/c.sock",)
-    assert CriEngine.daemon_side().sockets == ("/r.sock",)
+    assert ContainerdEngine.daemon_processes().sockets == ("/c.sock",)
+    assert CriEngine.daemon_processes().sockets == ("/r.sock",)
 
 
 def test_containerds_options(tmp_path):
@@ -216,7 +216,7 @@ def test_containerds_options(tmp_path):
         "--mount=type=tmpfs,src=tmpfs,dst=/t,options=rw:nosuid:nodev",
         f"--mount=type=bind,src={tmp_path}/files/0,dst=/f,options=bind:rw",
     ]
-    with pytest.raises(SettingRefused, match="ctr starts runc"):
+    with pytest.raises(UnsupportedSetting, match="ctr starts runc"):
         check_settings(ContainerdEngine, ContainerSettings(runtime="crun"), ANYTHING)
 
 
@@ -233,7 +233,7 @@ def test_containerds_options(tmp_path):
 )
 def test_an_exit_is_read_from_containerds_events(line, told):
     """That of a container's own process; an exec's is another's, and what cannot be read is no exit."""
-    assert read_exit(line) == told
+    assert parse_exit_event(line) == told
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_an_exit_is_read_from_containerds_events(line, told):
 def test_what_runtimes_say_has_a_kind(said, kind):
     """The words of runc, crun, runsc and youki for the same thing are the same kind."""
     kinds = ("command-not-found", "not-executable", "not-found", "conflict", "disk-full", "engine")
-    assert CommandLine("runc", kinds=KINDS).kind_of(said) == kinds[kind]
+    assert CommandLine("runc", error_kinds=ERROR_KINDS).kind_of(said) == kinds[kind]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_what_runtimes_say_has_a_kind(said, kind):
 )
 def test_what_ctr_says_has_a_kind(said, kind):
     """The first that fits, from the particular to the general."""
-    assert CommandLine("ctr", kinds=CTR_KINDS).kind_of(said) == kind
+    assert CommandLine("ctr", error_kinds=CTR_KINDS).kind_of(said) == kind
 
 
 @pytest.mark.parametrize(
@@ -290,10 +290,10 @@ def test_what_ctr_says_has_a_kind(said, kind):
 def test_a_runtimes_own_errors_are_those_in_its_log(tmp_path, log, complaint):
     """The last one, whatever the runtime calls its text, also from a log that is cut or has no lines."""
     (tmp_path / "log").write_text(log)
-    errand = RuntimeErrand(CommandLine("runc", kinds=KINDS), 1, log=tmp_path / "log")
+    errand = RuntimeCommandSequence(CommandLine("runc", error_kinds=ERROR_KINDS), 1, log=tmp_path / "log")
     assert errand.complaint() == complaint
-    answer = Answer(
-        ("exec",), 1, b"", b"of the command", truncated=False, start_ns=1, end_ns=2, end_bound_ns=0, cpu_s=0
+    answer = ProgramResult(
+        ("exec",), 1, b"", b"of the command", truncated=False, start_ns=1, end_ns=2, end_uncertainty_ns=0, cpu_s=0
     )
     assert str(errand.failed(answer)) == (complaint or "of the command")
 
@@ -304,8 +304,10 @@ def test_a_network_or_a_named_volume_that_an_engine_lacks_is_refused_beforehand(
     job = Lifecycle((Operation("run", "run"),))
     treatment = Treatment(0, {"engine": "runc"}, None, "runc", job, settings)
     status = {"name": "runc", "usable": True, "operations": ["run"], "settings": ["image", "network", "storage"]}
-    assert refusals(status, treatment) == []
-    said = refusals({**status, "details": {NETWORK_CHOICE: "none host", UNNAMED_VOLUMES: "yes"}}, treatment)
+    assert unsupported_features(status, treatment) == []
+    said = unsupported_features(
+        {**status, "details": {NETWORK_CHOICE: "none host", UNNAMED_VOLUMES: "yes"}}, treatment
+    )
     assert said == [
         "engine 'runc' has no network 'bridge'; it has: none, host",
         "engine 'runc' has no volumes with a name, such as 'data': leave it empty",

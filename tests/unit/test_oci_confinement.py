@@ -6,9 +6,9 @@ from bench_common.treatment import ContainerSettings
 from bench_worker.engines import isolation
 from bench_worker.engines.base import Container, OperationFailed
 from bench_worker.engines.oci import bundle as oci_bundle
-from bench_worker.engines.oci.engine import OciGround
+from bench_worker.engines.oci.engine import OciBase
 from bench_worker.engines.oci.runtimes import RunscEngine
-from bench_worker.engines.oci.spec import SETTINGS, confine, device_numbers
+from bench_worker.engines.oci.spec import SETTINGS, apply_limits, device_numbers
 
 NONE = 2**64 - 1
 
@@ -16,7 +16,7 @@ NONE = 2**64 - 1
 def confined(base=None, **settings):
     """Return a config.json, blank or `base`, in which these settings are entered."""
     config = base or {"process": {"noNewPrivileges": False}, "root": {"readonly": False}, "linux": {}}
-    confine(config, ContainerSettings(**settings), {"/dev/a": (8, 0), "/dev/b": (8, 16)}.__getitem__)
+    apply_limits(config, ContainerSettings(**settings), {"/dev/a": (8, 0), "/dev/b": (8, 16)}.__getitem__)
     return config
 
 
@@ -85,7 +85,7 @@ def test_the_root_and_what_processes_may_do():
 
 def test_every_engine_of_this_kind_knows_them():
     """gVisor's leaves cgroups alone, so it has none of what they would limit, and says so."""
-    assert OciGround.settings >= SETTINGS
+    assert OciBase.settings >= SETTINGS
     assert RunscEngine.settings & SETTINGS == {"ulimits", "read_only", "security_options", "cap_add", "cap_drop"}
     assert SETTINGS - RunscEngine.settings <= RunscEngine.reasons.keys()
 
@@ -95,39 +95,40 @@ def test_a_container_in_the_hosts_network_finds_its_own_name(tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n10.1.2.3 other\n")
     shared = ContainerSettings(network="host", files={"/b": "x"})
-    assert oci_bundle.with_names(shared, "me", hosts) == {
+    assert oci_bundle.files_with_hosts(shared, "me", hosts) == {
         "/etc/hosts": "127.0.0.1 localhost\n10.1.2.3 other\n127.0.0.1 me\n",
         "/b": "x",
     }
     assert (
-        oci_bundle.with_names(shared, "me", tmp_path / "none")["/etc/hosts"] == "127.0.0.1 localhost\n127.0.0.1 me\n"
+        oci_bundle.files_with_hosts(shared, "me", tmp_path / "none")["/etc/hosts"]
+        == "127.0.0.1 localhost\n127.0.0.1 me\n"
     )
     own = ContainerSettings(network="host", files={"/etc/hosts": "mine"})
-    assert oci_bundle.with_names(own, "me", hosts) == {"/etc/hosts": "mine"}
-    assert oci_bundle.with_names(ContainerSettings(files={"/b": "x"}), "me", hosts) == {"/b": "x"}
+    assert oci_bundle.files_with_hosts(own, "me", hosts) == {"/etc/hosts": "mine"}
+    assert oci_bundle.files_with_hosts(ContainerSettings(files={"/b": "x"}), "me", hosts) == {"/b": "x"}
 
 
 def test_a_container_is_reached_in_the_hosts_network_alone():
     """At the loopback's address; elsewhere nobody here can say."""
     inside = Container("c", 1, ContainerSettings(network="host"))
-    assert isolation.address_of(inside) == "127.0.0.1"
+    assert isolation.host_network_address(inside) == "127.0.0.1"
     for network in (None, "none"):
         with pytest.raises(OperationFailed, match="not the host's") as caught:
-            isolation.address_of(Container("c", 1, ContainerSettings(network=network)))
+            isolation.host_network_address(Container("c", 1, ContainerSettings(network=network)))
         assert caught.value.kind == "refused"
 
 
 def test_files_are_mounted_one_by_one(tmp_path):
     """In the order of their paths in the scenario, and readable by everybody in the container."""
     files = {"/etc/a.conf": "one\n", "/b": "zwei ü"}
-    oci_bundle.write(files, tmp_path)
+    oci_bundle.write_files(files, tmp_path)
     mounts = oci_bundle.bind_mounts(files, tmp_path)
     assert [mount["destination"] for mount in mounts] == ["/etc/a.conf", "/b"]
     sources = [tmp_path / "files" / str(ordinal) for ordinal in range(2)]
     assert [mount["source"] for mount in mounts] == [str(path) for path in sources]
     assert [path.read_text("utf-8") for path in sources] == ["one\n", "zwei ü"]
     assert {path.stat().st_mode & 0o777 for path in sources} == {0o644}
-    oci_bundle.write({}, tmp_path / "nowhere")
+    oci_bundle.write_files({}, tmp_path / "nowhere")
 
 
 def empowered(user=0, **settings):
@@ -146,7 +147,7 @@ def every(*names):
 
 
 def test_capabilities_are_those_of_the_base_but_for_what_is_said():
-    """What is given goes after ``ALL`` is taken, and nothing is there twice."""
+    """What is given goes after ``ALL_PACKED`` is taken, and nothing is there twice."""
     assert empowered(cap_drop=("CHOWN",)) == every("CAP_KILL")
     assert empowered(cap_add=("KILL", "SYS_NICE")) == every("CAP_CHOWN", "CAP_KILL", "CAP_SYS_NICE")
     assert empowered(cap_drop=("ALL",), cap_add=("KILL",)) == every("CAP_KILL")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench_master.fleet import remote_agent
-from bench_master.fleet.remote_agent import Refused
+from bench_master.fleet.remote_agent import RequestError
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def there(tmp_path, monkeypatch):
 
 def ask(verb, files=b"", **fields):
     """Have it do something in the directory ``wb`` of the home."""
-    return remote_agent.VERBS[verb]({"verb": verb, "directory": "wb", **fields}, io.BytesIO(files))
+    return remote_agent.COMMANDS[verb]({"verb": verb, "directory": "wb", **fields}, io.BytesIO(files))
 
 
 def wheel(content, *, sent=True, name="a-1-py3-none-any.whl"):
@@ -35,7 +35,7 @@ def wheel(content, *, sent=True, name="a-1-py3-none-any.whl"):
 
 def test_a_look_at_a_fresh_host(there):
     """It says what its Python is and that nothing is installed, and makes nothing."""
-    found = ask("look")
+    found = ask("probe")
     assert (found["installed"], found["wheels"], found["venv"]) == ([], [], True)
     assert found["version"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert found["directory"] == str(there / "wb")
@@ -44,9 +44,9 @@ def test_a_look_at_a_fresh_host(there):
 
 def test_a_wheel_is_what_was_sent(there):
     """It is kept by its content, and need not be sent again."""
-    path = remote_agent.take_wheel(there / "wb", wheel(b"one"), io.BytesIO(b"one and more"))
+    path = remote_agent.store_wheel(there / "wb", wheel(b"one"), io.BytesIO(b"one and more"))
     assert path.read_bytes() == b"one"
-    assert remote_agent.take_wheel(there / "wb", wheel(b"one", sent=False), io.BytesIO()) == path
+    assert remote_agent.store_wheel(there / "wb", wheel(b"one", sent=False), io.BytesIO()) == path
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_a_wheel_is_what_was_sent(there):
 )
 def test_a_wheel_that_is_not_is_refused(there, described, sent, why):
     """Nothing of it is ever installed."""
-    with pytest.raises(Refused, match=why):
-        remote_agent.take_wheel(there / "wb", described, io.BytesIO(sent))
+    with pytest.raises(RequestError, match=why):
+        remote_agent.store_wheel(there / "wb", described, io.BytesIO(sent))
     assert [path for path in there.rglob("*") if path.is_file()] == []
 
 
@@ -71,9 +71,9 @@ def test_half_an_environment_does_not_stay(there, monkeypatch):
         (target / "lib").mkdir(parents=True)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(remote_agent, "fill_environment", fill)
+    monkeypatch.setattr(remote_agent, "populate_venv", fill)
     with pytest.raises(OSError, match="No space left"):
-        remote_agent.make_environment(there / "venvs" / "x", [])
+        remote_agent.create_venv(there / "venvs" / "x", [])
     assert list((there / "venvs").iterdir()) == []
 
 
@@ -87,12 +87,12 @@ def test_half_an_environment_does_not_stay(there, monkeypatch):
 )
 def test_what_a_host_cannot_do_names_the_place(error, said):
     """And what to do, where it is a matter of the directory."""
-    assert remote_agent.reason_of(error, Path("/d")).startswith(said)
+    assert remote_agent.explain_error(error, Path("/d")).startswith(said)
 
 
 def test_a_wheels_name_leads_nowhere_else(there):
     """A path in it is cut off."""
-    path = remote_agent.take_wheel(there / "wb", wheel(b"x", name="../../../evil.whl"), io.BytesIO(b"x"))
+    path = remote_agent.store_wheel(there / "wb", wheel(b"x", name="../../../evil.whl"), io.BytesIO(b"x"))
     assert path.is_relative_to(there / "wb" / "wheels")
 
 
@@ -112,17 +112,17 @@ def test_a_private_file_is_private_from_the_first(there):
 
 def test_a_pid_that_went_to_somebody_else_is_not_the_worker():
     """Only a process of the same birth is."""
-    own = {"pid": os.getpid(), "born": remote_agent.born(os.getpid())}
-    assert remote_agent.alive(own)
-    assert not remote_agent.alive({**own, "born": own["born"] - 1})
-    assert not remote_agent.alive({"pid": os.getpid(), "born": None})
+    own = {"pid": os.getpid(), "born": remote_agent.start_ticks(os.getpid())}
+    assert remote_agent.is_alive(own)
+    assert not remote_agent.is_alive({**own, "born": own["born"] - 1})
+    assert not remote_agent.is_alive({"pid": os.getpid(), "born": None})
 
 
 @pytest.mark.parametrize(("first", "second", "kept"), [(True, True, False), (False, True, True), (True, False, True)])
 def test_a_worker_of_a_run_before_is_not_taken_for_the_next(there, monkeypatch, first, second, kept):
     """It ends with its own run; one that waits for any is used, and that of a run which may go on is left alone."""
-    monkeypatch.setattr(remote_agent, "EARLY_DEATH_S", 0.0)
-    monkeypatch.setattr(remote_agent, "CHILDREN", [])
+    monkeypatch.setattr(remote_agent, "STARTUP_WATCH_S", 0.0)
+    monkeypatch.setattr(remote_agent, "STARTED_WORKERS", [])
     program = there / "python"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o700)
@@ -138,7 +138,7 @@ def test_a_worker_of_a_run_before_is_not_taken_for_the_next(there, monkeypatch, 
         assert (after["state"], after["pid"] == before["pid"]) == ("running" if kept else "started", kept)
     finally:
         ask("stop", names=["w"])
-        for child in remote_agent.CHILDREN:
+        for child in remote_agent.STARTED_WORKERS:
             child.wait(10)
 
 
@@ -156,7 +156,7 @@ def test_stop_spares_what_is_not_the_worker(there):
 def test_purge_spares_what_others_run(there):
     """While a worker of another inventory is alive there, nothing of the installation goes."""
     (there / "wb/workers").mkdir(parents=True)
-    state = {"pid": os.getpid(), "born": remote_agent.born(os.getpid()), "mark": "", "identity": "x"}
+    state = {"pid": os.getpid(), "born": remote_agent.start_ticks(os.getpid()), "mark": "", "identity": "x"}
     (there / "wb/workers/other.json").write_text(json.dumps(state))
     assert ask("stop", names=["w"], purge=True)["others"] == ["other"]
     assert (there / "wb").exists()
@@ -180,9 +180,9 @@ def test_old_versions_are_tidied_away_unless_they_run(there):
         (there / "wb/venvs" / name).mkdir(parents=True)
         (there / "wb/wheels" / name).mkdir(parents=True)
     (there / "wb/workers").mkdir()
-    state = {"pid": os.getpid(), "born": remote_agent.born(os.getpid()), "mark": "", "identity": "used"}
+    state = {"pid": os.getpid(), "born": remote_agent.start_ticks(os.getpid()), "mark": "", "identity": "used"}
     (there / "wb/workers/w.json").write_text(json.dumps(state))
-    remote_agent.tidy(there / "wb", "new", {"new"})
+    remote_agent.remove_old_versions(there / "wb", "new", {"new"})
     assert {path.name for path in (there / "wb/venvs").iterdir()} == {"new", "used"}
     assert {path.name for path in (there / "wb/wheels").iterdir()} == {"new"}
 
@@ -202,7 +202,7 @@ def test_it_runs_as_it_is_sent(there):
         )
         return json.loads(said.stdout)
 
-    assert send({"verb": "look", "directory": "wb"})["installed"] == []
+    assert send({"verb": "probe", "directory": "wb"})["installed"] == []
     (there / "file").write_text("")
     answer = send({"verb": "install", "directory": "file", "identity": "i", "wheels": []})
     assert answer["refused"].endswith("/file: File exists")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench_common.treatment import OpenLoad
-from bench_master.coordinator.trials import BLOCK, Arrivals
+from bench_master.coordinator.trials import DRAW_BLOCK, ArrivalSchedule
 
 S = 1_000_000_000
 FOR_EVER = 1e30
@@ -14,7 +14,7 @@ FOR_EVER = 1e30
 
 def arrivals(rate=100.0, process="constant", *, seed=(1, 2), part=0, parts=1, count=None, seconds=None):
     load = OpenLoad(rate, process)
-    return Arrivals(load, seed=seed, part=part, parts=parts, count=count, seconds=seconds)
+    return ArrivalSchedule(load, seed=seed, part=part, parts=parts, count=count, seconds=seconds)
 
 
 def test_constant_arrivals_are_evenly_spaced_over_all_workers():
@@ -41,9 +41,9 @@ def test_poisson_arrivals_have_exponential_gaps_of_the_whole_rate():
 @pytest.mark.parametrize("process", ["constant", "poisson"])
 def test_what_is_taken_bit_by_bit_is_what_is_taken_at_once(process):
     """By horizons, by numbers and over the edges of blocks: the same instants, each once."""
-    whole = arrivals(process=process, count=2 * BLOCK + 5).take(FOR_EVER, 10**6)
-    assert len(whole) == 2 * BLOCK + 5
-    bits = arrivals(process=process, count=2 * BLOCK + 5)
+    whole = arrivals(process=process, count=2 * DRAW_BLOCK + 5).take(FOR_EVER, 10**6)
+    assert len(whole) == 2 * DRAW_BLOCK + 5
+    bits = arrivals(process=process, count=2 * DRAW_BLOCK + 5)
     taken = []
     horizon = 0
     while not bits.exhausted:
@@ -66,4 +66,4 @@ def test_a_long_trial_draws_no_more_than_a_block_ahead():
     """Ten days at a hundred thousand a second cost what a second does."""
     long = arrivals(1e5, "poisson", seconds=864_000)
     assert len(long.take(S // 100, 10**6)) == pytest.approx(1000, rel=0.2)
-    assert len(long._ready) <= BLOCK
+    assert len(long._ready) <= DRAW_BLOCK

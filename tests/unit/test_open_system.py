@@ -9,7 +9,7 @@ from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.records import ARRIVAL, DROPPED, ErrorRecord, Outcome
 from bench_common.stats.reader import StatsFile
-from bench_master.analysis.document import summarise
+from bench_master.analysis.document import build_document
 from bench_master.reports import write_report
 
 BEGAN = 1000 * S
@@ -38,7 +38,7 @@ def run(path, *, service_ms=20, wait_ms=30, counted=0.5, dropped=0, unfinished=0
     builder.writer.samples(0, "loop", {"time_ns": times, **parts}, {"time_ns": "ns"})
     builder.add("event", {"at_ns": BEGAN + 11 * S, "kind": "trial-end", "trial": 0})
     counts = {"done": 100 - dropped - unfinished, "failed": dropped}
-    report = summarise(StatsFile(builder.close(footer(counts=counts))))
+    report = build_document(StatsFile(builder.close(footer(counts=counts))))
     return report["treatments"][0], report
 
 

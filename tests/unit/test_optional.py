@@ -11,7 +11,7 @@ from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_common.thresholds import evaluate
 from bench_common.treatment import Treatment
 from bench_master.reports import write_report
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
 MISSING = "No such image: weighbridge/blogbench:latest"
@@ -71,7 +71,7 @@ def test_a_failure_is_not_excused(tmp_path, errors, more):
 def test_the_key_reaches_the_treatment_and_back():
     """A job says that it is optional; the workers and the stats file are told."""
     text = "name: a\njobs: {a: {workload: blogbench, optional: true}, b: {workload: blogload}}\n"
-    first, second = scenario_from(Source("s.yaml", text)).treatments
+    first, second = parse_scenario(Source("s.yaml", text)).treatments
     assert (first.optional, second.optional) == (True, False)
     assert Treatment.from_wire(first.to_wire()) == first
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from bench_common.records import ticket_of
 from bench_master.run import outbound
-from bench_master.run.outbound import OrderBook
+from bench_master.run.outbound import JobBatches
 
 
 def rows(packed):
@@ -13,9 +13,9 @@ def rows(packed):
 
 def test_orders_do_not_depend_on_how_they_are_handed_out(monkeypatch):
     """In one go, one by one, or over the edge of a block: the same rows."""
-    monkeypatch.setattr(outbound, "BLOCK_JOBS", 8)
-    together = rows(OrderBook(5).fresh(range(20)))
-    book = OrderBook(5)
+    monkeypatch.setattr(outbound, "SEED_BLOCK_JOBS", 8)
+    together = rows(JobBatches(5).fresh(range(20)))
+    book = JobBatches(5)
     assert [row for first in range(20) for row in rows(book.fresh(range(first, first + 1)))] == together
     assert [row[0] for row in together] == list(range(20))
     seeds = [row[1] for row in together]
@@ -25,22 +25,22 @@ def test_orders_do_not_depend_on_how_they_are_handed_out(monkeypatch):
 
 def test_a_job_that_is_tried_anew_keeps_its_seed():
     """Its ticket tells the attempt, its parameters stay."""
-    first = rows(OrderBook(5).fresh(range(10)))
-    again = rows(OrderBook(5).anew((ticket_of(7, 1), ticket_of(2, 2)), 0))
+    first = rows(JobBatches(5).fresh(range(10)))
+    again = rows(JobBatches(5).anew((ticket_of(7, 1), ticket_of(2, 2)), 0))
     assert again == [[ticket_of(7, 1), first[7][1], 0], [ticket_of(2, 2), first[2][1], 0]]
 
 
 def test_another_seed_gives_other_parameters():
     """The run's seed decides."""
-    assert rows(OrderBook(1).fresh(range(3))) != rows(OrderBook(2).fresh(range(3)))
+    assert rows(JobBatches(1).fresh(range(3))) != rows(JobBatches(2).fresh(range(3)))
 
 
 def test_a_job_that_arrives_keeps_its_instant_through_every_attempt():
     """It goes out on the worker's clock, is asked for once on ours, and then forgotten."""
-    book = OrderBook(5)
+    book = JobBatches(5)
     first = rows(book.arriving(range(3), [100, 200, 300], 7))
     assert [row[2] for row in first] == [107, 207, 307]
     again = rows(book.anew((ticket_of(1, 1),), -50))
     assert again == [[ticket_of(1, 1), first[1][1], 150]]
-    assert book.arrived([0, ticket_of(1, 1)]) == [100, 200]
-    assert book.arrived([0, 2]) == [0, 300]
+    assert book.take_arrival_times([0, ticket_of(1, 1)]) == [100, 200]
+    assert book.take_arrival_times([0, 2]) == [0, 300]

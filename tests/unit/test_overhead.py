@@ -10,11 +10,11 @@ import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.errors import ScenarioError
-from bench_common.stats.rows import Samples
-from bench_common.treatment import Overhead
-from bench_master.analysis.host_samples import EngineCosts, Span, Spans, compare
+from bench_common.stats.rows import SampleColumns
+from bench_common.treatment import OverheadSampling
+from bench_master.analysis.host_samples import EngineCosts, TrialSpan, TrialSpans, compare_to_baseline
 from bench_master.reports import write_report
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
 JOB = "job: {operations: [run, remove], container: {image: i, command: [x]}}\n"
@@ -23,7 +23,7 @@ ALL = frozenset({0})
 
 
 def overhead_of(text):
-    return scenario_from(Source("s.yaml", f"name: a\nengines: [docker, native]\n{JOB}{text}\n")).overhead
+    return parse_scenario(Source("s.yaml", f"name: a\nengines: [docker, native]\n{JOB}{text}\n")).overhead
 
 
 def block(rows, source="engine:docker", worker=0):
@@ -31,7 +31,7 @@ def block(rows, source="engine:docker", worker=0):
     columns = np.array(rows, float).T
     scale = (S, S, MIB, S)
     names = ("time_ns", "interval_ns", "rss_bytes", "cpu_ns")
-    return Samples(worker, source, {n: c * k for n, c, k in zip(names, columns, scale, strict=True)}, {})
+    return SampleColumns(worker, source, {n: c * k for n, c, k in zip(names, columns, scale, strict=True)}, {})
 
 
 # -- the key ------------------------------------------------------------------------------------------------------
@@ -39,11 +39,13 @@ def block(rows, source="engine:docker", worker=0):
 
 def test_the_key_turns_it_on_with_defaults_or_settings():
     """`true` is every default; a mapping changes what it names; without the key nothing is watched."""
-    assert overhead_of("overhead: true") == Overhead(0.5, {}, {})
+    assert overhead_of("overhead: true") == OverheadSampling(0.5, {}, {})
     assert overhead_of("overhead: false") is None
     assert overhead_of("") is None
     text = "overhead: {interval: 2s, baseline: {engine: native}, cgroups: {docker: /system.slice/docker.service}}"
-    assert overhead_of(text) == Overhead(2.0, {"engine": "native"}, {"docker": "/system.slice/docker.service"})
+    assert overhead_of(text) == OverheadSampling(
+        2.0, {"engine": "native"}, {"docker": "/system.slice/docker.service"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_what_cannot_be_meant_is_refused_with_its_place(text, words):
 
 def test_workers_are_told_the_engines_and_their_groups():
     """Each engine of the plan with its control group, or nothing where its processes are to be found."""
-    told = Overhead(cgroups={"docker": "/d"}).for_workers(["docker", "runc"])
+    told = OverheadSampling(cgroups={"docker": "/d"}).worker_settings(["docker", "runc"])
     assert told == {"interval_s": 0.5, "engines": {"docker": "/d", "runc": ""}}
 
 
@@ -76,7 +78,9 @@ def test_workers_are_told_the_engines_and_their_groups():
 
 def test_memory_belongs_to_the_trial_of_its_moment():
     """Readings between trials, and those of another engine's trial, enter nothing."""
-    costs = EngineCosts(Spans([Span(0, 10 * S, 20 * S, ALL), Span(1, 30 * S, 40 * S, ALL)]), ["docker", "native"])
+    costs = EngineCosts(
+        TrialSpans([TrialSpan(0, 10 * S, 20 * S, ALL), TrialSpan(1, 30 * S, 40 * S, ALL)]), ["docker", "native"]
+    )
     costs.add(block([(5, 1, 900, 0), (12, 1, 100, 0), (18, 1, 200, 0), (25, 1, 900, 0), (35, 1, 900, 0)]))
     figures = costs.document(0)["rss_bytes"]
     assert figures == {"unit": "B", "n": 2, "mean": 150 * MIB, "min": 100 * MIB, "max": 200 * MIB}
@@ -85,7 +89,9 @@ def test_memory_belongs_to_the_trial_of_its_moment():
 
 def test_cpu_time_is_shared_out_by_overlap():
     """An interval across two trials gives each its part; the mean is all time used by all time covered."""
-    costs = EngineCosts(Spans([Span(0, 10 * S, 11 * S, ALL), Span(1, 11 * S, 14 * S, ALL)]), ["docker", "docker"])
+    costs = EngineCosts(
+        TrialSpans([TrialSpan(0, 10 * S, 11 * S, ALL), TrialSpan(1, 11 * S, 14 * S, ALL)]), ["docker", "docker"]
+    )
     costs.add(block([(12, 2, 1, 1.0), (13, 1, 1, 0.25)]))
     first, second = (costs.document(index) for index in (0, 1))
     assert first["cpu_s"] == pytest.approx(0.5)
@@ -97,8 +103,8 @@ def test_cpu_time_is_shared_out_by_overlap():
 
 def test_an_engine_of_a_host_that_runs_nothing_of_a_trial_costs_it_nothing():
     """Where each environment has its trials in turn, the readings of the others meanwhile are none of its own."""
-    spans = [Span(0, 0, 10 * S, frozenset({0})), Span(1, 10 * S, 20 * S, frozenset({1, 2}))]
-    costs = EngineCosts(Spans(spans), ["docker", "docker"])
+    spans = [TrialSpan(0, 0, 10 * S, frozenset({0})), TrialSpan(1, 10 * S, 20 * S, frozenset({1, 2}))]
+    costs = EngineCosts(TrialSpans(spans), ["docker", "docker"])
     for worker, mib in ((0, 100), (1, 200), (2, 300)):
         costs.add(block([(5, 1, mib, 0.5), (15, 1, mib, 0.25)], worker=worker))
     first, second = (costs.document(index) for index in (0, 1))
@@ -108,7 +114,7 @@ def test_an_engine_of_a_host_that_runs_nothing_of_a_trial_costs_it_nothing():
 
 def test_what_could_not_be_read_is_left_out():
     """NaN enters neither a mean nor the CPU time, and sources of the host are not an engine's."""
-    costs = EngineCosts(Spans([Span(0, 0, 100 * S, ALL)]), ["docker"])
+    costs = EngineCosts(TrialSpans([TrialSpan(0, 0, 100 * S, ALL)]), ["docker"])
     costs.add(block([(1, 1, math.nan, math.nan), (2, 1, 8, 0.5)]))
     costs.add(block([(3, 1, 1000, 1000)], source="host"))
     document = costs.document(0)
@@ -127,7 +133,7 @@ def test_the_first_treatment_with_figures_is_the_baseline_unless_one_is_named():
     """Without a choice the first; the relation is in percent of memory and a factor of CPU."""
     none = {"title": "", "treatment": {"engine": "native"}, "overhead": None}
     entries = [none, entry({"engine": "a"}, 100, 10), entry({"engine": "b"}, 150, 5)]
-    compare(entries, {})
+    compare_to_baseline(entries, {})
     assert entries[2]["overhead"]["relative"]["memory_percent"] == pytest.approx(50.0)
     assert entries[2]["overhead"]["relative"]["cpu_factor"] == pytest.approx(0.5)
     assert entries[1]["overhead"]["relative"]["cpu_factor"] == 1.0
@@ -140,7 +146,7 @@ def test_a_baseline_has_the_other_labels_of_its_treatment():
         entry({"engine": name, "concurrency": count}, 100 * count, 1) for count in (1, 2) for name in ("a", "b")
     ]
     entries.append(entry({"engine": "b", "concurrency": 8}, 800, 1))
-    compare(entries, {"engine": "a"})
+    compare_to_baseline(entries, {"engine": "a"})
     changes = [one["overhead"]["relative"]["memory_percent"] for one in entries]
     assert changes == pytest.approx([0, 0, 0, 0, 700])
     assert entries[3]["overhead"]["relative"]["baseline"] == "{'engine': 'a', 'concurrency': 2}"
@@ -149,7 +155,7 @@ def test_a_baseline_has_the_other_labels_of_its_treatment():
 def test_a_baseline_that_used_no_cpu_gives_no_factor():
     """A quotient by nothing is no number, and is not shown as one."""
     entries = [entry({"engine": "a"}, 100, 0.0), entry({"engine": "b"}, 100, 5)]
-    compare(entries, {"engine": "a"})
+    compare_to_baseline(entries, {"engine": "a"})
     assert entries[1]["overhead"]["relative"]["cpu_factor"] is None
 
 

@@ -6,53 +6,53 @@ import pytest
 
 from bench_common.cli import authority, host_address, host_name
 from bench_worker import agent as module
-from bench_worker.agent import own_address
+from bench_worker.agent import local_address
 
 
 @pytest.fixture
 def routes(monkeypatch):
     """The addresses from which hosts are reached; a host that is not there is not reached."""
     known = {}
-    monkeypatch.setattr(module, "_source", known.get)
+    monkeypatch.setattr(module, "_source_address", known.get)
     return known
 
 
 def test_what_the_user_says_goes_first(routes):
     """Behind NAT nobody else knows."""
     routes["master"] = "10.0.0.1"
-    assert own_address("tcp://master:13577", "198.51.100.7") == "198.51.100.7"
+    assert local_address("tcp://master:13577", "198.51.100.7") == "198.51.100.7"
 
 
 def test_it_is_the_address_with_which_the_master_is_reached(routes):
     """That one is known to be on the way of others."""
     routes |= {"10.0.0.9": "10.0.0.1", "192.0.2.1": "172.16.0.1"}
-    assert own_address("tcp://10.0.0.9:13577", None) == "10.0.0.1"
+    assert local_address("tcp://10.0.0.9:13577", None) == "10.0.0.1"
 
 
 @pytest.mark.parametrize("control", ["ipc:///run/x", "tcp://127.0.0.1:13577", "tcp://[::1]:13577", "tcp://gone:1"])
 def test_without_leaving_the_host_it_is_the_one_of_the_way_out(routes, control):
     """A local master, a tunnel, IPv6, a name that nobody knows."""
     routes |= {"127.0.0.1": "127.0.0.1", "192.0.2.1": "172.16.0.1"}
-    assert own_address(control, None) == "172.16.0.1"
+    assert local_address(control, None) == "172.16.0.1"
 
 
 def test_a_host_without_any_network_has_its_loopback(routes):
     """Its own jobs reach it there."""
-    assert own_address("ipc:///run/x", None) == "127.0.0.1"
+    assert local_address("ipc:///run/x", None) == "127.0.0.1"
 
 
 def test_the_loopback_is_reached_from_itself():
     """As the kernel says."""
-    assert module._source("127.0.0.1") == "127.0.0.1"
-    assert module._source("no address") is None
+    assert module._source_address("127.0.0.1") == "127.0.0.1"
+    assert module._source_address("no address") is None
 
 
 def test_a_host_that_has_ipv6_alone_has_an_address_of_it(routes):
     """That of the way to its master, else that of the way out; one of a link alone means nothing elsewhere."""
     routes["fd00::1"] = "fd00::7"
-    assert own_address("tcp://[fd00::1]:13577", None) == "fd00::7"
+    assert local_address("tcp://[fd00::1]:13577", None) == "fd00::7"
     routes |= {"fe80::1%eth0": "fe80::7%eth0", "2001:db8::1": "fd01::7"}
-    assert own_address("tcp://[fe80::1%eth0]:13577", None) == "fd01::7"
+    assert local_address("tcp://[fe80::1%eth0]:13577", None) == "fd01::7"
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0", "224.0.0.1", "::", "ff02::1", "blade-1", "10.0.0", "fd00:::1", "[]", ""])

@@ -11,19 +11,19 @@ from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.errors import ProtocolError, ScenarioError
 from bench_common.records import Outcome
-from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_until
-from bench_master.analysis.packing import Packings
-from bench_master.plan import estimate_seconds, independent, make_plan
+from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_stop_condition
+from bench_master.analysis.packing import PackingStats
+from bench_master.plan import allows_look_ahead, estimate_seconds, make_plan
 from bench_master.reports import write_report
-from bench_master.scenario.load import scenario_from
-from bench_master.scenario.operations import PACKED_UNTIL
+from bench_master.scenario.load import parse_scenario
+from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS
 from bench_master.scenario.yaml_tree import Source
-from bench_worker.crew import Assignment, Crew
-from bench_worker.engines.base import Done, OperationFailed
+from bench_worker.crew import JobExecutor, RunContext
+from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.host.procfs import RecordedFiles
+from bench_worker.host.procfs import RecordedHostFiles
 from bench_worker.outbox import Outbox
-from bench_worker.packing import ALL, HostLook
+from bench_worker.packing import ALL_PACKED, HostStateReader
 from workloads.script import job_limit_s
 
 GIB = 1 << 30
@@ -48,10 +48,10 @@ def state(available=8 * GIB, swap_used=0, idle=50.0):
 )
 def test_a_condition_holds_beyond_its_limit_and_says_why(text, below, beyond, why):
     """Up to the limit there is no reason to stop; beyond it the reason has the figure."""
-    until = parse_until(text)
-    assert until.reached(below) is None
-    assert until.reached(beyond) == why
-    assert parse_until(str(until)) == until
+    until = parse_stop_condition(text)
+    assert until.reason_if_met(below) is None
+    assert until.reason_if_met(beyond) == why
+    assert parse_stop_condition(str(until)) == until
 
 
 @pytest.mark.parametrize(
@@ -68,19 +68,19 @@ def test_a_condition_holds_beyond_its_limit_and_says_why(text, below, beyond, wh
 def test_what_is_no_condition_is_refused(text, words):
     """Quantity, direction and amount are checked, each with what was expected."""
     with pytest.raises(ValueError, match=r"expected|mean|share|some") as refused:
-        parse_until(text)
+        parse_stop_condition(text)
     assert words in str(refused.value)
 
 
 def test_a_host_without_swap_never_has_a_share_of_it_in_use():
     """A share of nothing is nothing, and no division by zero."""
-    assert parse_until("swap > 5%").reached(HostState(GIB, GIB, 0, 0, 0.0)) is None
+    assert parse_stop_condition("swap > 5%").reason_if_met(HostState(GIB, GIB, 0, 0, 0.0)) is None
 
 
 def test_cpu_time_is_that_since_the_look_before():
     """Idle time of all CPUs by all time between two looks, iowait with it."""
     texts = {"/proc/stat": "cpu 10 0 0 100 0", "/proc/meminfo": "MemTotal: 8 kB\nMemFree: 4 kB\nMemAvailable: 6 kB"}
-    look = HostLook(RecordedFiles(texts))
+    look = HostStateReader(RecordedHostFiles(texts))
     texts["/proc/stat"] = "cpu 40 0 0 109 1"
     found = look()
     assert found.cpu_idle_percent == pytest.approx(100 * 10 / 40)
@@ -93,22 +93,22 @@ PACK = "job: {operations: [create, start, hold: 5s, stop, remove], container: {i
 
 
 def scenario(text):
-    return scenario_from(Source("s.yaml", f"name: a\n{text}\n"))
+    return parse_scenario(Source("s.yaml", f"name: a\n{text}\n"))
 
 
 def test_a_packing_has_its_condition_and_no_look_ahead():
     """`until` is read in its usual form, travels to workers, and containers wait for each other."""
     (treatment,) = scenario(f"{PACK}\nconcurrency: 20\nuntil: memory<1024MiB").treatments
-    assert treatment.packs
+    assert treatment.is_packing
     assert treatment.until == "memory < 1GiB"
     assert Treatment.from_wire(treatment.to_wire()) == treatment
-    assert not independent(treatment)
+    assert not allows_look_ahead(treatment)
     assert scenario(f"{PACK}\nmatrix: {{until: [memory < 10%, memory < 20%]}}").treatments[1].until == "memory < 20%"
 
 
 def test_a_condition_that_is_to_end_a_packing_is_not_forestalled_by_the_usual_one_job_in_flight():
     """Without a number of containers there are many, and with one there are so many at most."""
-    assert scenario(f"{PACK}\nuntil: memory < 10%").treatments[0].concurrency == PACKED_UNTIL
+    assert scenario(f"{PACK}\nuntil: memory < 10%").treatments[0].concurrency == DEFAULT_MAX_CONTAINERS
     assert scenario(f"{PACK}\nuntil: memory < 10%\nconcurrency: 3").treatments[0].concurrency == 3
     assert scenario(PACK).treatments[0].concurrency == 1
 
@@ -164,7 +164,7 @@ class Log(NoopEngine):
         self.log.append((what, container.ticket))
         if what == "create" and container.ticket == self.fails_at:
             raise OperationFailed("engine", "no more addresses", start_ns=1, end_ns=2)
-        return Done(1, 2)
+        return OperationResult(1, 2)
 
     def create(self, container, *, timeout_s):
         return self.did("create", container)
@@ -193,9 +193,9 @@ class Packs:
             return self.engine
 
         if look is not None:
-            monkeypatch.setattr("bench_worker.packing.HostLook", lambda: look)
-        assignment = Assignment("run", "w", count, noop=False, keep=False, allow_host_mounts=False)
-        self.crew = Crew(assignment, outbox, open_engine, self.packed.append)
+            monkeypatch.setattr("bench_worker.packing.HostStateReader", lambda: look)
+        assignment = RunContext("run", "w", count, noop=False, keep=False, allow_host_mounts=False)
+        self.crew = JobExecutor(assignment, outbox, open_engine, self.packed.append)
         kinds = ("create", "start", "hold", "stop", "remove")
         operations = tuple(Operation(kind, kind, seconds=hold_s if kind == "hold" else None) for kind in kinds)
         settings = ContainerSettings(image="i")
@@ -221,7 +221,7 @@ def test_containers_are_made_one_after_another_and_held_together():
     assert kinds == ["create", "start"] * 4 + ["stop"] * 4 + ["remove"] * 4
     assert packs.outcomes() == dict.fromkeys(range(4), Outcome.DONE)
     (packed,) = packs.packed
-    assert (packed.trial, packed.containers, packed.reason, packed.full) == (3, 4, ALL, False)
+    assert (packed.trial, packed.containers, packed.reason, packed.full) == (3, 4, ALL_PACKED, False)
     assert packed.memory_before > 0
     assert packed.returned == ()
     holds = [report.stamps[4:6] for report in packs.reports.values()]
@@ -354,7 +354,7 @@ def test_text_and_csv_say_how_many_and_why(stats):
 
 def test_a_trial_that_was_packed_anew_counts_once():
     """A worker that was lost while it held packs again; what it held before is no packing of its own."""
-    packings = Packings([(0, 0, False)], ["docker"])
+    packings = PackingStats([(0, 0, False)], ["docker"])
     event = {"trial": 0, "worker": 0, "at_ns": 1, "hold_s": 1.0, "full": False, "reason": "", "memory_before": 0}
     for count in (2, 5):
         packings.add_event(event | {"containers": count})

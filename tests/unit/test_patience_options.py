@@ -3,28 +3,28 @@
 import pytest
 
 from bench_common.errors import UsageError
-from bench_master.commands.run_options import BEATS, patience_of
-from bench_master.run.outbound import HEARTBEAT_S, LEASE_S
+from bench_master.commands.run_options import HEARTBEATS_PER_TIMEOUT, parse_timeouts
+from bench_master.run.outbound import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 
 
 def test_what_is_not_said_is_as_documented():
     """Five seconds, ten and fifteen, with two heartbeats a second."""
-    patience = patience_of(None, None, None)
-    assert (patience.silence_s, patience.rejoin_s, patience.lease_s) == (5, 10, LEASE_S)
-    assert patience.heartbeat_s == HEARTBEAT_S
+    patience = parse_timeouts(None, None, None)
+    assert (patience.heartbeat_timeout_s, patience.reconnect_timeout_s, patience.lease_s) == (5, 10, DEFAULT_LEASE_S)
+    assert patience.heartbeat_s == HEARTBEAT_INTERVAL_S
 
 
 def test_less_silence_takes_more_heartbeats():
     """Some of them may be lost before a worker is missed; more silence takes no fewer of them."""
-    assert patience_of("1.2s", "2s", "3s").heartbeat_s == pytest.approx(1.2 / BEATS)
-    assert patience_of("1m", None, None).heartbeat_s == HEARTBEAT_S
+    assert parse_timeouts("1.2s", "2s", "3s").heartbeat_s == pytest.approx(1.2 / HEARTBEATS_PER_TIMEOUT)
+    assert parse_timeouts("1m", None, None).heartbeat_s == HEARTBEAT_INTERVAL_S
 
 
 def test_a_lease_grows_with_the_silence():
     """A worker never gives up a master that would still await it, unless that is asked for, which is refused."""
-    assert patience_of("1m", None, None).lease_s == 60
+    assert parse_timeouts("1m", None, None).lease_s == 60
     with pytest.raises(UsageError, match=r"--lease 30s: expected no less than --silence \(60 s\)"):
-        patience_of("1m", None, "30s")
+        parse_timeouts("1m", None, "30s")
 
 
 @pytest.mark.parametrize(
@@ -38,5 +38,5 @@ def test_a_lease_grows_with_the_silence():
 def test_what_makes_no_sense_is_refused(given, why):
     """With the option, its value and what was expected."""
     with pytest.raises(UsageError) as caught:
-        patience_of(*given)
+        parse_timeouts(*given)
     assert why in str(caught.value)

@@ -5,17 +5,23 @@ from dataclasses import dataclass, replace
 import pytest
 
 from bench_common.errors import ProtocolError, ScenarioError
-from bench_common.requirements import lender, lent_by, needs_of, takers, unplaced
+from bench_common.requirements import (
+    choose_host,
+    job_workers,
+    requirements_for_worker,
+    services_hosted_by,
+    unplaced_services,
+)
 from bench_common.treatment import ContainerSettings, Treatment
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
-from bench_master.run.admission import assess
-from bench_master.scenario.load import scenario_from
+from bench_master.run.admission import check
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from workloads.ab import WEBBENCH
-from workloads.script import errand_limit_s, job_limit_s
+from workloads.script import job_limit_s, remote_service_limit_s
 
 AB = "name: a\n%sjob: {workload: ab, services: {webbench: {%s}}}\n"
 
@@ -30,7 +36,7 @@ class Worker:
 
 
 def treatment(at="b", more="", top=""):
-    (one,) = scenario_from(Source("s.yaml", AB % (top, f"at: {at}{more}"))).treatments
+    (one,) = parse_scenario(Source("s.yaml", AB % (top, f"at: {at}{more}"))).treatments
     return one
 
 
@@ -49,7 +55,7 @@ def test_a_place_is_read_and_survives_the_wire():
 def test_places_are_varied_in_a_matrix():
     """One treatment for each, labelled with where."""
     text = "name: a\nmatrix: {services.webbench.at: [bare-metal, hypervisor]}\njob: {workload: ab}\n"
-    found = scenario_from(Source("s.yaml", text)).treatments
+    found = parse_scenario(Source("s.yaml", text)).treatments
     assert [one.labels["at"] for one in found] == ["bare-metal", "hypervisor"]
     assert [one.places["webbench"] for one in found] == ["bare-metal", "hypervisor"]
 
@@ -71,37 +77,37 @@ def test_no_socket_leads_to_another_host():
     with pytest.raises(
         ScenarioError, match="on another host, at 'b', where no Unix socket leads: connect to it by tcp"
     ):
-        scenario_from(Source("s.yaml", text))
+        parse_scenario(Source("s.yaml", text))
 
 
 @pytest.mark.parametrize(("place", "lent"), [("b", True), ("lab", True), ("a", False)])
 def test_who_lends_is_named_by_id_or_environment(place, lent):
     """Nobody else does."""
-    assert bool(lent_by(treatment(at=place), "b", "lab")) is lent
+    assert bool(services_hosted_by(treatment(at=place), "b", "lab")) is lent
 
 
 def test_who_lends_takes_no_jobs_unless_nobody_else_is_there():
     """The server's host is not its own client while there is another."""
     a, b = Worker(0, "a"), Worker(1, "b")
-    assert takers(treatment(), [a, b]) == [a]
-    assert takers(treatment(), [b]) == [b]
-    assert takers(treatment(at="lab"), [a, b]) == [a, b]
+    assert job_workers(treatment(), [a, b]) == [a]
+    assert job_workers(treatment(), [b]) == [b]
+    assert job_workers(treatment(at="lab"), [a, b]) == [a, b]
 
 
 def test_a_client_always_has_the_same_lender_and_another_than_itself():
     """Of several in an environment; itself only where it is alone."""
     workers = [Worker(number, name) for number, name in enumerate("abc")]
     for client in workers:
-        found = {lender("lab", client, order) for order in (workers, workers[::-1])}
+        found = {choose_host("lab", client, order) for order in (workers, workers[::-1])}
         assert len(found) == 1
         assert found.isdisjoint({client, None})
-    assert lender("lab", workers[0], workers[:1]) == workers[0]
-    assert lender("nowhere", workers[0], workers) is None
+    assert choose_host("lab", workers[0], workers[:1]) == workers[0]
+    assert choose_host("nowhere", workers[0], workers) is None
 
 
 def test_a_place_where_nobody_is_is_said_with_the_nearest_name():
     """The run does not begin, and says why."""
-    (reason,) = unplaced([treatment(at="blade-2")], [Worker(0, "blade-1"), Worker(1, "blade-3", "control")])
+    (reason,) = unplaced_services([treatment(at="blade-2")], [Worker(0, "blade-1"), Worker(1, "blade-3", "control")])
     assert reason.startswith("no worker 'blade-2', by id or environment, for the service webbench (did you mean")
 
 
@@ -110,17 +116,17 @@ def test_a_run_begins_when_there_is_a_worker_at_each_place_and_gives_that_one_no
     one = treatment()
     coordinator = Coordinator([one], [Trial(0, 0, 0, warmup=False)], Policy(expected=1), job_limit_s=lambda _: 100.0)
     first = coordinator.handle(ev.Hello(b"1", "a", "lab", 4), 0.0)
-    assert not [action for action in first if isinstance(action, act.Issue)]
+    assert not [action for action in first if isinstance(action, act.AssignJobs)]
     second = coordinator.handle(ev.Hello(b"2", "b", "lab", 4), 1.0)
-    assert [action.number for action in second if isinstance(action, act.Issue)] == [0]
+    assert [action.number for action in second if isinstance(action, act.AssignJobs)] == [0]
 
 
 def test_what_each_host_needs_is_its_own_part():
     """The client's image on one, the server's on the other."""
     one = treatment(top="environments: [here]\n")
-    assert [need.image for need in needs_of([one], "here", "a")] == ["weighbridge/ab"]
-    assert [need.image for need in needs_of([one], "there", "b")] == ["weighbridge/webbench"]
-    assert needs_of([one], "there", "c") == []
+    assert [need.image for need in requirements_for_worker([one], "here", "a")] == ["weighbridge/ab"]
+    assert [need.image for need in requirements_for_worker([one], "there", "b")] == ["weighbridge/webbench"]
+    assert requirements_for_worker([one], "there", "c") == []
 
 
 DOCKER = {"name": "docker", "usable": True, "settings": ["image"], "inapplicable": [], "runs_services": False}
@@ -134,7 +140,7 @@ def test_who_lends_is_held_against_what_it_lends(worker_id, environment, reasons
     """An engine that cannot say where a container is reached runs clients, and no servers."""
     one = treatment(top="environments: [here]\n")
     info = {"engines": {"docker": DOCKER}}
-    found = assess([one], environment=environment, slots=1, info=info, noop=False, worker_id=worker_id)
+    found = check([one], environment=environment, slots=1, info=info, noop=False, worker_id=worker_id)
     assert len(found.reasons) == reasons
     assert all("runs no services (webbench)" in reason for reason in found.reasons)
 
@@ -142,7 +148,7 @@ def test_who_lends_is_held_against_what_it_lends(worker_id, environment, reasons
 def test_a_job_may_take_as_long_as_its_service_elsewhere_may():
     """Nobody takes a job away while it waits for another host within that one's own deadline."""
     near = replace(treatment(), places={})
-    assert errand_limit_s(treatment(), WEBBENCH) > 2 * near.timeout_s + WEBBENCH.ready_s
+    assert remote_service_limit_s(treatment(), WEBBENCH) > 2 * near.timeout_s + WEBBENCH.ready_s
     assert job_limit_s(treatment()) - job_limit_s(near) > 0
 
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.treatment import Lifecycle, Operation, Treatment
-from bench_master.plan import OPERATION_S, estimate_seconds, make_plan
-from bench_master.plan_text import Prospect, render_plan, takers_of
+from bench_master.plan import DEFAULT_OPERATION_S, estimate_seconds, make_plan
+from bench_master.plan_text import ExpectedWorker, job_worker_counts, render_plan
 from bench_master.scenario import load_scenario
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import Scenario
 from bench_master.scenario.yaml_tree import Source
 
@@ -128,7 +128,7 @@ def test_every_order_holds_exactly_the_trials_asked_for(counts, order, seed):
 def test_jobs_of_a_trial(size, jobs):
     """Iterations are per slot of each worker, an operation count is over all of them, time has no count."""
     plan = make_plan(a_scenario([1], **size), 1)
-    assert plan.jobs_in(plan.trials[0], workers=3) == jobs
+    assert plan.job_count(plan.trials[0], workers=3) == jobs
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_estimate_says_what_it_assumes():
         (Operation("run", "run"), Operation("wait", "wait"), Operation("stop", "stop"), Operation("exec", "exec"))
     )
     seconds, assumptions = estimate(make_plan(a_scenario([1], job=job), 1))
-    assert seconds == pytest.approx(4 * OPERATION_S)
+    assert seconds == pytest.approx(4 * DEFAULT_OPERATION_S)
     assert any("an operation takes about 100ms" in each for each in assumptions)
     assert any("'wait' end at once" in each for each in assumptions)
     assert any("grace period" in each for each in assumptions)
@@ -161,24 +161,24 @@ def test_estimate_counts_each_step_for_itself_and_preparation_once():
     """A step that says how long it takes is not counted as a whole job; what is done once is in no trial."""
     params = "{tables: 2, table_size: 100000, warmup: 5s, time: 7s}"
     text = f"name: a\nrepeats: 3\njob: {{workload: sysbench-oltp, params: {params}}}\n"
-    seconds, _ = estimate(make_plan(scenario_from(Source("s.yaml", text)), 1))
-    assert seconds == pytest.approx(10 + 3 * (5 + 7) + (4 + 3 * 5) * OPERATION_S)
+    seconds, _ = estimate(make_plan(parse_scenario(Source("s.yaml", text)), 1))
+    assert seconds == pytest.approx(10 + 3 * (5 + 7) + (4 + 3 * 5) * DEFAULT_OPERATION_S)
 
 
 def test_estimate_of_files_counts_making_them_once():
     """Neither the run nor the removal takes as long as making them does."""
     params = "{total_size: 640MiB, file_num: 1000, time: 7s}"
     text = f"name: a\njob: {{workload: sysbench-fileio, params: {params}}}\n"
-    seconds, _ = estimate(make_plan(scenario_from(Source("s.yaml", text)), 1))
-    assert seconds == pytest.approx(10 + 7 + 1 + 6 * OPERATION_S)
+    seconds, _ = estimate(make_plan(parse_scenario(Source("s.yaml", text)), 1))
+    assert seconds == pytest.approx(10 + 7 + 1 + 6 * DEFAULT_OPERATION_S)
 
 
 def test_estimate_of_a_guest_job_asks_its_workload():
     """A guest job lasts as long as its workload says; where it cannot know, that is said."""
     text = "name: a\njob: {workload: sysbench-cpu, params: {time: 7s}}\n"
-    scenario = scenario_from(Source("s.yaml", text))
-    assert estimate(make_plan(scenario, 1))[0] == pytest.approx(7 + 4 * OPERATION_S)
-    endless = scenario_from(Source("s.yaml", text), ["job.params={time: 0, events: 5}"])
+    scenario = parse_scenario(Source("s.yaml", text))
+    assert estimate(make_plan(scenario, 1))[0] == pytest.approx(7 + 4 * DEFAULT_OPERATION_S)
+    endless = parse_scenario(Source("s.yaml", text), ["job.params={time: 0, events: 5}"])
     assert any("nobody can know" in each for each in estimate(make_plan(endless, 1))[1])
 
 
@@ -186,7 +186,7 @@ def test_estimate_of_a_guest_job_asks_its_workload():
 def test_the_quickstart_and_its_kin_fit_the_screen(name):
     """The plan of each ready-made scenario is readable in 80 columns and says all that it should."""
     scenario = load_scenario(name)
-    text = render_plan(scenario, make_plan(scenario, 5), [Prospect()] * 1)
+    text = render_plan(scenario, make_plan(scenario, 5), [ExpectedWorker()] * 1)
     assert max(map(len, text.splitlines())) <= 80
     assert f"Scenario     {name}" in text
     assert "Order        interleaved, seed 5" in text
@@ -196,15 +196,15 @@ def test_the_quickstart_and_its_kin_fit_the_screen(name):
 def test_workers_are_divided_among_the_environments():
     """A treatment of one environment is done by the workers of that one: not every worker has a part of it."""
     text = "name: a\nenvironments: [x, y]\nconcurrency: 3\njob: {operations: [{sleep: 1s}]}\n"
-    scenario = scenario_from(Source("s.yaml", text))
-    shown = render_plan(scenario, make_plan(scenario, 5), [Prospect()] * 4)
+    scenario = parse_scenario(Source("s.yaml", text))
+    shown = render_plan(scenario, make_plan(scenario, 5), [ExpectedWorker()] * 4)
     assert "2 treatments, 2 trials, 12 jobs" in shown
     said = " ".join(shown.split())
     assert (
         "4; jobs and time are counted as if 2 of them had a part in each treatment: there are 2 environments" in said
     )
     anywhere = load_scenario("lifecycle")
-    assert "Workers      4\n" in render_plan(anywhere, make_plan(anywhere, 5), [Prospect()] * 4)
+    assert "Workers      4\n" in render_plan(anywhere, make_plan(anywhere, 5), [ExpectedWorker()] * 4)
 
 
 LENT = "name: a\nenvironments: [{0}]\njob: {{workload: ab, services: {{webbench: {{at: {1}}}}}}}\n"
@@ -213,28 +213,38 @@ LENT = "name: a\nenvironments: [{0}]\njob: {{workload: ab, services: {{webbench:
 @pytest.mark.parametrize(
     ("environments", "place", "workers", "takers"),
     [
-        ("local", "local-1", [Prospect("local-0", "local"), Prospect("local-1", "local")], (1,)),
-        ("local", "local", [Prospect("local-0", "local"), Prospect("local-1", "local")], (2,)),
-        ("far", "near", [Prospect("a", "far"), Prospect("b", "near"), Prospect("c", "far")], (2,)),
-        ("far, near", "near", [Prospect("a", "far"), Prospect("b", "near"), Prospect("c", "near")], (1, 2)),
-        ("far, near", "c", [Prospect("a", "far"), Prospect("b", "near"), Prospect("c", "near")], (1, 1)),
-        ("far", "near", [Prospect()] * 3, (2,)),
-        ("far, near", "near", [Prospect()] * 4, (2, 2)),
-        ("far", "b", [Prospect("a"), Prospect("b"), Prospect("c")], (2,)),
-        ("far", "near", [Prospect()], (1,)),
-        ("far", "gone", [Prospect("a", "far")], (1,)),
+        ("local", "local-1", [ExpectedWorker("local-0", "local"), ExpectedWorker("local-1", "local")], (1,)),
+        ("local", "local", [ExpectedWorker("local-0", "local"), ExpectedWorker("local-1", "local")], (2,)),
+        ("far", "near", [ExpectedWorker("a", "far"), ExpectedWorker("b", "near"), ExpectedWorker("c", "far")], (2,)),
+        (
+            "far, near",
+            "near",
+            [ExpectedWorker("a", "far"), ExpectedWorker("b", "near"), ExpectedWorker("c", "near")],
+            (1, 2),
+        ),
+        (
+            "far, near",
+            "c",
+            [ExpectedWorker("a", "far"), ExpectedWorker("b", "near"), ExpectedWorker("c", "near")],
+            (1, 1),
+        ),
+        ("far", "near", [ExpectedWorker()] * 3, (2,)),
+        ("far, near", "near", [ExpectedWorker()] * 4, (2, 2)),
+        ("far", "b", [ExpectedWorker("a"), ExpectedWorker("b"), ExpectedWorker("c")], (2,)),
+        ("far", "near", [ExpectedWorker()], (1,)),
+        ("far", "gone", [ExpectedWorker("a", "far")], (1,)),
     ],
 )
 def test_who_lends_a_service_is_not_counted_among_those_who_take_jobs(environments, place, workers, takers):
     """Unless nobody else is there; named by id, by environment, or by nobody that is known."""
-    scenario = scenario_from(Source("s.yaml", LENT.format(environments, place)))
-    assert takers_of(scenario.treatments, workers) == takers
+    scenario = parse_scenario(Source("s.yaml", LENT.format(environments, place)))
+    assert job_worker_counts(scenario.treatments, workers) == takers
 
 
 def test_jobs_of_a_treatment_whose_service_is_lent_are_those_of_its_takers():
     """Three workers, of whom one lends: two take jobs, and the plan says why."""
-    scenario = scenario_from(Source("s.yaml", LENT.format("far", "near") + "iterations: 5\n"))
-    shown = " ".join(render_plan(scenario, make_plan(scenario, 1), [Prospect()] * 3).split())
+    scenario = parse_scenario(Source("s.yaml", LENT.format("far", "near") + "iterations: 5\n"))
+    shown = " ".join(render_plan(scenario, make_plan(scenario, 1), [ExpectedWorker()] * 3).split())
     assert "1 treatment, 1 trial, 10 jobs" in shown
     assert "3; jobs and time are counted as if 2 of them had a part in each treatment: who lends a service" in shown
 
@@ -249,8 +259,8 @@ def test_a_large_plan_is_cut_short():
     """Hundreds of treatments and rounds are counted, not all printed; labels too wide for a table are wrapped."""
     text = "name: a\nengines: [native]\nrepeats: 300\njob: {operations: [sleep: 1s]}\nmatrix:\n"
     text += f"  concurrency: [{', '.join(map(str, range(1, 101)))}]\n  container.env.LONG: [{'x' * 70}]\n"
-    scenario = scenario_from(Source("s.yaml", text))
-    lines = render_plan(scenario, make_plan(scenario, 1), [Prospect()] * 2).splitlines()
+    scenario = parse_scenario(Source("s.yaml", text))
+    lines = render_plan(scenario, make_plan(scenario, 1), [ExpectedWorker()] * 2).splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) < 200
     assert "... and 60 more treatments" in lines
@@ -265,8 +275,8 @@ def test_notes_thresholds_and_time_limits_are_shown():
         "  y: {operations: [sleep: 1s], run_seconds: 5}\n"
         "order: blocked\nthresholds: [jobs.failed == 0]\n"
     )
-    scenario = scenario_from(Source("s.yaml", text))
-    shown = render_plan(scenario, make_plan(scenario, 1), [Prospect()] * 1)
+    scenario = parse_scenario(Source("s.yaml", text))
+    shown = render_plan(scenario, make_plan(scenario, 1), [ExpectedWorker()] * 1)
     assert "1 job and what 1 timed trial can hold" in shown
     assert "for 5s" in shown
     assert "Threshold    jobs.failed == 0" in shown

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench_worker.engines.docker.podman import limits_from
+from bench_worker.engines.docker.podman import parse_limits
 
 HEAD = "Limit                     Soft Limit           Hard Limit           Units     \n"
 FILES = "Max open files            1024                 20000                files     \n"
@@ -22,4 +22,4 @@ WITH = "Name:\tpodman\nCapEff:\t000001ffffffffff\n"
 )
 def test_what_cannot_be_raised_is_the_most_that_a_container_gets(status, limits, ulimits):
     """Hard limits count, unless the process may raise them or they are none."""
-    assert limits_from(status, limits).ulimits == ulimits
+    assert parse_limits(status, limits).ulimits == ulimits

@@ -10,7 +10,7 @@ import pytest
 
 from bench_common.errors import ProtocolError
 from bench_common.profiling import Call, Profile, Profiler
-from bench_master.run.profiles import NAME_LIMIT, Profiles, render_text, speedscope
+from bench_master.run.profiles import MAX_NAME_CHARS, Profiles, render_text, speedscope
 
 OUTER, INNER, OTHER = Call("Crew.work", "ours/crew.py", 10), Call("step", "ours/job.py", 3), Call("wait", "x.py", 1)
 PROFILE = Profile(
@@ -59,7 +59,7 @@ def test_after_its_end_nothing_is_seen():
 def test_a_signal_within_a_look_counts_for_nothing():
     """Looks that are nested would take time twice, and give some stack less than none."""
     profiler = Profiler()
-    profiler._looking = True
+    profiler._in_handler = True
     profiler._look(0, sys._getframe())
     assert profiler.stop().samples == 0
 
@@ -144,7 +144,7 @@ def test_any_id_gives_a_file_of_its_own_in_the_folder(tmp_path):
     bases = [profiles.base(name) for name in ("../../x", "a/b", "a b", "a-b", "ü" * 128, "..", "")]
     assert {base.parent for base in bases} == {tmp_path}
     assert len(set(bases)) == len(bases)
-    assert max(len(base.name.encode()) for base in bases) <= NAME_LIMIT + len("run.worker-.profile")
+    assert max(len(base.name.encode()) for base in bases) <= MAX_NAME_CHARS + len("run.worker-.profile")
     assert profiles.base("a b") == bases[2]
 
 

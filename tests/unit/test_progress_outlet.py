@@ -8,7 +8,7 @@ import os
 import pytest
 
 from bench_master.progress import output as outlet_module
-from bench_master.progress.output import BACKLOG_BYTES, Outlet
+from bench_master.progress.output import BACKLOG_BYTES, NonblockingWriter
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def everything(reader):
 def test_text_is_written_at_once(pipe):
     """What the screen takes is there without a flush, in order."""
     reader, stream = pipe
-    outlet = Outlet(stream)
+    outlet = NonblockingWriter(stream)
     outlet.write("grüße ")
     outlet.write("x" * 5000)
     assert everything(reader) == "grüße " + "x" * 5000
@@ -40,7 +40,7 @@ def test_text_is_written_at_once(pipe):
 def test_a_stream_without_a_descriptor_is_written_to_directly():
     """A stream in memory gets the text as it is."""
     stream = io.StringIO()
-    outlet = Outlet(stream)
+    outlet = NonblockingWriter(stream)
     outlet.write("a")
     outlet.close()
     assert stream.getvalue() == "a"
@@ -48,9 +48,9 @@ def test_a_stream_without_a_descriptor_is_written_to_directly():
 
 def test_a_screen_that_takes_nothing_blocks_nobody(pipe, monkeypatch):
     """With the reader asleep every write returns; what was kept comes in order, what was left out is counted."""
-    monkeypatch.setattr(outlet_module, "CLOSE_S", 0.0)
+    monkeypatch.setattr(outlet_module, "CLOSE_TIMEOUT_S", 0.0)
     reader, stream = pipe
-    outlet = Outlet(stream)
+    outlet = NonblockingWriter(stream)
     for _ in range(500):
         outlet.write("y" * 999 + "\n")
     assert outlet.blocked
@@ -73,7 +73,7 @@ def test_a_screen_that_takes_nothing_blocks_nobody(pipe, monkeypatch):
 def test_a_screen_that_has_gone_away_ends_the_output_only(pipe):
     """Writing to a closed pipe raises nothing, then or later."""
     reader, stream = pipe
-    outlet = Outlet(stream)
+    outlet = NonblockingWriter(stream)
     reader.close()
     for _ in range(3):
         assert outlet.write("gone") == 4
@@ -91,7 +91,7 @@ def test_what_was_left_out_is_said_at_the_end(pipe, monkeypatch):
             os.write(stream.fileno(), b"z" * 4096)
         except BlockingIOError:
             break
-    outlet = Outlet(stream)
+    outlet = NonblockingWriter(stream)
     outlet.write("kept by the backlog")
     outlet.write("left out")
     everything(reader)

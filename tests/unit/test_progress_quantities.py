@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_master.progress.output import clock, duration, one_line, three_digits
+from bench_master.progress.output import format_elapsed, format_latency, format_number, one_line
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from bench_master.progress.output import clock, duration, one_line, three_digits
 )
 def test_durations_have_three_digits_and_a_unit(seconds, text):
     """A latency is written in the unit in which it has one to three digits before the point."""
-    assert duration(seconds) == text
+    assert format_latency(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_durations_have_three_digits_and_a_unit(seconds, text):
 )
 def test_spans_read_like_a_clock(seconds, text):
     """A span is minutes and seconds, with hours when there are any."""
-    assert clock(seconds) == text
+    assert format_elapsed(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_spans_read_like_a_clock(seconds, text):
 )
 def test_rates_have_three_digits_or_all(value, text):
     """A rate is neither longer than needed nor rounded to zeros."""
-    assert three_digits(value) == text
+    assert format_number(value) == text
 
 
 def test_a_message_cannot_steer_the_terminal():

@@ -9,9 +9,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from bench_master.progress.live import render, shares
+from bench_master.progress.live import render, share_lines
 from bench_master.progress.plain import status_line
-from bench_master.progress.view import ErrorGroup, HostRow, LatencyRow, Snapshot, TrialRow
+from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, Snapshot, TrialRow
 
 ENGINES = ("docker", "native", "podman", "runc")
 OPERATIONS = ("job", "create", "start", "a-very-long-operation-name", "remove")
@@ -39,7 +39,7 @@ def a_snapshot(**changes):
             HostRow("w-1", "alpha", "bare-metal", "ready", 4, 4, 0.31, 12.4),
             HostRow("w-2", "beta", "control", "lost", 0, 4, 133.0, None),
         ),
-        errors=(ErrorGroup(3, "start", "timeout", "no answer in 60 s\x1b[2J from the engine's socket"),),
+        errors=(ErrorRow(3, "start", "timeout", "no answer in 60 s\x1b[2J from the engine's socket"),),
     )
     return replace(busy, **changes)
 
@@ -193,7 +193,7 @@ def test_rows_of_nothing_are_left_out():
 )
 def test_lines_are_shared_evenly(wanted, free, got):
     """Small sections get all they want, and the large ones share what is left."""
-    assert shares(wanted, free) == got
+    assert share_lines(wanted, free) == got
 
 
 def test_what_a_benchmark_reports_is_shown_while_it_does():

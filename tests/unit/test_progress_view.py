@@ -14,7 +14,7 @@ from bench_common.records import JOB_ROW
 from bench_master.progress.choice import choose_view
 from bench_master.progress.live import LiveView
 from bench_master.progress.plain import CharsView, LinesView
-from bench_master.progress.view import NoticesView, Snapshot, TrialRow, View
+from bench_master.progress.view import NotificationsView, Snapshot, TrialRow, View
 
 GOOD = {"TERM": "xterm-256color"}
 
@@ -45,7 +45,7 @@ class Terminal(io.StringIO):
         ("auto", Terminal("iso8859-1"), GOOD, CharsView),
         ("chars", Terminal(), GOOD, CharsView),
         ("lines", Terminal(), GOOD, LinesView),
-        ("none", Terminal(), GOOD, NoticesView),
+        ("none", Terminal(), GOOD, NotificationsView),
     ],
 )
 def test_the_view_suits_the_stream(mode, stream, environ, view):

@@ -13,12 +13,12 @@ from bench_common.records import MetricRecord, ticket_of
 from bench_common.stats.reader import StatsWriter
 from bench_common.treatment import Guest
 from bench_master.analysis.host_samples import COLUMNS, UNIT
-from bench_master.analysis.published import beside
+from bench_master.analysis.published import published_section
 from bench_master.reports import write_report
 from bench_master.reports.text_sections import published_lines
-from bench_master.scenario.load import load_scenario, scenario_from
-from bench_master.scenario.published import belongs
-from bench_master.scenario.yaml_tree import Source, shipped_scenarios
+from bench_master.scenario.load import load_scenario, parse_scenario
+from bench_master.scenario.published import matches_labels
+from bench_master.scenario.yaml_tree import Source, builtin_scenarios
 from workloads.registry import workload
 
 HEAD = "# title: A study\n# source: its table 3\n"
@@ -35,7 +35,7 @@ TEXT = "name: a\npublished: p.csv\njobs: {cpu: {workload: sysbench-cpu, matrix: 
 def load(folder, table=TABLE, text=TEXT):
     """Return a scenario beside its table."""
     (folder / "p.csv").write_text(table)
-    return scenario_from(Source(str(folder / "s.yaml"), text))
+    return parse_scenario(Source(str(folder / "s.yaml"), text))
 
 
 def problem(folder, table):
@@ -90,7 +90,7 @@ def test_treatments_without_a_published_figure_are_noted_and_run(tmp_path):
     assert (
         f"{tmp_path}/s.yaml:2: no row of {tmp_path}/p.csv belongs to a treatment of this scenario" in scenario.notes
     )
-    section = beside({"published": scenario.published}, [])
+    section = published_section({"published": scenario.published}, [])
     assert section["tables"] == []
     assert "  None of the figures published there is of a treatment of this run." in published_lines(section)
 
@@ -98,7 +98,7 @@ def test_treatments_without_a_published_figure_are_noted_and_run(tmp_path):
 def test_a_missing_table_is_told(tmp_path):
     """A name that leads nowhere is an error of the scenario."""
     with pytest.raises(ScenarioError, match="No such file or directory"):
-        scenario_from(Source(str(tmp_path / "s.yaml"), TEXT))
+        parse_scenario(Source(str(tmp_path / "s.yaml"), TEXT))
 
 
 @pytest.mark.parametrize("name", ["../p.csv", "/etc/passwd", "a/b.csv", "p.txt"])
@@ -171,7 +171,7 @@ def test_a_run_without_published_figures_has_no_section(tmp_path):
     assert "Published" not in report(path, "text")
 
 
-STUDIES = [name for name in shipped_scenarios() if "/" in name]
+STUDIES = [name for name in builtin_scenarios() if "/" in name]
 
 
 @pytest.mark.parametrize("scale", ["full", "small"])
@@ -181,7 +181,7 @@ def test_every_study_has_a_small_profile_and_published_figures_in_its_units(name
     scenario = load_scenario(name, [f"scale={scale}"])
     assert "small" in scenario.profiles
     for row in scenario.published["rows"] if scenario.published else ():
-        job = next(one.job for one in scenario.treatments if belongs(row, one.labels))
+        job = next(one.job for one in scenario.treatments if matches_labels(row, one.labels))
         metrics = workload(job.workload).metrics if isinstance(job, Guest) else ()
         units = dict.fromkeys(COLUMNS, UNIT) | {metric.name: metric.unit for metric in metrics}
         assert units[row["metric"]] == row["unit"]

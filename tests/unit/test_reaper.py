@@ -4,8 +4,8 @@ import pytest
 
 from bench_common.errors import InfrastructureError
 from bench_worker import cleanup, engine_usage_log
-from bench_worker.cleanup import discard_all, discard_of_dead_runs, discard_of_run
-from bench_worker.engine_usage_log import note_use, uses
+from bench_worker.cleanup import clean_up_all, clean_up_dead_runs, clean_up_run
+from bench_worker.engine_usage_log import record_engine_use, recorded_uses
 from bench_worker.engines.base import EngineOptions, Leftover
 from bench_worker.engines.noop import NoopEngine
 
@@ -47,8 +47,8 @@ def identities(leftovers):
 def test_everything_of_runs_that_are_over_goes(alive):
     """Without a name every dead run is swept, and a second sweep finds nothing."""
     engine = Remembering(("container", "c1", "r1"), ("container", "c2", "r2"), ("volume", "v1", "r1"))
-    assert identities(discard_all([engine]).removed) == {"c1", "c2", "v1"}
-    again = discard_all([engine])
+    assert identities(clean_up_all([engine]).removed) == {"c1", "c2", "v1"}
+    again = clean_up_all([engine])
     assert (again.removed, again.kept, again.failed) == ([], [], [])
 
 
@@ -56,10 +56,10 @@ def test_a_live_run_is_kept_unless_it_is_named(alive):
     """A plain sweep never touches a run that is going on; who names it means it."""
     alive.add("r1")
     engine = Remembering(("container", "c1", "r1"), ("container", "c2", "r2"))
-    sweep = discard_all([engine])
+    sweep = clean_up_all([engine])
     assert identities(sweep.removed) == {"c2"}
     assert identities(sweep.kept) == {"c1"}
-    assert identities(discard_all([engine], run_id="r1").removed) == {"c1"}
+    assert identities(clean_up_all([engine], run_id="r1").removed) == {"c1"}
 
 
 def test_runs_are_asked_for_after_the_list_was_made(monkeypatch):
@@ -68,14 +68,14 @@ def test_runs_are_asked_for_after_the_list_was_made(monkeypatch):
     engine = Remembering(("container", "c1", "r1"))
     monkeypatch.setattr(engine, "leftovers", lambda *_: order.append("list") or engine.items)
     monkeypatch.setattr(cleanup, "live_runs", lambda: order.append("runs") or frozenset({"r1"}))
-    assert discard_all([engine]).removed == []
+    assert clean_up_all([engine]).removed == []
     assert order == ["list", "runs"]
 
 
 def test_a_dry_run_touches_nothing():
     """It lists what a real one would remove."""
     engine = Remembering(("container", "c1", "r1"))
-    sweep = discard_all([engine], dry_run=True)
+    sweep = clean_up_all([engine], dry_run=True)
     assert identities(sweep.listed) == {"c1"}
     assert sweep.removed == []
     assert engine.discarded == []
@@ -86,7 +86,7 @@ def test_kinds_go_in_the_engines_own_order():
     engine = Remembering(
         ("container", "c1", "r"), ("container", "c2", "r"), ("image", "i1", "r"), ("volume", "v1", "r")
     )
-    discard_all([engine])
+    clean_up_all([engine])
     assert set(engine.discarded[:2]) == {"c1", "c2"}
     assert engine.discarded[2:] == ["i1", "v1"]
 
@@ -95,7 +95,7 @@ def test_one_failure_stops_nothing_else():
     """What could not be removed is reported with its reason; the rest goes."""
     stuck = Remembering(("container", "c1", "r"), ("container", "c2", "r"), broken={"c1"})
     deaf = Remembering(name="deaf", deaf=True)
-    sweep = discard_all([deaf, stuck])
+    sweep = clean_up_all([deaf, stuck])
     assert identities(sweep.removed) == {"c2"}
     assert sorted(map(str, sweep.failed)) == ["deaf: nobody answers", "memory: container c1: it is stuck"]
 
@@ -107,7 +107,9 @@ def test_each_leftover_is_told_as_it_is_dealt_with(alive):
         ("container", "c1", "r1"), ("container", "c2", "r2"), ("container", "c3", "r3"), broken={"c3"}
     )
     heard = {}
-    discard_all([engine], told=lambda leftover, verdict, reason: heard.update({leftover.identity: (verdict, reason)}))
+    clean_up_all(
+        [engine], told=lambda leftover, verdict, reason: heard.update({leftover.identity: (verdict, reason)})
+    )
     assert heard["c1"] == ("removed", "")
     assert heard["c2"] == ("kept", "run r2 is alive on this host")
     assert heard["c3"] == ("failed", "it is stuck")
@@ -123,7 +125,7 @@ def test_an_engine_with_a_fault_of_its_own_does_not_keep_the_others_from_being_c
         raise KeyError("a bug of its own")
 
     monkeypatch.setattr(faulty, verb, broken)
-    sweep = discard_all([faulty, sound])
+    sweep = clean_up_all([faulty, sound])
     assert identities(sweep.removed) == {"c2"}
     assert [failure.engine for failure in sweep.failed] == ["faulty"]
     assert "a bug of its own" in str(sweep.failed[0])
@@ -160,39 +162,39 @@ def noted(monkeypatch, tmp_path):
 
 
 def noted_uses():
-    return {(use.run_id, use.engine) for use in uses()}
+    return {(use.run_id, use.engine) for use in recorded_uses()}
 
 
 def test_only_engines_that_a_run_has_used_are_asked_what_it_left(noted):
     """The others are not even opened; without a note nothing is."""
     used = Remembering(("container", "c1", "r1"), name="used")
     opened = noted(used, Remembering(("container", "c2", "r1"), name="unused"))
-    assert discard_of_run("r1").removed == []
-    note_use("r1", "used")
-    assert identities(discard_of_run("r1").removed) == {"c1"}
+    assert clean_up_run("r1").removed == []
+    record_engine_use("r1", "used")
+    assert identities(clean_up_run("r1").removed) == {"c1"}
     assert opened == ["used"]
 
 
 def test_an_engine_that_a_run_has_used_and_that_is_away_is_a_failure(noted):
     """What is left there is not known, and is not said to be nothing; without a run's name nobody asked for it."""
     noted(Remembering(("container", "c1", "r1"), name="used"))
-    note_use("r1", "used")
-    note_use("r1", "away")
-    sweep = discard_of_run("r1")
+    record_engine_use("r1", "used")
+    record_engine_use("r1", "away")
+    sweep = clean_up_run("r1")
     assert identities(sweep.removed) == {"c1"}
     (failure,) = sweep.failed
     assert str(failure).startswith("away: it does not answer, so what is left there is not known; later: ")
     assert str(failure).endswith(" --run r1")
-    assert discard_of_dead_runs().failed == []
+    assert clean_up_dead_runs().failed == []
 
 
 def test_what_is_cleaned_up_unasked_is_no_longer_noted(noted):
     """The next worker need not look again. A clean-up of one run leaves notes: the run may go on."""
     noted(Remembering(("container", "c1", "r1"), name="used"))
-    note_use("r1", "used")
-    discard_of_run("r1")
+    record_engine_use("r1", "used")
+    clean_up_run("r1")
     assert noted_uses() == {("r1", "used")}
-    discard_of_dead_runs()
+    clean_up_dead_runs()
     assert noted_uses() == set()
 
 
@@ -205,6 +207,6 @@ def test_notes_stay_of_what_may_still_be_there(noted, alive):
     )
     uses_left = {("r1", "used"), ("kept-2", "used"), ("r3", "used"), ("r4", "deaf"), ("r5", "not-installed")}
     for run, engine in (*uses_left, ("r6", "used")):
-        note_use(run, engine)
-    discard_of_dead_runs()
+        record_engine_use(run, engine)
+    clean_up_dead_runs()
     assert noted_uses() == uses_left

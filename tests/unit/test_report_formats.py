@@ -206,7 +206,7 @@ def test_the_window_never_holds_more_than_it_may():
         assert window._held <= 4
     seen += [int(ticket) for rows, _ in window.drain() for ticket in rows["ticket"]]
     assert seen == list(range(30))
-    assert window.expelled() == {}
+    assert window.take_expired() == {}
 
 
 def test_the_rate_histogram_counts_every_second(path):
@@ -276,8 +276,8 @@ class OwnReport:
 def test_the_document_is_computed_once(path, monkeypatch):
     """A report and the verdict on thresholds share one pass over the file."""
     calls = []
-    real = reports.summarise
-    monkeypatch.setattr(reports, "summarise", lambda *arguments: calls.append(1) or real(*arguments))
+    real = reports.build_document
+    monkeypatch.setattr(reports, "build_document", lambda *arguments: calls.append(1) or real(*arguments))
     head = plain_header(thresholds=["jobs.failed == 0", "jobs.done > 5"])
     path = StatsBuilder(path, head).add_jobs({"end_ns": S}).close()
     source = write_report(path, io.StringIO(), "json")

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from bench_common.records import ErrorRecord, MetricRecord, Outcome
 from bench_master.reports import write_report
-from bench_master.reports.layout import WIDTH, Column, counted, seconds, share, significant, size, span, table
+from bench_master.reports.layout import (
+    WIDTH,
+    Column,
+    fit_table,
+    format_bytes,
+    format_count,
+    format_percent,
+    format_run_time,
+    format_seconds,
+    format_significant,
+)
 
 
 @pytest.fixture
@@ -252,13 +262,13 @@ def test_a_file_cut_in_the_middle_still_reports(path):
 )  # fmt: skip
 def test_durations_have_four_digits_and_a_unit(value, text):
     """Every duration is in the unit that leaves one to three digits before the point."""
-    assert seconds(value) == text
+    assert format_seconds(value) == text
 
 
 @given(st.floats(min_value=1e-6, max_value=900), st.sampled_from([3, 4]))
 def test_a_printed_duration_is_as_exact_as_its_digits(value, digits):
     """Reading a printed duration back is within half of its last digit."""
-    text = seconds(value, digits)
+    text = format_seconds(value, digits)
     unit = text.lstrip("0123456789.")
     assert math.isclose(
         float(text.removesuffix(unit)) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit],
@@ -270,12 +280,16 @@ def test_a_printed_duration_is_as_exact_as_its_digits(value, digits):
 @pytest.mark.parametrize(
     ("shown", "text"),
     [
-        (significant(0), "0"), (significant(0.012344), "0.01234"), (significant(12.345), "12.35"),
-        (significant(503.0), "503"), (significant(123456.7), "123457"), (significant(1e-9), "1.0e-09"),
-        (counted(9_999_999), "9999999"), (counted(12_345_678), "12.35M"), (counted(10**9), "1G"),
-        (share(0.1234), "12.3%"), (share(None), "-"), (size(8 * 2**30), "8 GiB"), (size(1000 * 1024), "1000 KiB"),
-        (size(None), "-"), (span(0.0315), "31.5 ms"), (span(42.25), "42.2 s"), (span(3723), "1 h 2 min"),
-        (span(None), "-"),
+        (format_significant(0), "0"), (format_significant(0.012344), "0.01234"),
+        (format_significant(12.345), "12.35"),
+        (format_significant(503.0), "503"), (format_significant(123456.7), "123457"),
+        (format_significant(1e-9), "1.0e-09"),
+        (format_count(9_999_999), "9999999"), (format_count(12_345_678), "12.35M"), (format_count(10**9), "1G"),
+        (format_percent(0.1234), "12.3%"), (format_percent(None), "-"), (format_bytes(8 * 2**30), "8 GiB"),
+        (format_bytes(1000 * 1024), "1000 KiB"),
+        (format_bytes(None), "-"), (format_run_time(0.0315), "31.5 ms"), (format_run_time(42.25), "42.2 s"),
+        (format_run_time(3723), "1 h 2 min"),
+        (format_run_time(None), "-"),
     ],
 )  # fmt: skip
 def test_figures_have_one_sober_form_each(shown, text):
@@ -285,9 +299,9 @@ def test_figures_have_one_sober_form_each(shown, text):
 
 def test_a_table_gives_way_in_order():
     """First the gaps narrow, then spare columns go, and a long name gets a line of its own; nothing else is lost."""
-    columns = [Column("name", left=True), Column("a"), Column("b", spare=True)]
-    assert table(columns, [["x", "1", "2"]], indent=0) == ["name  a  b", "x     1  2"]
-    assert table(columns, [["x" * 70, "1" * 4, "2" * 4]], indent=0)[0] == "name" + " " * 70 + "a    b"
-    wide = table(columns, [["long name " * 3, "1" * 60, "2" * 15]], indent=0)
+    columns = [Column("name", left=True), Column("a"), Column("b", droppable=True)]
+    assert fit_table(columns, [["x", "1", "2"]], indent=0) == ["name  a  b", "x     1  2"]
+    assert fit_table(columns, [["x" * 70, "1" * 4, "2" * 4]], indent=0)[0] == "name" + " " * 70 + "a    b"
+    wide = fit_table(columns, [["long name " * 3, "1" * 60, "2" * 15]], indent=0)
     assert wide[0].split() == ["name", "a"]
-    assert table(columns, [["n" * 90, "1", "2"]], indent=0)[-1].split() == ["1", "2"]
+    assert fit_table(columns, [["n" * 90, "1", "2"]], indent=0)[-1].split() == ["1", "2"]

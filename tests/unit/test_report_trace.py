@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bench_common.records import ErrorRecord, Outcome
 from bench_common.stats.reader import StatsFile
 from bench_master.reports import ReportSource, write_report
-from bench_master.reports.trace import LATE, MASTER, Lanes, trace_events
+from bench_master.reports.trace import MASTER, UNKNOWN_WORKER, TrackAllocator, trace_events
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_operations_far_from_their_job_are_not_lost(path):
         builder.add_jobs({"ticket": ticket, "start_ns": 1000 * S, "end_ns": 1001 * S}).flush()
     events = list(trace_events(ReportSource(StatsFile(builder.close())), window_rows=1))
     (operation,) = slices(events, "operation")
-    assert (operation["pid"], operation["args"]["job"]) == (LATE, 99)
+    assert (operation["pid"], operation["args"]["job"]) == (UNKNOWN_WORKER, 99)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ spans = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=40)
 @given(spans)
 def test_rows_never_overlap_whatever_the_order(found):
     """Two jobs of one row have no instant in common, also where they come in no order."""
-    lanes, rows = Lanes(), defaultdict(list)
+    lanes, rows = TrackAllocator(), defaultdict(list)
     for start, length in found:
         lane, _ = lanes.place(start, start + length)
         rows[lane].append((start, start + length))
@@ -182,7 +182,7 @@ def test_rows_never_overlap_whatever_the_order(found):
 def test_there_are_no_more_rows_than_jobs_at_once(found):
     """In the order of their ends jobs need as many rows as ran at the same time, at most."""
     found = sorted(((start, start + length + 1) for start, length in found), key=lambda span: span[1])
-    lanes = Lanes()
+    lanes = TrackAllocator()
     fresh = sum(lanes.place(*span)[1] for span in found)
     at_once = max(sum(start <= instant < end for start, end in found) for instant in range(80))
     assert fresh == at_once

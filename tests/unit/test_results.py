@@ -6,9 +6,9 @@ import pytest
 
 from bench_common.errors import ProtocolError
 from bench_common.messages import decode
-from bench_common.records import OPERATION_DONE, OPERATION_FAILED, OPERATION_SPOILED, JobReport, Outcome
+from bench_common.records import OPERATION_DONE, OPERATION_EXCLUDED, OPERATION_FAILED, JobReport, Outcome
 from bench_common.treatment import Operation
-from bench_master.run.results import loop_of, settle, unpack
+from bench_master.run.results import loop_columns, to_rows, unpack_results
 from bench_worker.job import Script
 from bench_worker.outbox import JOB_BYTES, Outbox
 
@@ -32,7 +32,7 @@ def sent(*jobs, treatment=0, trial=0):
     """What an outbox sends for (ticket, report) pairs of one trial."""
     frames = []
     outbox = Outbox(7, lambda frame: frames.append(frame) or True)
-    outbox.turn_to(treatment, trial, SCRIPT)
+    outbox.start_trial(treatment, trial, SCRIPT)
     for job in jobs:
         outbox.add(*job)
     outbox.flush()
@@ -41,7 +41,7 @@ def sent(*jobs, treatment=0, trial=0):
 
 def settled(batch, number=0, offset_ns=0):
     """The rows of one batch, as they are stored."""
-    return settle([batch], number, offset_ns)
+    return to_rows([batch], number, offset_ns)
 
 
 def test_what_the_worker_packs_is_what_the_master_reads():
@@ -52,7 +52,7 @@ def test_what_the_worker_packs_is_what_the_master_reads():
     failed.bound_ns = 77
     failed.outputs = [("run", b"a", b"b", 3, False)]
     messages, _ = sent((1, report(1000, metrics={"speed": 2.5})), (2, failed))
-    batch = unpack(messages[0], COUNTS, TRIALS)
+    batch = unpack_results(messages[0], COUNTS, TRIALS)
     jobs, operations = settled(batch)
     assert batch.tickets == jobs["ticket"].tolist() == [1, 2]
     assert jobs["outcome"].tolist() == [Outcome.DONE, Outcome.FAILED]
@@ -69,7 +69,7 @@ def test_what_the_worker_packs_is_what_the_master_reads():
 def test_stamps_move_to_the_masters_clock():
     """A worker whose clock is 300 ns ahead has its stamps moved back by that; durations stay."""
     messages, _ = sent((1, report(1000)))
-    jobs, operations = settled(unpack(messages[0], COUNTS, TRIALS), 5, 300)
+    jobs, operations = settled(unpack_results(messages[0], COUNTS, TRIALS), 5, 300)
     assert (jobs["start_ns"][0], jobs["end_ns"][0], operations["start_ns"].tolist()) == (700, 800, [700, 740])
     assert (jobs["worker"][0], operations["duration_ns"].tolist()) == (5, [40, 60])
 
@@ -78,16 +78,16 @@ def test_many_batches_are_settled_as_one():
     """What came in three messages makes the rows that one message would have made."""
     messages = [sent((ticket, report(100 * ticket)))[0][0] for ticket in range(3)]
     together, _ = sent(*((ticket, report(100 * ticket)) for ticket in range(3)))
-    batches = [unpack(message, COUNTS, TRIALS) for message in messages]
-    apart = settle(batches, 2, 7)
-    for one, other in zip(apart, settled(unpack(together[0], COUNTS, TRIALS), 2, 7), strict=True):
+    batches = [unpack_results(message, COUNTS, TRIALS) for message in messages]
+    apart = to_rows(batches, 2, 7)
+    for one, other in zip(apart, settled(unpack_results(together[0], COUNTS, TRIALS), 2, 7), strict=True):
         assert one.tolist() == other.tolist()
 
 
 def test_refused_jobs_take_everything_of_theirs_along():
     """Rows of jobs that do not count leave no operation, metric, error or output behind."""
     messages, _ = sent((1, report(1, metrics={"m": 1.0})), (2, report(2, metrics={"m": 2.0})))
-    batch = unpack(messages[0], COUNTS, TRIALS).only((1,))
+    batch = unpack_results(messages[0], COUNTS, TRIALS).only((1,))
     jobs, operations = settled(batch)
     assert jobs["ticket"].tolist() == batch.tickets == [2]
     assert operations["ticket"].tolist() == [2, 2]
@@ -99,7 +99,7 @@ def test_rows_of_another_plan_are_refused(treatment, trial):
     """Treatments and trials that the plan does not have, or not together, never reach the journal."""
     messages, _ = sent((1, report(1)), treatment=treatment, trial=trial)
     with pytest.raises(ProtocolError, match="not in the plan"):
-        unpack(messages[0], COUNTS, TRIALS)
+        unpack_results(messages[0], COUNTS, TRIALS)
 
 
 def test_rows_of_another_width_are_refused():
@@ -108,7 +108,7 @@ def test_rows_of_another_width_are_refused():
     for rows in (messages[0]["rows"], b"odd", b""):
         messages[0].fields["rows"] = rows
         with pytest.raises(ProtocolError, match="whole number"):
-            unpack(messages[0], COUNTS, TRIALS)
+            unpack_results(messages[0], COUNTS, TRIALS)
 
 
 def test_malformed_records_are_refused():
@@ -117,7 +117,7 @@ def test_malformed_records_are_refused():
     for name, value in (("metrics", [[1, 0, 0, "m", "x"]]), ("errors", [[1]]), ("outputs", [[1, 0, 0, "s", 1, 2]])):
         messages[0].fields[name] = value
         with pytest.raises(ProtocolError, match="malformed"):
-            unpack(messages[0], COUNTS, TRIALS)
+            unpack_results(messages[0], COUNTS, TRIALS)
         messages[0].fields[name] = []
 
 
@@ -127,15 +127,15 @@ def test_each_batch_says_how_the_loop_was_since_the_one_before():
     frames = []
     outbox = Outbox(7, lambda frame: frames.append(frame) or True, lambda: next(laps))
     for trial, tickets in enumerate([(1, 2), (3,)]):
-        outbox.turn_to(trial, trial, SCRIPT)
+        outbox.start_trial(trial, trial, SCRIPT)
         for ticket in tickets:
             outbox.add(ticket, report(ticket))
             outbox.flush()
-    batches = [unpack(decode(frame, sender="worker", lane="results"), [2, 2], TRIALS) for frame in frames]
-    reading = loop_of([batch.loop for batch in batches[:2]], 0, 0, 12)
+    batches = [unpack_results(decode(frame, sender="worker", lane="results"), [2, 2], TRIALS) for frame in frames]
+    reading = loop_columns([batch.loop for batch in batches[:2]], 0, 0, 12)
     place = {"time_ns": [12], "treatment": [0], "trial": [0], "batches": [2]}
     assert reading == {**place, "span_ns": [150], "busy_ns": [90], "lag_max_ns": [30]}
-    assert loop_of([batches[2].loop], 1, 1, 12)["span_ns"] == [1]
+    assert loop_columns([batches[2].loop], 1, 1, 12)["span_ns"] == [1]
 
 
 @pytest.mark.parametrize("loop", [b"", bytes(23), bytes(48)])
@@ -144,13 +144,13 @@ def test_what_does_not_tell_of_a_loop_is_refused(loop):
     messages, _ = sent((1, report(1)))
     messages[0].fields["loop"] = loop
     with pytest.raises(ProtocolError, match="do not tell of a loop"):
-        unpack(messages[0], COUNTS, TRIALS)
+        unpack_results(messages[0], COUNTS, TRIALS)
 
 
 def test_impossible_times_of_a_loop_are_bounded():
     """Whatever a worker says: it was not busy for longer than there was time, and nothing overflows."""
     loop = struct.pack("<3q", 1 << 62, -5, 1 << 62)
-    reading = loop_of([loop] * 9, 0, 0, 1)
+    reading = loop_columns([loop] * 9, 0, 0, 1)
     assert (reading["span_ns"], reading["busy_ns"], reading["lag_max_ns"]) == ([9 << 50], [0], [1 << 50])
 
 
@@ -160,13 +160,13 @@ def test_a_row_begins_and_ends_with_what_is_timed():
     script = Script([Operation("exec", name, argv=("x",), timed=timed) for name, timed in steps])
     frames = []
     outbox = Outbox(7, lambda frame: frames.append(frame) or True)
-    outbox.turn_to(0, 0, script)
+    outbox.start_trial(0, 0, script)
     for ticket, rest in ((1, {}), (2, {"metrics": {"speed": 1.0}})):
         made = report(0, **rest)
         made.stamps[:] = [10, 1, 20, 5, 30, 5, 40, 1]
         outbox.add(ticket, made)
     outbox.flush()
-    jobs, _ = settled(unpack(decode(frames[0], sender="worker", lane="results"), [4], [0]))
+    jobs, _ = settled(unpack_results(decode(frames[0], sender="worker", lane="results"), [4], [0]))
     assert (jobs["start_ns"].tolist(), jobs["end_ns"].tolist()) == ([20, 20], [35, 35])
 
 
@@ -174,7 +174,7 @@ def test_batches_are_kept_until_acknowledged():
     """The spool forgets what the master has, and repeats the rest."""
     frames = []
     outbox = Outbox(7, lambda frame: frames.append(frame) or True)
-    outbox.turn_to(0, 0, SCRIPT)
+    outbox.start_trial(0, 0, SCRIPT)
     for ticket in range(3):
         outbox.add(ticket, report(ticket))
         outbox.flush()
@@ -205,8 +205,8 @@ def test_operations_of_a_job_that_failed_are_spoiled():
     failed.stamps += [1, 10, 11, 5]
     failed.failed_at = 1
     messages, _ = sent((1, failed), (2, report(100)))
-    _, operations = settled(unpack(messages[0], COUNTS, TRIALS))
-    assert operations["ok"].tolist() == [OPERATION_SPOILED, OPERATION_FAILED, OPERATION_DONE, OPERATION_DONE]
+    _, operations = settled(unpack_results(messages[0], COUNTS, TRIALS))
+    assert operations["ok"].tolist() == [OPERATION_EXCLUDED, OPERATION_FAILED, OPERATION_DONE, OPERATION_DONE]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST, 9, -1])
@@ -214,7 +214,7 @@ def test_an_outcome_that_no_worker_can_know_is_refused(outcome):
     """Only the master knows that a job was lost; other numbers are no outcome at all."""
     messages, _ = sent((1, JobReport.ended(outcome, (1, 2))))
     with pytest.raises(ProtocolError, match="no worker can know"):
-        unpack(messages[0], COUNTS, TRIALS)
+        unpack_results(messages[0], COUNTS, TRIALS)
 
 
 def test_records_of_other_jobs_are_refused():
@@ -222,13 +222,13 @@ def test_records_of_other_jobs_are_refused():
     messages, _ = sent((1, report(1)))
     messages[0].fields["errors"] = [[2, 0, 0, "start", "engine", "no"]]
     with pytest.raises(ProtocolError, match="not in the batch"):
-        unpack(messages[0], COUNTS, TRIALS)
+        unpack_results(messages[0], COUNTS, TRIALS)
 
 
 def test_aborted_jobs_are_counted():
     """The coordinator learns how many jobs of a batch were called off."""
     messages, _ = sent((1, report(1)), (2, JobReport.ended(Outcome.ABORTED, (1, 2))))
-    assert unpack(messages[0], COUNTS, TRIALS).aborted == 1
+    assert unpack_results(messages[0], COUNTS, TRIALS).aborted == 1
 
 
 def test_what_many_steps_print_is_cut_and_never_too_large_to_be_sent():
@@ -236,7 +236,7 @@ def test_what_many_steps_print_is_cut_and_never_too_large_to_be_sent():
     steps = [(f"step{number}", bytes(1 << 20), bytes(1 << 20), 0, False) for number in range(20)]
     small = report(1, outputs=[("run", b"out", b"err", 3, False)])
     messages, _ = sent((1, small), (2, report(1, outputs=steps)), (3, small))
-    batches = [unpack(message, COUNTS, TRIALS) for message in messages]
+    batches = [unpack_results(message, COUNTS, TRIALS) for message in messages]
     assert [batch.tickets for batch in batches] == [[1], [2], [3]]
     outputs = batches[1].outputs
     assert [record.step for record in outputs] == [step for step, *_ in steps]
@@ -251,7 +251,7 @@ def test_errors_make_a_batch_full_as_outputs_do():
         for ticket in range(2000)
     ]
     messages, _ = sent(*failed)
-    batches = [unpack(message, COUNTS, TRIALS) for message in messages]
+    batches = [unpack_results(message, COUNTS, TRIALS) for message in messages]
     assert [ticket for batch in batches for ticket in batch.tickets] == list(range(2000))
     assert sum(len(batch.errors) for batch in batches) == 2000
     assert len(batches) > 1

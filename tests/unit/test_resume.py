@@ -8,16 +8,16 @@ from builders import MS, S, StatsBuilder, footer, header, host, job_rows, treatm
 from test_coordinator import Run, issued, treatment
 
 from bench_common.clock import clock_id
-from bench_common.errors import InfrastructureError, NotAStatsFile, StatsFileError, UsageError
+from bench_common.errors import InfrastructureError, NotAStatsFileError, StatsFileError, UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
-from bench_common.stats.reader import SetAside, StatsFile, StatsWriter
-from bench_master.analysis.document import summarise
+from bench_common.stats.reader import StatsFile, StatsWriter, SupersededTrials
+from bench_master.analysis.document import build_document
 from bench_master.coordinator import Coordinator
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial, make_plan
 from bench_master.run.journal import build_header
-from bench_master.run.live_stats import Tally
-from bench_master.run.resume import KINDS, Resumption, replay
+from bench_master.run.live_stats import LiveStats
+from bench_master.run.resume import REPLAYED_KINDS, ResumableRun, replay
 from bench_master.scenario import load_scenario
 
 TRIALS = [(0, block, False) for block in range(4)]
@@ -70,7 +70,7 @@ class Story(StatsBuilder):
 
     def standing(self):
         path = self.close()
-        return replay(StatsFile(path).header, StatsFile(path).blocks(KINDS, everything=True))
+        return replay(StatsFile(path).header, StatsFile(path).blocks(REPLAYED_KINDS, everything=True))
 
 
 # -- the journal replayed ---------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_the_time_between_the_parts_is_none_of_the_run(path):
     story.resumed()
     again = story.clock
     story.whole(1)
-    assert story.standing().ran_ns == first + story.clock - again
+    assert story.standing().previous_parts_ns == first + story.clock - again
 
 
 def test_a_record_without_its_job_takes_the_jobs_id(path):
@@ -127,7 +127,7 @@ def test_a_record_without_its_job_takes_the_jobs_id(path):
 def test_the_losses_of_a_part_that_was_killed_are_warned_of(path):
     """Where no footer tells of a lost worker, its event does."""
     Story(path).begin(0).event("worker-lost", worker=0, worker_id="w0", reason="SIGKILL", held=2).close()
-    past = Resumption(path)
+    past = ResumableRun(path)
     assert past.standing.warnings == ["worker w0 was lost (SIGKILL) with 2 jobs"]
     past.close()
 
@@ -183,7 +183,7 @@ def test_a_trial_whose_jobs_were_tried_anew_is_whole():
     """A loss that cost attempts and no job leaves nothing to be run again."""
     run = Run(treatment(concurrency=1, iterations=1))
     run.join()
-    run.feed(ev.Gone("a", "killed"))
+    run.feed(ev.WorkerDied("a", "killed"))
     (ticket,) = issued(run.join())
     run.finish(ticket)
     assert run.notes("trial-end")[0]["whole"] is True
@@ -208,7 +208,7 @@ def test_what_was_begun_anew_counts_once(path):
     assert begins == [0, 1, 2, 3]
     everything = [block.body for block in stats.blocks({"jobs"}, everything=True)]
     assert sum(map(len, everything)) == 9
-    report = summarise(stats)
+    report = build_document(stats)
     assert (report["totals"]["done"], report["incomplete"], report["warnings"]) == (8, [], [])
     assert report["errors"] == []
 
@@ -216,7 +216,7 @@ def test_what_was_begun_anew_counts_once(path):
 def test_a_resumed_run_that_was_killed_has_no_end(path):
     """The footer of a part is not the end of the run; what is set aside is found without a footer too."""
     story = Story(path).whole(0).begin(1).ran(1, jobs=1).add("footer", footer(status="interrupted"))
-    report = summarise(StatsFile(story.resumed(1, ended="interrupted").begin(1).ran(1, jobs=1).close()))
+    report = build_document(StatsFile(story.resumed(1, ended="interrupted").begin(1).ran(1, jobs=1).close()))
     assert report["run"]["status"] is None
     assert "the stats file has no footer: the run was killed or is still under way" in report["incomplete"]
     assert report["totals"]["done"] == 3
@@ -224,7 +224,7 @@ def test_a_resumed_run_that_was_killed_has_no_end(path):
 
 def test_set_aside_leaves_others_alone():
     """Trials that were not begun anew, trials beyond them, other events and malformed ones stay as they are."""
-    aside = SetAside()
+    aside = SupersededTrials()
     aside.note({"kind": "resumed", "again": "all", "first_job": 1, "at_ns": 1})
     assert not aside
     aside.note({"kind": "resumed", "again": [1], "first_job": 10, "at_ns": 50})
@@ -248,7 +248,7 @@ def test_a_report_tells_when_a_run_was_resumed_and_what_that_split(path):
         [(0, 0, False), (1, 0, False), (1, 1, False), (0, 1, False)],
     )
     story = Story(path, two).whole(0).begin(1).ran(1, jobs=1).resumed(1).whole(1, 2, 3)
-    report = summarise(StatsFile(story.close(footer(resumes=1))))
+    report = build_document(StatsFile(story.close(footer(resumes=1))))
     assert report["run"]["resumes"] == [
         {"at": "2026-01-02T04:00:00+00:00", "ended": "killed", "gap_s": 1.0, "whole": 0, "again": [1]}
     ]
@@ -259,7 +259,7 @@ def test_a_report_tells_when_a_run_was_resumed_and_what_that_split(path):
 def test_a_trial_out_of_its_turn_is_told(path):
     """A trial that was lost early and run again at the end did not run as planned."""
     story = Story(path).begin(0).ran(0, jobs=1).end(0, whole=False).whole(1, 2, 3).resumed(0).whole(0)
-    report = summarise(StatsFile(story.close(footer(resumes=1))))
+    report = build_document(StatsFile(story.close(footer(resumes=1))))
     assert report["run"]["realised"]["late"] == [0]
     assert any("1 trial did not run in the planned order" in text for text in report["warnings"])
 
@@ -271,7 +271,7 @@ def test_a_torn_tail_is_cut_when_the_run_goes_on(path):
     """Half a block, or the zeros that a power cut leaves, go when the first new block comes, and not before."""
     whole = Story(path).whole(0).begin(1).close().read_bytes()
     path.write_bytes(whole + whole[:40] + bytes(500))
-    past = Resumption(path)
+    past = ResumableRun(path)
     assert path.read_bytes() != whole
     writer, shift_ns = past.writer(["bench-master"])
     writer.close(footer(resumes=1))
@@ -288,7 +288,7 @@ def test_damage_in_the_middle_is_refused(path):
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(StatsFileError, match="is damaged in the middle") as raised:
-        Resumption(path)
+        ResumableRun(path)
     assert raised.value.exit_code == 3
     assert path.read_bytes() == data
 
@@ -296,8 +296,8 @@ def test_damage_in_the_middle_is_refused(path):
 def test_a_foreign_file_is_refused(path):
     """What is no stats file is a usage error, as everywhere."""
     path.write_text("precious")
-    with pytest.raises(NotAStatsFile) as raised:
-        Resumption(path)
+    with pytest.raises(NotAStatsFileError) as raised:
+        ResumableRun(path)
     assert raised.value.exit_code == 2
 
 
@@ -307,19 +307,19 @@ def test_a_file_whose_run_is_under_way_is_refused(path):
     writer.put("header", HEAD)
     writer.flush()
     with pytest.raises(StatsFileError, match="its run is still under way"):
-        Resumption(path)
+        ResumableRun(path)
     writer.close()
-    past = Resumption(path)
+    past = ResumableRun(path)
     with pytest.raises(StatsFileError, match="its run is still under way"):
-        Resumption(path)
+        ResumableRun(path)
     past.close()
-    Resumption(path).close()
+    ResumableRun(path).close()
 
 
 def test_a_complete_run_leaves_nothing_to_do(path):
     """The footer says it."""
     Story(path).whole(0, 1, 2, 3).close(footer())
-    past = Resumption(path)
+    past = ResumableRun(path)
     assert past.complete
     past.close()
 
@@ -329,7 +329,7 @@ def test_after_another_boot_the_files_clock_goes_on(path):
     now = time.time_ns()
     clock = {"unix_ns": now - 3600 * S, "monotonic_ns": 10**15, "boot_id": "another"}
     Story(path, {**HEAD, "clock": clock}).whole(0).close()
-    past = Resumption(path)
+    past = ResumableRun(path)
     writer, shift_ns = past.writer([])
     at_ns = time.monotonic_ns() + shift_ns
     assert 10**15 + 3600 * S <= at_ns <= 10**15 + 3700 * S
@@ -340,7 +340,7 @@ def test_within_one_boot_the_clock_is_the_same(path):
     """Nothing is shifted where nothing changed."""
     clock = {"unix_ns": time.time_ns(), "monotonic_ns": 0, "boot_id": clock_id()}
     StatsBuilder(path, {**HEAD, "clock": clock}).close()
-    past = Resumption(path)
+    past = ResumableRun(path)
     writer, shift_ns = past.writer([])
     writer.close()
     assert (shift_ns == 0) == bool(clock_id())
@@ -363,7 +363,7 @@ def begun(path, **keys):
         scenario, plan, run_id="r", argv=[], noop=False, environments=["here"], options={"workers": 1}
     )
     Story(path, head).close()
-    return Resumption(path)
+    return ResumableRun(path)
 
 
 def test_the_same_scenario_and_seed_are_the_same_plan(path):
@@ -394,20 +394,20 @@ def test_another_plan_is_refused_plainly(path, change, said):
 def test_another_number_of_workers_is_refused(path):
     """Trials with another load would be another measurement."""
     Story(path).whole(0).close()
-    past = Resumption(path)
-    past.check_crew(["bare-metal"])
+    past = ResumableRun(path)
+    past.check_workers(["bare-metal"])
     with pytest.raises(InfrastructureError, match="1 worker in bare-metal, now there are 2 workers in bare-metal"):
-        past.check_crew(["bare-metal", "bare-metal"])
+        past.check_workers(["bare-metal", "bare-metal"])
     past.close()
 
 
 def test_the_screen_goes_on_where_it_was(path):
     """A tally that is carried on knows the whole trials, their time, and how many jobs there will be in all."""
     Story(path).whole(0, 1).begin(2).ran(2, jobs=1).close()
-    past = Resumption(path)
+    past = ResumableRun(path)
     trials = [Trial(place, *trial[:2], warmup=trial[2]) for place, trial in enumerate(TRIALS)]
     make = past.counting(
-        lambda planned: Tally(["native"], [("run",)], trials, scenario="s", planned=planned, started_ns=0)
+        lambda planned: LiveStats(["native"], [("run",)], trials, scenario="s", planned=planned, started_ns=0)
     )
     tally = make(4)
     snapshot = tally.snapshot(time.monotonic_ns())

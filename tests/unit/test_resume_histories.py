@@ -9,12 +9,12 @@ from test_coordinator import treatment
 
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile, StatsWriter
-from bench_master.analysis.document import summarise
+from bench_master.analysis.document import build_document
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
-from bench_master.run.resume import Resumption, Standing
+from bench_master.run.resume import ResumableRun, ResumeState
 
 JOBS = 6
 """In each trial: two in flight, three each."""
@@ -56,14 +56,14 @@ class Shell:
         while self.status is None:
             if self.held and not self.draw.randrange(8):
                 self.held.clear()
-                self.feed(ev.Gone("w0", "killed"))
+                self.feed(ev.WorkerDied("w0", "killed"))
                 self.feed(hello)
             elif self.held:
                 tickets = [self.held.pop(self.draw.randrange(len(self.held)))]
-                self.feed(ev.Finished(self.coordinator.roster[0].epoch, self.sequence, tickets, tickets))
+                self.feed(ev.ResultsReceived(self.coordinator.roster[0].epoch, self.sequence, tickets, tickets))
                 self.sequence += 1
             else:
-                self.feed(ev.Swept(b"w", self.coordinator.roster[0].epoch))
+                self.feed(ev.CleanupDone(b"w", self.coordinator.roster[0].epoch))
             if not self.draw.randrange(3):
                 self.writer.flush()
         assert self.status == "complete"
@@ -73,16 +73,16 @@ class Shell:
         self.now_ns += S // 100
         for action in self.coordinator.handle(event, self.now_ns / S):
             match action:
-                case act.Welcome():
+                case act.WelcomeWorker():
                     self.sequence = 0
-                case act.Issue():
+                case act.AssignJobs():
                     self.held += action.tickets
                     self.place = (action.treatment, action.trial)
-                case act.Journal():
+                case act.RecordResults():
                     self.record(action)
-                case act.Note():
+                case act.LogEvent():
                     self.note(action)
-                case act.RunOver():
+                case act.RunFinished():
                     self.status = action.status
         self.coordinator.validate()
 
@@ -106,14 +106,14 @@ def first_life(path, draw):
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.flush()
-    Shell(writer, Standing(), draw, 1000 * S).run()
+    Shell(writer, ResumeState(), draw, 1000 * S).run()
     writer.close({"status": "complete", "counts": {}, "not_started": 0})
     return path.read_bytes()
 
 
 def next_life(path, draw):
     """Resume the run and end it, unless nothing is left to do; return how many trials were whole before."""
-    past = Resumption(path)
+    past = ResumableRun(path)
     whole = len(past.standing.whole)
     if past.complete:
         past.close()
@@ -135,7 +135,7 @@ def assert_each_trial_counts_once(path):
     every = [block.body for block in stats.blocks({"jobs"}, everything=True)]
     tickets = [ticket for part in every for ticket in part["ticket"].tolist()]
     assert len(set(tickets)) == len(tickets), "a ticket of one life came again in another"
-    report = summarise(stats)
+    report = build_document(stats)
     assert report["incomplete"] == []
     assert report["run"]["realised"]["late"] == []
     assert report["totals"]["done"] == JOBS * len(TRIALS)
@@ -151,7 +151,7 @@ def test_a_run_that_is_cut_anywhere_can_be_ended(tmp_path, seed):
         data = path.read_bytes()
         stats = StatsFile(path)
         next(stats.blocks(everything=True))
-        path.write_bytes(data[: draw.randrange(stats.whole_bytes, len(data))])
+        path.write_bytes(data[: draw.randrange(stats.intact_bytes, len(data))])
         next_life(path, draw)
         assert_each_trial_counts_once(path)
 

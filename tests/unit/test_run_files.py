@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_master.commands.run_signals import NAME_LIMIT, default_path
+from bench_master.commands.run_signals import MAX_NAME_CHARS, default_path
 from bench_master.scenario import load_scenario
 
 
@@ -22,7 +22,7 @@ def test_any_name_gives_a_file_in_the_directory(tmp_path, monkeypatch, name):
     path.parent.mkdir()
     path.touch()
     assert [entry.name for entry in (tmp_path / "weighbridge-results").iterdir()] == [path.name]
-    assert len(path.name) <= NAME_LIMIT + len(".noop.20260101T000000.000Z.stats.gz")
+    assert len(path.name) <= MAX_NAME_CHARS + len(".noop.20260101T000000.000Z.stats.gz")
 
 
 def test_a_file_that_is_there_is_not_named(tmp_path, monkeypatch):

@@ -9,10 +9,10 @@ from gevent import monkey
 monkey.patch_all()
 import os, signal, sys, time
 import gevent
-from bench_common.cli import quiet_interrupts
+from bench_common.cli import silence_interrupts
 from bench_master.commands.run_signals import interruptible
 
-quiet_interrupts()
+silence_interrupts()
 sign = signal.Signals(int(sys.argv[1]))
 if sys.argv[2] == "nohup":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

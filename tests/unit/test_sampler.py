@@ -7,15 +7,15 @@ import pytest
 from bench_common.errors import InfrastructureError
 from bench_worker.host.procfs import (
     CpuTicks,
-    LiveFiles,
-    RecordedFiles,
-    outer_interfaces,
+    LiveHostFiles,
+    RecordedHostFiles,
     parse_diskstats,
     parse_loadavg,
     parse_meminfo,
     parse_net_dev,
     parse_stat,
     physical_disks,
+    physical_interfaces,
 )
 from bench_worker.host.sampler import COLUMNS, UNITS, HostSampler, cpu_row
 
@@ -156,13 +156,13 @@ def test_loadavg_is_the_first_number():
 def test_whole_physical_disks_only():
     """Partitions, loops, device mapper and RAID are not counted beside the disks that they stand on."""
     names = parse_diskstats(DISKSTATS)
-    assert physical_disks(RecordedFiles(SYS), names) == {"sda", "nvme0n1"}
+    assert physical_disks(RecordedHostFiles(SYS), names) == {"sda", "nvme0n1"}
 
 
 def test_disks_by_name_where_sysfs_is_hidden():
     """Without sysfs the names alone give the same answer."""
-    assert physical_disks(RecordedFiles(), parse_diskstats(DISKSTATS)) == {"sda", "nvme0n1"}
-    assert physical_disks(RecordedFiles(), ["vda", "mmcblk0", "mmcblk0p1", "zram0", "xvda1"]) == {
+    assert physical_disks(RecordedHostFiles(), parse_diskstats(DISKSTATS)) == {"sda", "nvme0n1"}
+    assert physical_disks(RecordedHostFiles(), ["vda", "mmcblk0", "mmcblk0p1", "zram0", "xvda1"]) == {
         "vda",
         "mmcblk0",
         "xvda1",
@@ -171,7 +171,7 @@ def test_disks_by_name_where_sysfs_is_hidden():
 
 def test_hidden_path_of_a_multipath_disk_is_not_counted():
     """The hidden per-path device of an NVMe disk would count its bytes a second time."""
-    files = RecordedFiles(
+    files = RecordedHostFiles(
         {f"/sys/block/{name}/device/model": "" for name in ("nvme0n1", "nvme0c0n1")}
         | {"/sys/block/nvme0c0n1/hidden": "1\n", "/sys/block/nvme0n1/hidden": "0\n"}
     )
@@ -180,43 +180,43 @@ def test_hidden_path_of_a_multipath_disk_is_not_counted():
 
 def test_only_the_outer_interface_counts():
     """A container's packet is counted at the card, not again on veth and bridge."""
-    assert outer_interfaces(RecordedFiles(SYS), parse_net_dev(NET_DEV)) == {"eth0"}
+    assert physical_interfaces(RecordedHostFiles(SYS), parse_net_dev(NET_DEV)) == {"eth0"}
 
 
 def test_accelerated_interface_counts_once():
     """A virtual function below a paravirtual card is left to its master."""
-    files = RecordedFiles(
+    files = RecordedHostFiles(
         {f"/sys/class/net/{name}/device/vendor": "" for name in ("eth0", "enP1s1")},
         {"/sys/class/net/enP1s1/master": "../eth0"},
     )
-    assert outer_interfaces(files, ["lo", "eth0", "enP1s1"]) == {"eth0"}
+    assert physical_interfaces(files, ["lo", "eth0", "enP1s1"]) == {"eth0"}
 
 
 def test_bond_is_counted_by_its_cards():
     """A bond's members count, the bond itself does not."""
-    files = RecordedFiles(
+    files = RecordedHostFiles(
         {f"/sys/class/net/{name}/device/vendor": "" for name in ("eth0", "eth1")}
         | {"/sys/class/net/bond0/type": "1", "/sys/class/net/bonding_masters": "bond0"},
         {"/sys/class/net/eth0/master": "../bond0", "/sys/class/net/eth1/master": "../bond0"},
     )
-    assert outer_interfaces(files, ["lo", "eth0", "eth1", "bond0"]) == {"eth0", "eth1"}
+    assert physical_interfaces(files, ["lo", "eth0", "eth1", "bond0"]) == {"eth0", "eth1"}
 
 
 def test_namespace_without_hardware_counts_its_own_end():
     """In a network namespace the veth end that leads out counts; bridges, and what is in them, do not."""
-    files = RecordedFiles(
+    files = RecordedHostFiles(
         {f"/sys/class/net/{name}/type": "1" for name in ("lo", "eth0")}
         | {"/sys/class/net/br0/bridge/stp_state": "0", "/sys/class/net/vlan5/lower_eth0/type": "1"},
         {"/sys/class/net/veth1/master": "../br0"},
     )
-    assert outer_interfaces(files, ["lo", "eth0", "br0", "veth1", "vlan5"]) == {"eth0"}
+    assert physical_interfaces(files, ["lo", "eth0", "br0", "veth1", "vlan5"]) == {"eth0"}
 
 
 def test_sysfs_of_another_namespace_is_not_believed():
     """Where /sys shows another namespace's interfaces than /proc, names decide, and something always counts."""
-    files = RecordedFiles({"/sys/class/net/eth0/device/vendor": "", "/sys/class/net/docker0/type": "1"})
-    assert outer_interfaces(files, ["lo", "ens3", "br-1234"]) == {"ens3"}
-    assert outer_interfaces(files, ["lo", "veth-blade"]) == {"veth-blade"}
+    files = RecordedHostFiles({"/sys/class/net/eth0/device/vendor": "", "/sys/class/net/docker0/type": "1"})
+    assert physical_interfaces(files, ["lo", "ens3", "br-1234"]) == {"ens3"}
+    assert physical_interfaces(files, ["lo", "veth-blade"]) == {"veth-blade"}
 
 
 def test_iowait_may_run_backwards():
@@ -239,7 +239,7 @@ def sampled(first, *later, at=(1_000, 2_500, 3_000)):
     """Return the rows that a sampler gives on a host that is `first` and then each of `later`."""
     texts = dict(first)
     times = iter(at)
-    sampler = HostSampler(clock=lambda: next(times), files=RecordedFiles(texts))
+    sampler = HostSampler(clock=lambda: next(times), files=RecordedHostFiles(texts))
     rows = []
     for state in later:
         texts.clear()
@@ -316,7 +316,7 @@ def test_every_column_has_a_unit_that_its_name_shows():
 
 def test_this_host_can_be_sampled():
     """On the machine that runs the tests every row is whole and its shares add up, where a tick passed."""
-    row = HostSampler(files=LiveFiles()).sample()
+    row = HostSampler(files=LiveHostFiles()).sample()
     assert row["interval_ns"] > 0
     assert row["memory_used_bytes"] > 0
     shares = [value for name, value in row.items() if name.endswith("_percent")]

@@ -5,12 +5,12 @@ import math
 import pytest
 
 from bench_common.errors import ProtocolError
-from bench_master.run.hosts import busy_percent, checked_columns
+from bench_master.run.hosts import busy_percent, validate_columns
 
 
 def test_columns_become_arrays_on_the_masters_clock():
     """Whole numbers stay whole, stamps lose the worker's offset."""
-    columns = checked_columns({"time_ns": [1000, 2000], "load1": [0.5, math.nan]}, 300)
+    columns = validate_columns({"time_ns": [1000, 2000], "load1": [0.5, math.nan]}, 300)
     assert columns["time_ns"].tolist() == [700, 1700]
     assert columns["load1"].dtype.kind == "f"
 
@@ -34,11 +34,11 @@ def test_columns_become_arrays_on_the_masters_clock():
 def test_what_is_no_sample_is_refused(columns):
     """Missing stamps, ragged or endless columns and what is no number are protocol errors."""
     with pytest.raises(ProtocolError):
-        checked_columns(columns, 0)
+        validate_columns(columns, 0)
 
 
 def test_busy_is_what_is_neither_idle_nor_waiting():
     """75 % idle and 5 % iowait leave 20 % busy; without idle nothing is known."""
-    columns = checked_columns({"time_ns": [1], "cpu_idle_percent": [75.0], "cpu_iowait_percent": [5.0]}, 0)
+    columns = validate_columns({"time_ns": [1], "cpu_idle_percent": [75.0], "cpu_iowait_percent": [5.0]}, 0)
     assert busy_percent(columns) == 20.0
-    assert busy_percent(checked_columns({"time_ns": [1]}, 0)) is None
+    assert busy_percent(validate_columns({"time_ns": [1]}, 0)) is None

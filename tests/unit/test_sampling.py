@@ -65,14 +65,14 @@ def samples(monkeypatch):
 def test_the_schedule_does_not_drift(samples):
     """A reading that comes late is followed by the next on the first schedule; what was missed stays missed."""
     made, _, time = samples(4, late={2: 1.3})
-    made.keep_reading({"a": Counting()}, 0.5)
+    made.start_sampling({"a": Counting()}, 0.5)
     assert time.waited == pytest.approx([0.5, 2.3, 2.5, 3.0, 3.5])
 
 
 def test_what_was_gathered_is_sent_now_and_then(samples):
     """All of it, source by source, as columns with their units; and each reading once."""
     made, sent, _ = samples(7)
-    made.keep_reading({"a": Counting(), "b": Counting(nothing={1, 2})}, SEND_S / 4)
+    made.start_sampling({"a": Counting(), "b": Counting(nothing={1, 2})}, SEND_S / 4)
     assert sent == [("a", {"time_ns": [1, 2, 3, 4]}, UNITS), ("b", {"time_ns": [3, 4]}, UNITS)]
     made.flush()
     assert sent[2:] == [("a", {"time_ns": [5, 6, 7]}, UNITS), ("b", {"time_ns": [5, 6, 7]}, UNITS)]
@@ -84,7 +84,7 @@ def test_a_source_that_tells_by_itself_is_sent_with_the_others(samples):
     """Nobody reads it."""
     made, sent, _ = samples(4)
     made.add("loop", {"busy_share": 0.5}, {"busy_share": "1"})
-    made.keep_reading({"a": Counting()}, SEND_S / 4)
+    made.start_sampling({"a": Counting()}, SEND_S / 4)
     assert sent[0] == ("loop", {"busy_share": [0.5]}, {"busy_share": "1"})
 
 
@@ -97,7 +97,7 @@ def test_a_host_that_cannot_be_read_is_told_and_ends_no_more_than_its_samples(sa
 
     made, sent, _ = samples(4)
     monkeypatch.setattr(sampler, "HostSampler", Unreadable)
-    made.keep_reading_host(0.5)
+    made.start_host_sampling(0.5)
     assert sent == []
     assert caplog.messages == ["this host cannot be sampled any more: /proc/stat gives nothing"]
 

@@ -3,14 +3,14 @@
 import pytest
 
 from bench_common.errors import ScenarioError
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.matrix import label_names
 from bench_master.scenario.yaml_tree import Source
 
 
 def load(text):
     """Return a scenario of one sleeping job with this text beside it."""
-    return scenario_from(Source("s.yaml", "name: a\n" + text))
+    return parse_scenario(Source("s.yaml", "name: a\n" + text))
 
 
 def titles(text):

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from bench_common.errors import ScenarioError
 from bench_common.treatment import OPERATIONS, Operation
-from bench_master.scenario.diagnostics import Given
-from bench_master.scenario.load import scenario_from
-from bench_master.scenario.operations import OperationsShape, impossible, leaves_container, named
-from bench_master.scenario.yaml_tree import Place, Source
+from bench_master.scenario.diagnostics import Located
+from bench_master.scenario.load import parse_scenario
+from bench_master.scenario.operations import OperationsShape, invalid_operations, leaves_container, with_unique_names
+from bench_master.scenario.yaml_tree import Source, SourceLocation
 
 
 def load(operations):
     """Return the operations that a scenario reads from this YAML."""
     text = f"name: a\njob:\n  container: {{image: i}}\n  operations: {operations}\n"
-    return scenario_from(Source("s.yaml", text)).treatments[0].job.operations
+    return parse_scenario(Source("s.yaml", text)).treatments[0].job.operations
 
 
 def problems(operations):
@@ -68,7 +68,7 @@ def test_what_a_pull_anew_cannot_have():
     def refused(keys, container="image: i"):
         text = f"name: a\n{keys}job:\n  container: {{{container}}}\n  operations: [pull: true, run]\n"
         with pytest.raises(ScenarioError) as caught:
-            scenario_from(Source("s.yaml", text))
+            parse_scenario(Source("s.yaml", text))
         return [str(problem) for problem in caught.value.problems]
 
     [problem] = refused("matrix: {concurrency: [1, 2]}\n")
@@ -184,13 +184,13 @@ def test_a_mistake_is_reported_once_and_not_after_each_operation():
 def test_a_container_that_is_left_is_noted():
     """The worker removes it; the user is told that this is not timed."""
     text = "name: a\njob: {container: {image: i}, operations: [run]}\n"
-    assert any("end without 'remove'" in note for note in scenario_from(Source("s.yaml", text)).notes)
+    assert any("end without 'remove'" in note for note in parse_scenario(Source("s.yaml", text)).notes)
     assert leaves_container([Operation("run", "run")])
     assert not leaves_container([Operation("run", "run"), Operation("remove", "remove")])
     assert not leaves_container([Operation("sleep", "sleep", seconds=1.0)])
 
 
-PLACE = Place("s.yaml", 1, 1)
+PLACE = SourceLocation("s.yaml", 1, 1)
 KINDS = st.lists(st.sampled_from(OPERATIONS), max_size=8)
 
 
@@ -198,7 +198,7 @@ KINDS = st.lists(st.sampled_from(OPERATIONS), max_size=8)
 def test_orders_that_are_let_through_obey_the_container(kinds):
     """Whatever is let through, replayed on a toy container, never asks it for what it cannot do."""
     operations = [Operation(kind, kind, signal="SIGKILL" if kind == "kill" else None) for kind in kinds]
-    if list(impossible([Given(operation, PLACE) for operation in operations])):
+    if list(invalid_operations([Located(operation, PLACE) for operation in operations])):
         return
     there = running = paused = saved = gone = False
     for kind in kinds:
@@ -232,7 +232,7 @@ def test_orders_that_are_let_through_obey_the_container(kinds):
 @given(KINDS)
 def test_names_are_unique(kinds):
     """No two operations of a job share a name."""
-    names = [operation.name for operation in named([Operation(kind, kind) for kind in kinds])]
+    names = [operation.name for operation in with_unique_names([Operation(kind, kind) for kind in kinds])]
     assert len(set(names)) == len(names)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bench_common.errors import ScenarioError
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
 TEXT = """\
@@ -20,7 +20,7 @@ matrix: {container.memory: [1GiB], include: [{container.memory: 2GiB}]}
 
 def load(*overrides, **switches):
     """Return the scenario with overrides applied."""
-    return scenario_from(Source("s.yaml", TEXT), overrides, switches)
+    return parse_scenario(Source("s.yaml", TEXT), overrides, switches)
 
 
 def problems(*overrides, **switches):
@@ -112,7 +112,7 @@ def test_a_wrong_override_is_named_as_it_was_given(override, said):
 def test_problems_of_file_and_overrides_come_together():
     """An override's problem does not hide those of the file."""
     with pytest.raises(ScenarioError) as caught:
-        scenario_from(Source("s.yaml", TEXT.replace("iterations: 3", "iterations: 0")), ["repeats=0"])
+        parse_scenario(Source("s.yaml", TEXT.replace("iterations: 3", "iterations: 0")), ["repeats=0"])
     assert len(caught.value.problems) == 2
 
 

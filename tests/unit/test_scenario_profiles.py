@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.errors import ScenarioError
 from bench_master.cli import run_command_line
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
 TEXT = """\
@@ -21,7 +21,7 @@ profiles:
 
 def load(*overrides, text=TEXT):
     """Return the scenario with overrides."""
-    return scenario_from(Source("s.yaml", text), overrides)
+    return parse_scenario(Source("s.yaml", text), overrides)
 
 
 def problems(*overrides, text=TEXT):

@@ -8,7 +8,7 @@ import yaml
 
 from bench_common.treatment import OPERATIONS
 from bench_master.scenario.format import ORDERS, scenario_format
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.operations import SIGNALS
 from bench_master.scenario.yaml_tree import Source
 
@@ -67,13 +67,13 @@ def test_every_example_loads(example):
         example += "job: {operations: [run, remove], container: {image: i, command: [x]}}\n"
     if "name" not in keys:
         example = "name: a\n" + example
-    assert scenario_from(Source("s.yaml", example)).treatments
+    assert parse_scenario(Source("s.yaml", example)).treatments
 
 
 def test_the_matrix_example_has_the_cells_that_the_text_counts():
     """The walk through include and exclude is true."""
     example = next(text for text in EXAMPLES if "exclude" in text)
-    scenario = scenario_from(
+    scenario = parse_scenario(
         Source("s.yaml", f"name: a\n{example}job: {{operations: [run], container: {{image: i, command: [x]}}}}\n")
     )
     in_flight = [treatment.concurrency for treatment in scenario.treatments]

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_common.errors import ScenarioError
-from bench_master.scenario import scenario_schema, shipped_scenarios
-from bench_master.scenario.diagnostics import Findings
+from bench_master.scenario import builtin_scenarios, scenario_schema
+from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.format import scenario_format
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.resolve import Resolver
-from bench_master.scenario.yaml_tree import Composer, Source
+from bench_master.scenario.yaml_tree import Source, TreeComposer
 
 SCHEMA = scenario_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -24,10 +24,10 @@ FORMAT = scenario_format()
 
 def loader_complaints(document):
     """Return what the loader says against a document, apart from what no schema can see."""
-    composer = Composer(json.dumps(document), "s.yaml")
+    composer = TreeComposer(json.dumps(document), "s.yaml")
     root = composer.compose()
     assert not composer.problems
-    findings = Findings()
+    findings = Diagnostics()
     read = FORMAT.scenario.read(root, findings)
     if isinstance(read, dict):
         Resolver(FORMAT, findings).resolve(read, root.place)
@@ -206,7 +206,7 @@ NEITHER = [
 def understood(job):
     """Say whether the loader understands a job whose names may be old ones."""
     try:
-        scenario_from(Source("s.yaml", json.dumps({"name": "a", "job": job})))
+        parse_scenario(Source("s.yaml", json.dumps({"name": "a", "job": job})))
     except ScenarioError:
         return False
     return True
@@ -226,10 +226,10 @@ def test_both_refuse_what_no_tool_calls_so(job):
     assert schema_complaints({"name": "a", "job": job})
 
 
-@pytest.mark.parametrize("name", sorted(shipped_scenarios()))
+@pytest.mark.parametrize("name", sorted(builtin_scenarios()))
 def test_ready_made_scenarios_fit_as_an_editor_reads_them(name):
     """An editor that checks a shipped file against the schema has nothing to complain about."""
-    assert schema_complaints(yaml.safe_load(shipped_scenarios()[name].read_text())) == []
+    assert schema_complaints(yaml.safe_load(builtin_scenarios()[name].read_text())) == []
 
 
 WORDS = st.sampled_from(

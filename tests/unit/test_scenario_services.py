@@ -3,10 +3,10 @@
 import pytest
 
 from bench_common.errors import ScenarioError
-from bench_common.requirements import inapplicable, refusals
+from bench_common.requirements import ignored_settings, unsupported_features
 from bench_common.treatment import Mount, Treatment
-from bench_master.run.admission import assess
-from bench_master.scenario.load import scenario_from
+from bench_master.run.admission import check
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
 OLTP = "name: a\njob: {workload: sysbench-oltp%s}\n"
@@ -14,7 +14,7 @@ SETTINGS = "/etc/weighbridge/my.cnf"
 
 
 def treatments(text):
-    return scenario_from(Source("s.yaml", text)).treatments
+    return parse_scenario(Source("s.yaml", text)).treatments
 
 
 def refused(text):
@@ -118,10 +118,12 @@ def test_what_an_engine_cannot_do_for_a_service_is_refused_as_for_any_container(
         "inapplicable": ["network"],
         "runs_services": True,
     }
-    assert refusals(status, one) == [
+    assert unsupported_features(status, one) == [
         "engine 'e' cannot enforce service mariadb's memory=1073741824 bytes: it does not know this setting"
     ]
-    assert inapplicable(status, one) == ["engine 'e' has no network: service mariadb's network='bridge' is left out"]
+    assert ignored_settings(status, one) == [
+        "engine 'e' has no network: service mariadb's network='bridge' is left out"
+    ]
 
 
 def test_a_service_is_where_its_engine_can_reach_it():
@@ -129,11 +131,11 @@ def test_a_service_is_where_its_engine_can_reach_it():
     status = {"name": "e", "usable": True, "settings": ["image", "files", "network"], "runs_services": True}
     status["details"] = {"services.network": "host"}
     (plain,) = treatments(OLTP % "")
-    (reason,) = refusals(status, plain)
+    (reason,) = unsupported_features(status, plain)
     assert reason.startswith("engine 'e' reaches services in the network 'host' alone: give it to service mariadb ")
     assert reason.endswith("(services: {mariadb: {network: host}})")
     (told,) = treatments(OLTP % ", services: {mariadb: {network: host}}")
-    assert refusals(status, told) == []
+    assert unsupported_features(status, told) == []
 
 
 def test_a_host_directory_of_the_workers_own_needs_no_permission():
@@ -148,7 +150,7 @@ def test_a_host_directory_of_the_workers_own_needs_no_permission():
 
     def reasons(host):
         (one,) = treatments(OLTP % f", services: {{mariadb: {{storage: [{{host: {host}, target: /d}}]}}}}")
-        return assess([one], environment="x", slots=1, info=info, noop=False).reasons
+        return check([one], environment="x", slots=1, info=info, noop=False).reasons
 
     assert reasons("") == ()
     assert reasons("/srv") == ("host directory /srv may not be mounted: start it with --allow-host-mounts",)
@@ -162,18 +164,18 @@ def test_storage_that_an_engine_does_not_make_is_refused(mount, what):
     """An engine without directories and data containers of its own would leave them out without a word."""
     (one,) = treatments(OLTP % f", services: {{mariadb: {{storage: [{mount}]}}}}")
     status = {"name": "e", "usable": True, "settings": ["image", "files", "storage"], "runs_services": True}
-    assert refusals(status, one) == [
+    assert unsupported_features(status, one) == [
         f"engine 'e' makes no {what} for a container: give the storage at /d another form"
     ]
-    assert refusals(status | {"inapplicable": ["storage"]}, one) == []
+    assert unsupported_features(status | {"inapplicable": ["storage"]}, one) == []
 
 
 def test_an_engine_that_cannot_say_where_a_container_is_runs_no_services():
     """It is refused before anything runs, with the service that it would be for."""
     (one,) = treatments(OLTP % "")
     status = {"name": "e", "usable": True, "settings": ["image", "files"]}
-    assert refusals(status, one) == [
+    assert unsupported_features(status, one) == [
         "engine 'e' runs no services (mariadb): it cannot say at which address a container is reached"
     ]
     (cpu,) = treatments("name: a\njob: {workload: sysbench-cpu}\n")
-    assert refusals(status, cpu) == []
+    assert unsupported_features(status, cpu) == []

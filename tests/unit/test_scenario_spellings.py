@@ -4,13 +4,13 @@ import pytest
 
 from bench_common.errors import ScenarioError
 from bench_common.treatment import Guest
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
 
 def load(text, *overrides):
     """Return the scenario in a text."""
-    return scenario_from(Source("s.yaml", "name: a\n" + text), overrides)
+    return parse_scenario(Source("s.yaml", "name: a\n" + text), overrides)
 
 
 def problems(text, *overrides):

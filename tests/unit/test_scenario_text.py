@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 
 from bench_common.errors import ScenarioError, UsageError
 from bench_master.scenario import load_scenario
-from bench_master.scenario.load import scenario_from
-from bench_master.scenario.yaml_tree import MAX_BYTES, MAX_DEPTH, Composer, Source, read_source, shipped_scenarios
+from bench_master.scenario.load import parse_scenario
+from bench_master.scenario.yaml_tree import MAX_BYTES, MAX_DEPTH, Source, TreeComposer, builtin_scenarios, read_source
 
 GOOD = "name: a\njob: {operations: [sleep: 1s]}\n"
 
 
 def problems(text):
     """Return what is wrong with the YAML of a text."""
-    composer = Composer(text, "s.yaml")
+    composer = TreeComposer(text, "s.yaml")
     composer.compose()
     return [str(problem) for problem in composer.problems]
 
@@ -22,14 +22,14 @@ def problems(text):
 def refusal(text):
     """Return why a scenario of this text is refused."""
     with pytest.raises(ScenarioError) as caught:
-        scenario_from(Source("s.yaml", text))
+        parse_scenario(Source("s.yaml", text))
     return str(caught.value)
 
 
 def outcome(text):
     """Return the treatments of a text, or its problems; any other exception is a failure."""
     try:
-        return scenario_from(Source("s.yaml", text)).treatments
+        return parse_scenario(Source("s.yaml", text)).treatments
     except ScenarioError as error:
         return error.problems
 
@@ -85,7 +85,7 @@ def test_depth_is_counted_through_aliases():
 
 def test_anchors_and_merge_keys_work():
     """An anchored mapping can be merged; a key of its own wins over a merged one."""
-    scenario = scenario_from(
+    scenario = parse_scenario(
         Source(
             "s.yaml",
             "name: a\nengines: [native]\njobs:\n"
@@ -134,7 +134,7 @@ def test_a_huge_file_is_refused(tmp_path):
 @pytest.mark.parametrize(("written", "meant"), [(r"\ud83d\ude00", "\U0001f600"), (r"a\u00e9", "a\u00e9")])
 def test_json_means_one_character_by_two_escapes(written, meant):
     """What JSON writes for a character beyond U+FFFF comes in as that character."""
-    scenario = scenario_from(
+    scenario = parse_scenario(
         Source(
             "s.yaml",
             f'{{"name": "a", "description": "{written}", "engines": ["native"],'
@@ -191,7 +191,7 @@ def test_a_file_comes_before_a_ready_made_scenario_of_its_name(tmp_path, monkeyp
 
 def test_every_ready_made_scenario_loads():
     """What is shipped can be run as it is."""
-    shipped = shipped_scenarios()
+    shipped = builtin_scenarios()
     assert {"quickstart", "lifecycle", "concurrency", "noop"} <= shipped.keys()
     for name in shipped:
         assert load_scenario(name).treatments
@@ -206,7 +206,7 @@ def test_no_text_breaks_the_reader(text):
 @given(st.data())
 def test_no_damage_breaks_the_loader(data):
     """A good scenario with a piece cut out or put in either loads or is refused with problems."""
-    text = shipped_scenarios()["lifecycle"].read_text()
+    text = builtin_scenarios()["lifecycle"].read_text()
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 20)))
     piece = data.draw(st.text(alphabet="{}[]:,-&*<? \n\tabc019.'\"|>!", max_size=6))
@@ -225,7 +225,7 @@ def test_no_damage_breaks_the_loader(data):
 def test_what_was_never_closed_is_told_with_where_it_opens(text, place):
     """A brace, bracket or quote without its end is named where it opens, not only where the reader gave up."""
     with pytest.raises(ScenarioError, match=f"; it opens on {place}$"):
-        scenario_from(Source("s.yaml", text))
+        parse_scenario(Source("s.yaml", text))
 
 
 @pytest.mark.parametrize(
@@ -266,5 +266,5 @@ def test_what_was_never_closed_is_told_with_where_it_opens(text, place):
 def test_one_mistake_is_told_once(text, said):
     """A misspelt or misplaced key is not told a second time as one that is missing; what is missing elsewhere is."""
     with pytest.raises(ScenarioError) as caught:
-        scenario_from(Source("s.yaml", text))
+        parse_scenario(Source("s.yaml", text))
     assert [str(problem) for problem in caught.value.problems] == said

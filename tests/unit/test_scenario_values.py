@@ -7,7 +7,7 @@ import pytest
 from bench_common.errors import ScenarioError
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, OpenLoad, Treatment
 from bench_master.scenario.format import OPEN_CONCURRENCY
-from bench_master.scenario.load import scenario_from
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
 HEAD = "name: a\nengines: [native]\n"
@@ -16,7 +16,7 @@ SLEEP = "job: {operations: [sleep: 1s]}\n"
 
 def load(text):
     """Return the scenario of a text."""
-    return scenario_from(Source("s.yaml", text))
+    return parse_scenario(Source("s.yaml", text))
 
 
 def problems(text):
@@ -388,7 +388,7 @@ def test_the_document_loads_to_the_same_scenario():
         "name: 010\nengines: [native]\njob: {workload: sysbench-cpu, params: {time: 2s, threads: 1e0}}\n"
         "container: {env: {A: no, B: 1.10, C: null, D: }, storage: [{tmpfs: , target: /x}], cpus: 1.10}\n"
     )
-    scenario = scenario_from(Source("s.yaml", text), ["repeats=7", "matrix={concurrency: [1, 2]}"])
+    scenario = parse_scenario(Source("s.yaml", text), ["repeats=7", "matrix={concurrency: [1, 2]}"])
     again = load(json.dumps(scenario.document))
     assert again.treatments == scenario.treatments
     assert (again.name, again.repeats, again.document) == ("010", (7, 7), scenario.document)

@@ -8,7 +8,7 @@ import pytest
 from bench_master.scenario.load import load_scenario
 from workloads.ab import WEBBENCH
 from workloads.registry import workload
-from workloads.script import script_of
+from workloads.script import job_script
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "vm-docker-bench"
 
@@ -55,7 +55,7 @@ def test_the_host_is_packed_with_the_studys_web_server(name, repeats, containers
     for one in scenario.treatments:
         assert (one.container.image, one.container.command) == (WEBBENCH.image, None)
         steps = [
-            (step.kind, step.seconds) if step.kind in {"hold", "sleep"} else step.kind for step in script_of(one)
+            (step.kind, step.seconds) if step.kind in {"hold", "sleep"} else step.kind for step in job_script(one)
         ]
         assert steps == script
 

@@ -6,7 +6,7 @@ import stat
 import pytest
 from zmq.utils import z85
 
-from bench_common.curve import Complaints, Verdict, answer, curve_required, insecure_warning, is_loopback
+from bench_common.curve import RateLimitedLog, ZapVerdict, authenticate, curve_required, insecure_warning, is_loopback
 from bench_common.errors import UsageError
 from bench_common.keys import (
     CONTROL_DOMAIN,
@@ -170,10 +170,10 @@ def test_revocation_counts_at_once(tmp_path):
     add_worker(path, ONE.public, "one")
     add_worker(path, TWO.public, "two")
     allow = AllowList(path)
-    assert allow.admits_name("one")
+    assert allow.has_name("one")
     revoke_worker(path, "one")
     assert allow.admit(CONTROL_DOMAIN, ONE.public) is None
-    assert not allow.admits_name("one")
+    assert not allow.has_name("one")
     assert allow.admit(CONTROL_DOMAIN, TWO.public) == "two"
     assert path.read_text().startswith("#")
 
@@ -269,21 +269,21 @@ def test_zap_answer_carries_the_name():
         asked.append((domain, key))
         return "blade"
 
-    reply = answer(request(z85.decode(ONE.public)), allow)
+    reply = authenticate(request(z85.decode(ONE.public)), allow)
     assert reply.frames == (b"1.0", b"42", b"200", b"OK", b"blade", b"")
-    assert reply.verdict is Verdict.ADMITTED
+    assert reply.verdict is ZapVerdict.ADMITTED
     assert asked == [("d", ONE.public)]
 
 
 @pytest.mark.parametrize(
     ("frames", "verdict"),
     [
-        ([], Verdict.MALFORMED),
-        ([b"1.0", b"42"], Verdict.MALFORMED),
-        ([b"2.0", *request(bytes(32))[1:]], Verdict.MALFORMED),
-        (request(b"31 bytes".ljust(31)), Verdict.MALFORMED),
-        ([*request(bytes(32)), b"more"], Verdict.MALFORMED),
-        (request(b"x", mechanism=b"PLAIN"), Verdict.REFUSED),
+        ([], ZapVerdict.MALFORMED),
+        ([b"1.0", b"42"], ZapVerdict.MALFORMED),
+        ([b"2.0", *request(bytes(32))[1:]], ZapVerdict.MALFORMED),
+        (request(b"31 bytes".ljust(31)), ZapVerdict.MALFORMED),
+        ([*request(bytes(32)), b"more"], ZapVerdict.MALFORMED),
+        (request(b"x", mechanism=b"PLAIN"), ZapVerdict.REFUSED),
     ],
 )
 def test_zap_answers_garbage_with_400(frames, verdict):
@@ -292,7 +292,7 @@ def test_zap_answers_garbage_with_400(frames, verdict):
     def allow(domain, key):
         raise AssertionError("must not be asked")
 
-    reply = answer(frames, allow)
+    reply = authenticate(frames, allow)
     assert reply.verdict is verdict
     assert reply.frames[2] == b"400"
     assert reply.frames[1] == (frames[1] if len(frames) > 1 else b"")
@@ -301,7 +301,7 @@ def test_zap_answers_garbage_with_400(frames, verdict):
 def test_complaints_are_limited_and_counted():
     """A flood is cut after the burst, and the number held back is told once the window is over."""
     said, now = [], [0.0]
-    complaints = Complaints(said.append, burst=2, window_s=60, clock=lambda: now[0])
+    complaints = RateLimitedLog(said.append, burst=2, window_s=60, clock=lambda: now[0])
     for number in range(5):
         complaints.add(f"no {number}")
     assert said == ["no 0", "no 1"]

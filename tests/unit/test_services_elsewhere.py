@@ -7,18 +7,18 @@ from test_job_services import ServingEngine
 from bench_common.errors import ProtocolError
 from bench_common.messages import decode
 from bench_common.records import Outcome
-from bench_common.requirements import Supplied
+from bench_common.requirements import ServiceReply
 from bench_common.treatment import ContainerSettings, Guest, Treatment
 from bench_master.coordinator.roster import Roster
-from bench_master.run.remote_services import ServiceDesk
-from bench_master.run.results import settle, unpack
+from bench_master.run.remote_services import ServiceBroker
+from bench_master.run.results import to_rows, unpack_results
 from bench_worker import remote_services, services
-from bench_worker.crew import Assignment, Crew
-from bench_worker.engines.base import Done, OperationFailed
+from bench_worker.crew import JobExecutor, RunContext
+from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.outbox import Outbox
-from bench_worker.remote_services import supplied_from
+from bench_worker.remote_services import reply_from_fields
 from workloads.registry import workload
-from workloads.script import script_of
+from workloads.script import job_script
 
 HERE, THERE = 0, 1
 
@@ -31,7 +31,7 @@ class Engine(ServingEngine):
 
     def logs(self, container, *, limit_bytes, timeout_s):
         if container.name.endswith(("webbench", "mariadb")):
-            return Done(1, 2, stderr=b"[error] the server says why\n")
+            return OperationResult(1, 2, stderr=b"[error] the server says why\n")
         return super().logs(container, limit_bytes=limit_bytes, timeout_s=timeout_s)
 
 
@@ -47,9 +47,9 @@ class Pair:
         )
         self.roster = Roster(0, {})
         self.members = [
-            self.roster.enrol(worker_id, "lab", 4, None, worker_id.encode(), 0.0) for worker_id in ("a", "b")
+            self.roster.add(worker_id, "lab", 4, None, worker_id.encode(), 0.0) for worker_id in ("a", "b")
         ]
-        self.desk = ServiceDesk([self.treatment], self.roster, self.remarks.append)
+        self.desk = ServiceBroker([self.treatment], self.roster, self.remarks.append)
         self.crews = [self._crew(number, acts or {}) for number, acts in ((HERE, here), (THERE, behave))]
         self.crews[HERE].define(self.treatment)
 
@@ -59,13 +59,13 @@ class Pair:
             return self.engines[number]
 
         frames = self.frames if number == HERE else []
-        return Crew(
-            Assignment(
+        return JobExecutor(
+            RunContext(
                 "run", "ab"[number], 4, noop=False, keep=False, allow_host_mounts=False, address=f"10.0.0.{number}"
             ),
             Outbox(1, lambda frame: frames.append(frame) or True),
             open_engine,
-            want=lambda errand: self.send(self.desk.wanted(self.members[number], errand)),
+            want=lambda errand: self.send(self.desk.on_request(self.members[number], errand)),
             served=lambda answer: self.send(self.desk.served(self.members[number], answer)),
         )
 
@@ -82,10 +82,10 @@ class Pair:
             self.crews[number].lender.serve(**fields)
         else:
             errand = (fields["ticket"], fields["service"], fields["act"])
-            self.crews[number].errands.came(*errand, supplied_from(fields))
+            self.crews[number].errands.came(*errand, reply_from_fields(fields))
 
     def lose(self, number, reason="silent for 5.1 s"):
-        self.roster.miss(self.members[number], 0.0)
+        self.roster.mark_missing(self.members[number], 0.0)
         self.send(self.desk.lost(number, reason))
 
     def take(self, count=1):
@@ -104,10 +104,10 @@ class Pair:
 
     def batches(self):
         messages = [decode(frame, sender="worker", lane="results") for frame in self.frames]
-        return [unpack(message, [len(script_of(self.treatment))], [0]) for message in messages]
+        return [unpack_results(message, [len(job_script(self.treatment))], [0]) for message in messages]
 
     def outcomes(self):
-        return [Outcome(row) for one in self.batches() for row in settle([one], 0, 0)[0]["outcome"].tolist()]
+        return [Outcome(row) for one in self.batches() for row in to_rows([one], 0, 0)[0]["outcome"].tolist()]
 
     def errors(self):
         return [(one.operation, one.kind, one.message) for batch in self.batches() for one in batch.errors]
@@ -118,8 +118,8 @@ class Pair:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(services, "POLL_S", 0.0)
-    monkeypatch.setattr(remote_services, "POLL_S", 0.0)
+    monkeypatch.setattr(services, "READY_POLL_S", 0.0)
+    monkeypatch.setattr(remote_services, "READY_POLL_S", 0.0)
     monkeypatch.setattr(remote_services, "_connect", lambda host, port, timeout_s: None)
 
 
@@ -211,7 +211,7 @@ def test_the_loss_of_the_clients_host_removes_the_server():
         pair.lose(HERE)
         while pair.there():
             gevent.sleep(0.001)
-    pair.crews[HERE].errands.cut_off()
+    pair.crews[HERE].errands.disconnect()
     pair.settle()
     assert pair.errors()[0][2].startswith("mariadb could not be had: its worker cannot be asked any more")
 
@@ -232,10 +232,10 @@ def test_a_job_that_is_called_off_has_its_server_removed_while_that_one_starts()
 
 def test_no_answer_is_a_failed_job(monkeypatch):
     """After the deadline, naming who did not answer; what may have been made is asked to go."""
-    monkeypatch.setattr(remote_services, "errand_limit_s", lambda *_: 0.01)
+    monkeypatch.setattr(remote_services, "remote_service_limit_s", lambda *_: 0.01)
     pair = Pair(prepare="each-job")
     pair.deaf.add((THERE, "serve"))
-    monkeypatch.setattr(remote_services.Borrowed, "_done", lambda *_: None)
+    monkeypatch.setattr(remote_services.RemoteServiceClient, "_done", lambda *_: None)
     assert pair.run() == [Outcome.FAILED]
     assert pair.errors() == [
         ("mariadb", "service", "mariadb could not be had: there is no answer from 'b' within 0.01 s")
@@ -245,7 +245,7 @@ def test_no_answer_is_a_failed_job(monkeypatch):
 def test_what_is_wanted_of_a_missed_worker_waits_until_it_is_back():
     """A restart must not cost the jobs that come meanwhile."""
     pair = Pair(prepare="each-job")
-    pair.roster.miss(pair.members[THERE], 0.0)
+    pair.roster.mark_missing(pair.members[THERE], 0.0)
     pair.take()
     gevent.sleep(0.005)
     assert not pair.outcomes()
@@ -258,7 +258,7 @@ def test_what_is_wanted_of_a_missed_worker_waits_until_it_is_back():
 def test_what_is_wanted_of_a_worker_that_is_given_up_is_not_had():
     """Said so at once."""
     pair = Pair(prepare="each-job")
-    pair.roster.miss(pair.members[THERE], 0.0)
+    pair.roster.mark_missing(pair.members[THERE], 0.0)
     pair.take()
     gevent.sleep(0.005)
     pair.send(pair.desk.given_up(THERE))
@@ -271,8 +271,8 @@ def test_a_server_that_ended_under_its_job_is_named_with_its_log():
 
     def fails(_container, _argv):
         pair.engines[THERE].running.clear()
-        pair.engines[THERE].behave["wait"] = lambda _: Done(1, 2, exit_code=137, oom_killed=True)
-        return Done(1, 2, exit_code=1, stdout=b"FATAL: lost connection\n")
+        pair.engines[THERE].behave["wait"] = lambda _: OperationResult(1, 2, exit_code=137, oom_killed=True)
+        return OperationResult(1, 2, exit_code=1, stdout=b"FATAL: lost connection\n")
 
     pair = Pair(prepare="each-job", here={"exec": fails})
     assert pair.run() == [Outcome.FAILED]
@@ -296,7 +296,7 @@ def test_what_was_not_agreed_on_is_refused(fields):
     """By the desk, and by a worker that is told so all the same."""
     pair = Pair()
     with pytest.raises(ProtocolError, match="which is not placed"):
-        pair.desk.wanted(pair.members[HERE], {"ticket": 1, **fields})
+        pair.desk.on_request(pair.members[HERE], {"ticket": 1, **fields})
     with pytest.raises(ProtocolError, match="which is not placed"):
         pair.crews[THERE].lender.serve(ticket=1, **fields)
 
@@ -305,10 +305,10 @@ def test_nobody_speaks_for_a_service_that_is_anothers():
     """Neither wants what another's job has, nor says what came of it."""
     pair = Pair()
     errand = {"treatment": 0, "service": "mariadb", "ticket": 7, "act": "start"}
-    assert [one.name for one in pair.desk.wanted(pair.members[HERE], errand)] == ["define", "serve"]
+    assert [one.name for one in pair.desk.on_request(pair.members[HERE], errand)] == ["define", "serve"]
     with pytest.raises(ProtocolError, match="another worker's"):
-        pair.desk.wanted(pair.members[THERE], {**errand, "act": "remove"})
-    answer = {name: getattr(Supplied(), name) for name in Supplied.__dataclass_fields__}
+        pair.desk.on_request(pair.members[THERE], {**errand, "act": "remove"})
+    answer = {name: getattr(ServiceReply(), name) for name in ServiceReply.__dataclass_fields__}
     with pytest.raises(ProtocolError, match="another worker's to lend"):
         pair.desk.served(pair.members[HERE], {**errand, **answer})
 
@@ -320,7 +320,7 @@ def test_a_client_has_no_end_of_services():
     names = [
         message.fields["problem"]
         for ticket in range(1000)
-        for message in pair.desk.wanted(pair.members[HERE], {**errand, "ticket": ticket})
+        for message in pair.desk.on_request(pair.members[HERE], {**errand, "ticket": ticket})
         if message.name == "supplied"
     ]
     assert 0 < len(names) < 1000

@@ -84,7 +84,7 @@ def test_a_limit_that_is_raised_takes_effect_with_the_next_orders():
     slots.put([4])
     settle()
     assert slots.running == 3
-    assert list(slots.withdraw()) == [3, 4]
+    assert list(slots.cancel_queued()) == [3, 4]
     work.on.set()
     settle()
     assert work.ended == [0, 1, 2]

@@ -4,7 +4,7 @@ import paramiko
 import pytest
 
 from bench_master.fleet import ssh
-from bench_master.fleet.ssh import HostFailed, run_on
+from bench_master.fleet.ssh import HostError, run_on
 
 
 class Channel(paramiko.Channel):
@@ -64,7 +64,7 @@ def test_a_command_that_reads_no_more_says_why():
 
 def test_a_connection_that_was_cut_is_not_waited_for():
     """No exit code will ever come: told at once, with the last words on stderr."""
-    with pytest.raises(HostFailed, match=r"connection broke, or python3 was killed there: gone$"):
+    with pytest.raises(HostError, match=r"connection broke, or python3 was killed there: gone$"):
         run_on(Channel(err=b"gone\n", cut=True), ["python3"], timeout_s=900)
 
 
@@ -75,5 +75,5 @@ def test_what_could_not_be_sent_is_told_while_the_connection_stands():
         yield b"x"
         raise FileNotFoundError("a wheel")
 
-    with pytest.raises(HostFailed, match="a wheel"):
+    with pytest.raises(HostError, match="a wheel"):
         run_on(Channel(), ["python3"], stdin=parts(), timeout_s=900)

@@ -5,7 +5,7 @@ import pytest
 from bench_common.errors import UsageError
 from bench_master.cli import run_command_line
 from bench_master.fleet.hosts import Login
-from bench_master.fleet.inventory import inventory_from
+from bench_master.fleet.inventory import parse_inventory
 from bench_master.fleet.ssh_config import SshConfig
 
 
@@ -32,7 +32,7 @@ def config(home):
 
 def login_of(config, hosts, name):
     """Return the login of one host of an inventory, after the file."""
-    inventory = config.applied_to(inventory_from(hosts, "hosts.yaml", ("ssh", "slurm")))
+    inventory = config.apply_to(parse_inventory(hosts, "hosts.yaml", ("ssh", "slurm")))
     return next(host.login for host in inventory.hosts if host.name == name)
 
 
@@ -66,10 +66,10 @@ def test_what_an_inventory_leaves_open_the_file_says(config, home):
     login = login_of(config(FILE), "hosts: {blade-1: }", "blade-1")
     assert way(login) == "door@gate:2200 everybody@10.0.0.9:23 everybody@blade-1.lab:2222"
     assert login.keys == (home / ".ssh/one", home / ".ssh/two")
-    assert login.origin == (
+    assert login.source_file == (
         f"HostName, Port, User, IdentityFile and ProxyJump of {home}/.ssh/config, as 'ssh blade-1' takes them"
     )
-    assert login.jump.jump.origin.startswith("IdentityFile of ")
+    assert login.jump.jump.source_file.startswith("IdentityFile of ")
 
 
 def test_the_word_of_an_inventory_counts_first(config):
@@ -86,7 +86,7 @@ hosts:
     login = login_of(read, hosts, "blade-1")
     assert way(login) == "me@outer:22 me@10.0.0.1:22"
     assert [str(key) for key in login.keys] == ["/k"]
-    assert login.origin == ""
+    assert login.source_file == ""
     # An address that is a name is what one would type: the file may know another for it.
     assert way(login_of(read, hosts, "blade-2")) == "@x:22 me@10.9.9.9:5"
 
@@ -129,9 +129,9 @@ def test_files_that_are_included_stand_in_their_place(config, home):
 def test_a_proxy_command_is_not_run_and_told(config):
     """Should the host not be reached, its error says that there is another way which was not taken."""
     read = config("Host a\n ProxyCommand nc %h %p\nHost b\n ProxyCommand none\n")
-    assert "its ProxyCommand of " in read.complete(Login("a")).origin
-    assert read.complete(Login("a", jump=Login("gate"))).origin == ""
-    assert read.complete(Login("b")).origin == ""
+    assert "its ProxyCommand of " in read.complete(Login("a")).source_file
+    assert read.complete(Login("a", jump=Login("gate"))).source_file == ""
+    assert read.complete(Login("b")).source_file == ""
 
 
 @pytest.mark.parametrize(

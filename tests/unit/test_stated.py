@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.registry import workload, workload_classes
-from workloads.sysbench_common import size
+from workloads.sysbench_common import parse_tool_size
 
 DATA = Path(__file__).parents[1] / "data"
 OURS = ("blogbench", "blogload", "mbw", "sysbench-cpu", "sysbench-fileio", "sysbench-memory")
@@ -52,13 +52,13 @@ BLOGLOAD = "blogload 1: 3 writers, 1 rewriters, 5 commenters, 10 readers; seed 7
 )
 def test_real_outputs_state_their_parameters(name, file, stated):
     """Sizes are in bytes and durations in seconds, as a scenario's are once loaded."""
-    assert stated.items() <= workload(name).stated((DATA / file).read_text()).items()
+    assert stated.items() <= workload(name).stated_params((DATA / file).read_text()).items()
 
 
 def test_our_own_program_states_its_parameters():
     """Of every kind of process there is a number."""
     expected = {"writers": 3, "rewriters": 1, "commenters": 5, "readers": 10, "seed": 7, "fsync": True}
-    assert workload("blogload").stated(BLOGLOAD) == expected
+    assert workload("blogload").stated_params(BLOGLOAD) == expected
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -66,17 +66,17 @@ def test_what_is_stated_is_a_parameter(name):
     """It can be the label that a run of ours would have; only the version is none."""
     parameters = {parameter.name for parameter in workload(name).parameters} | {"version"}
     texts = [path.read_text(errors="replace") for path in DATA.rglob("*.txt")] + [BLOGLOAD]
-    assert {key for text in texts for key in workload(name).stated(text)} <= parameters
+    assert {key for text in texts for key in workload(name).stated_params(text)} <= parameters
 
 
 @given(text=st.text())
 def test_any_text_is_taken(text):
     """What says nothing states nothing; it is never an error."""
     for cls in workload_classes().values():
-        assert isinstance(cls().stated(text), dict)
+        assert isinstance(cls().stated_params(text), dict)
 
 
 @pytest.mark.parametrize(("text", "number"), [("16KiB", 16384), ("16Kb", 16384), ("1K", 1024), ("5GiB", 5 << 30)])
 def test_tools_count_by_1024(text, number):
     """Whatever they call it."""
-    assert size(text) == number
+    assert parse_tool_size(text) == number

@@ -5,12 +5,12 @@ import pytest
 
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
-from bench_worker.crew import Assignment, Crew
-from bench_worker.engines.base import Container, Done, EngineOptions, OperationFailed
+from bench_worker.crew import JobExecutor, RunContext
+from bench_worker.engines.base import Container, EngineOptions, OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.outbox import Outbox
-from bench_worker.performer import StatsWatch
-from workloads.script import COMMIT_BYTES, STATS_READINGS, metrics_of
+from bench_worker.performer import StatsStream
+from workloads.script import COMMIT_BYTES, STATS_READINGS, job_metrics
 
 
 def failure(kind="engine"):
@@ -20,7 +20,7 @@ def failure(kind="engine"):
 def readings(count, then=None):
     """Yield so many readings, then fail, wait for ever, or (None) end."""
     for number in range(count):
-        yield Done(10 * number, 10 * number + 5)
+        yield OperationResult(10 * number, 10 * number + 5)
     if isinstance(then, Exception):
         raise then
     if then == "wait":
@@ -29,8 +29,8 @@ def readings(count, then=None):
 
 def test_the_operation_is_done_with_the_first_reading():
     """What is timed is the way to the first answer; the others are counted until the end."""
-    watch = StatsWatch(readings(3, "wait"))
-    assert watch.first(5) == Done(0, 5)
+    watch = StatsStream(readings(3, "wait"))
+    assert watch.first(5) == OperationResult(0, 5)
     gevent.sleep(0)
     assert watch.end() == (3, None)
 
@@ -38,12 +38,12 @@ def test_the_operation_is_done_with_the_first_reading():
 def test_without_a_first_reading_the_operation_has_failed():
     """The engine's own failure is the operation's, and so is a stream without anything in it, ended or silent."""
     with pytest.raises(OperationFailed, match="broken pipe"):
-        StatsWatch(readings(0, failure())).first(5)
+        StatsStream(readings(0, failure())).first(5)
     with pytest.raises(OperationFailed, match="ended at once"):
-        StatsWatch(readings(0)).first(5)
+        StatsStream(readings(0)).first(5)
     with pytest.raises(OperationFailed, match="KeyError"):
-        StatsWatch(readings(0, KeyError("cpu"))).first(5)
-    watch = StatsWatch(readings(0, "wait"))
+        StatsStream(readings(0, KeyError("cpu"))).first(5)
+    watch = StatsStream(readings(0, "wait"))
     with pytest.raises(OperationFailed, match=r"no reading came within 0\.001 s") as failed:
         watch.first(0.001)
     assert failed.value.kind == "timeout"
@@ -53,7 +53,7 @@ def test_without_a_first_reading_the_operation_has_failed():
 @pytest.mark.parametrize(("kind", "told"), [("engine", True), ("not-found", False), ("conflict", False)])
 def test_a_stream_may_end_with_its_container_and_not_before(kind, told):
     """That the container is gone is how a stream ends; anything else broke it."""
-    watch = StatsWatch(readings(2, failure(kind)))
+    watch = StatsStream(readings(2, failure(kind)))
     watch.first(5)
     gevent.sleep(0)
     count, broken = watch.end()
@@ -71,7 +71,7 @@ class Watched(NoopEngine):
 
     def remove(self, container, *, timeout_s):
         type(self).removed += 1
-        return Done(1, 2)
+        return OperationResult(1, 2)
 
     def committed_bytes(self, container, *, timeout_s):
         return 4096
@@ -83,8 +83,8 @@ def job_of(kinds, made):
     reports = []
     outbox = Outbox(1, lambda frame: True)
     outbox.add = lambda ticket, report: reports.append(report) or 0
-    assignment = Assignment("run", "w", 1, noop=False, keep=False, allow_host_mounts=False)
-    crew = Crew(assignment, outbox, lambda name, options: Watched(options))
+    assignment = RunContext("run", "w", 1, noop=False, keep=False, allow_host_mounts=False)
+    crew = JobExecutor(assignment, outbox, lambda name, options: Watched(options))
     operations = tuple(Operation(kind, kind, seconds=1.0 if kind == "stats" else None) for kind in kinds)
     crew.define(Treatment(0, {}, None, "watched", Lifecycle(operations), ContainerSettings(image="i")))
     crew.take(0, 0, [(0, 0, 0)], width=1, batch=1)
@@ -115,7 +115,7 @@ def test_the_metrics_of_a_life_cycle_follow_from_its_operations():
     """Only a stream counts readings, only a commit has a size."""
 
     def of(*operations):
-        return metrics_of(Treatment(0, {}, None, "docker", Lifecycle(operations)))
+        return job_metrics(Treatment(0, {}, None, "docker", Lifecycle(operations)))
 
     assert of(Operation("run", "run"), Operation("stats", "stats")) == {}
     assert of(Operation("stats", "stats", seconds=1.0)) == {STATS_READINGS: {"unit": "1", "direction": ""}}
@@ -127,8 +127,8 @@ def test_an_engine_that_can_be_asked_can_be_watched():
 
     class Asked(NoopEngine):
         def stats(self, container, *, timeout_s):
-            return Done(1, 2)
+            return OperationResult(1, 2)
 
     engine = Asked(EngineOptions("run", "w", 1))
     watch = engine.watch(Container("c", 1, ContainerSettings()), interval_s=0.0001, timeout_s=1.0)
-    assert [next(watch) for _ in range(3)] == [Done(1, 2)] * 3
+    assert [next(watch) for _ in range(3)] == [OperationResult(1, 2)] * 3

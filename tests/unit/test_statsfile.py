@@ -19,10 +19,10 @@ from isal import isal_zlib
 from bench_common.errors import StatsFileError
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, OutputRecord
 from bench_common.stats import frame as stats_frame
-from bench_common.stats.frame import MAGIC, MAX_PAYLOAD, FrameError, FrameReader, frame, pack_payload
+from bench_common.stats.frame import MAGIC, MAX_PAYLOAD, FrameError, FrameReader, encode_frame, pack_payload
 from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
-from bench_common.stats.rows import MAX_ROWS, Samples, pack_jobs, unpack
-from bench_common.stats.writer import MAX_OUTPUT, Batches
+from bench_common.stats.rows import MAX_ROWS, SampleColumns, pack_jobs, unpack
+from bench_common.stats.writer import MAX_OUTPUT, BlockBuilder
 
 HEAD = header([treatment_wire(0, {"engine": "native"})], [(0, 0, False)])
 
@@ -52,7 +52,7 @@ def small_run(path):
 
 def written(path, *blocks):
     """Write raw blocks, each a kind and a body, and return the path."""
-    path.write_bytes(b"".join(frame(pack_payload(kind, body)) for kind, body in blocks))
+    path.write_bytes(b"".join(encode_frame(pack_payload(kind, body)) for kind, body in blocks))
     return path
 
 
@@ -78,7 +78,7 @@ def test_everything_that_is_written_comes_back(path):
     assert np.array_equal(bodies["operations"], operations)
     assert (bodies["metrics"], bodies["errors"], bodies["outputs"]) == (metrics, errors, outputs)
     samples = bodies["samples"]
-    assert isinstance(samples, Samples)
+    assert isinstance(samples, SampleColumns)
     assert (samples.worker, samples.source, samples.units) == (-1, "loop", {"busy_share": "share"})
     assert samples.columns["time_ns"].tolist() == [S, 2 * S]
     assert samples.columns["busy_share"].tolist() == [0.25, 0.5]
@@ -185,11 +185,17 @@ def test_plain_gzip_reads_the_file(path):
         (b"name,value\n1,2\n", "is not a stats file: no gzip member"),
         (gzip.compress(b"name,value\n1,2\n", mtime=0), "is not a stats file: gzip of something else"),
         (gzip.compress(b"", mtime=0), "is not a stats file: gzip of something else"),
-        (frame(pack_payload("jobs", {"rows": 0})), "malformed"),
-        (frame(pack_payload("event", {})), "its first block is no weighbridge-stats header"),
-        (frame(pack_payload("header", {"format": "other", "version": 1})), "no weighbridge-stats header"),
-        (frame(pack_payload("header", HEAD | {"version": 2})), "is of format version 2, this program reads up to 1"),
-        (frame(pack_payload("header", HEAD | {"version": "1"})), "format version '1': a number from 1 expected"),
+        (encode_frame(pack_payload("jobs", {"rows": 0})), "malformed"),
+        (encode_frame(pack_payload("event", {})), "its first block is no weighbridge-stats header"),
+        (encode_frame(pack_payload("header", {"format": "other", "version": 1})), "no weighbridge-stats header"),
+        (
+            encode_frame(pack_payload("header", HEAD | {"version": 2})),
+            "is of format version 2, this program reads up to 1",
+        ),
+        (
+            encode_frame(pack_payload("header", HEAD | {"version": "1"})),
+            "format version '1': a number from 1 expected",
+        ),
         (b"", "the file is empty"),
     ],
 )
@@ -214,7 +220,7 @@ def test_a_missing_file_is_told(path):
 def test_a_bomb_is_never_inflated(path, payload_length):
     """A member that announces too much, or holds more than it announces, is damage and costs no memory."""
     content = MAGIC + payload_length.to_bytes(4, "little") + bytes(4) + bytes(1 << 20)
-    path.write_bytes(frame(pack_payload("header", HEAD)) + gzip.compress(content))
+    path.write_bytes(encode_frame(pack_payload("header", HEAD)) + gzip.compress(content))
     stats = StatsFile(path)
     assert [block.kind for block in stats.blocks()] == ["header"]
     assert stats.damage
@@ -334,7 +340,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 def test_jobs_with_any_number_of_operations_come_back(monkeypatch, flows, mixed):
     """None, one or several operations a job, in step with the jobs or not, at any instants: no row changes."""
     monkeypatch.setattr("bench_common.stats.writer.MAX_ROWS", 4)
-    batches, payloads, given_rows = Batches(), [], {"jobs": [], "operations": []}
+    batches, payloads, given_rows = BlockBuilder(), [], {"jobs": [], "operations": []}
     for flow in flows:
         jobs = job_rows(*({"ticket": ticket, "start_ns": start, "end_ns": end} for ticket, _, start, end in flow))
         operations = operation_rows(
@@ -395,7 +401,9 @@ def test_one_flush_at_a_time(path, monkeypatch):
     """A second flush while one is under way is refused, not interleaved."""
     writer = StatsWriter(path)
     writer.put("header", HEAD)
-    monkeypatch.setattr("bench_common.stats.writer.frame", lambda payload: writer.flush() or frame(payload))
+    monkeypatch.setattr(
+        "bench_common.stats.writer.encode_frame", lambda payload: writer.flush() or encode_frame(payload)
+    )
     with pytest.raises(StatsFileError, match="RuntimeError: a flush is under way: one at a time"):
         writer.flush()
     writer.close()
@@ -562,7 +570,7 @@ def test_hostile_bodies_are_damage_or_blocks_and_nothing_else(tmp_path, kind, bo
     """Whatever a whole frame holds, reading it gives blocks or damage, and never another exception."""
     path = tmp_path / "hostile.stats.gz"
     payload = msgpack.packb([kind, body])
-    path.write_bytes(frame(pack_payload("header", HEAD)) + frame(payload))
+    path.write_bytes(encode_frame(pack_payload("header", HEAD)) + encode_frame(payload))
     stats = StatsFile(path)
     blocks = list(stats.blocks())
     assert len(blocks) == 1 if stats.damage else len(blocks) >= 2
@@ -571,7 +579,7 @@ def test_hostile_bodies_are_damage_or_blocks_and_nothing_else(tmp_path, kind, bo
 @given(st.binary(max_size=60))
 def test_hostile_payloads_are_refused_as_frames(payload):
     """Bytes that are no msgpack pair raise `FrameError`, and nothing else."""
-    reader = FrameReader(io.BytesIO(frame(payload)))
+    reader = FrameReader(io.BytesIO(encode_frame(payload)))
     try:
         kind, body = reader.read()
     except FrameError:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from bench_common.errors import StatsFileError, UsageError
 from bench_common.histogram import RELATIVE_ERROR, nearest_rank
-from bench_common.records import BATCHES, LOOP, ErrorRecord, MetricRecord, Outcome, ticket_of
+from bench_common.records import BATCH_SAMPLES_SOURCE, LOOP_FIELDS, ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.rows import Columns
-from bench_master.analysis.document import percentile_name, summarise
-from bench_master.analysis.percentiles import Percentiles, Series, grouped_rows, groups
+from bench_master.analysis.document import build_document, percentile_name
+from bench_master.analysis.percentiles import ExactPercentiles, LatencySeries, group_positions, group_rows
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def one_treatment(path, *, trials=((0, 0, False),), metrics=None, **changes):
 
 
 def report_of(path, pctile=95.0):
-    return summarise(StatsFile(path), pctile)
+    return build_document(StatsFile(path), pctile)
 
 
 def timed_operations(durations, **fields):
@@ -151,7 +151,9 @@ def test_the_advice_about_a_timing_error_is_for_those_who_can_follow_it(path, bu
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
     builder.add_jobs({"bound_ns": 2 * MS}).add_operations({"duration_ns": MS})
     place = {"time_ns": [S], "treatment": [0], "trial": [0], "batches": [5]}
-    builder.writer.samples(0, BATCHES, {**place, "span_ns": [S], "busy_ns": [int(busy_ns)], "lag_max_ns": [MS]}, {})
+    builder.writer.samples(
+        0, BATCH_SAMPLES_SOURCE, {**place, "span_ns": [S], "busy_ns": [int(busy_ns)], "lag_max_ns": [MS]}, {}
+    )
     report = report_of(builder.close())
     for text in (report["treatments"][0]["timing_warning"], *report["warnings"]):
         assert ("busy for 49% of the time only" in text, "fewer jobs in flight" in text) == (calm, not calm)
@@ -169,8 +171,8 @@ def test_how_the_workers_loops_were_is_told_of_each_treatment(path):
         (1, 7, 2, S, S, S),
     ):
         place = {"time_ns": [S], "treatment": [treatment], "trial": [trial], "batches": [5]}
-        reading = dict(zip(LOOP, ([value] for value in loop), strict=True))
-        builder.writer.samples(worker, BATCHES, {**place, **reading}, {})
+        reading = dict(zip(LOOP_FIELDS, ([value] for value in loop), strict=True))
+        builder.writer.samples(worker, BATCH_SAMPLES_SOURCE, {**place, **reading}, {})
     found = [
         (entry["worker_busy_share"], entry["worker_lag_max_s"]) for entry in report_of(builder.close())["treatments"]
     ]
@@ -211,9 +213,9 @@ def numbered(count):
 def test_many_values_in_one_bucket_are_still_exact():
     """Where a bucket is fuller than it is wide its values are tallied, and the percentile is exact all the same."""
     values = np.random.default_rng(1).integers(1_000_000, 1_003_000, 50_000)
-    series = Series()
+    series = LatencySeries()
     series.add(values, numbered(len(values)))
-    exact = Percentiles({(0, "job"): series}, [50.0, 99.0], budget=100_000)
+    exact = ExactPercentiles({(0, "job"): series}, [50.0, 99.0], budget=100_000)
     for part in np.array_split(values, 7):
         exact.collect((0, "job"), part)
     for percentile in (50.0, 99.0):
@@ -224,10 +226,10 @@ def test_many_values_in_one_bucket_are_still_exact():
 def test_beyond_the_budget_the_histogram_answers_and_says_so():
     """Without room for the second pass a percentile is marked as not exact and is within the documented error."""
     values = np.random.default_rng(2).integers(10**9, 2 * 10**9, 1000)
-    series = Series()
+    series = LatencySeries()
     series.add(values, numbered(len(values)))
-    exact = Percentiles({(0, "job"): series}, [95.0], budget=0)
-    assert not exact.needed
+    exact = ExactPercentiles({(0, "job"): series}, [95.0], budget=0)
+    assert not exact.needs_second_pass
     value, is_exact = exact.value((0, "job"), 95.0)
     assert not is_exact
     assert math.isclose(value, np.sort(values)[949], rel_tol=RELATIVE_ERROR)
@@ -236,9 +238,9 @@ def test_beyond_the_budget_the_histogram_answers_and_says_so():
 def test_durations_out_of_range_keep_their_percentiles():
     """A negative or absurd duration is reported as it is, in the first pass and in the second."""
     values = np.array([-5, -3, 2**60])
-    series = Series()
+    series = LatencySeries()
     series.add(values, numbered(3))
-    exact = Percentiles({(0, "job"): series}, [33.0, 66.0, 99.0])
+    exact = ExactPercentiles({(0, "job"): series}, [33.0, 66.0, 99.0])
     exact.collect((0, "job"), values)
     assert [exact.value((0, "job"), percentile)[0] for percentile in (33.0, 66.0, 99.0)] == [-5, -3, 2**60]
 
@@ -452,7 +454,7 @@ def test_groups_are_the_positions_of_each_key(keys, dtype):
     """Near or far apart, one key or many: each key comes once, smallest first, with its positions in their order."""
     array = np.array(keys, dtype=dtype)
     places = np.arange(len(keys))
-    found = [(key, places[where].tolist()) for key, where in groups(array)]
+    found = [(key, places[where].tolist()) for key, where in group_positions(array)]
     assert found == [(key, [place for place, one in enumerate(keys) if one == key]) for key in sorted(set(keys))]
 
 
@@ -464,7 +466,7 @@ def test_rows_are_grouped_by_treatment_and_column(pairs):
     rows = operation_rows(
         *({"treatment": one, "operation": other, "ticket": k} for k, (one, other) in enumerate(pairs))
     )
-    found = {(one, other): group["ticket"].tolist() for one, other, group in grouped_rows(rows, "operation")}
+    found = {(one, other): group["ticket"].tolist() for one, other, group in group_rows(rows, "operation")}
     assert list(found) == sorted(set(pairs))
     assert all(pairs[ticket] == key for key, tickets in found.items() for ticket in tickets)
     assert sum(map(len, found.values())) == len(pairs)

@@ -4,8 +4,8 @@ import pytest
 
 from bench_common.errors import ScenarioError
 from bench_common.treatment import Treatment
-from bench_master.run.admission import assess
-from bench_master.scenario.load import scenario_from
+from bench_master.run.admission import check
+from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from bench_worker.host.swap_guard import swap_areas
 
@@ -20,13 +20,13 @@ STATUS = {"name": "native", "usable": True, "operations": [], "settings": [], "i
 def treatment(swap):
     """Return the treatment of a scenario whose job has this key."""
     text = f"name: a\nengines: [native]\njob: {{workload: mbw, swap: {swap}}}\n"
-    return scenario_from(Source("s.yaml", text)).treatments[0]
+    return parse_scenario(Source("s.yaml", text)).treatments[0]
 
 
 def reasons(info, swap="off"):
     """Return why a worker that says this of itself cannot run the treatment."""
     told = {"engines": {"native": STATUS}, **info}
-    return assess([treatment(swap)], environment="local", slots=1, info=told, noop=False).reasons
+    return check([treatment(swap)], environment="local", slots=1, info=told, noop=False).reasons
 
 
 def test_areas_have_their_path_and_priority():

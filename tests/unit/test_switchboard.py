@@ -8,7 +8,7 @@ import zmq
 from bench_common.errors import ProtocolError
 from bench_common.keys import KeyPair
 from bench_common.messages import encode
-from bench_master.run.sockets import Switchboard
+from bench_master.run.sockets import Sockets
 
 BEAT = encode("beat", 3, sent_ns=1, running=0, offset_ns=0, bound_ns=-1)
 RESULTS = encode(
@@ -27,7 +27,7 @@ class Proven(zmq.Frame):
 
 def board(deed, *, keys=False):
     """Return a switchboard that is not open, all of whose receivers do `deed`."""
-    made = Switchboard(None, on_control=deed, on_result=deed, master_key=KeyPair(b"p", b"s") if keys else None)
+    made = Sockets(None, on_control=deed, on_result=deed, master_key=KeyPair(b"p", b"s") if keys else None)
     yield_up.append(made)
     return made
 
@@ -59,7 +59,7 @@ def test_a_flood_that_breaks_our_code_fills_no_log(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(1000):
             made._control_came([[zmq.Frame(b"peer"), zmq.Frame(BEAT)]])
-            made._results_came([[zmq.Frame(RESULTS)]])
+            made._on_result_frames([[zmq.Frame(RESULTS)]])
     assert made.dropped == {"control: internal error": 1000, "results: internal error": 1000}
     assert len(caplog.records) == 20
     assert all(record.exc_info for record in caplog.records)
@@ -71,7 +71,7 @@ def test_who_lies_is_named_by_the_key_that_it_came_with(caplog):
     made = board(object_to, keys=True)
     with caplog.at_level(logging.WARNING):
         made._control_came([[zmq.Frame(b"peer"), Proven(BEAT)]])
-        made._results_came([[Proven(RESULTS)]])
+        made._on_result_frames([[Proven(RESULTS)]])
     lie = "a message 'gone' in the epoch of another worker"
     assert [record.getMessage() for record in caplog.records] == [
         f"dropped a message on {where} from worker blade-1 (1 so far): {lie}" for where in ("control", "results")
@@ -84,6 +84,6 @@ def test_a_frame_without_a_proven_sender_is_heard_by_nobody(caplog):
     heard = []
     made = board(lambda *message: heard.append(message), keys=True)
     with caplog.at_level(logging.WARNING):
-        made._results_came([[zmq.Frame(RESULTS)]])
+        made._on_result_frames([[zmq.Frame(RESULTS)]])
     assert heard == []
     assert "without a proven sender" in caplog.text

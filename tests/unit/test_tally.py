@@ -10,7 +10,7 @@ import pytest
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, Outcome
 from bench_master.progress.view import HostRow
 from bench_master.run import live_stats as tally_module
-from bench_master.run.live_stats import JOB, Tally
+from bench_master.run.live_stats import JOB, LiveStats
 
 SECOND = 1_000_000_000
 
@@ -24,7 +24,7 @@ class Trial:
 
 
 def a_tally(*, trials=(Trial(0), Trial(1)), planned=10):
-    return Tally(
+    return LiveStats(
         ["engine=docker", "engine=native"],
         [["create", "start"], ["start"]],
         trials,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench_common.thresholds import evaluate, parse_threshold, percentiles_of
+from bench_common.thresholds import evaluate, parse_threshold, required_percentiles
 
 
 def report(**changes):
@@ -149,4 +149,4 @@ def test_a_verdict_says_what_was_found_and_wanted():
 def test_the_percentiles_that_thresholds_need_are_known_beforehand():
     """Any percentile that a threshold names is asked for; other figures ask for none."""
     texts = ["operations.start.p99.9_s < 1", "operations.job.p75_s < 1", "jobs.failed == 0", "broken"]
-    assert percentiles_of(texts) == {99.9, 75.0}
+    assert required_percentiles(texts) == {99.9, 75.0}

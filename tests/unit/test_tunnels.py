@@ -6,7 +6,7 @@ import paramiko
 import pytest
 
 from bench_master.fleet import tunnels
-from bench_master.fleet.ssh import HostFailed
+from bench_master.fleet.ssh import HostError
 from bench_master.fleet.tunnels import Tunnel
 
 
@@ -35,7 +35,7 @@ class Client:
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(tunnels, "WATCH_S", 0.0)
+    monkeypatch.setattr(tunnels, "WATCH_INTERVAL_S", 0.0)
 
 
 def test_a_tunnel_is_tried_again_whatever_an_attempt_ended_with(at_once, caplog):
@@ -62,6 +62,6 @@ def test_a_tunnel_is_tried_again_whatever_an_attempt_ended_with(at_once, caplog)
 def test_a_first_attempt_that_fails_is_the_callers_to_tell():
     """Nothing of it stays open."""
     client = Client(paramiko.SSHException("no"))
-    with pytest.raises(HostFailed, match="forwards no port 1"):
+    with pytest.raises(HostError, match="forwards no port 1"):
         Tunnel("blade-1", lambda: client, "127.0.0.1", [1])
     assert client.closed.is_set()

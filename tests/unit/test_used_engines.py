@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.errors import InfrastructureError
 from bench_worker import engine_usage_log
-from bench_worker.engine_usage_log import forget, note_use, uses
+from bench_worker.engine_usage_log import delete_records, record_engine_use, recorded_uses
 
 
 @pytest.fixture(autouse=True)
@@ -15,30 +15,30 @@ def folders(tmp_path, monkeypatch):
 
 
 def noted(run_id=None):
-    return [(use.run_id, use.engine) for use in uses(run_id)]
+    return [(use.run_id, use.engine) for use in recorded_uses(run_id)]
 
 
 def test_each_run_and_engine_is_noted_once():
     """Every worker of a run notes it."""
     for engine in ("docker", "podman", "docker"):
-        note_use("r1", engine)
-    note_use("r2", "docker")
+        record_engine_use("r1", engine)
+    record_engine_use("r2", "docker")
     assert noted() == [("r1", "docker"), ("r1", "podman"), ("r2", "docker")]
     assert noted("r2") == [("r2", "docker")]
 
 
 def test_names_are_read_as_they_were_written():
     """Whatever a third party calls its engine, the note stays a file of its folder."""
-    note_use("kept-1", "../their:engine")
+    record_engine_use("kept-1", "../their:engine")
     assert noted() == [("kept-1", "../their:engine")]
 
 
 def test_a_note_can_be_cleared_away_more_than_once():
     """Two workers may clean up at a time."""
-    note_use("r1", "docker")
-    found = uses()
-    forget(found)
-    forget(found)
+    record_engine_use("r1", "docker")
+    found = recorded_uses()
+    delete_records(found)
+    delete_records(found)
     assert noted() == []
 
 
@@ -47,11 +47,11 @@ def test_another_folder_serves_where_the_first_cannot_be_written(folders, monkey
     """A system may be read-only; where no folder takes a note, the engine is not used at all."""
     monkeypatch.setattr(engine_usage_log.os, "geteuid", lambda: 0 if root else 1000)
     (folders / "root").write_text("no folder")
-    note_use("r1", "docker")
-    assert [use.path.parent.name for use in uses()] == ["shared"]
-    forget(uses())
+    record_engine_use("r1", "docker")
+    assert [use.path.parent.name for use in recorded_uses()] == ["shared"]
+    delete_records(recorded_uses())
     (folders / "shared").rmdir()
     (folders / "shared").write_text("no folder")
     with pytest.raises(InfrastructureError, match="cannot note"):
-        note_use("r1", "docker")
+        record_engine_use("r1", "docker")
     assert noted() == []

@@ -4,7 +4,7 @@ import gevent
 import pytest
 
 from bench_common import eventloop as module
-from bench_common.eventloop import AWAY_NS, QUICK_NS, REST_NS, SLOW_NS, Vigil
+from bench_common.eventloop import BACKOFF_NS, MAX_INTERVAL_NS, MAX_YIELD_NS, POLL_INTERVAL_NS, BusyPoller
 
 
 class Clock:
@@ -25,15 +25,15 @@ class Clock:
 def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(module, "monotonic_ns", made.now)
-    monkeypatch.setattr(module, "waited", made.now)
+    monkeypatch.setattr(module, "mark_idle", made.now)
     monkeypatch.setattr(module.os, "sched_yield", made.yielded)
-    monkeypatch.setattr(module, "CPUS", 2)
+    monkeypatch.setattr(module, "CPU_COUNT", 2)
     return made
 
 
 @pytest.fixture
 def vigil(clock):
-    made = Vigil()
+    made = BusyPoller()
     yield made
     made.close()
 
@@ -51,64 +51,64 @@ def passes():
 
 
 def test_quick_messages_are_waited_for_awake_until_one_is_late(vigil, clock):
-    come(vigil, clock, QUICK_NS // 2)
+    come(vigil, clock, POLL_INTERVAL_NS // 2)
     passes()
-    assert vigil.awake
-    clock.ns += QUICK_NS + 1
+    assert vigil.polling
+    clock.ns += POLL_INTERVAL_NS + 1
     passes()
-    assert not vigil.awake
+    assert not vigil.polling
 
 
 def test_what_comes_at_longer_intervals_is_waited_for_asleep(vigil, clock):
-    come(vigil, clock, QUICK_NS + 1000)
-    assert not vigil.awake
+    come(vigil, clock, POLL_INTERVAL_NS + 1000)
+    assert not vigil.polling
 
 
 def test_some_quick_ones_are_not_enough(vigil, clock):
-    come(vigil, clock, QUICK_NS // 10, count=10)
-    assert not vigil.awake
+    come(vigil, clock, POLL_INTERVAL_NS // 10, count=10)
+    assert not vigil.polling
 
 
 def test_one_pause_does_not_outweigh_all_that_came_quickly(vigil, clock):
     """After a second of silence the very next messages are waited for awake again."""
-    come(vigil, clock, QUICK_NS // 10)
+    come(vigil, clock, POLL_INTERVAL_NS // 10)
     clock.ns += 1_000_000_000
     passes()
-    assert not vigil.awake
+    assert not vigil.polling
     vigil.came()
-    assert vigil.awake
+    assert vigil.polling
     # A second one is nearer to what is slow, and a few make it so.
-    come(vigil, clock, SLOW_NS, count=10)
+    come(vigil, clock, MAX_INTERVAL_NS, count=10)
     passes()
-    clock.ns += QUICK_NS + 1
+    clock.ns += POLL_INTERVAL_NS + 1
     passes()
     vigil.came()
-    assert not vigil.awake
+    assert not vigil.polling
 
 
 def test_whoever_wants_the_cpu_gets_it_and_keeps_it(vigil, clock):
     """However quickly the next messages come, the loop sleeps for a while."""
-    come(vigil, clock, QUICK_NS // 10)
-    assert vigil.awake
-    clock.away_ns = AWAY_NS + 1
+    come(vigil, clock, POLL_INTERVAL_NS // 10)
+    assert vigil.polling
+    clock.away_ns = MAX_YIELD_NS + 1
     passes()
-    assert not vigil.awake
+    assert not vigil.polling
     clock.away_ns = 0
-    come(vigil, clock, REST_NS // 1000, count=999)
-    assert not vigil.awake
-    come(vigil, clock, REST_NS // 1000, count=2)
+    come(vigil, clock, BACKOFF_NS // 1000, count=999)
+    assert not vigil.polling
+    come(vigil, clock, BACKOFF_NS // 1000, count=2)
     passes()
-    assert vigil.awake
+    assert vigil.polling
 
 
 def test_a_single_cpu_is_not_kept_from_the_sender(vigil, clock, monkeypatch):
-    monkeypatch.setattr(module, "CPUS", 1)
-    come(vigil, clock, QUICK_NS // 10)
-    assert not vigil.awake
+    monkeypatch.setattr(module, "CPU_COUNT", 1)
+    come(vigil, clock, POLL_INTERVAL_NS // 10)
+    assert not vigil.polling
 
 
 def test_other_greenlets_run_meanwhile(vigil, clock):
-    come(vigil, clock, QUICK_NS // 10)
+    come(vigil, clock, POLL_INTERVAL_NS // 10)
     worked = gevent.spawn(lambda: 42)
     assert worked.get(timeout=10) == 42
-    assert vigil.awake
+    assert vigil.polling

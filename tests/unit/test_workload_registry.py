@@ -58,7 +58,7 @@ def test_the_projects_own_workloads_are_registered():
 def test_the_tools_own_names_lead_to_parameters():
     """What a refusal tells instead of the tool's own name is a parameter of that workload."""
     for cls in workload_classes().values():
-        assert set(cls.tool_names.values()) <= {parameter.name for parameter in cls.parameters}
+        assert set(cls.tool_option_names.values()) <= {parameter.name for parameter in cls.parameters}
 
 
 def test_a_misspelt_name_gets_the_nearest_right_one():

@@ -20,25 +20,25 @@ from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.ssh import KnownHosts
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.run.key_provisioning import Enrolment
+from bench_master.run.key_provisioning import KeyProvisioner
 from bench_master.run.sockets import Ports
 
-Answers = list[list[dict[str, Any]]]
+QueryResults = list[list[dict[str, Any]]]
 """The rows that ``bench-worker`` answered to each of some questions."""
-Told = Callable[[str, str], None]
+ProgressCallback = Callable[[str, str], None]
 """Takes a host's name and what is being done there."""
 
 STARTED: Final = "started"
 RUNNING: Final = "running already"
 FAILED: Final = "failed"
-PATIENCE_S: Final = 12 * 3600.0
+MASTER_WAIT_S: Final = 12 * 3600.0
 """How long a worker that was started waits for a master before it ends by itself."""
-RUN_PATIENCE_S: Final = 600.0
+RUN_MASTER_WAIT_S: Final = 600.0
 """The same for one that is started for a single run, by the master of that run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkerOutcome:
     """What became of one worker: `state` is one of the words above, or how it ended; `detail` says more."""
 
     host: str
@@ -53,18 +53,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class LaunchSpec:
     """How workers are to be started: where their master is, with which keys, from which wheels.
 
     `master` is the address that every host is told; without it each is told the one that it seems to be reached from.
     With `once` workers are for a single run, and end with it or with its master.
     """
 
-    enrolment: Enrolment
+    provisioner: KeyProvisioner
     wheelhouse: Wheelhouse
     known_hosts: KnownHosts
     ports: Ports = field(default_factory=lambda: Ports(CONTROL_PORT, RESULTS_PORT, WORK_PORT))
-    lanes: int = 1
+    lane_count: int = 1
     master: str | None = None
     master_here: str = "127.0.0.1"
     tunnel: bool = False
@@ -72,7 +72,7 @@ class Errand:
     once: bool = False
     verbose: bool = False
 
-    def tunnels(self, host: FleetHost) -> bool:
+    def uses_tunnel(self, host: FleetHost) -> bool:
         """Return whether a host reaches the master through its SSH connection."""
         return self.tunnel or host.tunnel
 
@@ -94,7 +94,7 @@ class Errand:
 
     def lifetime(self) -> list[str]:
         """Return the arguments that say when a worker ends by itself; another lifetime makes it no other worker."""
-        patience_s = self.patience_s or (RUN_PATIENCE_S if self.once else PATIENCE_S)
+        patience_s = self.patience_s or (RUN_MASTER_WAIT_S if self.once else MASTER_WAIT_S)
         return ["--patience", f"{patience_s:g}", *(["--once"] if self.once else [])]
 
     def master_for(self, host: FleetHost) -> str:
@@ -107,9 +107,9 @@ class Errand:
             )
         return address
 
-    def key_of(self, worker: str) -> Path:
+    def key_file_of(self, worker: str) -> Path:
         """Return a worker's key file, made if need be."""
-        return self.enrolment.key_to_deliver(worker)
+        return self.provisioner.key_file_to_deliver(worker)
 
 
 class Launcher(abc.ABC):
@@ -119,24 +119,24 @@ class Launcher(abc.ABC):
     settings: ClassVar[Mapping[str, str]] = {}
     """What an inventory may say under ``settings:``, each with its meaning."""
 
-    def __init__(self, errand: Errand) -> None:
+    def __init__(self, errand: LaunchSpec) -> None:
         self.errand = errand
 
     @abc.abstractmethod
-    def start(self, hosts: Sequence[FleetHost], told: Told) -> list[Outcome]:
+    def start(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> list[WorkerOutcome]:
         """Start the workers of `hosts`; what fails on one host is its outcome and stops no other."""
 
     @abc.abstractmethod
-    def stop(self, hosts: Sequence[FleetHost], told: Told, *, purge: bool) -> list[Outcome]:
+    def stop(self, hosts: Sequence[FleetHost], told: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
         """End the workers of `hosts`; with `purge` remove what was installed there, too."""
 
     @abc.abstractmethod
-    def logs(self, hosts: Sequence[FleetHost], told: Told) -> dict[str, str | InfrastructureError]:
+    def logs(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> dict[str, str | InfrastructureError]:
         """Return the log of each worker by its name, or why there is none."""
 
     def ask(
-        self, hosts: Sequence[FleetHost], told: Told, questions: Sequence[Sequence[str]]
-    ) -> dict[str, Answers | InfrastructureError]:
+        self, hosts: Sequence[FleetHost], told: ProgressCallback, questions: Sequence[Sequence[str]]
+    ) -> dict[str, QueryResults | InfrastructureError]:
         """Return what ``bench-worker`` answers to questions (each its flags) on each host, or why it cannot."""
         del told, questions
         error = InfrastructureError(f"launcher {self.name} starts workers, and asks nothing of hosts")
@@ -148,11 +148,11 @@ class Launcher(abc.ABC):
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 32
+MAX_PARALLEL: Final = 32
 """How many hosts are dealt with side by side."""
 
 
-def side_by_side(hosts: Sequence[FleetHost], deed: Callable[[FleetHost], T]) -> dict[str, T | InfrastructureError]:
+def run_parallel(hosts: Sequence[FleetHost], deed: Callable[[FleetHost], T]) -> dict[str, T | InfrastructureError]:
     """Do something on every host at once; return by host what came of it, or the error that it met."""
 
     def attempt(host: FleetHost) -> T | InfrastructureError:
@@ -169,30 +169,30 @@ def side_by_side(hosts: Sequence[FleetHost], deed: Callable[[FleetHost], T]) -> 
         except Exception as error:  # noqa: BLE001  what one host does to us stops no other
             return InfrastructureError(f"{type(error).__name__}: {error}")
 
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+    with ThreadPoolExecutor(max_workers=MAX_PARALLEL) as pool:
         return {host.name: done for host, done in zip(hosts, pool.map(attempt, hosts), strict=True)}
 
 
-def each_worker(host: FleetHost, deed: Callable[[str], Outcome]) -> list[Outcome]:
+def for_each_worker(host: FleetHost, deed: Callable[[str], WorkerOutcome]) -> list[WorkerOutcome]:
     """Do something for every worker of a host, by its name; one that fails stops no other, and hides none."""
     outcomes = []
     for worker in host.worker_names:
         try:
             outcomes.append(deed(worker))
         except WeighbridgeError as error:
-            outcomes.append(Outcome(host.name, worker, FAILED, str(error)))
+            outcomes.append(WorkerOutcome(host.name, worker, FAILED, str(error)))
     return outcomes
 
 
-def outcomes_of(
-    hosts: Sequence[FleetHost], found: Mapping[str, list[Outcome] | InfrastructureError]
-) -> list[Outcome]:
+def collect_outcomes(
+    hosts: Sequence[FleetHost], found: Mapping[str, list[WorkerOutcome] | InfrastructureError]
+) -> list[WorkerOutcome]:
     """Return the outcomes of all workers, in the order of the hosts; what failed on a host failed for each."""
-    outcomes: list[Outcome] = []
+    outcomes: list[WorkerOutcome] = []
     for host in hosts:
         done = found[host.name]
         if isinstance(done, InfrastructureError):
-            outcomes += [Outcome(host.name, name, FAILED, str(done)) for name in host.worker_names]
+            outcomes += [WorkerOutcome(host.name, name, FAILED, str(done)) for name in host.worker_names]
         else:
             outcomes += done
     return outcomes

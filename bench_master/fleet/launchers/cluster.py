@@ -13,15 +13,15 @@ from typing import Final
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import (
-    PATIENCE_S,
+    MASTER_WAIT_S,
     RUNNING,
     STARTED,
     Launcher,
-    Outcome,
-    Told,
-    each_worker,
-    outcomes_of,
-    side_by_side,
+    ProgressCallback,
+    WorkerOutcome,
+    collect_outcomes,
+    for_each_worker,
+    run_parallel,
 )
 
 LABEL: Final = "weighbridge.worker"
@@ -31,37 +31,37 @@ LABEL: Final = "weighbridge.worker"
 class ClusterLauncher(Launcher):
     """Starts workers through a cluster's own scheduler; a subclass says how one is started, ended and read."""
 
-    def start(self, hosts: Sequence[FleetHost], told: Told) -> list[Outcome]:
+    def start(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> list[WorkerOutcome]:
         """Start the workers of each host."""
 
-        def start(host: FleetHost) -> list[Outcome]:
-            if self.errand.tunnels(host):
+        def start(host: FleetHost) -> list[WorkerOutcome]:
+            if self.errand.uses_tunnel(host):
                 raise InfrastructureError(f"launcher {self.name} has no SSH connection to tunnel through")
             address = self.errand.master_for(host)
 
-            def launch(worker: str) -> Outcome:
+            def launch(worker: str) -> WorkerOutcome:
                 told(host.name, f"starting {worker}")
                 detail = self.launch(host, worker, address)
-                return Outcome(host.name, worker, STARTED if detail else RUNNING, detail)
+                return WorkerOutcome(host.name, worker, STARTED if detail else RUNNING, detail)
 
-            return each_worker(host, launch)
+            return for_each_worker(host, launch)
 
-        return outcomes_of(hosts, side_by_side(hosts, start))
+        return collect_outcomes(hosts, run_parallel(hosts, start))
 
-    def stop(self, hosts: Sequence[FleetHost], told: Told, *, purge: bool) -> list[Outcome]:
+    def stop(self, hosts: Sequence[FleetHost], told: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
         """End the workers of each host. Nothing was installed there, so there is nothing to purge."""
         del purge
 
-        def stop(host: FleetHost) -> list[Outcome]:
-            def end(worker: str) -> Outcome:
+        def stop(host: FleetHost) -> list[WorkerOutcome]:
+            def end(worker: str) -> WorkerOutcome:
                 told(host.name, f"ending {worker}")
-                return Outcome(host.name, worker, self.end(host, worker))
+                return WorkerOutcome(host.name, worker, self.end(host, worker))
 
-            return each_worker(host, end)
+            return for_each_worker(host, end)
 
-        return outcomes_of(hosts, side_by_side(hosts, stop))
+        return collect_outcomes(hosts, run_parallel(hosts, stop))
 
-    def logs(self, hosts: Sequence[FleetHost], told: Told) -> dict[str, str | InfrastructureError]:
+    def logs(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> dict[str, str | InfrastructureError]:
         """Return the log of each worker."""
 
         def read(host: FleetHost) -> dict[str, str]:
@@ -70,7 +70,7 @@ class ClusterLauncher(Launcher):
 
         found: dict[str, str | InfrastructureError] = {}
         for host in hosts:
-            answer = side_by_side([host], read)[host.name]
+            answer = run_parallel([host], read)[host.name]
             for worker in host.worker_names:
                 found[worker] = answer if isinstance(answer, InfrastructureError) else answer[worker]
         return found
@@ -90,7 +90,7 @@ class ClusterLauncher(Launcher):
         It is the same for a single run as for many: what is in a cluster already cannot be told anything else.
         """
         arguments = self.errand.arguments(host, address)
-        patience = ["--patience", f"{self.errand.patience_s or PATIENCE_S:g}"]
+        patience = ["--patience", f"{self.errand.patience_s or MASTER_WAIT_S:g}"]
         return [host.python or python, "-m", "bench_worker", *arguments, *patience, "--key", key, worker]
 
     @abc.abstractmethod
@@ -106,11 +106,11 @@ class ClusterLauncher(Launcher):
         """Return a worker's log."""
 
 
-TOOL_S: Final = 120.0
+TOOL_TIMEOUT_S: Final = 120.0
 """How long a tool may take."""
 
 
-def run_tool(argv: Sequence[str], stdin: str = "", *, timeout_s: float = TOOL_S) -> str:
+def run_tool(argv: Sequence[str], stdin: str = "", *, timeout_s: float = TOOL_TIMEOUT_S) -> str:
     """Return what a tool prints; raise `InfrastructureError` with its last words where it fails or is missing.
 
     What is secret goes to `stdin`: everybody on this machine can read an argument vector.

@@ -29,14 +29,14 @@ class SwarmLauncher(ClusterLauncher):
 
     def launch(self, host: FleetHost, worker: str, address: str) -> str:
         """Make secret and service, unless the service is there."""
-        docker, name = _docker(host), _name(worker)
+        docker, name = _docker(host), _service_name(worker)
         if self._listed(host, "service", worker):
             return ""
         image = self.setting(host, "image")
         if self._listed(host, "secret", worker):
             # Of a start that broke off; its content cannot be changed.
             run_tool([*docker, "secret", "rm", name])
-        key = self.errand.key_of(worker).read_text("ascii")
+        key = self.errand.key_file_of(worker).read_text("ascii")
         run_tool([*docker, "secret", "create", "--label", f"{LABEL}={worker}", name, "-"], key)
         try:
             run_tool(
@@ -56,7 +56,7 @@ class SwarmLauncher(ClusterLauncher):
 
     def options(self, host: FleetHost, worker: str) -> list[str]:
         """Return the options of the service."""
-        name = _name(worker)
+        name = _service_name(worker)
         options = ["--detach", "--name", name, "--label", f"{LABEL}={worker}", "--mode", "global"]
         options += ["--constraint", f"node.hostname=={host.login.address}", "--network", "host"]
         options += ["--secret", f"source={name},target=worker.key,uid=0,mode=0400"]
@@ -73,12 +73,12 @@ class SwarmLauncher(ClusterLauncher):
         there = self._listed(host, "service", worker)
         for kind in ("service", "secret"):
             if self._listed(host, kind, worker):
-                run_tool([*_docker(host), kind, "rm", _name(worker)])
+                run_tool([*_docker(host), kind, "rm", _service_name(worker)])
         return "ended" if there else "was not running"
 
     def log_of(self, host: FleetHost, worker: str) -> str:
         """Ask for the service's log."""
-        return run_tool([*_docker(host), "service", "logs", "--raw", _name(worker)])
+        return run_tool([*_docker(host), "service", "logs", "--raw", _service_name(worker)])
 
     def _command(self, host: FleetHost, worker: str, address: str) -> list[str]:
         return self.command(host, worker, address, key="/run/secrets/worker.key", python="python3")
@@ -86,10 +86,10 @@ class SwarmLauncher(ClusterLauncher):
     @staticmethod
     def _listed(host: FleetHost, kind: str, worker: str) -> bool:
         said = run_tool([*_docker(host), kind, "ls", "--filter", f"label={LABEL}={worker}", "--format", "{{.Name}}"])
-        return _name(worker) in said.split()
+        return _service_name(worker) in said.split()
 
 
-def _name(worker: str) -> str:
+def _service_name(worker: str) -> str:
     return f"weighbridge-{worker}"
 
 

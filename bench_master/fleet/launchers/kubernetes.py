@@ -40,12 +40,12 @@ class KubernetesLauncher(ClusterLauncher):
         said = run_tool([*self._kubectl(host), "apply", "-f", "-"], json.dumps(manifest))
         if said.strip() and all(line.endswith("unchanged") for line in said.strip().splitlines()):
             return ""
-        return f"{self._kind(host)} {_name(worker)}, master {address}"
+        return f"{self._kind(host)} {_resource_name(worker)}, master {address}"
 
     def manifest(self, host: FleetHost, worker: str, address: str) -> dict[str, Any]:
         """Return the Secret and the Job or DaemonSet of a worker."""
         kind = self._kind(host)
-        name = _name(worker)
+        name = _resource_name(worker)
         marks = {LABEL: worker}
         metadata = {"name": name, "labels": marks}
         pod: dict[str, Any] = {
@@ -68,7 +68,7 @@ class KubernetesLauncher(ClusterLauncher):
             workload = {"apiVersion": "apps/v1", "spec": {"selector": {"matchLabels": marks}, "template": template}}
         else:
             workload = {"apiVersion": "batch/v1", "spec": {"backoffLimit": 0, "template": template}}
-        key = self.errand.key_of(worker).read_text("ascii")
+        key = self.errand.key_file_of(worker).read_text("ascii")
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"worker.key": key}}
         return {
             "apiVersion": "v1",
@@ -119,7 +119,7 @@ class KubernetesLauncher(ClusterLauncher):
         return ["kubectl", *(f"--{name}={value}" for name, value in flags.items() if value is not None)]
 
 
-def _name(worker: str) -> str:
+def _resource_name(worker: str) -> str:
     """Return a worker's name as Kubernetes allows it: small letters, digits and dashes; no two are the same."""
     plain = re.sub(r"[^a-z0-9-]", "-", worker.lower()).strip("-")[:40]
     mark = "" if plain == worker else f"-{hashlib.sha256(worker.encode()).hexdigest()[:6]}"

@@ -15,17 +15,17 @@ from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import (
     RUNNING,
     STARTED,
-    Answers,
     Launcher,
-    Outcome,
-    Told,
-    each_worker,
-    outcomes_of,
-    side_by_side,
+    ProgressCallback,
+    QueryResults,
+    WorkerOutcome,
+    collect_outcomes,
+    for_each_worker,
+    run_parallel,
 )
-from bench_master.local_worker import ask_worker
+from bench_master.local_worker import query_worker
 
-HERE = "this installation"
+LOCAL_HOST = "this installation"
 
 
 class LocalLauncher(Launcher):
@@ -33,68 +33,68 @@ class LocalLauncher(Launcher):
 
     name = "local"
 
-    def start(self, hosts: Sequence[FleetHost], told: Told) -> list[Outcome]:
+    def start(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> list[WorkerOutcome]:
         """Start the workers."""
 
-        def start(host: FleetHost, name: str) -> Outcome:
+        def start(host: FleetHost, name: str) -> WorkerOutcome:
             address = host.master or self.errand.master_here
             told(host.name, f"starting {name}")
-            answer = _do(
+            answer = _run_verb(
                 host,
                 "start",
                 name=name,
-                key=self.errand.key_of(name).read_text("ascii"),
+                key=self.errand.key_file_of(name).read_text("ascii"),
                 argv=self.errand.arguments(host, address),
                 lifetime=self.errand.lifetime(),
-                env=_environment(host),
+                env=_worker_environment(host),
                 python=sys.executable,
-                identity=HERE,
+                identity=LOCAL_HOST,
             )
             state = RUNNING if answer["state"] == "running" else STARTED
-            return Outcome(host.name, name, state, f"pid {answer['pid']}, master {address}")
+            return WorkerOutcome(host.name, name, state, f"pid {answer['pid']}, master {address}")
 
-        def start_all(host: FleetHost) -> list[Outcome]:
-            return each_worker(host, partial(start, host))
+        def start_all(host: FleetHost) -> list[WorkerOutcome]:
+            return for_each_worker(host, partial(start, host))
 
-        return outcomes_of(hosts, side_by_side(hosts, start_all))
+        return collect_outcomes(hosts, run_parallel(hosts, start_all))
 
-    def stop(self, hosts: Sequence[FleetHost], told: Told, *, purge: bool) -> list[Outcome]:
+    def stop(self, hosts: Sequence[FleetHost], told: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
         """End the workers."""
 
-        def stop(host: FleetHost) -> list[Outcome]:
+        def stop(host: FleetHost) -> list[WorkerOutcome]:
             told(host.name, "ending workers")
-            ended = _do(host, "stop", names=list(host.worker_names), purge=purge)["ended"]
-            return [Outcome(host.name, name, how) for name, how in ended.items()]
+            ended = _run_verb(host, "stop", names=list(host.worker_names), purge=purge)["ended"]
+            return [WorkerOutcome(host.name, name, how) for name, how in ended.items()]
 
-        return outcomes_of(hosts, side_by_side(hosts, stop))
+        return collect_outcomes(hosts, run_parallel(hosts, stop))
 
-    def logs(self, hosts: Sequence[FleetHost], told: Told) -> dict[str, str | InfrastructureError]:
+    def logs(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> dict[str, str | InfrastructureError]:
         """Return the end of each log."""
         del told
         missing = InfrastructureError("no worker of that name was started here")
         found: dict[str, str | InfrastructureError] = {}
         for host in hosts:
-            logs = _do(host, "logs", names=list(host.worker_names))["logs"]
+            logs = _run_verb(host, "logs", names=list(host.worker_names))["logs"]
             found |= {name: logs.get(name, missing) for name in host.worker_names}
         return found
 
     def ask(
-        self, hosts: Sequence[FleetHost], told: Told, questions: Sequence[Sequence[str]]
-    ) -> dict[str, Answers | InfrastructureError]:
+        self, hosts: Sequence[FleetHost], told: ProgressCallback, questions: Sequence[Sequence[str]]
+    ) -> dict[str, QueryResults | InfrastructureError]:
         """Ask this installation's ``bench-worker``."""
         for host in hosts:
             told(host.name, "asking bench-worker")
-        return side_by_side(hosts, lambda _: [ask_worker(*flags) for flags in questions])
+        return run_parallel(hosts, lambda _: [query_worker(*flags) for flags in questions])
 
 
-def _do(host: FleetHost, verb: str, **fields: Any) -> dict[str, Any]:
+def _run_verb(host: FleetHost, verb: str, **fields: Any) -> dict[str, Any]:
     try:
-        return remote_agent.VERBS[verb]({"verb": verb, "directory": host.directory, **fields}, io.BytesIO())
-    except remote_agent.Refused as error:
+        return remote_agent.COMMANDS[verb]({"verb": verb, "directory": host.directory, **fields}, io.BytesIO())
+    except remote_agent.RequestError as error:
         raise InfrastructureError(str(error)) from error
 
 
-def _environment(host: FleetHost) -> dict[str, str]:
+def _worker_environment(host: FleetHost) -> dict[str, str]:
     """Return what the worker's environment has beside ours: our way of finding modules, should we have one."""
     path = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))} if "PYTHONPATH" in os.environ else {}
     return {**path, **host.env}

@@ -18,7 +18,7 @@ from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.cluster import ClusterLauncher, run_tool
 from bench_master.fleet.remote_agent import write_private
 
-END_S: Final = 120.0
+CANCEL_TIMEOUT_S: Final = 120.0
 """How long a job that was cancelled may take to leave the queue; Slurm kills it before."""
 
 
@@ -41,7 +41,7 @@ class SlurmLauncher(ClusterLauncher):
         for folder in ("keys", "logs"):
             (directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         key = directory / "keys" / f"{worker}.key"
-        write_private(key, self.errand.key_of(worker).read_text("ascii"))
+        write_private(key, self.errand.key_file_of(worker).read_text("ascii"))
         job = run_tool(["sbatch", "--parsable"], self.script(host, worker, address, key)).strip()
         return f"job {job.split(';')[0]}, master {address}"
 
@@ -49,7 +49,7 @@ class SlurmLauncher(ClusterLauncher):
         """Return the batch script of a worker."""
         directory = key.parent.parent
         options = {
-            "job-name": _job(worker),
+            "job-name": _job_name(worker),
             "nodelist": host.login.address,
             "nodes": "1",
             "ntasks": "1",
@@ -68,7 +68,7 @@ class SlurmLauncher(ClusterLauncher):
         there = self._jobs(worker)
         if there:
             run_tool(["scancel", *there])
-        deadline = monotonic() + END_S
+        deadline = monotonic() + CANCEL_TIMEOUT_S
         while there and self._jobs(worker):
             if monotonic() > deadline:
                 raise InfrastructureError(f"job {' '.join(there)} was cancelled and is still in the queue")
@@ -88,9 +88,9 @@ class SlurmLauncher(ClusterLauncher):
     def _jobs(worker: str) -> list[str]:
         """Return the ids of a worker's jobs that are queued or running."""
         return run_tool(
-            ["squeue", "--noheader", "--format=%i", f"--name={_job(worker)}", f"--user={getpass.getuser()}"]
+            ["squeue", "--noheader", "--format=%i", f"--name={_job_name(worker)}", f"--user={getpass.getuser()}"]
         ).split()
 
 
-def _job(worker: str) -> str:
+def _job_name(worker: str) -> str:
     return f"weighbridge-{worker}"

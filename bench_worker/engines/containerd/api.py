@@ -23,15 +23,15 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from bench_worker.engines.base import Done, OperationFailed
-from bench_worker.engines.containerd.tasks import KINDS
-from bench_worker.engines.cri.engine import failures
-from bench_worker.engines.grpc import Channel, Reply, blob, number, pack, text, unpack
-from bench_worker.engines.native.process import disk_errors
-from bench_worker.engines.oci.settings import SettingRefused
+from bench_worker.engines.base import OperationFailed, OperationResult
+from bench_worker.engines.containerd.tasks import ERROR_KINDS
+from bench_worker.engines.cri.engine import grpc_as_operation_failures
+from bench_worker.engines.grpc import GrpcChannel, GrpcReply, blob, number, pack, text, unpack
+from bench_worker.engines.native.process import disk_errors_as_failures
+from bench_worker.engines.oci.settings import UnsupportedSetting
 from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
-from bench_worker.engines.oci.spec import confine
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Tap
+from bench_worker.engines.oci.spec import apply_limits
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, PipeReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _NAMESPACE: Final = "containerd-namespace"
 """The header that says whose containers are meant."""
-_WORDS: Final = (("timeout", re.compile(r"deadline exceeded", re.IGNORECASE)), *KINDS)
+_KIND_PATTERNS: Final = (("timeout", re.compile(r"deadline exceeded", re.IGNORECASE)), *ERROR_KINDS)
 """What containerd's words mean, which tell more than its codes: of most failures that is UNKNOWN."""
 
 
@@ -50,11 +50,11 @@ class ContainerdApi:
     """The containerd at the socket `path`, as far as one namespace of it is concerned."""
 
     def __init__(self, path: str, namespace: str) -> None:
-        self._channel = Channel(path, {_NAMESPACE: namespace})
+        self._channel = GrpcChannel(path, {_NAMESPACE: namespace})
 
-    def call(self, method: str, fields: Mapping[int, Value], *, timeout_s: float) -> Reply:
+    def call(self, method: str, fields: Mapping[int, Value], *, timeout_s: float) -> GrpcReply:
         """Call a method such as ``containers.v1.Containers/Get``; raise `OperationFailed`."""
-        with failures(_WORDS):
+        with grpc_as_operation_failures(_KIND_PATTERNS):
             return self._channel.call(f"/containerd.services.{method}", pack(fields), timeout_s=timeout_s)
 
     def close(self) -> None:
@@ -65,10 +65,10 @@ class ContainerdApi:
 _PROCESS: Final = "types.containerd.io/opencontainers/runtime-spec/1/Process"
 """What containerd calls the type of an OCI process; its value is JSON."""
 _SIGKILL: Final = 9
-_END_S: Final = 5.0
+_END_TIMEOUT_S: Final = 5.0
 
 
-class Execution:
+class ExecProcess:
     """One command in the container `name`, known there as `exec_id`; its streams pass through `directory`."""
 
     def __init__(self, api: ContainerdApi, name: str, exec_id: str, directory: Path) -> None:
@@ -76,14 +76,15 @@ class Execution:
         self._of: dict[int, Value] = {1: name, 2: exec_id}
         self._name, self._exec_id, self._directory = name, exec_id, directory
 
-    def run(self, process: Mapping[str, Any], *, timeout_s: float) -> Done:
+    def run(self, process: Mapping[str, Any], *, timeout_s: float) -> OperationResult:
         """Run a command, given as an OCI process, to its end; at the timeout it is killed.
 
-        It lasts from the first byte of ``Exec`` to the last one of the answer to ``Wait``. Raises `OperationFailed`.
+        It lasts from the first byte of ``Exec`` to the last one of the answer to ``InterruptibleWait``. Raises
+        `OperationFailed`.
         """
         deadline = time.monotonic() + timeout_s
         with ExitStack() as opened:
-            with disk_errors(time.monotonic_ns()):
+            with disk_errors_as_failures(time.monotonic_ns()):
                 taps = [opened.enter_context(self._stream(which)) for which in ("stdout", "stderr")]
             stdout, stderr = taps
             made = self._call(
@@ -106,13 +107,13 @@ class Execution:
                 with suppress(OperationFailed):
                     self._end()
                 raise
-            whole = self._forgotten()
+            whole = self._was_deleted()
             for tap in taps:
                 tap.drain()
-        return Done(
+        return OperationResult(
             made.start_ns,
             ended.end_ns,
-            end_bound_ns=ended.end_bound_ns,
+            end_uncertainty_ns=ended.end_uncertainty_ns,
             exit_code=number(unpack(ended.message), 1),
             stdout=stdout.capture.data,
             stderr=stderr.capture.data,
@@ -120,11 +121,11 @@ class Execution:
         )
 
     @contextmanager
-    def _stream(self, which: str) -> Iterator[Tap]:
+    def _stream(self, which: str) -> Iterator[PipeReader]:
         path = self._directory / f"{self._exec_id}-{which}"
         os.mkfifo(path, 0o600)
         try:
-            tap = Tap.of_fifo(path, EXEC_OUTPUT_LIMIT_BYTES)
+            tap = PipeReader.of_fifo(path, EXEC_OUTPUT_LIMIT_BYTES)
             try:
                 yield tap
             finally:
@@ -132,23 +133,25 @@ class Execution:
         finally:
             path.unlink(missing_ok=True)
 
-    def _forgotten(self) -> bool:
+    def _was_deleted(self) -> bool:
         """Have a command that has ended forgotten; return whether all that it wrote is copied, as it is by then."""
         try:
-            self._call("DeleteProcess", self._of, time.monotonic() + _END_S)
+            self._call("DeleteProcess", self._of, time.monotonic() + _END_TIMEOUT_S)
         except OperationFailed:
             return False
         return True
 
     def _end(self) -> None:
         """Kill the command if it runs, and have it forgotten."""
-        deadline = time.monotonic() + _END_S
+        deadline = time.monotonic() + _END_TIMEOUT_S
         with suppress(OperationFailed):
             self._call("Kill", {**self._of, 3: _SIGKILL}, deadline)
             self._call("Wait", self._of, deadline)
         self._call("DeleteProcess", self._of, deadline)
 
-    def _call(self, method: str, fields: Mapping[int, Value], deadline: float, first: Reply | None = None) -> Reply:
+    def _call(
+        self, method: str, fields: Mapping[int, Value], deadline: float, first: GrpcReply | None = None
+    ) -> GrpcReply:
         left_s = max(0.001, deadline - time.monotonic())
         try:
             return self._api.call(f"tasks.v1.Tasks/{method}", fields, timeout_s=left_s)
@@ -165,27 +168,27 @@ _BY_OPTION: Final = frozenset({"read_only"})
 _METHODS: Final = "containers.v1.Containers/"
 
 
-def is_needed(settings: ContainerSettings) -> bool:
+def needs_spec_change(settings: ContainerSettings) -> bool:
     """Say whether something is given that ``ctr`` has no option for."""
-    return bool(settings.given() & (SETTINGS - _BY_OPTION))
+    return bool(settings.non_default() & (SETTINGS - _BY_OPTION))
 
 
-def check(settings: ContainerSettings) -> None:
-    """Raise `SettingRefused` for what cannot be entered, before anything is made."""
+def check_spec_settings(settings: ContainerSettings) -> None:
+    """Raise `UnsupportedSetting` for what cannot be entered, before anything is made."""
     try:
-        enter(settings, {"process": {}, "root": {}, "linux": {}})
+        apply_settings(settings, {"process": {}, "root": {}, "linux": {}})
     except ValueError as error:
-        raise SettingRefused(str(error)) from error
+        raise UnsupportedSetting(str(error)) from error
 
 
-def enter(settings: ContainerSettings, document: dict[str, Any]) -> None:
+def apply_settings(settings: ContainerSettings, document: dict[str, Any]) -> None:
     """Enter what is given into a specification; raise `ValueError` for a device that is none."""
-    confine(document, settings)
+    apply_limits(document, settings)
     if settings.cpuset is not None:
         document["linux"]["resources"].setdefault("cpu", {})["cpus"] = settings.cpuset
 
 
-class Specifications:
+class ContainerSpecs:
     """The specifications of containers, by containerd's API."""
 
     def __init__(self, api: ContainerdApi) -> None:
@@ -194,7 +197,7 @@ class Specifications:
     def confine(self, name: str, settings: ContainerSettings, *, timeout_s: float) -> None:
         """Enter what is given into that of the container `name`, before its start; raise `OperationFailed`."""
         kind, document = self._read(name, timeout_s)
-        enter(settings, document)
+        apply_settings(settings, document)
         changed = pack({1: kind, 2: json.dumps(document).encode()})
         fields: dict[int, Value] = {1: pack({1: name, 5: changed}), 2: pack({1: ["spec"]})}
         self._api.call(f"{_METHODS}Update", fields, timeout_s=timeout_s)

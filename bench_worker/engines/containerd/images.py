@@ -25,9 +25,9 @@ import docker
 import docker.errors
 from gevent.lock import RLock
 
-from bench_worker.engines.docker.images import BY_MESSAGE
+from bench_worker.engines.docker.images import PULL_KIND_PATTERNS
 from bench_worker.engines.oci import images as oci_images
-from bench_worker.engines.oci.images import ImageTrouble, lent_client
+from bench_worker.engines.oci.images import ImageUnavailable, docker_client
 from bench_worker.engines.oci.spec import DEFAULT_PATH
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench_worker.engines.base import Container
-    from bench_worker.engines.command_line import CommandLine, Errand
+    from bench_worker.engines.command_line import CommandLine, CommandSequence
 
 PREFIX: Final = "weighbridge.invalid/image:"
 """What the images that we import are called, before the digest of their configuration; it can be no real registry."""
 _IMPORT_S: Final = 300.0
 _REGISTRY: Final = re.compile(r"[.:]|^localhost$")
 """What tells a registry's name from the first part of an image's."""
-_TAGGED: Final = re.compile(r"[:@]")
+_HAS_TAG: Final = re.compile(r"[:@]")
 
 
 class ContainerdImages:
@@ -55,27 +55,27 @@ class ContainerdImages:
         self._lock = RLock()
 
     def get(self, image: str | None) -> str:
-        """Return the name in containerd of what `image` is in the Docker Engine; raise `ImageTrouble`."""
+        """Return the name in containerd of what `image` is in the Docker Engine; raise `ImageUnavailable`."""
         if image is None:
-            raise ImageTrouble("refused", "an `image` is needed to make a container from")
+            raise ImageUnavailable("refused", "an `image` is needed to make a container from")
         with self._lock:
             if image not in self._names:
-                with lent_client(f"image {image}") as client:
+                with docker_client(f"image {image}") as client:
                     self._names[image] = self._import(client, image)
             return self._names[image]
 
-    def pull(self, image: str | None, *, anew: bool, timeout_s: float) -> tuple[Errand, str]:
+    def pull(self, image: str | None, *, anew: bool, timeout_s: float) -> tuple[CommandSequence, str]:
         """Fetch an image from its registry into our namespace; return the errand, and what it is called there.
 
         With `anew` what our namespace has of it is taken away before, untimed, once the registry has shown by a pull
-        that it can bring it back. Raises `ImageTrouble` where a container is made from it, and `OperationFailed`.
+        that it can bring it back. Raises `ImageUnavailable` where a container is made from it, and `OperationFailed`.
         """
-        name = full_name(image)
+        name = qualified_name(image)
         if anew:
             before = self._cli.errand(timeout_s)
             if name in before.ask("images", "ls", "-q").text.split():
                 if name in before.ask("containers", "ls").text.split():
-                    raise ImageTrouble("conflict", f"image {name} is not taken away: a container is made from it")
+                    raise ImageUnavailable("conflict", f"image {name} is not taken away: a container is made from it")
                 _pull(before, name)
                 before.ask("images", "rm", "--sync", name)
         errand = self._cli.errand(timeout_s)
@@ -111,28 +111,28 @@ class ContainerdImages:
                     errand.call("images", "rm", name)
 
 
-def full_name(image: str | None) -> str:
-    """Return an image's name with its registry and tag, as containerd wants it; raise `ImageTrouble` without one.
+def qualified_name(image: str | None) -> str:
+    """Return an image's name with its registry and tag, as containerd wants it; raise `ImageUnavailable` without one.
 
     What Docker's commands leave out is what they would put in (`reference grammar
     <https://pkg.go.dev/github.com/distribution/reference>`_).
     """
     if not image:
-        raise ImageTrouble("refused", "there is no image to pull")
+        raise ImageUnavailable("refused", "there is no image to pull")
     first, slash, _ = image.partition("/")
     if not slash:
         image = f"docker.io/library/{image}"
     elif not _REGISTRY.search(first):
         image = f"docker.io/{image}"
     last = image.rpartition("/")[2]
-    return image if _TAGGED.search(last) else f"{image}:latest"
+    return image if _HAS_TAG.search(last) else f"{image}:latest"
 
 
-def _pull(errand: Errand, name: str) -> None:
+def _pull(errand: CommandSequence, name: str) -> None:
     answer = errand.call("images", "pull", name)
     if answer.exit_code:
         said = answer.complaint.rpartition("\n")[2]
-        kind = next((kind for kind, pattern in BY_MESSAGE if pattern.search(said)), errand.cli.kind_of(said))
+        kind = next((kind for kind, pattern in PULL_KIND_PATTERNS if pattern.search(said)), errand.cli.kind_of(said))
         raise errand.failure(kind, said)
 
 
@@ -154,19 +154,19 @@ _DOCKER_LAYERS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class BaseImage:
     """The image that a container was made from: its layers as a manifest names them, and its configuration."""
 
     layers: Sequence[Mapping[str, Any]]
     config: Mapping[str, Any]
 
 
-def images_of(name: str) -> str:
+def committed_image_prefix(name: str) -> str:
     """Return how the names of all images begin that were made of the container `name`."""
     return f"{REPOSITORY}{name}:"
 
 
-def base_of(errand: Errand, image: str, snapshot: str) -> Base:
+def base_image(errand: CommandSequence, image: str, snapshot: str) -> BaseImage:
     """Look up what the container with this snapshot was made from: the image whose layers are below.
 
     All commands of this errand are looking it up.
@@ -186,7 +186,7 @@ def base_of(errand: Errand, image: str, snapshot: str) -> Base:
         if "config" in document:
             config: dict[str, Any] = json.loads(errand.ask("content", "get", document["config"]["digest"]).stdout)
             if chain_id(config["rootfs"]["diff_ids"]) == parent:
-                return Base(document["layers"], config)
+                return BaseImage(document["layers"], config)
     raise errand.failure("image-missing", f"image {image}, which {snapshot} was made from, is no longer what it was")
 
 
@@ -194,16 +194,16 @@ def chain_id(diff_ids: Sequence[str]) -> str:
     """Return what a snapshot of these layers, the lowest first, is called (OCI image-spec, "Layer ChainID")."""
     chain = ""
     for diff_id in diff_ids:
-        chain = digest_of(f"{chain} {diff_id}".encode()) if chain else diff_id
+        chain = sha256_digest(f"{chain} {diff_id}".encode()) if chain else diff_id
     return chain
 
 
-def digest_of(content: bytes) -> str:
+def sha256_digest(content: bytes) -> str:
     """Return what something is called by its content."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def pack(layer: Path, archive: Path, base: Base, container: Container) -> int:
+def write_image_archive(layer: Path, archive: Path, base: BaseImage, container: Container) -> int:
     """Write the archive of an image that has `layer` above `base`; return how many bytes of files are in the layer.
 
     As Docker counts them, without directories, names and holes. Not for the event loop: it reads and writes files.
@@ -228,7 +228,7 @@ def pack(layer: Path, archive: Path, base: Base, container: Container) -> int:
     with tarfile.open(archive, "w") as packed:
         _add(packed, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
         for content in (config, manifest):
-            _add(packed, _blob(digest_of(content)), content)
+            _add(packed, _blob(sha256_digest(content)), content)
         packed.add(layer, _blob(digest), recursive=False)
         _add(packed, "index.json", index)
     return changed_bytes
@@ -262,7 +262,7 @@ def _json(document: Mapping[str, Any]) -> bytes:
 
 
 def _descriptor(kind: str, content: bytes) -> dict[str, Any]:
-    return {"mediaType": kind, "digest": digest_of(content), "size": len(content)}
+    return {"mediaType": kind, "digest": sha256_digest(content), "size": len(content)}
 
 
 def _blob(digest: str) -> str:

@@ -24,7 +24,7 @@ _SOCKETS: Final = ("/run/containerd/containerd.sock", "/run/docker/containerd/co
 """Its usual socket, and that of the one that dockerd starts for itself where there is no other."""
 _PROBE_S: Final = 4.0
 _SERVER: Final = re.compile(r"Server:\s+Version:\s+(\S+)")
-_START: Final = (
+_START_ADVICE: Final = (
     "start it (`systemctl start containerd`, or `script/docker-engine`), or name one in CONTAINERD_ADDRESS"
 )
 
@@ -40,7 +40,7 @@ def program(socket: str) -> tuple[str, ...]:
     return ("ctr", "--address", socket, "--connect-timeout", "3s", "--namespace", NAMESPACE)
 
 
-def look(
+def probe_containerd(
     name: str,
     *,
     operations: frozenset[str],
@@ -62,7 +62,7 @@ def look(
             found = _SERVER.search(said)
             version = found[1] if found else ""
         except OperationFailed as error:
-            reason, advice = f"no containerd answers at {socket}: {error}", _START
+            reason, advice = f"no containerd answers at {socket}: {error}", _START_ADVICE
     unenforced = {**reasons, **{key: text for key, text in cgroups.unenforced.items() if key in settings}}
     return EngineStatus(
         name=name,
@@ -80,7 +80,7 @@ def look(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
-            CAPABILITIES_WITHHELD: " ".join(processes_of.withheld(processes_of.MACHINE)),
+            CAPABILITIES_WITHHELD: " ".join(processes_of.unavailable_capabilities(processes_of.MACHINE_CAPABILITIES)),
             **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
         },

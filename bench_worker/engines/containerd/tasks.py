@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 import gevent
 from gevent.event import AsyncResult
 
-from bench_worker.engines.base import Done, OperationFailed
-from bench_worker.engines.native.process import ended_at, until_dead
-from bench_worker.timing.processes import Process, WaitTimeout, spawn, starting, watch_process
+from bench_worker.engines.base import OperationFailed, OperationResult
+from bench_worker.engines.native.process import result_at_exit, wait_exit
+from bench_worker.timing.processes import Process, WaitTimeout, spawn, spawn_lock, watch_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench_worker.engines.command_line import Errand
+    from bench_worker.engines.command_line import CommandSequence
 
-KINDS: Final = tuple(
+ERROR_KINDS: Final = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         ("unreachable", r"failed to dial|connection refused|error while dialing"),
@@ -42,8 +42,8 @@ KINDS: Final = tuple(
         ("not-found", r"not found"),
     )
 )
-_ENDING_S: Final = 0.2
-_RESUME_S: Final = 5.0
+_ENDING_TIMEOUT_S: Final = 0.2
+_RESUME_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -67,34 +67,34 @@ class Task:
     def watch(self, start_ns: int) -> None:
         """Watch the process that was started after `start_ns`; `main` stays None where it has ended already."""
         self.started, self.paused, self.main = True, False, None
-        with suppress(ProcessLookupError), starting:
+        with suppress(ProcessLookupError), spawn_lock:
             pid = int((self.directory / "pid").read_text(encoding="ascii"))
             self.main = watch_process(pid, start_ns=start_ns)
 
 
-def until_ended(task: Task, start_ns: int, timeout_s: float) -> Done:
+def wait_ended(task: Task, start_ns: int, timeout_s: float) -> OperationResult:
     """Wait for the end of the process; one that was gone before it could be watched ended before `start_ns`."""
     if task.main is None:
-        return Done(start_ns, start_ns)
-    return ended_at(start_ns, until_dead(task.main, start_ns, time.monotonic() + timeout_s))
+        return OperationResult(start_ns, start_ns)
+    return result_at_exit(start_ns, wait_exit(task.main, start_ns, time.monotonic() + timeout_s))
 
 
-def steer(errand: Errand, main: Process, *words: str) -> bool:
+def run_unless_ended(errand: CommandSequence, main: Process, *words: str) -> bool:
     """Run a command on the process and return True; False where it has just ended, which is no error."""
     answer = errand.call(*words)
     if answer.exit_code:
         try:
-            main.wait(_ENDING_S)
+            main.wait(_ENDING_TIMEOUT_S)
         except WaitTimeout:
             raise errand.failed(answer) from None
     return not answer.exit_code
 
 
 @contextmanager
-def held_still(errand: Errand, name: str, task: Task) -> Iterator[None]:
+def paused_during(errand: CommandSequence, name: str, task: Task) -> Iterator[None]:
     """Have the process of `task` paused meanwhile, where it runs, so that its files do not change."""
     runs = task.main is not None and task.main.exit is None and not task.paused
-    if not runs or task.main is None or not steer(errand, task.main, "tasks", "pause", name):
+    if not runs or task.main is None or not run_unless_ended(errand, task.main, "tasks", "pause", name):
         yield
         return
     try:
@@ -102,12 +102,12 @@ def held_still(errand: Errand, name: str, task: Task) -> Iterator[None]:
     except BaseException:
         # The time may be up: it must not stay as it is for that.
         with suppress(OperationFailed):
-            errand.cli.errand(_RESUME_S).do("tasks", "resume", name)
+            errand.cli.errand(_RESUME_TIMEOUT_S).do("tasks", "resume", name)
         raise
-    steer(errand, task.main, "tasks", "resume", name)
+    run_unless_ended(errand, task.main, "tasks", "resume", name)
 
 
-def delete(errand: Errand, *words: str) -> None:
+def delete_if_present(errand: CommandSequence, *words: str) -> None:
     """Run a command that deletes something; that it is gone already is no error."""
     answer = errand.call(*words)
     if answer.exit_code:
@@ -122,7 +122,7 @@ _CHUNK_BYTES: Final = 1 << 16
 _END_S: Final = 5.0
 
 
-class Exits:
+class ExitEvents:
     """The exit codes of the containers of one namespace, by their names, from `open` on."""
 
     def __init__(self, program: Sequence[str], namespace: str) -> None:
@@ -142,7 +142,7 @@ class Exits:
         finally:
             os.close(write_fd)
         self._watcher = gevent.get_hub().loop.io(self._read_fd, _READ)
-        self._watcher.start(self._hear)
+        self._watcher.start(self._read_events)
 
     def expect(self, name: str) -> None:
         """Note that this container's process is about to start; an earlier exit of the same name is forgotten."""
@@ -172,7 +172,7 @@ class Exits:
             os.close(self._read_fd)
             self._read_fd = -1
 
-    def _hear(self) -> None:
+    def _read_events(self) -> None:
         try:
             chunk = os.read(self._read_fd, _CHUNK_BYTES)
         except BlockingIOError:
@@ -181,12 +181,12 @@ class Exits:
             self._watcher.stop()
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            told = read_exit(line)
+            told = parse_exit_event(line)
             if told is not None and told[0] in self._codes:
                 self._codes[told[0]].set(told[1])
 
 
-def read_exit(line: bytes) -> tuple[str, int] | None:
+def parse_exit_event(line: bytes) -> tuple[str, int] | None:
     """Return the container and its exit code from a line of ``ctr events``; None for any other, as of an exec."""
     _, brace, body = line.partition(b"{")
     try:

@@ -23,17 +23,17 @@ from bench_worker.engines import processes_of
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.cri.messages import IMAGES, RUNTIME, image_spec
-from bench_worker.engines.grpc import CallFailed, Channel, MalformedMessage, blob, pack, text, unpack
+from bench_worker.engines.grpc import GrpcChannel, GrpcError, MalformedMessage, blob, pack, text, unpack
 from bench_worker.engines.isolation import HOST
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups
-from bench_worker.engines.oci.images import ImageTrouble, lent_client
+from bench_worker.engines.oci.images import ImageUnavailable, docker_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from bench_worker.engines.grpc import Fields, Reply
+    from bench_worker.engines.grpc import Fields, GrpcReply
 
 _ANSWER_S: Final = 30.0
 _FETCH_S: Final = 300.0
@@ -44,30 +44,30 @@ _NAMESPACE: Final = "k8s.io"
 class CriImages:
     """The images that one engine has used. Each is got by the first that wants it, while the others wait."""
 
-    def __init__(self, channel: Channel, folder: Path) -> None:
+    def __init__(self, channel: GrpcChannel, folder: Path) -> None:
         self._channel = channel
         self._folder = folder
-        self._there: set[str] = set()
+        self._known_images: set[str] = set()
         self._lock = RLock()
 
     def get(self, image: str | None) -> str:
-        """Return `image` when the CRI has it; raise `ImageTrouble`, and `CallFailed` when it does not answer."""
+        """Return `image` when the CRI has it; raise `ImageUnavailable`, and `GrpcError` when it does not answer."""
         if image is None:
-            raise ImageTrouble("refused", "an `image` is needed to make a container from")
+            raise ImageUnavailable("refused", "an `image` is needed to make a container from")
         with self._lock:
-            if image not in self._there:
+            if image not in self._known_images:
                 self._fetch(image)
-                self._there.add(image)
+                self._known_images.add(image)
         return image
 
-    def pull(self, image: str | None, *, anew: bool, timeout_s: float) -> Reply:
-        """Fetch an image from its registry; raise `ImageTrouble`, and `CallFailed` with gRPC's code.
+    def pull(self, image: str | None, *, anew: bool, timeout_s: float) -> GrpcReply:
+        """Fetch an image from its registry; raise `ImageUnavailable`, and `GrpcError` with gRPC's code.
 
         With `anew` what is there of it is taken away before, untimed, once the registry has shown by a pull that it
         can bring it back, and where nobody would miss it.
         """
         if not image:
-            raise ImageTrouble("refused", "there is no image to pull")
+            raise ImageUnavailable("refused", "there is no image to pull")
         if anew:
             present = self._status(image)
             if present:
@@ -77,28 +77,30 @@ class CriImages:
         return self._ask_pull(image, timeout_s)
 
     def _object(self, image: str, status: Fields) -> None:
-        """Raise `ImageTrouble` where somebody would miss an image: the CRI removes it with all of its names."""
+        """Raise `ImageUnavailable` where somebody would miss an image: the CRI removes it with all of its names."""
         names = _texts(status, 2)
         if len(names) > 1:
             others = ", ".join(names)
-            raise ImageTrouble("refused", f"image {image} is not taken away to be pulled anew: it is also {others}")
+            raise ImageUnavailable(
+                "refused", f"image {image} is not taken away to be pulled anew: it is also {others}"
+            )
         known = {text(status, 1), *_texts(status, 3)}
         reply = self._channel.call(f"{RUNTIME}ListContainers", b"", timeout_s=_ANSWER_S)
         for item in unpack(reply.message).get(1, ()):
             container = unpack(item) if isinstance(item, bytes) else {}
             if text(container, 5) in known:
-                raise ImageTrouble("conflict", f"image {image} is not taken away: a container is made from it")
+                raise ImageUnavailable("conflict", f"image {image} is not taken away: a container is made from it")
 
     def _fetch(self, image: str) -> None:
         present = self._identity(image)
         try:
-            with lent_client(f"image {image}") as client:
+            with docker_client(f"image {image}") as client:
                 facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
                 if facts["Id"] == present:
                     return
                 # By its name: that is what the CRI will be asked for.
                 self._import(client.get_image(image))
-        except (ImageTrouble, OperationFailed) as trouble:
+        except (ImageUnavailable, OperationFailed) as trouble:
             if not present:
                 self._pull(image, trouble)
 
@@ -109,12 +111,12 @@ class CriImages:
         reply = self._channel.call(f"{IMAGES}ImageStatus", pack({1: image_spec(image)}), timeout_s=_ANSWER_S)
         return unpack(blob(unpack(reply.message), 1))
 
-    def _ask_pull(self, image: str, timeout_s: float) -> Reply:
+    def _ask_pull(self, image: str, timeout_s: float) -> GrpcReply:
         return self._channel.call(f"{IMAGES}PullImage", pack({1: image_spec(image)}), timeout_s=timeout_s)
 
     def _import(self, chunks: Any) -> None:
         if shutil.which("ctr") is None:
-            raise ImageTrouble("image-missing", "there is no program 'ctr' to take it from Docker")
+            raise ImageUnavailable("image-missing", "there is no program 'ctr' to take it from Docker")
         archive = oci_images.make_private(self._folder) / f".{secrets.token_hex(8)}.tar"
         try:
             with archive.open("wb") as file:
@@ -128,8 +130,8 @@ class CriImages:
     def _pull(self, image: str, trouble: Exception) -> None:
         try:
             self._ask_pull(image, _FETCH_S)
-        except CallFailed as error:
-            raise ImageTrouble("image-missing", f"{trouble}; and pulling it failed: {error}") from error
+        except GrpcError as error:
+            raise ImageUnavailable("image-missing", f"{trouble}; and pulling it failed: {error}") from error
 
 
 def _texts(fields: Fields, number: int) -> list[str]:
@@ -154,7 +156,7 @@ def address() -> str:
     return named or next((path for path in _SOCKETS if os.path.exists(path)), _SOCKETS[1])  # noqa: PTH110
 
 
-def look(
+def probe_cri(
     name: str,
     *,
     operations: frozenset[str],
@@ -166,16 +168,16 @@ def look(
     """Ask for the version; never raises, within `_PROBE_S`."""
     path = address()
     cgroups = Cgroups.look(swap_limit=False)
-    channel = Channel(path)
+    channel = GrpcChannel(path)
     reason, version, runtime = "", "", ""
     try:
         said = unpack(channel.call(f"{RUNTIME}Version", b"", timeout_s=_PROBE_S).message)
         runtime, version = text(said, 2), text(said, 3)
-    except CallFailed as error:
+    except GrpcError as error:
         missing = (
             "it does not speak the CRI (its plugin is disabled)"
             if error.code == _UNIMPLEMENTED
-            else _why(error, path)
+            else _failure_reason(error, path)
         )
         reason = f"no CRI answers at {path}: {missing}"
     except MalformedMessage as error:
@@ -197,7 +199,7 @@ def look(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: "host",
             UNNAMED_VOLUMES: "yes",
-            CAPABILITIES_WITHHELD: " ".join(processes_of.withheld(processes_of.MACHINE)),
+            CAPABILITIES_WITHHELD: " ".join(processes_of.unavailable_capabilities(processes_of.MACHINE_CAPABILITIES)),
             GRACE_STEP: "1",
             "cgroup": f"v{cgroups.version}",
             **{f"operation.{operation}": why for operation, why in lacks.items()},
@@ -206,5 +208,5 @@ def look(
     )
 
 
-def _why(error: CallFailed, path: str) -> str:
+def _failure_reason(error: GrpcError, path: str) -> str:
     return str(error).removeprefix(f"{path}: ")

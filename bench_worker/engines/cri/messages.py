@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench_worker.engines.grpc import pack
 from bench_worker.engines.oci import bundle as oci_bundle
-from bench_worker.engines.oci.settings import bind
+from bench_worker.engines.oci.settings import bind_mount
 from bench_worker.engines.oci.spec import CPU_PERIOD_US
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def pod_config(container: Container, directory: Path) -> bytes:
 
 
 def container_config(container: Container, image: str, directory: Path, *, allow_host_mounts: bool) -> bytes:
-    """Return a ``ContainerConfig``; raise `SettingRefused` and `MountRefused`."""
+    """Return a ``ContainerConfig``; raise `UnsupportedSetting` and `MountRefused`."""
     settings = container.settings
-    binds = [bind(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
+    binds = [bind_mount(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
     mounts = [
         pack({1: mount["destination"], 2: mount["source"], 3: int("ro" in mount["options"])})
         for mount in (*binds, *oci_bundle.bind_mounts(settings.files, directory))

@@ -22,33 +22,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import EngineUnavailable
-from bench_common.requirements import OWN_STORAGE, STATS_INTERVAL
-from bench_worker.engines.base import Container, Done, Engine, EngineStatus, OperationFailed
-from bench_worker.engines.command_line import CommandLine, Errand
+from bench_common.requirements import ENGINE_MANAGED_STORAGE, STATS_INTERVAL
+from bench_worker.engines.base import Container, Engine, EngineStatus, OperationFailed, OperationResult
+from bench_worker.engines.command_line import CommandLine, CommandSequence
 from bench_worker.engines.docker import images as docker_images
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import COMMIT_REPOSITORY, DockerEngine
-from bench_worker.engines.docker.errors import BY_MESSAGE, exec_failure, failed
+from bench_worker.engines.docker.errors import KIND_PATTERNS, exec_failure, operation_failed
 from bench_worker.engines.docker.http import endpoint, socket_path
-from bench_worker.engines.docker.oom import kills_in, lacked_memory
-from bench_worker.engines.docker.settings import MountRefused, allowed_source, confinement_words
+from bench_worker.engines.docker.oom import count_oom_kills, was_oom_killed
+from bench_worker.engines.docker.settings import MountRefused, allowed_source, limit_flags
 from bench_worker.engines.output import parse_signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from bench_common.treatment import ContainerSettings, Mount
-    from bench_worker.engines.command_line import Answer
+    from bench_worker.engines.command_line import ProgramResult
 
 
-def create_words(container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> list[str]:
+def create_flags(container: Container, *, allow_host_mounts: bool, own_socket: str | None) -> list[str]:
     """Return the words after ``docker create``; raise `MountRefused`. Never privileged, never a tty, never a pull."""
     settings = container.settings
     words = ["--pull=never", f"--name={container.name}"]
     words += [f"--label={key}={value}" for key, value in container.labels.items()]
     words += [f"--env={key}={value}" for key, value in settings.env.items()]
     words += _limits(settings)
-    words += confinement_words(settings)
+    words += limit_flags(settings)
     words += [f"--volumes-from={name}" for name in container.shares]
     if container.publish is not None:
         words.append(f"--publish={container.publish[0]}::{container.publish[1]}")
@@ -97,19 +97,19 @@ def _joined(fields: list[str]) -> str:
 
 
 PROGRAM: Final = "docker"
-_OLDEST: Final = (20, 10)
+_MIN_VERSION: Final = (20, 10)
 """The first version whose ``create`` has ``--pull``: without it, a missing image would be fetched in the middle."""
 _PROBE_TIMEOUT_S: Final = 0.9
-_LOOK_TIMEOUT_S: Final = 5.0
-_COMPLAINT_BYTES: Final = 4096
+_LOOKUP_TIMEOUT_S: Final = 5.0
+_MAX_ERROR_BYTES: Final = 4096
 
-_NOBODY: Final = r"^(docker: )?(Cannot connect to the Docker daemon|error during connect|failed to connect)"
+_NO_DAEMON: Final = r"^(docker: )?(Cannot connect to the Docker daemon|error during connect|failed to connect)"
 
-KINDS: Final = (
-    ("unreachable", re.compile(_NOBODY, re.MULTILINE)),
+ERROR_KINDS: Final = (
+    ("unreachable", re.compile(_NO_DAEMON, re.MULTILINE)),
     # The connection broke while the client waited for the answer.
     ("unreachable", re.compile(r"\b(EOF|connection reset by peer)\"?$", re.MULTILINE)),
-    *BY_MESSAGE,
+    *KIND_PATTERNS,
     ("conflict", re.compile(r"\bis paused\b|\bConflict\b")),
     ("not-found", re.compile(r"No such (container|network|volume)|(network|volume) \S+ not found", re.IGNORECASE)),
     (
@@ -119,12 +119,14 @@ KINDS: Final = (
 )
 """What the status of the API's answer would say, read from the text: the command line prints no status."""
 
-_DAEMON_SAID: Final = re.compile(
+_DAEMON_ERROR: Final = re.compile(
     rb"\A(docker: )?(Error response from daemon|Cannot connect to the Docker|error during connect)"
 )
 """How the command line begins when ``exec`` failed before there was a command whose exit code it could have."""
 
-_ADVICE: Final = f"install Docker's command line (`apt-get install docker.io`, {_OLDEST[0]}.{_OLDEST[1]} or newer)"
+_ADVICE: Final = (
+    f"install Docker's command line (`apt-get install docker.io`, {_MIN_VERSION[0]}.{_MIN_VERSION[1]} or newer)"
+)
 
 
 class DockerCliEngine(DockerEngine):
@@ -145,7 +147,9 @@ class DockerCliEngine(DockerEngine):
             return EngineStatus(cls.name, usable=False, endpoint=endpoint(), reason=str(error), advice=_ADVICE)
         status = super().probe()
         # Its client is asked for statistics, not listened to.
-        details = {key: text for key, text in status.details.items() if key not in {OWN_STORAGE, STATS_INTERVAL}}
+        details = {
+            key: text for key, text in status.details.items() if key not in {ENGINE_MANAGED_STORAGE, STATS_INTERVAL}
+        }
         return replace(status, details={**details, "client": version})
 
     def open(self) -> None:
@@ -158,40 +162,40 @@ class DockerCliEngine(DockerEngine):
         # The endpoint is the other engine's, whatever context the user's configuration has chosen.
         env = {name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"}
         env |= {"DOCKER_HOST": self._address(), "DOCKER_CLI_HINTS": "false"}
-        self._cli = CommandLine(PROGRAM, kinds=KINDS, env=env)
+        self._cli = CommandLine(PROGRAM, error_kinds=ERROR_KINDS, env=env)
 
-    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> Done:
+    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> OperationResult:
         """Run ``docker pull``; what is taken away before goes through the API, as it is not timed."""
         with self._operation(timeout_s) as before:
-            image = docker_images.image_of(container.settings, before)
+            image = docker_images.require_image(container.settings, before)
             if anew:
-                docker_images.take_away(self._client, image, before)
+                docker_images.remove_image(self._client, image, before)
         errand = self._cli.errand(timeout_s)
         answer = errand.call("pull", "--quiet", "--", image)
         if answer.exit_code:
-            raise errand.failure(docker_images.kind_of(answer.complaint), answer.complaint)
+            raise errand.failure(docker_images.pull_failure_kind(answer.complaint), answer.complaint)
         return errand.done()
 
-    def create(self, container: Container, *, timeout_s: float) -> Done:
+    def create(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker create``."""
         return self._make(container, ("create",), timeout_s)
 
-    def run(self, container: Container, *, timeout_s: float) -> Done:
+    def run(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker run --detach``, which makes and starts it in one command."""
         return self._make(container, ("run", "--detach"), timeout_s)
 
-    def start(self, container: Container, *, timeout_s: float) -> Done:
+    def start(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker start``."""
         container.killed = False
-        return self._simply(container, ("start",), timeout_s)
+        return self._run_simple(container, ("start",), timeout_s)
 
-    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
+    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> OperationResult:
         """Run ``docker exec``, attached, to its end; at the timeout the client is killed, the command goes on."""
         with self._operation(timeout_s):
-            kills = kills_in(self._client, container)
+            kills = count_oom_kills(self._client, container)
         errand = self._cli.errand(timeout_s)
-        answer = errand.call("exec", "--", _id(container, errand), *argv)
-        if answer.exit_code and _DAEMON_SAID.match(answer.stderr):
+        answer = errand.call("exec", "--", _container_id(container, errand), *argv)
+        if answer.exit_code and _DAEMON_ERROR.match(answer.stderr):
             raise errand.failed(answer)
         for printed in (answer.stdout, answer.stderr):
             kind = exec_failure(answer.exit_code, printed)
@@ -201,85 +205,85 @@ class DockerCliEngine(DockerEngine):
             exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
         )
         with self._operation(timeout_s):
-            done.oom_killed = lacked_memory(self._client, container, done, kills)
+            done.oom_killed = was_oom_killed(self._client, container, done, kills)
         return done
 
-    def wait(self, container: Container, *, timeout_s: float) -> Done:
+    def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker wait``; whether it was for want of memory is asked for afterwards."""
         errand = self._cli.errand(timeout_s)
-        answer = errand.do("wait", "--", _id(container, errand))
+        answer = errand.do("wait", "--", _container_id(container, errand))
         done = errand.done(exit_code=_exit_code(answer, errand))
-        with self._operation(errand.left_s()):
+        with self._operation(errand.remaining_s()):
             state = self._last_state(container, done)
         if state["Status"] == "created":
             raise errand.failure("conflict", f"{container.name} was never started")
         done.oom_killed = bool(state["OOMKilled"])
         return done
 
-    def pause(self, container: Container, *, timeout_s: float) -> Done:
+    def pause(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker pause``."""
-        return self._simply(container, ("pause",), timeout_s)
+        return self._run_simple(container, ("pause",), timeout_s)
 
-    def unpause(self, container: Container, *, timeout_s: float) -> Done:
+    def unpause(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker unpause``."""
-        return self._simply(container, ("unpause",), timeout_s)
+        return self._run_simple(container, ("unpause",), timeout_s)
 
-    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
+    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
         """Run ``docker stop``, which takes whole seconds of grace only."""
         if grace_s != int(grace_s):
             text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
             raise self._cli.errand(timeout_s).failure("refused", text)
-        done = self._simply(container, ("stop", "-t", str(int(grace_s))), timeout_s)
+        done = self._run_simple(container, ("stop", "-t", str(int(grace_s))), timeout_s)
         container.killed = True
         return done
 
-    def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
+    def kill(self, container: Container, signal: str, *, timeout_s: float) -> OperationResult:
         """Run ``docker kill``; after SIGKILL also ``docker wait`` where it is not dead yet."""
         errand = self._cli.errand(timeout_s)
         try:
             number = parse_signal(signal)
         except ValueError as error:
             raise errand.failure("refused", str(error)) from error
-        identity = _id(container, errand)
+        identity = _container_id(container, errand)
         errand.do("kill", f"--signal={number.name}", "--", identity)
         if number.name == "SIGKILL":
             container.killed = True
-            with self._operation(errand.left_s()):
+            with self._operation(errand.remaining_s()):
                 dead = not self._state(container)["Running"]
             if not dead:
                 errand.do("wait", "--", identity)
         return errand.done()
 
-    def commit(self, container: Container, *, timeout_s: float) -> Done:
+    def commit(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker commit``; the image has the container's labels."""
         image = f"{COMMIT_REPOSITORY}:{self._commit_tag(container)}"
         errand = self._cli.errand(timeout_s)
-        errand.do("commit", "--", _id(container, errand), image)
+        errand.do("commit", "--", _container_id(container, errand), image)
         container.images.append(image)
         return errand.done()
 
-    def checkpoint(self, container: Container, *, timeout_s: float) -> Done:
+    def checkpoint(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker checkpoint create``, and ``docker wait`` where the container has not ended by then."""
         errand = self._cli.errand(timeout_s)
-        identity = _id(container, errand)
+        identity = _container_id(container, errand)
         container.checkpoints += 1
-        errand.do("checkpoint", "create", "--", identity, docker_probe.name_of(container.checkpoints))
-        with self._operation(errand.left_s()):
+        errand.do("checkpoint", "create", "--", identity, docker_probe.checkpoint_name(container.checkpoints))
+        with self._operation(errand.remaining_s()):
             running = self._state(container)["Running"]
         if running:
             errand.do("wait", "--", identity)
         return errand.done()
 
-    def restore(self, container: Container, *, timeout_s: float) -> Done:
+    def restore(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker start --checkpoint``."""
-        return self._simply(
-            container, ("start", "--checkpoint", docker_probe.name_of(container.checkpoints)), timeout_s
+        return self._run_simple(
+            container, ("start", "--checkpoint", docker_probe.checkpoint_name(container.checkpoints)), timeout_s
         )
 
-    def remove(self, container: Container, *, timeout_s: float) -> Done:
+    def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker rm --force --volumes``, then ``docker rmi`` for what ``commit`` made."""
         errand = self._cli.errand(timeout_s)
-        answer = errand.do("rm", "--force", "--volumes", "--", _id(container, errand))
+        answer = errand.do("rm", "--force", "--volumes", "--", _container_id(container, errand))
         container.handle = None
         if b"No such container" in answer.stderr:
             # Forced, it finds nothing wrong with that.
@@ -289,12 +293,12 @@ class DockerCliEngine(DockerEngine):
             container.images.pop()
         return errand.done()
 
-    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Run ``docker logs`` once for each stream, so that neither hides the other's beginning."""
         errand = self._cli.errand(timeout_s)
-        words = ("logs", "--", _id(container, errand))
+        words = ("logs", "--", _container_id(container, errand))
         # What goes wrong is said on stderr, which is therefore asked for first, with room for a complaint.
-        room = max(limit_bytes, _COMPLAINT_BYTES)
+        room = max(limit_bytes, _MAX_ERROR_BYTES)
         answers = [
             errand.call(*words, limit_bytes=limit, until_full=True, **{other: os.devnull})
             for limit, other in ((room, "stdout_path"), (limit_bytes, "stderr_path"))
@@ -306,28 +310,28 @@ class DockerCliEngine(DockerEngine):
         truncated = stdout.truncated or stderr.truncated or len(stderr.stderr) > limit_bytes
         return errand.done(stdout=stdout.stdout, stderr=stderr.stderr[:limit_bytes], truncated=truncated)
 
-    def stats(self, container: Container, *, timeout_s: float) -> Done:
+    def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Run ``docker stats --no-stream``, which takes more than a second: Docker looks twice."""
-        return self._simply(container, ("stats", "--no-stream"), timeout_s)
+        return self._run_simple(container, ("stats", "--no-stream"), timeout_s)
 
-    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
+    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[OperationResult]:
         """Ask again and again: the stream of its client is a screen painted anew, in which no reading can be told."""
         try:
             yield from Engine.watch(self, container, interval_s=interval_s, timeout_s=timeout_s)
         except OperationFailed as failure:
             # Under way when its container ends or is removed, the client says no more than "EOF".
-            with self._operation(_LOOK_TIMEOUT_S) as made:
+            with self._operation(_LOOKUP_TIMEOUT_S) as made:
                 if not self._state(container)["Running"]:
-                    raise failed("conflict", f"{container.name} has ended: {failure}", made) from failure
+                    raise operation_failed("conflict", f"{container.name} has ended: {failure}", made) from failure
             raise
 
-    def _make(self, container: Container, verb: tuple[str, ...], timeout_s: float) -> Done:
+    def _make(self, container: Container, verb: tuple[str, ...], timeout_s: float) -> OperationResult:
         self._label(container)
         errand = self._cli.errand(timeout_s)
         if not container.settings.image:
             raise errand.failure("refused", "a container needs an image")
         try:
-            words = create_words(
+            words = create_flags(
                 container, allow_host_mounts=self.options.allow_host_mounts, own_socket=socket_path(self._address())
             )
         except MountRefused as error:
@@ -346,25 +350,25 @@ class DockerCliEngine(DockerEngine):
         labels = [f"{key}={value}" for key, value in container.labels.items()]
         wanted = {"name": f"^/{re.escape(container.name)}$", "label": labels}
         try:
-            with self._operation(_LOOK_TIMEOUT_S):
+            with self._operation(_LOOKUP_TIMEOUT_S):
                 rows = self._client.containers(all=True, filters=wanted)
         except OperationFailed:
             return None
         return str(rows[0]["Id"]) if rows else None
 
-    def _simply(self, container: Container, words: tuple[str, ...], timeout_s: float) -> Done:
+    def _run_simple(self, container: Container, words: tuple[str, ...], timeout_s: float) -> OperationResult:
         errand = self._cli.errand(timeout_s)
-        errand.do(*words, "--", _id(container, errand))
+        errand.do(*words, "--", _container_id(container, errand))
         return errand.done()
 
 
-def _id(container: Container, errand: Errand) -> str:
+def _container_id(container: Container, errand: CommandSequence) -> str:
     if not isinstance(container.handle, str):
         raise errand.failure("not-found", f"{container.name} does not exist")
     return container.handle
 
 
-def _exit_code(answer: Answer, errand: Errand) -> int:
+def _exit_code(answer: ProgramResult, errand: CommandSequence) -> int:
     try:
         return int(answer.text)
     except ValueError as error:
@@ -382,6 +386,6 @@ def _version() -> str:
     match = re.match(r"Docker version (\d+)\.(\d+)([^\s,]*)", said)
     if not match:
         raise EngineUnavailable(f"what `docker` on PATH starts is not Docker's command line: {said!r}")
-    if (int(match[1]), int(match[2])) < _OLDEST:
+    if (int(match[1]), int(match[2])) < _MIN_VERSION:
         raise EngineUnavailable(f"Docker's command line is too old: {match[1]}.{match[2]}{match[3]}")
     return f"{match[1]}.{match[2]}{match[3]}"

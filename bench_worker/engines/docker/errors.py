@@ -12,12 +12,12 @@ import urllib3
 from docker.errors import APIError, DockerException
 
 from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.docker.http import EngineRefusal, Exchange, endpoint, exchange
+from bench_worker.engines.docker.http import DockerApiError, TimedRequest, endpoint, timed_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BY_MESSAGE = (
+KIND_PATTERNS = (
     ("disk-full", re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)),
     ("image-missing", re.compile(r"no such image|image .*not found", re.IGNORECASE)),
     ("not-executable", re.compile(r"exec.*(permission denied|exec format error|is a directory)", re.IGNORECASE)),
@@ -38,7 +38,14 @@ BY_MESSAGE = (
 )
 """Docker reports what the kernel or the runtime said as text, under whatever status it has; first match wins."""
 
-_BY_STATUS = {400: "refused", 401: "refused", 403: "refused", 404: "not-found", 409: "conflict", 501: "unsupported"}
+_KIND_BY_STATUS = {
+    400: "refused",
+    401: "refused",
+    403: "refused",
+    404: "not-found",
+    409: "conflict",
+    501: "unsupported",
+}
 
 IMAGE_ADVICE = "`bench-master build-images` makes Weighbridge's own; any other has to be pulled first"
 
@@ -57,10 +64,10 @@ _TRANSPORT = (
 
 def failure_kind(status: int | None, message: str) -> str:
     """Return the kind (see `OperationFailed`) of an answer with this HTTP status and the engine's message."""
-    for kind, pattern in BY_MESSAGE:
+    for kind, pattern in KIND_PATTERNS:
         if pattern.search(message):
             return kind
-    return _BY_STATUS.get(status or 0, "engine")
+    return _KIND_BY_STATUS.get(status or 0, "engine")
 
 
 def exec_failure(exit_code: int, output: bytes) -> str | None:
@@ -76,32 +83,32 @@ def exec_failure(exit_code: int, output: bytes) -> str | None:
 
 
 @contextmanager
-def operation(timeout_s: float, address: str | None = None) -> Iterator[Exchange]:
+def docker_operation(timeout_s: float, address: str | None = None) -> Iterator[TimedRequest]:
     """Stamp and bound the requests inside, all to `address` (None: that of the environment).
 
     Raises `OperationFailed`, with the stamps, for whatever goes wrong.
     """
-    with exchange(timeout_s) as made:
+    with timed_request(timeout_s) as made:
         try:
             yield made
         except _TIMEOUTS as error:
-            raise failed("timeout", f"the engine gave no answer in {timeout_s:g} s", made) from error
+            raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", made) from error
         except APIError as error:
             message = str(error.explanation or error)
-            raise failed(failure_kind(error.status_code, message), message, made) from error
-        except EngineRefusal as error:
-            raise failed(failure_kind(error.status, str(error)), str(error), made) from error
+            raise operation_failed(failure_kind(error.status_code, message), message, made) from error
+        except DockerApiError as error:
+            raise operation_failed(failure_kind(error.status, str(error)), str(error), made) from error
         except requests.HTTPError as error:
-            message = _message_of(error.response)
-            raise failed(failure_kind(error.response.status_code, message), message, made) from error
+            message = _error_message(error.response)
+            raise operation_failed(failure_kind(error.response.status_code, message), message, made) from error
         except _TRANSPORT as error:
             if made.expired():
                 # Some layers report a read that ran out of time as a broken connection.
-                raise failed("timeout", f"the engine gave no answer in {timeout_s:g} s", made) from error
-            raise failed("unreachable", f"{address or endpoint()}: {root_cause(error)}", made) from error
+                raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", made) from error
+            raise operation_failed("unreachable", f"{address or endpoint()}: {root_cause(error)}", made) from error
 
 
-def failed(kind: str, message: str, made: Exchange) -> OperationFailed:
+def operation_failed(kind: str, message: str, made: TimedRequest) -> OperationFailed:
     """Return the failure of an operation whose requests `made` has timed."""
     end_ns = made.end_ns if kind not in {"timeout", "unreachable"} else made.now_ns()
     if kind == "image-missing":
@@ -122,14 +129,14 @@ def root_cause(error: BaseException) -> str:
     return str(error)
 
 
-def check(response: requests.Response) -> None:
+def raise_for_status(response: requests.Response) -> None:
     """Raise `requests.HTTPError` for an answer that is an error, once its text is read."""
     if not response.ok:
         _ = response.content
         response.raise_for_status()
 
 
-def _message_of(response: requests.Response) -> str:
+def _error_message(response: requests.Response) -> str:
     try:
         return str(response.json()["message"])
     except (ValueError, KeyError, TypeError, requests.RequestException):

@@ -3,7 +3,7 @@
 docker-py spends about a millisecond of Python on each call, which is none of the engine's. So an operation is timed
 where its bytes are: its start just before the first byte of a request goes out, its end when the last bytes of the
 answer came in, be they read at once or later (see `bench_worker.timing.socket_stamps`). The same place holds every
-read to the operation's deadline, body included. `Exchange` carries both, in a context variable: each greenlet and
+read to the operation's deadline, body included. `TimedRequest` carries both, in a context variable: each greenlet and
 each thread has its own, patched or not.
 
 The short way to an engine's API: HTTP/1.1 on its socket, for the calls of which a life cycle is made.
@@ -42,8 +42,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines.base import Done
-from bench_worker.timing.socket_stamps import ARRIVALS, Arrival
+from bench_worker.engines.base import OperationResult
+from bench_worker.timing.socket_stamps import SOCKET_ARRIVALS, SocketArrival
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ _SPARE_CONNECTIONS = 4
 """Beyond one per slot: clean-up and probes do not wait for a slot's connection."""
 
 
-class Exchange:
+class TimedRequest:
     """The requests of one operation: when its first byte went out, when its last one came in, and its deadline.
 
     `sent_ns` and `heard_ns` are nanoseconds of CLOCK_MONOTONIC, 0 until there is one. `asked_ns` is when the last
@@ -67,8 +67,8 @@ class Exchange:
         self.timeout_s = timeout_s
         self.sent_ns = 0
         self.heard_ns = 0
-        self.asked_ns = 0
-        self.heard_from_ns = 0
+        self.last_sent_ns = 0
+        self.earliest_received_ns = 0
         self._paused_ns = 0
 
     @property
@@ -85,17 +85,17 @@ class Exchange:
         return max(self.heard_ns, self.start_ns)
 
     @property
-    def end_bound_ns(self) -> int:
+    def end_uncertainty_ns(self) -> int:
         """How much earlier the last byte may have been there."""
-        return max(0, self.end_ns - max(self.heard_from_ns, self.start_ns))
+        return max(0, self.end_ns - max(self.earliest_received_ns, self.start_ns))
 
     def send(self) -> None:
         """Note that bytes are about to go out."""
-        self.asked_ns = time.monotonic_ns()
+        self.last_sent_ns = time.monotonic_ns()
         if not self.sent_ns:
-            self.sent_ns = self.asked_ns
+            self.sent_ns = self.last_sent_ns
         elif self._paused_ns:
-            self.sent_ns += self.asked_ns - self._paused_ns
+            self.sent_ns += self.last_sent_ns - self._paused_ns
             self._paused_ns = 0
 
     def pause(self) -> None:
@@ -105,16 +105,16 @@ class Exchange:
         """
         self._paused_ns = self.heard_ns
 
-    def hear(self, arrival: Arrival, count: int) -> None:
+    def note_received(self, arrival: SocketArrival, count: int) -> None:
         """Note that `count` bytes, of which `arrival` tells, have been read just now."""
         read_ns = time.monotonic_ns()
-        self.heard_ns = arrival.by(read_ns, count)
+        self.heard_ns = arrival.latest_at(read_ns, count)
         # No answer comes before its question, and no byte before the one in front of it.
-        self.heard_from_ns = max(self.heard_from_ns, arrival.since(read_ns), self.asked_ns)
+        self.earliest_received_ns = max(self.earliest_received_ns, arrival.earliest_at(read_ns), self.last_sent_ns)
 
-    def done(self, **gave: Any) -> Done:
+    def done(self, **gave: Any) -> OperationResult:
         """Return the operation as one that is done, with its stamps and what it `gave`."""
-        return Done(self.start_ns, self.end_ns, end_bound_ns=self.end_bound_ns, **gave)
+        return OperationResult(self.start_ns, self.end_ns, end_uncertainty_ns=self.end_uncertainty_ns, **gave)
 
     def now_ns(self) -> int:
         """Return the present instant on the clock of the stamps."""
@@ -132,10 +132,10 @@ class Exchange:
         return left_ns / 1e9
 
 
-_current: ContextVar[Exchange | None] = ContextVar("docker_exchange", default=None)
+_current: ContextVar[TimedRequest | None] = ContextVar("docker_exchange", default=None)
 
 
-def current_exchange() -> Exchange | None:
+def current_request() -> TimedRequest | None:
     """Return the exchange that requests made here belong to."""
     return _current.get()
 
@@ -153,9 +153,9 @@ def unix_socket(path: str, timeout_s: float | None) -> socket.socket:
 
 
 @contextmanager
-def exchange(timeout_s: float) -> Iterator[Exchange]:
+def timed_request(timeout_s: float) -> Iterator[TimedRequest]:
     """Stamp, and bound by `timeout_s` in all, the requests that are made inside."""
-    made = Exchange(timeout_s)
+    made = TimedRequest(timeout_s)
     token = _current.set(made)
     try:
         yield made
@@ -179,9 +179,9 @@ class _TimedReader(io.RawIOBase):
         if current is None:
             return self._file.readinto(buffer)
         self._connection.settimeout(current.remaining_s())
-        with ARRIVALS.expecting(self._connection.fileno()) as arrival:
+        with SOCKET_ARRIVALS.watch_socket(self._connection.fileno()) as arrival:
             count = self._file.readinto(buffer)
-            current.hear(arrival, count or 0)
+            current.note_received(arrival, count or 0)
         return count
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class _TimedResponse(http.client.HTTPResponse):
         self.fp = timed
 
 
-class _Stamped:
+class _TimedMixin:
     """What makes a class of connections a stamped one, when it is put in front of it."""
 
     response_class: Any = _TimedResponse
@@ -212,19 +212,19 @@ class _Stamped:
         super().send(data)  # type: ignore[misc]
 
 
-class _TimedConnection(_Stamped, HTTPConnection):
+class _TimedConnection(_TimedMixin, HTTPConnection):
     pass
 
 
-class _TimedTlsConnection(_Stamped, HTTPSConnection):
+class _TimedTlsConnection(_TimedMixin, HTTPSConnection):
     pass
 
 
-class PlainConnection(_Stamped, http.client.HTTPConnection):
+class PlainConnection(_TimedMixin, http.client.HTTPConnection):
     """The standard library's connection, stamped and bounded."""
 
 
-class PlainTlsConnection(_Stamped, http.client.HTTPSConnection):
+class PlainTlsConnection(_TimedMixin, http.client.HTTPSConnection):
     """The same, encrypted."""
 
 
@@ -308,7 +308,7 @@ def connect(connections: int, timeout_s: float, address: str | None = None) -> d
     if not address.startswith(("unix://", "tcp://", "http://", "https://")):
         raise EngineUnavailable(f"{address}: expected unix:///PATH or tcp://HOST:PORT")
     size = connections + _SPARE_CONNECTIONS
-    with exchange(timeout_s):
+    with timed_request(timeout_s):
         # docker-py would ask for the version through its own transport, with no deadline. Any version will do to ask.
         first = _client(address, MINIMUM_DOCKER_API_VERSION, size)
         try:
@@ -359,7 +359,7 @@ _PORT: Final = 2375
 _poll: Any = get_original("select", "poll")
 
 
-class EngineRefusal(Exception):
+class DockerApiError(Exception):
     """The engine answered that it will not: `status` is that of HTTP, the message the engine's own."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -367,7 +367,7 @@ class EngineRefusal(Exception):
         self.status = status
 
 
-class Wire:
+class DockerHttp:
     """Calls of one engine, from any number of greenlets; each uses a connection of its own, idle ones are kept.
 
     `client` is docker-py's of the same engine at `address`: its version of the API and its certificates are used.
@@ -403,7 +403,7 @@ class Wire:
         try:
             with self._asked(connection, "POST", path, {}, body) as answer:
                 if answer.status >= _OK:
-                    raise EngineRefusal(answer.status, _message(answer.read(), answer.status))
+                    raise DockerApiError(answer.status, _message(answer.read(), answer.status))
                 yield answer
         finally:
             connection.close()
@@ -438,7 +438,7 @@ class Wire:
         else:
             self._idle.append(connection)
         if answer.status >= _OK:
-            raise EngineRefusal(answer.status, _message(told, answer.status))
+            raise DockerApiError(answer.status, _message(told, answer.status))
         return json.loads(told) if told else None
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -446,13 +446,13 @@ class Wire:
         while self._idle:
             connection = self._idle.pop()
             if connection.sock is not None and not _readable(connection.sock.fileno()):
-                connection.sock.settimeout(_time_left())
+                connection.sock.settimeout(_remaining_s())
                 return connection
             connection.close()
         return self._connected()
 
     def _connected(self) -> http.client.HTTPConnection:
-        timeout = _time_left()
+        timeout = _remaining_s()
         path = socket_path(self._address)
         if path is not None:
             connection = PlainConnection("localhost", timeout=timeout)
@@ -465,8 +465,8 @@ class Wire:
         return PlainConnection(host, place.port or _PORT, timeout=timeout)
 
 
-def _time_left() -> float | None:
-    exchange = current_exchange()
+def _remaining_s() -> float | None:
+    exchange = current_request()
     return None if exchange is None else exchange.remaining_s()
 
 

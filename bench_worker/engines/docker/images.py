@@ -28,15 +28,15 @@ import docker.utils
 import requests
 
 from bench_common.errors import EngineUnavailable, InfrastructureError, did_you_mean
-from bench_worker.engines.docker.errors import IMAGE_ADVICE, failed, failure_kind, root_cause
-from bench_worker.engines.docker.http import exchange
+from bench_worker.engines.docker.errors import IMAGE_ADVICE, failure_kind, operation_failed, root_cause
+from bench_worker.engines.docker.http import timed_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from bench_common.treatment import ContainerSettings
-    from bench_worker.engines.docker.http import Exchange
+    from bench_worker.engines.docker.http import TimedRequest
 
 _STEP: Final = re.compile(r"The command '.*' returned a non-zero code: (\d+)", re.DOTALL)
 _NO_IMAGE: Final = re.compile(
@@ -44,12 +44,12 @@ _NO_IMAGE: Final = re.compile(
     re.IGNORECASE,
 )
 _BUILDERS_OWN: Final = re.compile(r"Removing intermediate container| *---> |Step \d+/\d+ : ")
-_TELLING: Final = re.compile(
+_ERROR_LINE: Final = re.compile(
     r"^E: |\berror\b|\bno (?:such )?package|\bno command\b|not found|unable to", re.IGNORECASE
 )
 
 
-def reason_of(error: str, said: Iterable[str]) -> str:
+def build_failure_reason(error: str, said: Iterable[str]) -> str:
     """Return why a build ended with this error of Docker's; `said` are the last lines before it."""
     failed = _STEP.fullmatch(error.strip())
     if failed is None:
@@ -57,7 +57,7 @@ def reason_of(error: str, said: Iterable[str]) -> str:
             return f"the image that its Dockerfile begins with is not here, and no registry gives it: {error.strip()}"
         return error.strip()
     own = [line.strip() for line in said if line.strip() and not _BUILDERS_OWN.match(line)]
-    telling = [line for line in own if _TELLING.search(line)]
+    telling = [line for line in own if _ERROR_LINE.search(line)]
     words = (telling or own)[-1:]
     return f"a step of it ended with exit code {failed[1]}" + (f"; it said: {words[0]}" if words else "")
 
@@ -67,11 +67,11 @@ REGISTRY_LIMIT_S: Final = 5
 _BUILD_LIMIT_S: Final = 600
 """How long a build may be silent."""
 _LAST_LINES: Final = 15
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_ANSI_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True)
-class ImageFacts:
+class DockerImageInfo:
     """An image that is there: its id (``sha256:...``), labels and size in bytes."""
 
     identity: str
@@ -96,16 +96,16 @@ class DockerImages:
         """Close the connections."""
         self._client.close()
 
-    def inspect(self, image: str) -> ImageFacts | None:
+    def inspect(self, image: str) -> DockerImageInfo | None:
         """Return the facts of a local image; None where there is none."""
         try:
             facts: dict[str, Any] = self._client.inspect_image(image)  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
             return None
         labels = (facts.get("Config") or {}).get("Labels") or {}
-        return ImageFacts(facts["Id"], labels, int(facts["Size"]))
+        return DockerImageInfo(facts["Id"], labels, int(facts["Size"]))
 
-    def obtainable(self, image: str) -> str | None:
+    def find_source(self, image: str) -> str | None:
         """Say where `image` is to be had without being made: ``local``, ``registry`` or not (None), in 5 s."""
         if self.inspect(image):
             return "local"
@@ -175,23 +175,23 @@ class DockerImages:
         last: deque[str] = deque(maxlen=_LAST_LINES)
         try:
             for message in start():
-                said = _COLOUR.sub("", str(message.get("stream") or message.get("status") or ""))
+                said = _ANSI_COLOUR.sub("", str(message.get("stream") or message.get("status") or ""))
                 for part in said.rstrip().splitlines():
                     last.append(part)
                     progress(part)
                 if "error" in message:
-                    reason = "\n".join([reason_of(str(message["error"]), last), "last lines:", *last])
+                    reason = "\n".join([build_failure_reason(str(message["error"]), last), "last lines:", *last])
                     raise InfrastructureError(f"{image} cannot be built: {reason}")
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise InfrastructureError(f"{image} cannot be built: {error}") from error
 
 
-_GONE: Final = "image not known"
+_IMAGE_VANISHED: Final = "image not known"
 """What Podman says, with HTTP status 500, when somebody removes an image while it lists them."""
 _ATTEMPTS: Final = 10
 
 
-def listed(client: docker.APIClient, **which: Any) -> list[dict[str, Any]]:
+def list_images(client: docker.APIClient, **which: Any) -> list[dict[str, Any]]:
     """Return the images, as docker-py's `images` does with the same words; raise `docker.errors.APIError`.
 
     An engine that stumbles over an image that has just gone is asked again.
@@ -200,12 +200,12 @@ def listed(client: docker.APIClient, **which: Any) -> list[dict[str, Any]]:
         try:
             return list(client.images(**which))
         except docker.errors.APIError as error:
-            if _GONE not in str(error.explanation):
+            if _IMAGE_VANISHED not in str(error.explanation):
                 raise
     return list(client.images(**which))
 
 
-BY_MESSAGE: Final = (
+PULL_KIND_PATTERNS: Final = (
     (
         "image-missing",
         re.compile(
@@ -223,14 +223,14 @@ BY_MESSAGE: Final = (
 """What engines say of a registry that has no such image, or does not answer; the first match wins."""
 
 
-def image_of(settings: ContainerSettings, made: Exchange) -> str:
+def require_image(settings: ContainerSettings, made: TimedRequest) -> str:
     """Return the image that the settings name; raise the failure ``refused`` where they name none."""
     if not settings.image:
-        raise failed("refused", "there is no image to pull", made)
+        raise operation_failed("refused", "there is no image to pull", made)
     return settings.image
 
 
-def pull(client: docker.APIClient, image: str, made: Exchange) -> None:
+def pull_image(client: docker.APIClient, image: str, made: TimedRequest) -> None:
     """Fetch an image, as ``docker pull`` does; raise the failure that the engine's words mean."""
     try:
         complaint = next(
@@ -239,15 +239,15 @@ def pull(client: docker.APIClient, image: str, made: Exchange) -> None:
     except docker.errors.APIError as error:
         complaint = error.explanation or error
     if complaint:
-        raise failed(kind_of(str(complaint)), str(complaint), made)
+        raise operation_failed(pull_failure_kind(str(complaint)), str(complaint), made)
 
 
-def kind_of(text: str) -> str:
+def pull_failure_kind(text: str) -> str:
     """Return the kind of failure that an engine's words of a pull mean."""
-    return next((kind for kind, pattern in BY_MESSAGE if pattern.search(text)), failure_kind(None, text))
+    return next((kind for kind, pattern in PULL_KIND_PATTERNS if pattern.search(text)), failure_kind(None, text))
 
 
-def take_away(client: docker.APIClient, image: str, made: Exchange) -> None:
+def remove_image(client: docker.APIClient, image: str, made: TimedRequest) -> None:
     """Remove an image by its name, so that all of it has to be fetched; one that is not there is no error.
 
     The registry has to show first that it can bring it back, by a pull that finds everything there. Raises the
@@ -258,14 +258,14 @@ def take_away(client: docker.APIClient, image: str, made: Exchange) -> None:
         facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
     except docker.errors.NotFound:
         return
-    reason = objection(facts, listed(client, all=True))
+    reason = removal_objection(facts, list_images(client, all=True))
     if reason:
-        raise failed("refused", f"image {image} is not taken away to be pulled anew: {reason}", made)
-    pull(client, image, made)
+        raise operation_failed("refused", f"image {image} is not taken away to be pulled anew: {reason}", made)
+    pull_image(client, image, made)
     client.remove_image(image, force=False)
 
 
-def objection(facts: Mapping[str, Any], images: Iterable[Mapping[str, Any]]) -> str:
+def removal_objection(facts: Mapping[str, Any], images: Iterable[Mapping[str, Any]]) -> str:
     """Return why an image must stay, from its own facts and the list of all images; nothing where it may go."""
     names = facts.get("RepoTags") or []
     if len(names) > 1:
@@ -277,16 +277,16 @@ def objection(facts: Mapping[str, Any], images: Iterable[Mapping[str, Any]]) -> 
     return ""
 
 
-_MODES: Final = ("default", "bridge", "host", "none", "private")
+_NETWORK_MODES: Final = ("default", "bridge", "host", "none", "private")
 """What is no name of a network; ``container:NAME`` is another."""
-_SPOKEN_FOR: Final = frozenset({"json-file", "local", "none", "k8s-file", "passthrough"})
+_BUILTIN_LOG_DRIVERS: Final = frozenset({"json-file", "local", "none", "k8s-file", "passthrough"})
 """Log drivers that an engine has without a plugin, be they listed or not."""
 
 
-def missing(client: docker.APIClient, settings: ContainerSettings, *, timeout_s: float) -> list[str]:
+def missing_resources(client: docker.APIClient, settings: ContainerSettings, *, timeout_s: float) -> list[str]:
     """Return what containers with these settings would lack, one reason each; raise `InfrastructureError`."""
     try:
-        with exchange(timeout_s):
+        with timed_request(timeout_s):
             return [
                 *_missing_image(client, settings.image),
                 *_missing_network(client, settings.network),
@@ -308,7 +308,7 @@ def _missing_image(client: docker.APIClient, image: str | None) -> list[str]:
 
 
 def _missing_network(client: docker.APIClient, network: str | None) -> list[str]:
-    if network is None or network in _MODES or network.startswith(("container:", "ns:")):
+    if network is None or network in _NETWORK_MODES or network.startswith(("container:", "ns:")):
         return []
     # Asked for, too, and not only looked for in the list: a network may be named by its id.
     try:
@@ -320,7 +320,7 @@ def _missing_network(client: docker.APIClient, network: str | None) -> list[str]
 
 
 def _missing_log_driver(client: docker.APIClient, driver: str | None) -> list[str]:
-    if driver is None or driver in _SPOKEN_FOR:
+    if driver is None or driver in _BUILTIN_LOG_DRIVERS:
         return []
     plugins: dict[str, Any] = client.info().get("Plugins") or {}
     known = sorted(map(str, plugins.get("Log") or ()))

@@ -20,22 +20,22 @@ import requests
 
 from bench_common.errors import InfrastructureError
 from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL, Leftover
-from bench_worker.engines.docker.errors import operation, root_cause
-from bench_worker.engines.docker.http import exchange, url
-from bench_worker.engines.docker.images import listed
+from bench_worker.engines.docker.errors import docker_operation, root_cause
+from bench_worker.engines.docker.http import timed_request, url
+from bench_worker.engines.docker.images import list_images
 from bench_worker.engines.docker.settings import data_container_name, has_data_container, private_directory
 from bench_worker.engines.native import labels as native_labels
-from bench_worker.engines.native.process import delete_directory, disk_errors
+from bench_worker.engines.native.process import delete_directory, disk_errors_as_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from bench_worker.engines.base import Container
-    from bench_worker.engines.docker.http import Exchange
+    from bench_worker.engines.docker.http import TimedRequest
 
 
-def find(
+def find_leftovers(
     client: docker.APIClient, engine: str, run_id: str | None, worker_id: str | None, *, timeout_s: float
 ) -> list[Leftover]:
     """Return containers, images, networks and volumes that carry the label, in the order in which they have to go.
@@ -47,38 +47,38 @@ def find(
         labels.append(f"{WORKER_LABEL}={worker_id}")
     wanted: dict[str, Any] = {"label": labels}
     try:
-        with exchange(timeout_s):
+        with timed_request(timeout_s):
             found = [
                 *_containers(engine, client.containers(all=True, filters=wanted)),
-                *_images(engine, listed(client, filters=wanted)),
+                *_images(engine, list_images(client, filters=wanted)),
                 *_networks(engine, client.networks(filters=wanted)),
                 *_volumes(engine, client.volumes(filters=wanted).get("Volumes") or ()),
             ]
     except _ERRORS as error:
-        raise InfrastructureError(f"{engine} cannot say what was left behind: {_said(error)}") from error
+        raise InfrastructureError(f"{engine} cannot say what was left behind: {_error_text(error)}") from error
     return found
 
 
-def remove(client: docker.APIClient, leftover: Leftover, *, timeout_s: float) -> None:
+def remove_leftover(client: docker.APIClient, leftover: Leftover, *, timeout_s: float) -> None:
     """Remove one; one that is gone, or that somebody else is removing, ends as well. Raises `InfrastructureError`."""
     try:
-        with exchange(timeout_s):
-            _remove(client, leftover)
+        with timed_request(timeout_s):
+            _remove_by_kind(client, leftover)
     except docker.errors.NotFound:
         return
     except docker.errors.APIError as error:
         if leftover.what == "container" and "already in progress" in str(error.explanation):
-            _await_removal(client, leftover.identity, exchange(timeout_s))
-        elif _is_there(client, leftover, exchange(timeout_s)):
-            raise InfrastructureError(_said(error)) from error
+            _await_removal(client, leftover.identity, timed_request(timeout_s))
+        elif _exists(client, leftover, timed_request(timeout_s)):
+            raise InfrastructureError(_error_text(error)) from error
     except _ERRORS as error:
-        raise InfrastructureError(_said(error)) from error
+        raise InfrastructureError(_error_text(error)) from error
 
 
 _ERRORS = (docker.errors.DockerException, requests.RequestException, OSError)
 
 
-def _remove(client: docker.APIClient, leftover: Leftover) -> None:
+def _remove_by_kind(client: docker.APIClient, leftover: Leftover) -> None:
     if leftover.what == "container":
         client.remove_container(leftover.identity, v=True, force=True)
     elif leftover.what == "image":
@@ -91,7 +91,7 @@ def _remove(client: docker.APIClient, leftover: Leftover) -> None:
         raise InfrastructureError(f"{leftover.engine} knows no {leftover.what!r} to remove")
 
 
-def _is_there(client: docker.APIClient, leftover: Leftover, bounded: AbstractContextManager[Exchange]) -> bool:
+def _exists(client: docker.APIClient, leftover: Leftover, bounded: AbstractContextManager[TimedRequest]) -> bool:
     """Say whether it still exists: two removals at once can fail in more ways than by "not found"."""
     look = {
         "container": client.inspect_container,
@@ -109,37 +109,39 @@ def _is_there(client: docker.APIClient, leftover: Leftover, bounded: AbstractCon
     return True
 
 
-def _await_removal(client: docker.APIClient, identity: str, bounded: AbstractContextManager[Exchange]) -> None:
+def _await_removal(client: docker.APIClient, identity: str, bounded: AbstractContextManager[TimedRequest]) -> None:
     try:
         with bounded:
             client.post(url(client, "containers", identity, "wait"), params={"condition": "removed"})
     except _ERRORS as error:
-        raise InfrastructureError(f"somebody else began to remove it and did not end: {_said(error)}") from error
+        raise InfrastructureError(
+            f"somebody else began to remove it and did not end: {_error_text(error)}"
+        ) from error
 
 
 def _containers(engine: str, rows: list[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
         name = (row.get("Names") or [""])[0].lstrip("/")
-        yield Leftover(engine, "container", row["Id"], name, _run_of(row), _age_s(row.get("Created")))
+        yield Leftover(engine, "container", row["Id"], name, _run_id_label(row), _age_s(row.get("Created")))
 
 
 def _images(engine: str, rows: list[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
         name = (row.get("RepoTags") or [row["Id"]])[0]
-        yield Leftover(engine, "image", row["Id"], name, _run_of(row), _age_s(row.get("Created")))
+        yield Leftover(engine, "image", row["Id"], name, _run_id_label(row), _age_s(row.get("Created")))
 
 
 def _networks(engine: str, rows: list[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
-        yield Leftover(engine, "network", row["Id"], row["Name"], _run_of(row))
+        yield Leftover(engine, "network", row["Id"], row["Name"], _run_id_label(row))
 
 
 def _volumes(engine: str, rows: Iterable[dict[str, Any]]) -> Iterator[Leftover]:
     for row in rows:
-        yield Leftover(engine, "volume", row["Name"], row["Name"], _run_of(row))
+        yield Leftover(engine, "volume", row["Name"], row["Name"], _run_id_label(row))
 
 
-def _run_of(row: Mapping[str, Any]) -> str:
+def _run_id_label(row: Mapping[str, Any]) -> str:
     return str((row.get("Labels") or {}).get(RUN_LABEL, ""))
 
 
@@ -147,20 +149,20 @@ def _age_s(created: Any) -> float | None:
     return max(0.0, time.time() - created) if isinstance(created, int | float) else None
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(getattr(error, "explanation", None) or root_cause(error))
 
 
-def make(client: docker.APIClient, container: Container, *, timeout_s: float, address: str) -> None:
+def create_attached(client: docker.APIClient, container: Container, *, timeout_s: float, address: str) -> None:
     """Make what the container's storage asks for, in the engine at `address`; raise `OperationFailed`."""
-    with disk_errors(time.monotonic_ns()):
+    with disk_errors_as_failures(time.monotonic_ns()):
         for mount in container.settings.storage:
             if mount.kind == "host" and not mount.source:
                 _make_directory(private_directory(container, mount), container)
     if not has_data_container(container):
         return
     targets = [mount.target for mount in container.settings.storage if mount.kind == "data_container"]
-    with operation(timeout_s, address):
+    with docker_operation(timeout_s, address):
         answer = client.create_container(
             image=container.settings.image,
             command=["true"],
@@ -169,27 +171,27 @@ def make(client: docker.APIClient, container: Container, *, timeout_s: float, ad
             volumes=targets,
             host_config=client.create_host_config(network_mode="none"),
         )
-    container.belongings.append(answer["Id"])
+    container.attached_resources.append(answer["Id"])
 
 
 def remove_attached(client: docker.APIClient, container: Container, *, timeout_s: float, address: str) -> None:
     """Remove it all, with what is in it; what is gone already is no error. Raises `OperationFailed`."""
-    while container.belongings:
-        one = container.belongings[-1]
+    while container.attached_resources:
+        one = container.attached_resources[-1]
         if one.startswith("/"):
-            with disk_errors(time.monotonic_ns()):
+            with disk_errors_as_failures(time.monotonic_ns()):
                 delete_directory(Path(one))
         else:
-            with operation(timeout_s, address), suppress(docker.errors.NotFound):
+            with docker_operation(timeout_s, address), suppress(docker.errors.NotFound):
                 client.remove_container(one, v=True, force=True)
-        container.belongings.pop()
+        container.attached_resources.pop()
 
 
 def _make_directory(directory: Path, container: Container) -> None:
-    native_labels.make_home()
+    native_labels.make_private_root()
     owned = directory.parent
-    if str(owned) not in container.belongings:
+    if str(owned) not in container.attached_resources:
         owned.mkdir(mode=0o700)
-        container.belongings.append(str(owned))
+        container.attached_resources.append(str(owned))
         native_labels.write_labels(owned, container.labels)
     directory.mkdir()

@@ -36,13 +36,13 @@ from gevent.lock import RLock
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_common.requirements import STATS_INTERVAL
-from bench_worker.engines.base import DaemonSide, Done, Engine, EngineOptions, EngineStatus
+from bench_worker.engines.base import DaemonProcesses, Engine, EngineOptions, EngineStatus, OperationResult
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import DockerEngine, container_id
-from bench_worker.engines.docker.errors import IMAGE_ADVICE, check, root_cause
-from bench_worker.engines.docker.http import connect, exchange
+from bench_worker.engines.docker.errors import IMAGE_ADVICE, raise_for_status, root_cause
+from bench_worker.engines.docker.http import connect, timed_request
 from bench_worker.engines.oci import runtime as oci_runtime
-from bench_worker.engines.processes_of import podman_side
+from bench_worker.engines.processes_of import podman_daemon
 from bench_worker.timing.processes import SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
@@ -50,45 +50,45 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container
-    from bench_worker.engines.docker.http import Exchange
+    from bench_worker.engines.docker.http import TimedRequest
     from bench_worker.timing.processes import Process
 
 COPY_LIMIT_S: Final = 300.0
 """How long the copying of one image may take."""
-_LOOK_S: Final = 10.0
-_OWN: Final = "weighbridge/"
+_LOOKUP_TIMEOUT_S: Final = 10.0
+_OWN_IMAGE_PREFIX: Final = "weighbridge/"
 """Images that Weighbridge builds: of these Docker's store has the true one, and a rebuilt one is copied anew."""
 
 
-def obtain(podman: docker.APIClient, image: str) -> str:
+def ensure_image(podman: docker.APIClient, image: str) -> str:
     """See to it that Podman has an image; return why it has not, or nothing. Raises `InfrastructureError`.
 
     Copied is what Podman lacks and what Weighbridge has built anew since; an image keeps its id (the digest of its
     configuration) on the way, so nothing is copied twice.
     """
     present = _identity(podman, image)
-    if present and not image.startswith(_OWN):
+    if present and not image.startswith(_OWN_IMAGE_PREFIX):
         return ""
     try:
-        source = connect(1, _LOOK_S)
+        source = connect(1, _LOOKUP_TIMEOUT_S)
     except (EngineUnavailable, docker.errors.DockerException, requests.RequestException, OSError):
-        return "" if present else _nowhere(image, "and no Docker Engine answers that could have it")
+        return "" if present else _not_found_reason(image, "and no Docker Engine answers that could have it")
     try:
         wanted = _identity(source, image)
         if wanted and wanted != present:
             _copy(source, podman, image)
     finally:
         source.close()
-    return "" if wanted or present else _nowhere(image, "nor in Docker's, from where it would be copied")
+    return "" if wanted or present else _not_found_reason(image, "nor in Docker's, from where it would be copied")
 
 
-def _nowhere(image: str, elsewhere: str) -> str:
+def _not_found_reason(image: str, elsewhere: str) -> str:
     return f"image {image!r} is not in Podman's store, {elsewhere} ({IMAGE_ADVICE})"
 
 
 def _identity(client: docker.APIClient, image: str) -> str | None:
     try:
-        with exchange(_LOOK_S):
+        with timed_request(_LOOKUP_TIMEOUT_S):
             facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
     except docker.errors.NotFound:
         return None
@@ -99,7 +99,7 @@ def _identity(client: docker.APIClient, image: str) -> str | None:
 
 def _copy(source: docker.APIClient, podman: docker.APIClient, image: str) -> None:
     try:
-        with exchange(COPY_LIMIT_S):
+        with timed_request(COPY_LIMIT_S):
             # What it says while it loads is of no interest, but it has loaded only once that has ended.
             for _ in podman.load_image(source.get_image(image)):  # type: ignore[no-untyped-call]
                 pass
@@ -117,7 +117,7 @@ ADVICE: Final = "install Podman (`apt-get install podman`), or point CONTAINER_H
 _PREFIX: Final = "weighbridge-podman-"
 _POLL_S: Final = 0.02
 _END_S: Final = 5.0
-_LAST_WORDS: Final = 500
+_MAX_ERROR_CHARS: Final = 500
 _HYBRID: Final = Path("/sys/fs/cgroup/unified/cgroup.controllers")
 _CAP_SYS_RESOURCE: Final = 24
 _PEER: Final = struct.Struct("3i")
@@ -132,7 +132,7 @@ _TIED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HardLimits:
     """What a service cannot exceed when it makes containers: hard limits by name as Docker's API has them."""
 
     ulimits: Mapping[str, int]
@@ -162,11 +162,11 @@ class PrivateService:
         except SpawnFailed as error:
             raise EngineUnavailable(str(error)) from error
         deadline = time.monotonic() + timeout_s
-        while not answers(f"unix://{path}"):
+        while not is_listening(f"unix://{path}"):
             if self._process.exit is not None or time.monotonic() > deadline:
                 ended = "ended at once" if self._process.exit is not None else f"did not answer in {timeout_s:g} s"
                 said = Path(str(log) + ".err").read_text(encoding="utf-8", errors="replace").strip()
-                raise EngineUnavailable(f"`podman system service` {ended}: {said[-_LAST_WORDS:]}")
+                raise EngineUnavailable(f"`podman system service` {ended}: {said[-_MAX_ERROR_CHARS:]}")
             gevent.sleep(_POLL_S)
         return f"unix://{path}"
 
@@ -199,21 +199,21 @@ def running_address() -> str | None:
     if named:
         return named
     ours = [path for pid in (os.getpid(), os.getppid()) for path in _root().glob(f"{_PREFIX}{pid}-*/podman.sock")]
-    for path in (usual_socket(), *ours):
+    for path in (default_socket(), *ours):
         address = f"unix://{path}"
-        if answers(address):
+        if is_listening(address):
             return address
     return None
 
 
-def usual_socket() -> Path:
+def default_socket() -> Path:
     """Return where a service of this user listens when somebody has started one."""
     if os.geteuid() == 0:
         return Path("/run/podman/podman.sock")
     return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}") / "podman" / "podman.sock"
 
 
-def answers(address: str) -> bool:
+def is_listening(address: str) -> bool:
     """Say whether somebody listens at a ``unix://`` address."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -234,7 +234,7 @@ def private_runtime() -> str | None:
     return "runc" if mixed and shutil.which("runc", path=_with_sbin()) else None
 
 
-def service_limits(address: str) -> Limits:
+def service_limits(address: str) -> HardLimits:
     """Return the hard limits of the process that listens at `address`, where it cannot raise them.
 
     Podman gives its containers more open files and processes than its own process may have, and without the
@@ -248,15 +248,15 @@ def service_limits(address: str) -> Limits:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
         limits = Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
     except OSError:
-        return Limits({})
-    return limits_from(status, limits)
+        return HardLimits({})
+    return parse_limits(status, limits)
 
 
-def limits_from(status: str, limits: str) -> Limits:
+def parse_limits(status: str, limits: str) -> HardLimits:
     """Return the hard limits that the texts of ``/proc/PID/status`` and ``/proc/PID/limits`` mean; see above."""
     capabilities = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")), 0)
     if capabilities >> _CAP_SYS_RESOURCE & 1:
-        return Limits({})
+        return HardLimits({})
     hard = {}
     for row, name in (("Max open files", "nofile"), ("Max processes", "nproc")):
         for line in limits.splitlines():
@@ -264,7 +264,7 @@ def limits_from(status: str, limits: str) -> Limits:
             fields = line.removeprefix(row).split()
             if line.startswith(row) and fields[1].isdecimal():
                 hard[name] = int(fields[1])
-    return Limits(hard)
+    return HardLimits(hard)
 
 
 def _with_sbin() -> str:
@@ -310,26 +310,26 @@ class PodmanEngine(DockerEngine):
         service = PrivateService()
         try:
             address = running_address() or _start(service, _PROBE_START_S)
-            status = docker_probe.look(cls.name, address, cls.operations, cls.settings, _unable_to_save)
+            status = docker_probe.probe_docker(cls.name, address, cls.operations, cls.settings, _unable_to_save)
         except EngineUnavailable as error:
             return EngineStatus(cls.name, usable=False, reason=str(error), advice=ADVICE)
         finally:
             service.end()
-        return _own(status, private=service.started) if status.usable else cls._failed(status)
+        return _with_podman_details(status, private=service.started) if status.usable else cls._failed(status)
 
     @classmethod
-    def daemon_side(cls) -> DaemonSide:
+    def daemon_processes(cls) -> DaemonProcesses:
         """Return the service that runs, or a private one once it is there, and the monitor of each container."""
         address = running_address() or ""
         socket = address.removeprefix("unix://") if address.startswith("unix://") else None
-        return podman_side(socket)
+        return podman_daemon(socket)
 
     def __init__(self, options: EngineOptions) -> None:
         super().__init__(options)
         self._service = PrivateService()
         self._at = ""
-        self._limits = Limits({})
-        self._reviving = RLock()
+        self._limits = HardLimits({})
+        self._restart_lock = RLock()
 
     def open(self) -> None:
         """Connect to the service that runs, or to one that is started now."""
@@ -346,7 +346,7 @@ class PodmanEngine(DockerEngine):
         super().close()
         self._service.end()
 
-    def create(self, container: Container, *, timeout_s: float) -> Done:
+    def create(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Make the container; before that, and not timed, those of its named volumes that are not there yet.
 
         Podman would make them, too, but without the labels by which they are found again.
@@ -360,15 +360,15 @@ class PodmanEngine(DockerEngine):
                     self._client.create_volume(name, labels=dict(container.labels))
         return super().create(container, timeout_s=timeout_s)
 
-    def remove(self, container: Container, *, timeout_s: float) -> Done:
+    def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Remove it; where the private service has died, by another one, so that nothing is left of a run."""
         if is_private(self._at):
-            with self._reviving:
-                if not answers(self._at):
-                    self._revive()
+            with self._restart_lock:
+                if not is_listening(self._at):
+                    self._restart_service()
         return super().remove(container, timeout_s=timeout_s)
 
-    def _revive(self) -> None:
+    def _restart_service(self) -> None:
         self._service.end()
         self._service = PrivateService()
         with suppress(EngineUnavailable):
@@ -376,19 +376,19 @@ class PodmanEngine(DockerEngine):
             super().close()
             super().open()
 
-    def _save(self, identity: str, ordinal: int) -> None:
+    def _checkpoint(self, identity: str, ordinal: int) -> None:
         del ordinal  # Podman keeps the last one only, and knows which that is
-        self._own_call(identity, "checkpoint")
+        self._libpod_call(identity, "checkpoint")
 
-    def _go_on(self, identity: str, ordinal: int) -> None:
+    def _restore(self, identity: str, ordinal: int) -> None:
         del ordinal
-        self._own_call(identity, "restore")
+        self._libpod_call(identity, "restore")
 
-    def _own_call(self, identity: str, verb: str) -> None:
+    def _libpod_call(self, identity: str, verb: str) -> None:
         """Make a call that Docker's API has not, in Podman's own."""
-        check(self._client.post(f"{self._client.base_url}{_OWN_API}/containers/{identity}/{verb}"))
+        raise_for_status(self._client.post(f"{self._client.base_url}{_OWN_API}/containers/{identity}/{verb}"))
 
-    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Return what its log driver kept of both streams, up to where one of them is full.
 
         Asked for one stream of a container that goes on writing to the other, Podman reads on and never ends.
@@ -398,13 +398,13 @@ class PodmanEngine(DockerEngine):
             stdout, stderr = self._logs(container_id(container, made), streams, limit_bytes)
         return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
 
-    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[Done]:
+    def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[OperationResult]:
         """Ask again and again: Podman's own stream comes every five seconds, and cannot be had at another pace."""
         return Engine.watch(self, container, interval_s=interval_s, timeout_s=timeout_s)
 
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Copy the image from Docker's store where it is not in Podman's, then say what is lacking."""
-        reason = obtain(self._client, settings.image) if settings.image else ""
+        reason = ensure_image(self._client, settings.image) if settings.image else ""
         return [reason] if reason else super().missing(settings)
 
     @classmethod
@@ -416,7 +416,7 @@ class PodmanEngine(DockerEngine):
     def _address(self) -> str:
         return self._at
 
-    def _arguments(self, container: Container, made: Exchange) -> dict[str, Any]:
+    def _arguments(self, container: Container, made: TimedRequest) -> dict[str, Any]:
         arguments = super()._arguments(container, made)
         host = arguments["host_config"]
         given = {limit["Name"] for limit in host.get("Ulimits") or ()}
@@ -439,10 +439,10 @@ def _start(service: PrivateService, timeout_s: float) -> str:
 
 def _unable_to_save(info: Mapping[str, Any], *, here: bool) -> str:
     """Return why the service that gave this `info` cannot save containers; nothing where it can."""
-    return oci_runtime.trouble(str(info.get("DefaultRuntime") or "")) if here else ""
+    return oci_runtime.unavailable_reason(str(info.get("DefaultRuntime") or "")) if here else ""
 
 
-def _own(status: EngineStatus, *, private: bool) -> EngineStatus:
+def _with_podman_details(status: EngineStatus, *, private: bool) -> EngineStatus:
     """Return a status with what is Podman's own in it."""
     details = {**status.details, "service": "private" if private else "running", "setting.runtime": _NO_RUNTIME}
     details.pop(STATS_INTERVAL, None)  # it is asked, not listened to

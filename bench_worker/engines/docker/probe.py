@@ -16,7 +16,7 @@ import docker.errors
 import requests
 
 from bench_common.errors import EngineUnavailable
-from bench_common.requirements import CAPABILITIES_WITHHELD, OWN_STORAGE
+from bench_common.requirements import CAPABILITIES_WITHHELD, ENGINE_MANAGED_STORAGE
 from bench_worker.engines import processes_of
 from bench_worker.engines.base import EngineStatus
 from bench_worker.engines.docker import http as docker_http
@@ -28,32 +28,32 @@ from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from bench_worker.engines.docker.http import Wire
+    from bench_worker.engines.docker.http import DockerHttp
 
 
-def name_of(ordinal: int) -> str:
+def checkpoint_name(ordinal: int) -> str:
     """Return what a container's checkpoint with this ordinal is called."""
     return f"weighbridge-{ordinal}"
 
 
-def save(wire: Wire, identity: str, ordinal: int) -> None:
+def save_checkpoint(wire: DockerHttp, identity: str, ordinal: int) -> None:
     """Save a container and end its processes."""
-    wire.post("containers", identity, "checkpoints", body={"CheckpointID": name_of(ordinal), "Exit": True})
+    wire.post("containers", identity, "checkpoints", body={"CheckpointID": checkpoint_name(ordinal), "Exit": True})
 
 
-def restore(wire: Wire, identity: str, ordinal: int) -> None:
+def restore_checkpoint(wire: DockerHttp, identity: str, ordinal: int) -> None:
     """Let a saved container go on."""
-    wire.post("containers", identity, "start", checkpoint=name_of(ordinal))
+    wire.post("containers", identity, "start", checkpoint=checkpoint_name(ordinal))
 
 
-def trouble(info: Mapping[str, Any], *, here: bool) -> str:
+def unavailable_reason(info: Mapping[str, Any], *, here: bool) -> str:
     """Return why an engine that gave this `info` cannot save containers; nothing where it can, as far as one sees.
 
     An engine that is not on this host has a CRIU of its own, which nobody here can ask.
     """
     if not info.get("ExperimentalBuild"):
         return 'the daemon was started without its experimental features ({"experimental": true} in daemon.json)'
-    return oci_runtime.trouble(str(info.get("DefaultRuntime") or "")) if here else ""
+    return oci_runtime.unavailable_reason(str(info.get("DefaultRuntime") or "")) if here else ""
 
 
 PROBE_TIMEOUT_S: Final = 4.5
@@ -133,9 +133,11 @@ def status_from(
         "stop.grace_step_s": "1",
         "stats.interval_s": "1",
     }
-    details[OWN_STORAGE] = "data containers, directories of their own"
+    details[ENGINE_MANAGED_STORAGE] = "data containers, directories of their own"
     if sys is not None:
-        details[CAPABILITIES_WITHHELD] = " ".join(processes_of.withheld(processes_of.MACHINE))
+        details[CAPABILITIES_WITHHELD] = " ".join(
+            processes_of.unavailable_capabilities(processes_of.MACHINE_CAPABILITIES)
+        )
     absent = {setting: reason for setting, reason in _ABSENT.items() if setting not in settings}
     details |= {f"setting.{setting}": reason for setting, reason in (absent | unenforced).items()}
     details |= {f"operation.{operation}": unsaved for operation in sorted(SAVING & operations) if unsaved}
@@ -156,12 +158,12 @@ def status_from(
     )
 
 
-def look(
+def probe_docker(
     name: str,
     address: str,
     operations: frozenset[str],
     settings: frozenset[str],
-    unable_to_save: Callable[..., str] = trouble,
+    unable_to_save: Callable[..., str] = unavailable_reason,
 ) -> EngineStatus:
     """Ask the engine at `address` about itself; never raises, within `PROBE_TIMEOUT_S`.
 
@@ -171,7 +173,7 @@ def look(
     try:
         client = docker_http.connect(1, PROBE_TIMEOUT_S, address)
         try:
-            with docker_http.exchange(PROBE_TIMEOUT_S - (time.monotonic() - began)):
+            with docker_http.timed_request(PROBE_TIMEOUT_S - (time.monotonic() - began)):
                 info = client.info()
         finally:
             client.close()

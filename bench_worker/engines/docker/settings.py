@@ -44,7 +44,7 @@ SETTINGS: Final = frozenset(
     }
 )
 
-THROTTLES: Final = ("device_read_bps", "device_write_bps", "device_read_iops", "device_write_iops")
+DEVICE_LIMITS: Final = ("device_read_bps", "device_write_bps", "device_read_iops", "device_write_iops")
 
 _WARNED: Final = {
     "device_read_bps": "throttle.read_bps_device",
@@ -54,21 +54,21 @@ _WARNED: Final = {
 }
 """How `docker info` calls what the kernel lacks: ``WARNING: No blkio throttle.read_bps_device support``."""
 
-NO_WEIGHT: Final = (
+NO_IO_WEIGHT: Final = (
     "no disk of this host shares its time by weight: that takes the I/O scheduler bfq "
     "(`echo bfq > /sys/block/DISK/queue/scheduler`), or io.cost under cgroup v2"
 )
 
 
-def confinement(settings: ContainerSettings) -> dict[str, Any]:
+def limit_arguments(settings: ContainerSettings) -> dict[str, Any]:
     """Return the arguments of docker-py's `create_host_config` for what is given; raise `ValueError`."""
     given: dict[str, Any] = {
         name: [{"Path": device, "Rate": rate} for device, rate in getattr(settings, name).items()]
-        for name in THROTTLES
+        for name in DEVICE_LIMITS
         if getattr(settings, name)
     }
     if settings.ulimits:
-        limits = ((name, *soft_and_hard(text)) for name, text in settings.ulimits.items())
+        limits = ((name, *parse_ulimit(text)) for name, text in settings.ulimits.items())
         given["ulimits"] = [Ulimit(name=name, soft=soft, hard=hard) for name, soft, hard in limits]
     plain = {
         "runtime": settings.runtime,
@@ -82,10 +82,10 @@ def confinement(settings: ContainerSettings) -> dict[str, Any]:
     return given | {name: value for name, value in plain.items() if value is not None}
 
 
-def confinement_words(settings: ContainerSettings) -> list[str]:
+def limit_flags(settings: ContainerSettings) -> list[str]:
     """Return the same as flags of ``docker create``."""
     words = [f"--ulimit={name}={text}" for name, text in settings.ulimits.items()]
-    for name in THROTTLES:
+    for name in DEVICE_LIMITS:
         flag = name.replace("_", "-")
         words += [f"--{flag}={device}:{rate}" for device, rate in getattr(settings, name).items()]
     words += [f"--security-opt={option}" for option in settings.security_options]
@@ -100,7 +100,7 @@ def confinement_words(settings: ContainerSettings) -> list[str]:
     return words + [f"--{flag}={value}" for flag, value in plain.items() if value is not None]
 
 
-def soft_and_hard(text: str) -> tuple[int, int]:
+def parse_ulimit(text: str) -> tuple[int, int]:
     """Return the two limits of a text such as ``1024`` or ``512:1024``; raise `ValueError`."""
     soft, _, hard = text.partition(":")
     return int(soft), int(hard or soft)
@@ -118,12 +118,12 @@ def unenforced(info: Mapping[str, Any], *, sys: Path | None) -> dict[str, str]:
     for setting, name in _WARNED.items():
         if f"No blkio {name} support" in warnings:
             found[setting] = "this host's kernel cannot limit the rate of a block device"
-    if "No blkio weight support" in warnings or sys is None or not honours_weights(sys):
-        found["blkio_weight"] = NO_WEIGHT
+    if "No blkio weight support" in warnings or sys is None or not supports_io_weight(sys):
+        found["blkio_weight"] = NO_IO_WEIGHT
     return found
 
 
-def honours_weights(sys: Path) -> bool:
+def supports_io_weight(sys: Path) -> bool:
     """Say whether a disk divides its time by the cgroups' weights, by what the kernel says below `sys` (``/sys``)."""
     for scheduler in sys.glob("block/*/queue/scheduler"):
         if "[bfq]" in _text(scheduler):
@@ -148,7 +148,7 @@ KNOWN_SOCKETS = (
 )
 """Whoever can write to one of these owns the host; a benchmark's container is never given one."""
 
-_WINDOWS_ON_THE_ROOT = ("/proc", "/sys", "/dev")
+_HOST_PSEUDO_FILESYSTEMS = ("/proc", "/sys", "/dev")
 """Below these there are other ways to the whole host (/proc/1/root)."""
 
 
@@ -163,7 +163,7 @@ def create_arguments(
     settings = container.settings
     host_config = client.create_host_config(
         **_limits(settings),
-        **confinement(settings),
+        **limit_arguments(settings),
         init=settings.init,
         network_mode=settings.network,
         log_config=_log_config(settings),
@@ -221,7 +221,7 @@ def data_container_name(container: Container) -> str:
     return f"{container.name}-data"
 
 
-def archive_of(files: Mapping[str, str]) -> bytes:
+def tar_archive(files: Mapping[str, str]) -> bytes:
     """Return `files` (texts by absolute path) as the tar archive of a root directory, readable by everybody."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -266,7 +266,7 @@ def allowed_source(mount: Mount, *, allow_host_mounts: bool, own_socket: str | N
 
 def private_directory(container: Container, mount: Mount) -> Path:
     """Return where the worker makes a host directory of this container's own (see `native_labels.home`)."""
-    return native_labels.home() / f"{container.name}-host" / mount.target.strip("/").replace("/", "-")
+    return native_labels.private_root() / f"{container.name}-host" / mount.target.strip("/").replace("/", "-")
 
 
 def safe_host_directory(source: str, sockets: Iterable[str]) -> str:
@@ -278,12 +278,12 @@ def safe_host_directory(source: str, sockets: Iterable[str]) -> str:
     path = Path(source)
     if not path.is_absolute():
         raise MountRefused(f"host directory {source!r} is not an absolute path")
-    _check_windows(source, path)
+    _check_pseudo_filesystems(source, path)
     try:
         real = path.resolve()
     except OSError as error:
         raise MountRefused(f"host directory {source} cannot be looked into: {error.strerror}") from error
-    _check_windows(source, real)
+    _check_pseudo_filesystems(source, real)
     for guarded in {Path(item) for item in sockets} | {Path(item).resolve() for item in sockets}:
         if guarded.is_relative_to(real):
             raise MountRefused(f"host directory {source} holds an engine's socket ({guarded}): it is never mounted")
@@ -292,7 +292,7 @@ def safe_host_directory(source: str, sockets: Iterable[str]) -> str:
     return str(real)
 
 
-def _check_windows(source: str, path: Path) -> None:
-    for window in _WINDOWS_ON_THE_ROOT:
+def _check_pseudo_filesystems(source: str, path: Path) -> None:
+    for window in _HOST_PSEUDO_FILESYSTEMS:
         if path.is_relative_to(window):
             raise MountRefused(f"host directory {source} is the kernel's view of the host ({window}): never mounted")

@@ -24,43 +24,43 @@ from bench_worker.engines.base import (
     PRINTED_LIMIT_BYTES,
     RUN_LABEL,
     Container,
-    DaemonSide,
-    Done,
+    DaemonProcesses,
     Engine,
     EngineStatus,
     Leftover,
     OperationFailed,
+    OperationResult,
 )
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.engines.native.process import (
-    Stock,
+    NativeContainer,
     delete_directory,
-    disk_errors,
-    ended_at,
-    fail,
-    is_frozen,
+    disk_errors_as_failures,
+    get_native_container,
+    is_stopped,
     kill_stragglers,
-    running,
-    signal_and_see,
-    spawn_kind,
-    stock_of,
-    until_dead,
-    wait_for,
+    raise_operation_failed,
+    result_at_exit,
+    running_process,
+    signal_and_confirm,
+    spawn_failure_kind,
+    wait_exit,
+    wait_result,
 )
 from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
 from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
-from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, parse_cpuset, parse_signal, read_beginning
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, parse_cpuset, parse_signal, read_head
 from bench_worker.timing import posix_spawn
 from bench_worker.timing.processes import Process, SpawnFailed, WaitTimeout, spawn
 
-REASONS: Final = {
+UNSUPPORTED_SETTINGS: Final = {
     **dict.fromkeys(CONFINEMENT, "a plain process is not confined"),
     "memory_bytes": "a plain process has no memory limit of its own; weigh it without one, or use an engine",
     "cpus": "a plain process has no share of CPU time; `cpuset` can be enforced",
 }
 """Why a setting is refused."""
 
-LACKS: Final = {
+UNSUPPORTED_OPERATIONS: Final = {
     **dict.fromkeys(("pull", "commit"), "a plain process has no image"),
     **dict.fromkeys(SAVING, "only what is in a container is saved"),
     "stats": "nobody counts for a plain process alone; `sampling_interval` reads what its host uses",
@@ -88,57 +88,61 @@ class NativeEngine(Engine):
         """Say whether this kernel and libc can do it."""
         reason = posix_spawn.missing_feature() or ""
         try:
-            native_labels.make_home()
+            native_labels.make_private_root()
         except EngineUnavailable as error:
             reason = reason or str(error)
         return EngineStatus(
             name=cls.name,
             usable=not reason,
             version=f"{platform.system()} {platform.release()}",
-            endpoint=str(native_labels.home()),
+            endpoint=str(native_labels.private_root()),
             reason=reason,
             advice="use a newer kernel and C library, or set TMPDIR to a directory of yours" if reason else "",
             operations=tuple(sorted(cls.operations)),
             settings=tuple(sorted(cls.settings)),
             inapplicable=tuple(sorted(cls.inapplicable)),
             details={
-                **{f"setting.{setting}": text for setting, text in REASONS.items()},
-                **{f"operation.{operation}": text for operation, text in LACKS.items()},
+                **{f"setting.{setting}": text for setting, text in UNSUPPORTED_SETTINGS.items()},
+                **{f"operation.{operation}": text for operation, text in UNSUPPORTED_OPERATIONS.items()},
             },
         )
 
     @classmethod
-    def daemon_side(cls) -> DaemonSide:
+    def daemon_processes(cls) -> DaemonProcesses:
         """Return none: plain processes need no daemon."""
-        return DaemonSide()
+        return DaemonProcesses()
 
     def open(self) -> None:
         """Make the directory that holds the private ones."""
         missing = posix_spawn.missing_feature()
         if missing:
             raise EngineUnavailable(f"engine 'native' cannot be used: {missing}")
-        self._home = native_labels.make_home()
+        self._home = native_labels.make_private_root()
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def create(self, container: Container, *, timeout_s: float) -> Done:
+    def create(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Make the private directory, which also claims the name; no process yet."""
         del timeout_s
         start_ns = time.monotonic_ns()
         settings = container.settings
-        foreign = settings.given() - self.settings - self.inapplicable
+        foreign = settings.non_default() - self.settings - self.inapplicable
         for setting in sorted(foreign):
             value = getattr(settings, setting)
-            fail("refused", f"native cannot enforce {setting}={value!r}: {REASONS[setting]}", start_ns)
+            raise_operation_failed(
+                "refused", f"native cannot enforce {setting}={value!r}: {UNSUPPORTED_SETTINGS[setting]}", start_ns
+            )
         if not settings.command:
-            fail("refused", "a plain process needs `command`: there is no image to take one from", start_ns)
+            raise_operation_failed(
+                "refused", "a plain process needs `command`: there is no image to take one from", start_ns
+            )
         self._cpus(container, start_ns)
         self._label(container)
-        stock = Stock(self._home / container.name)
-        with disk_errors(start_ns):
+        stock = NativeContainer(self._home / container.name)
+        with disk_errors_as_failures(start_ns):
             if stock.directory.parent != self._home:
-                fail("refused", f"{container.name!r} is no name for a container", start_ns)
+                raise_operation_failed("refused", f"{container.name!r} is no name for a container", start_ns)
             stock.directory.mkdir(mode=0o700)
             # From here on there is something to remove, also where the disk is too full for the labels.
             container.handle = stock
@@ -146,115 +150,123 @@ class NativeEngine(Engine):
             stock.work.mkdir()
             for path, text in settings.files.items():
                 _write(stock.work, path, text, start_ns)
-        return Done(start_ns, time.monotonic_ns())
+        return OperationResult(start_ns, time.monotonic_ns())
 
-    def start(self, container: Container, *, timeout_s: float) -> Done:
+    def start(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Spawn the command; done when the program has replaced the spawner."""
         del timeout_s
-        stock = stock_of(container)
+        stock = get_native_container(container)
         if stock.main is not None and stock.main.exit is None:
-            fail("conflict", f"{container.name} runs already (process {stock.main.pid})", time.monotonic_ns())
+            raise_operation_failed(
+                "conflict", f"{container.name} runs already (process {stock.main.pid})", time.monotonic_ns()
+            )
         stock.main = self._spawn(container, container.settings.command or (), "")
-        return Done(stock.main.start_ns, stock.main.running_ns)
+        return OperationResult(stock.main.start_ns, stock.main.running_ns)
 
-    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
+    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> OperationResult:
         """Spawn a command beside the main one, in the same directory, and wait for its end."""
         deadline = time.monotonic() + timeout_s
-        stock = stock_of(container)
-        main = running(container)
-        if stock.paused or is_frozen(main):
-            fail("conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns())
-        prefix = f"exec-{len(stock.beside) + 1}."
+        stock = get_native_container(container)
+        main = running_process(container)
+        if stock.paused or is_stopped(main):
+            raise_operation_failed(
+                "conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns()
+            )
+        prefix = f"exec-{len(stock.exec_processes) + 1}."
         process = self._spawn(container, argv, prefix)
-        stock.beside.append(process)
-        done = wait_for(process, process.start_ns, deadline, kill_late=True)
-        done.stdout, cut_out = read_beginning(stock.directory / f"{prefix}stdout", EXEC_OUTPUT_LIMIT_BYTES)
-        done.stderr, cut_err = read_beginning(stock.directory / f"{prefix}stderr", EXEC_OUTPUT_LIMIT_BYTES)
+        stock.exec_processes.append(process)
+        done = wait_result(process, process.start_ns, deadline, kill_late=True)
+        done.stdout, cut_out = read_head(stock.directory / f"{prefix}stdout", EXEC_OUTPUT_LIMIT_BYTES)
+        done.stderr, cut_err = read_head(stock.directory / f"{prefix}stderr", EXEC_OUTPUT_LIMIT_BYTES)
         done.truncated = cut_out or cut_err
         return done
 
-    def wait(self, container: Container, *, timeout_s: float) -> Done:
+    def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Wait for the end of the main process; its stamp is the reaper's, however late this greenlet wakes."""
         start_ns = time.monotonic_ns()
-        main = stock_of(container).main
+        main = get_native_container(container).main
         if main is None:
-            fail("conflict", f"{container.name} was never started", start_ns)
-        return wait_for(main, start_ns, time.monotonic() + timeout_s)
+            raise_operation_failed("conflict", f"{container.name} was never started", start_ns)
+        return wait_result(main, start_ns, time.monotonic() + timeout_s)
 
-    def pause(self, container: Container, *, timeout_s: float) -> Done:
+    def pause(self, container: Container, *, timeout_s: float) -> OperationResult:
         """SIGSTOP to the group; done when the kernel shows the main process as stopped."""
-        done = signal_and_see(container, signal.SIGSTOP, timeout_s, stopped=True)
-        stock_of(container).paused = True
+        done = signal_and_confirm(container, signal.SIGSTOP, timeout_s, stopped=True)
+        get_native_container(container).paused = True
         return done
 
-    def unpause(self, container: Container, *, timeout_s: float) -> Done:
+    def unpause(self, container: Container, *, timeout_s: float) -> OperationResult:
         """SIGCONT to the group; done when the main process is no longer stopped."""
-        done = signal_and_see(container, signal.SIGCONT, timeout_s, stopped=False)
-        stock_of(container).paused = False
+        done = signal_and_confirm(container, signal.SIGCONT, timeout_s, stopped=False)
+        get_native_container(container).paused = False
         return done
 
-    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
+    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
         """SIGTERM to the group and, after `grace_s`, SIGKILL; done when the main process is reaped."""
         start_ns = time.monotonic_ns()
         deadline = time.monotonic() + timeout_s
-        main = stock_of(container).main
+        main = get_native_container(container).main
         if main is None or not main.signal_group(signal.SIGTERM):
-            return Done(start_ns, time.monotonic_ns())
+            return OperationResult(start_ns, time.monotonic_ns())
         if grace_s < timeout_s:
             with suppress(WaitTimeout):
-                return ended_at(start_ns, main.wait(grace_s))
+                return result_at_exit(start_ns, main.wait(grace_s))
             main.signal_group(signal.SIGKILL)
-        return ended_at(start_ns, until_dead(main, start_ns, deadline))
+        return result_at_exit(start_ns, wait_exit(main, start_ns, deadline))
 
-    def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
+    def kill(self, container: Container, signal: str, *, timeout_s: float) -> OperationResult:
         """Send a signal to the group; after SIGKILL, done when the main process is reaped."""
         start_ns = time.monotonic_ns()
         deadline = time.monotonic() + timeout_s
         try:
             number = parse_signal(signal)
         except ValueError as error:
-            fail("refused", str(error), start_ns)
-        main = running(container)
+            raise_operation_failed("refused", str(error), start_ns)
+        main = running_process(container)
         main.signal_group(number)
         if number.name != "SIGKILL":
-            return Done(start_ns, time.monotonic_ns())
-        return ended_at(start_ns, until_dead(main, start_ns, deadline))
+            return OperationResult(start_ns, time.monotonic_ns())
+        return result_at_exit(start_ns, wait_exit(main, start_ns, deadline))
 
-    def commit(self, container: Container, *, timeout_s: float) -> Done:
+    def commit(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Not among `operations`: a plain process has no image."""
         del timeout_s
-        fail("unsupported", f"native cannot commit {container.name}: there is no image", time.monotonic_ns())
+        raise_operation_failed(
+            "unsupported", f"native cannot commit {container.name}: there is no image", time.monotonic_ns()
+        )
 
-    def remove(self, container: Container, *, timeout_s: float) -> Done:
+    def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Kill what still runs in the container's sessions, then delete its directory."""
         start_ns = time.monotonic_ns()
         deadline = time.monotonic() + timeout_s
-        stock = stock_of(container)
+        stock = get_native_container(container)
         for process in stock.processes():
             if process.signal_group(signal.SIGKILL):
-                until_dead(process, start_ns, deadline)
+                wait_exit(process, start_ns, deadline)
         kill_stragglers(stock, container.labels, start_ns)
-        with disk_errors(start_ns):
+        with disk_errors_as_failures(start_ns):
             end_ns, bound_ns = delete_directory(stock.directory)
         container.handle = None
-        return Done(start_ns, end_ns, end_bound_ns=min(bound_ns, end_ns - start_ns))
+        return OperationResult(start_ns, end_ns, end_uncertainty_ns=min(bound_ns, end_ns - start_ns))
 
-    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Return what the main process wrote to its two files."""
         del timeout_s
         start_ns = time.monotonic_ns()
-        stock = stock_of(container)
-        stdout, cut_out = read_beginning(stock.directory / "stdout", limit_bytes)
-        stderr, cut_err = read_beginning(stock.directory / "stderr", limit_bytes)
-        return Done(start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err)
+        stock = get_native_container(container)
+        stdout, cut_out = read_head(stock.directory / "stdout", limit_bytes)
+        stderr, cut_err = read_head(stock.directory / "stderr", limit_bytes)
+        return OperationResult(
+            start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err
+        )
 
-    def printed(self, container: Container, *, timeout_s: float) -> bytes:
+    def read_output(self, container: Container, *, timeout_s: float) -> bytes:
         """Return what the latest exec wrote while it runs, else what the main process did."""
         del timeout_s
-        stock = stock_of(container)
-        beside = stock.beside[-1] if stock.beside else None
-        prefix = f"exec-{len(stock.beside)}." if beside is not None and beside.exit is None else ""
-        return read_beginning(stock.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
+        stock = get_native_container(container)
+        beside = stock.exec_processes[-1] if stock.exec_processes else None
+        prefix = f"exec-{len(stock.exec_processes)}." if beside is not None and beside.exit is None else ""
+        return read_head(stock.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
 
     def address(self, container: Container, *, timeout_s: float) -> str:
         """Return the loopback's: its processes have the host's network."""
@@ -263,19 +275,19 @@ class NativeEngine(Engine):
 
     def shared_path(self, container: Container, path: str) -> str:
         """Return the way from one private directory to another: a path that is as short as the kernel's sockets."""
-        other = stock_of(container).work
+        other = get_native_container(container).work
         return f"{relpath(other, other.parent.with_name('x') / other.name)}{path}"
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return marked processes, then marked directories (in the order in which they have to go)."""
         processes = [
             Leftover(self.name, "process", f"{item.pid}:{item.start_ticks}", item.command, run, item.age_s)
-            for item in native_labels.marked_processes()
+            for item in native_labels.labelled_processes()
             if (run := item.labels[RUN_LABEL]) and native_labels.matches(item.labels, run_id, worker_id)
         ]
         directories = [
             Leftover(self.name, "directory", str(item.path), item.path.name, item.labels[RUN_LABEL], item.age_s)
-            for item in native_labels.marked_directories()
+            for item in native_labels.labelled_directories()
             if native_labels.matches(item.labels, run_id, worker_id)
         ]
         return processes + directories
@@ -283,11 +295,11 @@ class NativeEngine(Engine):
     def discard(self, leftover: Leftover) -> None:
         """Kill the process or delete the directory, if it still carries the label of that run."""
         if leftover.what == "process":
-            for process in native_labels.marked_processes():
+            for process in native_labels.labelled_processes():
                 if f"{process.pid}:{process.start_ticks}" == leftover.identity:
-                    native_labels.kill_marked(process)
+                    native_labels.kill_labelled(process)
             return
-        for directory in native_labels.marked_directories():
+        for directory in native_labels.labelled_directories():
             if str(directory.path) == leftover.identity and directory.labels[RUN_LABEL] == leftover.run_id:
                 try:
                     delete_directory(directory.path)
@@ -297,8 +309,8 @@ class NativeEngine(Engine):
     def _spawn(self, container: Container, argv: tuple[str, ...], prefix: str) -> Process:
         begun_ns = time.monotonic_ns()
         if not argv:
-            fail("refused", "there is no command to start", begun_ns)
-        stock = stock_of(container)
+            raise_operation_failed("refused", "there is no command to start", begun_ns)
+        stock = get_native_container(container)
         env = {
             "PATH": os.environ.get("PATH", os.defpath),
             "LANG": "C.UTF-8",
@@ -317,7 +329,7 @@ class NativeEngine(Engine):
             )
         except SpawnFailed as error:
             raise OperationFailed(
-                spawn_kind(error), str(error), start_ns=error.start_ns, end_ns=error.end_ns
+                spawn_failure_kind(error), str(error), start_ns=error.start_ns, end_ns=error.end_ns
             ) from error
 
     def _cpus(self, container: Container, start_ns: int) -> frozenset[int] | None:
@@ -327,12 +339,12 @@ class NativeEngine(Engine):
         try:
             cpus = parse_cpuset(container.settings.cpuset)
         except ValueError as error:
-            fail("refused", str(error), start_ns)
+            raise_operation_failed("refused", str(error), start_ns)
         missing = sorted(cpus - os.sched_getaffinity(0))
         if missing:
             usable = ",".join(map(str, sorted(os.sched_getaffinity(0))))
             text = f"cpuset {container.settings.cpuset!r}: there is no CPU {missing[0]} here; usable: {usable}"
-            fail("refused", text, start_ns)
+            raise_operation_failed("refused", text, start_ns)
         return cpus
 
 
@@ -340,6 +352,6 @@ def _write(root: Path, path: str, text: str, start_ns: int) -> None:
     """Write a file that a container would have at `path`: below `root`, and nowhere else."""
     target = root / path.lstrip("/")
     if ".." in target.parts or target == root:
-        fail("refused", f"{path!r} is no place for a file", start_ns)
+        raise_operation_failed("refused", f"{path!r} is no place for a file", start_ns)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")

@@ -33,8 +33,8 @@ LABEL_FILE: Final = "labels.json"
 _CLOSED = 0o700
 """The mode of `home` before servers had to pass through it."""
 _DEATH_TIMEOUT_S = 5.0
-_EXEC_LOOKS = 4
-_EXEC_LOOK_S = 0.001
+_EXEC_RETRIES = 4
+_EXEC_RETRY_S = 0.001
 _STAT_STATE = 0
 _STAT_GROUP = 2
 _STAT_START_TICKS = 19
@@ -42,7 +42,7 @@ _STAT_START_TICKS = 19
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedProcess:
+class LabelledProcess:
     """A live process that carries our labels; `start_ticks` tells it from a later one with the same number."""
 
     pid: int
@@ -53,7 +53,7 @@ class MarkedProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedDirectory:
+class LabelledDirectory:
     """A private directory that carries our labels."""
 
     path: Path
@@ -69,7 +69,7 @@ def matches(labels: Mapping[str, str], run_id: str | None, worker_id: str | None
     )
 
 
-def home() -> Path:
+def private_root() -> Path:
     """Return the directory that holds the private directories: on $TMPDIR, else on /var/tmp, which is a disk.
 
     /tmp is memory on many systems, and a baseline that writes to memory is no match for a container that writes to a
@@ -79,13 +79,13 @@ def home() -> Path:
     return parent / f"weighbridge-native-{os.geteuid()}"
 
 
-def make_home() -> Path:
+def make_private_root() -> Path:
     """Make `home`, which nobody else may read or write; raise `EngineUnavailable` when it is somebody else's.
 
     Others may pass through it: a server that gives up root's rights has to get into its own directory, which is open
     to nobody unless the server itself opens it.
     """
-    path = home()
+    path = private_root()
     try:
         path.mkdir(mode=0o711, exist_ok=True)
         found = path.lstat()
@@ -103,10 +103,10 @@ def write_labels(directory: Path, labels: Mapping[str, str]) -> None:
     (directory / LABEL_FILE).write_text(json.dumps(dict(labels)), encoding="utf-8")
 
 
-def marked_directories() -> list[MarkedDirectory]:
+def labelled_directories() -> list[LabelledDirectory]:
     """Return every private directory of this user that carries a label."""
     try:
-        candidates = list(home().iterdir())
+        candidates = list(private_root().iterdir())
     except OSError:
         return []
     found = []
@@ -117,11 +117,11 @@ def marked_directories() -> list[MarkedDirectory]:
         except (OSError, ValueError):
             continue
         if isinstance(labels, dict) and isinstance(labels.get(RUN_LABEL), str):
-            found.append(MarkedDirectory(path, labels, max(0.0, age_s)))
+            found.append(LabelledDirectory(path, labels, max(0.0, age_s)))
     return found
 
 
-def marked_processes() -> Iterator[MarkedProcess]:
+def labelled_processes() -> Iterator[LabelledProcess]:
     """Yield every live process that carries a label and that this user may look into."""
     uptime_s = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
     ticks_per_s = os.sysconf("SC_CLK_TCK")
@@ -134,7 +134,7 @@ def marked_processes() -> Iterator[MarkedProcess]:
         except OSError:
             continue
         start_ticks = int(fields[_STAT_START_TICKS])
-        yield MarkedProcess(pid, start_ticks, command, labels, uptime_s - start_ticks / ticks_per_s)
+        yield LabelledProcess(pid, start_ticks, command, labels, uptime_s - start_ticks / ticks_per_s)
 
 
 def _all_processes() -> list[int]:
@@ -143,7 +143,7 @@ def _all_processes() -> list[int]:
 
 def _labels_of(pid: int) -> dict[str, str]:
     environment = b""
-    for _ in range(_EXEC_LOOKS):
+    for _ in range(_EXEC_RETRIES):
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes()
             if environment:
@@ -152,7 +152,7 @@ def _labels_of(pid: int) -> dict[str, str]:
             _ = Path(f"/proc/{pid}/exe").readlink()
         except OSError:
             return {}
-        gevent.sleep(_EXEC_LOOK_S)
+        gevent.sleep(_EXEC_RETRY_S)
     if b"WEIGHBRIDGE_" not in environment:
         return {}
     variables = dict(item.partition("=")[::2] for item in os.fsdecode(environment).split("\0"))
@@ -187,7 +187,7 @@ def states_of_group(leader: int) -> set[str]:
     return states
 
 
-def kill_marked(process: MarkedProcess) -> None:
+def kill_labelled(process: LabelledProcess) -> None:
     """Kill a marked process and return when it is dead; one that is gone already is not an error.
 
     The pidfd pins the process, so the check of its labels and the signal concern the same one. Raises

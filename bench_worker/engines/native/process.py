@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NoReturn
 import gevent
 
 from bench_common.errors import InfrastructureError
-from bench_common.eventloop import held_ns
-from bench_worker.engines.base import Container, Done, OperationFailed
+from bench_common.eventloop import gil_wait_ns
+from bench_worker.engines.base import Container, OperationFailed, OperationResult
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.timing.processes import (
     STATUS_LOST,
@@ -37,17 +37,17 @@ _SIGNALLED = 128
 
 _STATE_POLL_S = 0.0002
 _STRAGGLER_ROUNDS = 5
-_FEW = 16
+_MAX_FEW_FILES = 16
 _SMALL_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
-class Stock:
+class NativeContainer:
     """What stands for a container: its private directory and the processes started in it."""
 
     directory: Path
     main: Process | None = None
-    beside: list[Process] = field(default_factory=list)
+    exec_processes: list[Process] = field(default_factory=list)
     paused: bool = False
     """Whether it was paused by us: seen from outside, a process on its way out of vfork may not show it."""
 
@@ -58,25 +58,25 @@ class Stock:
 
     def processes(self) -> list[Process]:
         """Every process that was started in it, dead or alive."""
-        return [process for process in (self.main, *self.beside) if process is not None]
+        return [process for process in (self.main, *self.exec_processes) if process is not None]
 
 
-def stock_of(container: Container) -> Stock:
+def get_native_container(container: Container) -> NativeContainer:
     """Return what `create` made for this container; fail with ``not-found`` where there is none."""
-    if not isinstance(container.handle, Stock):
-        fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
+    if not isinstance(container.handle, NativeContainer):
+        raise_operation_failed("not-found", f"{container.name} does not exist", time.monotonic_ns())
     return container.handle
 
 
-def running(container: Container) -> Process:
+def running_process(container: Container) -> Process:
     """Return the main process; fail with ``conflict`` when it does not run."""
-    main = stock_of(container).main
+    main = get_native_container(container).main
     if main is None or main.exit is not None:
-        fail("conflict", f"{container.name} is not running", time.monotonic_ns())
+        raise_operation_failed("conflict", f"{container.name} is not running", time.monotonic_ns())
     return main
 
 
-def until_dead(process: Process, start_ns: int, deadline: float, *, kill_late: bool = False) -> Exit:
+def wait_exit(process: Process, start_ns: int, deadline: float, *, kill_late: bool = False) -> Exit:
     """Return how a process ended, by `deadline` (monotonic seconds); with `kill_late` it does not outlive that."""
     try:
         return process.wait(max(0.0, deadline - time.monotonic()))
@@ -87,23 +87,25 @@ def until_dead(process: Process, start_ns: int, deadline: float, *, kill_late: b
         raise OperationFailed("timeout", str(error), start_ns=start_ns, end_ns=failed_ns) from error
 
 
-def wait_for(process: Process, start_ns: int, deadline: float, *, kill_late: bool = False) -> Done:
+def wait_result(process: Process, start_ns: int, deadline: float, *, kill_late: bool = False) -> OperationResult:
     """Wait for the end of a process, whose stamp is the reaper's, and return its exit code as an engine would."""
-    ended = until_dead(process, start_ns, deadline, kill_late=kill_late)
+    ended = wait_exit(process, start_ns, deadline, kill_late=kill_late)
     if ended.code == STATUS_LOST:
         text = f"the exit status of process {process.pid} was taken by a SIGCHLD handler of this program"
         raise OperationFailed("engine", text, start_ns=start_ns, end_ns=max(start_ns, ended.end_ns))
     code = ended.code if ended.code >= 0 else _SIGNALLED - ended.code
-    return ended_at(start_ns, ended, exit_code=code)
+    return result_at_exit(start_ns, ended, exit_code=code)
 
 
-def ended_at(start_ns: int, ended: Exit, *, exit_code: int | None = None) -> Done:
+def result_at_exit(start_ns: int, ended: Exit, *, exit_code: int | None = None) -> OperationResult:
     """Return the end of a process as that of an operation begun at `start_ns`, when it may have been over."""
     end_ns = max(start_ns, ended.end_ns)
-    return Done(start_ns, end_ns, exit_code=exit_code, end_bound_ns=min(ended.end_bound_ns, end_ns - start_ns))
+    return OperationResult(
+        start_ns, end_ns, exit_code=exit_code, end_uncertainty_ns=min(ended.end_uncertainty_ns, end_ns - start_ns)
+    )
 
 
-def is_frozen(main: Process) -> bool:
+def is_stopped(main: Process) -> bool:
     """Say whether a process is stopped.
 
     One that has just called vfork waits for its child's exec without taking signals: when the child was stopped
@@ -113,28 +115,32 @@ def is_frozen(main: Process) -> bool:
     return state == "T" or (state == "D" and "T" in native_labels.states_of_group(main.pid))
 
 
-def signal_and_see(container: Container, number: signal.Signals, timeout_s: float, *, stopped: bool) -> Done:
+def signal_and_confirm(
+    container: Container, number: signal.Signals, timeout_s: float, *, stopped: bool
+) -> OperationResult:
     """Send SIGSTOP or SIGCONT to the group and return when the main process is seen stopped, or no longer so."""
-    main = running(container)
+    main = running_process(container)
     start_ns = time.monotonic_ns()
-    if is_frozen(main) is stopped:
-        fail("conflict", f"{container.name} is {'already' if stopped else 'not'} paused", start_ns)
+    if is_stopped(main) is stopped:
+        raise_operation_failed("conflict", f"{container.name} is {'already' if stopped else 'not'} paused", start_ns)
     if not main.signal_group(number):
-        fail("conflict", f"{container.name} is not running", start_ns)
+        raise_operation_failed("conflict", f"{container.name} is not running", start_ns)
     deadline_ns = start_ns + int(timeout_s * 1e9)
     # It was not so when last looked at, and is when looked at now.
     seen_ns = start_ns
     looked_ns = time.monotonic_ns()
-    while is_frozen(main) is not stopped:
+    while is_stopped(main) is not stopped:
         if main.exit is not None:
-            fail("conflict", f"{container.name} ended meanwhile", start_ns)
+            raise_operation_failed("conflict", f"{container.name} ended meanwhile", start_ns)
         if time.monotonic_ns() > deadline_ns:
-            fail("timeout", f"{container.name} did not take {number.name} in {timeout_s:g} s", start_ns)
+            raise_operation_failed(
+                "timeout", f"{container.name} did not take {number.name} in {timeout_s:g} s", start_ns
+            )
         seen_ns = looked_ns
         gevent.sleep(_STATE_POLL_S)
         looked_ns = time.monotonic_ns()
     end_ns = time.monotonic_ns()
-    return Done(start_ns, end_ns, end_bound_ns=end_ns - seen_ns)
+    return OperationResult(start_ns, end_ns, end_uncertainty_ns=end_ns - seen_ns)
 
 
 def _group_exists(leader: int) -> bool:
@@ -145,20 +151,22 @@ def _group_exists(leader: int) -> bool:
     return True
 
 
-def kill_stragglers(stock: Stock, labels: Mapping[str, str], start_ns: int) -> None:
+def kill_stragglers(stock: NativeContainer, labels: Mapping[str, str], start_ns: int) -> None:
     """Kill what is left in the groups of leaders that have ended: found by label, never by a number alone."""
     for _ in range(_STRAGGLER_ROUNDS):
         if not any(_group_exists(process.pid) for process in stock.processes()):
             return
         # A process that was just forked by one that is killed here is found in the next round.
-        found = [process for process in native_labels.marked_processes() if process.labels.items() <= labels.items()]
+        found = [
+            process for process in native_labels.labelled_processes() if process.labels.items() <= labels.items()
+        ]
         if not found:
             return
         for process in found:
             try:
-                native_labels.kill_marked(process)
+                native_labels.kill_labelled(process)
             except InfrastructureError as error:
-                fail("engine", str(error), start_ns)
+                raise_operation_failed("engine", str(error), start_ns)
 
 
 def delete_directory(directory: Path) -> tuple[int, int]:
@@ -177,8 +185,8 @@ def _delete_few(directory: Path) -> bool:
     """Delete a directory of a few small files and empty directories; say whether it was one, and is gone."""
     with suppress(FileNotFoundError):
         with os.scandir(directory) as entries:
-            found = list(islice(entries, _FEW + 1))
-        if len(found) > _FEW:
+            found = list(islice(entries, _MAX_FEW_FILES + 1))
+        if len(found) > _MAX_FEW_FILES:
             return False
         try:
             for entry in found:
@@ -202,23 +210,23 @@ def _delete(directory: Path) -> tuple[int, int]:
         shutil.rmtree(directory)
     end_ns = time.monotonic_ns()
     # The thread may have waited for the interpreter since the last file was gone.
-    return end_ns, held_ns(end_ns)
+    return end_ns, gil_wait_ns(end_ns)
 
 
-def spawn_kind(error: SpawnFailed) -> str:
+def spawn_failure_kind(error: SpawnFailed) -> str:
     """Return the kind of failure (see `OperationFailed`) that a failed spawn is."""
     if isinstance(error, CommandNotFound):
         return "command-not-found"
-    return "not-executable" if isinstance(error, NotExecutable) else _disk_kind(error.__cause__)
+    return "not-executable" if isinstance(error, NotExecutable) else _disk_failure_kind(error.__cause__)
 
 
-def _disk_kind(error: BaseException | None) -> str:
+def _disk_failure_kind(error: BaseException | None) -> str:
     full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
     return "disk-full" if full else "engine"
 
 
 @contextmanager
-def disk_errors(start_ns: int) -> Iterator[None]:
+def disk_errors_as_failures(start_ns: int) -> Iterator[None]:
     """Turn errors of the file system into failures of the operation that began at `start_ns`."""
     try:
         yield
@@ -228,9 +236,11 @@ def disk_errors(start_ns: int) -> Iterator[None]:
         ) from error
     except OSError as error:
         text = f"{error.filename}: {error.strerror}"
-        raise OperationFailed(_disk_kind(error), text, start_ns=start_ns, end_ns=time.monotonic_ns()) from error
+        raise OperationFailed(
+            _disk_failure_kind(error), text, start_ns=start_ns, end_ns=time.monotonic_ns()
+        ) from error
 
 
-def fail(kind: str, message: str, start_ns: int) -> NoReturn:
+def raise_operation_failed(kind: str, message: str, start_ns: int) -> NoReturn:
     """Raise the failure of an operation that began at `start_ns` and ends now."""
     raise OperationFailed(kind, message, start_ns=start_ns, end_ns=time.monotonic_ns())

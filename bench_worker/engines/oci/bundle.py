@@ -37,17 +37,17 @@ from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.docker.settings import KNOWN_SOCKETS, safe_host_directory
 from bench_worker.engines.isolation import HOST, LOOPBACK
 from bench_worker.engines.oci import images as oci_images
-from bench_worker.engines.oci.images import CONFIG, ImageTrouble, Unpacked
+from bench_worker.engines.oci.images import CONFIG, ImageUnavailable, UnpackedImage
 from bench_worker.engines.oci.runtime import first_error
-from bench_worker.engines.oci.settings import SettingRefused, bind, make_volumes
-from bench_worker.engines.oci.spec import HOSTNAME, ImageConfig, Surroundings, make_config, read_user
+from bench_worker.engines.oci.settings import UnsupportedSetting, bind_mount, make_volumes
+from bench_worker.engines.oci.spec import HOSTNAME, HostContext, ImageConfig, make_config, read_user
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container
-    from bench_worker.engines.mount_space import MountSpace
+    from bench_worker.engines.mount_space import MountNamespace
     from bench_worker.engines.oci.cgroups import Cgroups
     from bench_worker.engines.oci.spec import User
     from bench_worker.timing.processes import Process
@@ -72,7 +72,7 @@ def declare_outputs(bundle: Bundle, pid: int) -> None:
     (bundle.directory / CONFIGURATION).write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
 
 
-def words(bundle: Bundle, *, anew: bool = False) -> list[str]:
+def checkpoint_options(bundle: Bundle, *, anew: bool = False) -> list[str]:
     """Return the options, for saving (`anew`) and for restoring, that say where the state is; raise `OSError`."""
     bundle.checkpoints += anew
     directory = bundle.directory / f"checkpoint-{bundle.checkpoints}"
@@ -80,7 +80,7 @@ def words(bundle: Bundle, *, anew: bool = False) -> list[str]:
     return ["--image-path", str(directory), "--work-path", str(bundle.directory)]
 
 
-def explained(bundle: Bundle, failure: OperationFailed) -> OperationFailed:
+def with_criu_reason(bundle: Bundle, failure: OperationFailed) -> OperationFailed:
     """Return a failure with CRIU's own reason, which a runtime leaves in a log that goes with the bundle."""
     for log in _LOGS:
         with suppress(OSError):
@@ -99,7 +99,7 @@ def _mount_of(pid: int, descriptor: int) -> int:
 _HOSTS: Final = "/etc/hosts"
 
 
-def with_names(settings: ContainerSettings, hostname: str, hosts: Path = Path(_HOSTS)) -> Mapping[str, str]:
+def files_with_hosts(settings: ContainerSettings, hostname: str, hosts: Path = Path(_HOSTS)) -> Mapping[str, str]:
     """Return a container's files, and in the host's network the host's names, in which its own is found, too.
 
     Docker does the same; there are servers that do not start where their own name is unknown.
@@ -113,7 +113,7 @@ def with_names(settings: ContainerSettings, hostname: str, hosts: Path = Path(_H
     return {_HOSTS: f"{known.rstrip()}\n{LOOPBACK} {hostname}\n", **settings.files}
 
 
-def write(files: Mapping[str, str], directory: Path) -> None:
+def write_files(files: Mapping[str, str], directory: Path) -> None:
     """Write texts below a container's own directory, readable by everybody in it; raise `OSError`."""
     if files:
         _folder(directory).mkdir(mode=0o755)
@@ -190,28 +190,29 @@ class Bundle:
 class Bundles:
     """Makes and deletes the bundles of one engine. `overlays` says whether writable layers are overlays or copies."""
 
-    def __init__(self, engine: str, space: MountSpace, cgroups: Cgroups, *, allow_host_mounts: bool) -> None:
-        self.home = oci_images.make_private(oci_images.containers(engine))
-        self._space = space
+    def __init__(self, engine: str, space: MountNamespace, cgroups: Cgroups, *, allow_host_mounts: bool) -> None:
+        self.home = oci_images.make_private(oci_images.containers_directory(engine))
+        self._mount_namespace = space
         self._cgroups = cgroups
         self._allow_host_mounts = allow_host_mounts
         self.overlays = True
 
-    def make(self, container: Container, image: Unpacked) -> Bundle:
+    def make(self, container: Container, image: UnpackedImage) -> Bundle:
         """Make the bundle of a container, whose name it claims, and hand it to `container.handle`.
 
-        Raises `FileExistsError` where the name is taken, `SettingRefused`, `MountRefused` and `OSError`.
+        Raises `FileExistsError` where the name is taken, `UnsupportedSetting`, `MountRefused` and `OSError`.
         """
         directory = self.home / container.name
         if directory.parent != self.home:
-            raise SettingRefused(f"{container.name!r} is no name for a container")
+            raise UnsupportedSetting(f"{container.name!r} is no name for a container")
         binds = [
-            bind(mount, directory, allow_host_mounts=self._allow_host_mounts) for mount in container.settings.storage
+            bind_mount(mount, directory, allow_host_mounts=self._allow_host_mounts)
+            for mount in container.settings.storage
         ]
         # Files last: one may belong into a volume.
-        files = container.settings.files if image.base else with_names(container.settings, HOSTNAME)
+        files = container.settings.files if image.base else files_with_hosts(container.settings, HOSTNAME)
         binds += bind_mounts(files, directory)
-        surroundings = Surroundings(
+        surroundings = HostContext(
             rootfs=str(directory / "rootfs"),
             cgroups_path=f"/weighbridge/{container.name}",
             cgroup_v2=self._cgroups.version > 1,
@@ -222,9 +223,9 @@ class Bundles:
         try:
             config = make_config(image.base, image.config, container.settings, self._user(image), surroundings)
         except ValueError as error:
-            raise SettingRefused(str(error)) from error
+            raise UnsupportedSetting(str(error)) from error
         if not config["process"].get("args"):
-            raise SettingRefused("there is no command: neither `command` nor the image says what runs")
+            raise UnsupportedSetting("there is no command: neither `command` nor the image says what runs")
         directory.mkdir(mode=0o700)
         bundle = Bundle(directory, config["linux"]["cgroupsPath"], stop_signal=image.config.stop_signal)
         # From here on there is something to remove, and to find by its labels.
@@ -232,7 +233,7 @@ class Bundles:
         try:
             bundle.config.write_text(json.dumps(config), encoding="utf-8")
             make_volumes(container.settings, directory)
-            write(files, directory)
+            write_files(files, directory)
             self._lay(bundle, image.rootfs)
         except OSError as error:
             # A write to a full disk does not say where.
@@ -242,8 +243,8 @@ class Bundles:
 
     def delete(self, directory: Path) -> None:
         """Undo the mount and delete the directory; one that is gone is no error. Raises `OSError`."""
-        self._space.unmount(directory / "rootfs")
-        gevent.get_hub().threadpool.apply(oci_images.delete, (directory,))
+        self._mount_namespace.unmount(directory / "rootfs")
+        gevent.get_hub().threadpool.apply(oci_images.delete_directory, (directory,))
 
     def _lay(self, bundle: Bundle, lower: Path) -> None:
         upper, work = bundle.directory / "upper", bundle.directory / "work"
@@ -254,7 +255,7 @@ class Bundles:
         upper.chmod(found.st_mode & 0o7777)
         if self.overlays:
             try:
-                self._space.overlay(bundle.rootfs, lower=lower, upper=upper, work=work)
+                self._mount_namespace.overlay(bundle.rootfs, lower=lower, upper=upper, work=work)
             except OSError as error:
                 if error.errno not in _NO_OVERLAY:
                     raise
@@ -264,7 +265,7 @@ class Bundles:
             copy = CommandLine("cp").errand(_COPY_S)
             copy.do("-a", "--reflink=auto", f"{lower}/.", f"{bundle.rootfs}/")
 
-    def _user(self, image: Unpacked) -> User:
+    def _user(self, image: UnpackedImage) -> User:
         etc = image.rootfs / "etc"
         texts = [
             path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
@@ -273,43 +274,47 @@ class Bundles:
         try:
             return read_user(image.config.user, *texts)
         except ValueError as error:
-            raise SettingRefused(str(error)) from error
+            raise UnsupportedSetting(str(error)) from error
 
 
 _WRITABLE_BY_OTHERS: Final = 0o022
 
 
-def take(directory: str, *, allow_host_mounts: bool) -> Unpacked:
+def read_rootfs(directory: str, *, allow_host_mounts: bool) -> UnpackedImage:
     """Return what is in a directory: a bundle, the folder of a ``rootfs``, or the root file system itself.
 
-    Raises `ImageTrouble` where there is none, `SettingRefused` and `MountRefused` for what must not be.
+    Raises `ImageUnavailable` where there is none, `UnsupportedSetting` and `MountRefused` for what must not be.
     """
     if not allow_host_mounts:
-        raise SettingRefused(f"rootfs {directory} may not be used: this worker does not allow host directories")
+        raise UnsupportedSetting(f"rootfs {directory} may not be used: this worker does not allow host directories")
     path = Path(safe_host_directory(directory, KNOWN_SOCKETS))
     if not path.is_dir():
-        raise ImageTrouble("image-missing", f"rootfs {directory}: there is no such directory on the worker's host")
+        raise ImageUnavailable(
+            "image-missing", f"rootfs {directory}: there is no such directory on the worker's host"
+        )
     if not (path / CONFIG).is_file():
-        return Unpacked(path / "rootfs" if (path / "rootfs").is_dir() else path, ImageConfig(), {})
+        return UnpackedImage(path / "rootfs" if (path / "rootfs").is_dir() else path, ImageConfig(), {})
     base = _config(path / CONFIG)
     rootfs = path / str((base.get("root") or {}).get("path") or "rootfs")
     if not rootfs.is_dir():
-        raise ImageTrouble("image-missing", f"rootfs {directory}: its {CONFIG} names {rootfs}, which is not there")
-    return Unpacked(Path(safe_host_directory(str(rootfs), KNOWN_SOCKETS)), ImageConfig(), base)
+        raise ImageUnavailable(
+            "image-missing", f"rootfs {directory}: its {CONFIG} names {rootfs}, which is not there"
+        )
+    return UnpackedImage(Path(safe_host_directory(str(rootfs), KNOWN_SOCKETS)), ImageConfig(), base)
 
 
 def _config(path: Path) -> Mapping[str, Any]:
     found = path.stat()
     if found.st_uid not in {0, os.geteuid()} or found.st_mode & _WRITABLE_BY_OTHERS:
-        raise SettingRefused(f"{path} can be written by other users: chown it to this one and chmod go-w")
+        raise UnsupportedSetting(f"{path} can be written by other users: chown it to this one and chmod go-w")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise SettingRefused(f"{path} is not JSON: {error}") from error
+        raise UnsupportedSetting(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict) or not isinstance(config.get("process", {}), dict):
-        raise SettingRefused(f"{path} is no configuration of an OCI container; `runc spec` writes one")
+        raise UnsupportedSetting(f"{path} is no configuration of an OCI container; `runc spec` writes one")
     if config.get("hooks"):
-        raise SettingRefused(f"{path} has hooks, which run programs on the host: take them out")
+        raise UnsupportedSetting(f"{path} has hooks, which run programs on the host: take them out")
     for mount in config.get("mounts") or ():
         if mount.get("type") == "bind" or {"bind", "rbind"} & set(mount.get("options") or ()):
             safe_host_directory(str(mount.get("source")), KNOWN_SOCKETS)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.engines.docker.settings import NO_WEIGHT, THROTTLES, honours_weights
-from bench_worker.host.procfs import LiveFiles
+from bench_worker.engines.docker.settings import DEVICE_LIMITS, NO_IO_WEIGHT, supports_io_weight
+from bench_worker.host.procfs import LiveHostFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_worker.engines.base import Done
+    from bench_worker.engines.base import OperationResult
     from bench_worker.host.procfs import HostFiles
 
 ROOT: Final = "/sys/fs/cgroup"
@@ -33,7 +33,7 @@ _NEEDED: Final = {
     "pids": (("pids", "cgroup.procs"), "pids", "cannot limit the number of processes"),
     **{
         setting: (("blkio", f"blkio.throttle.{what}_device"), "io", "cannot limit the rate of a block device")
-        for setting, what in zip(THROTTLES, ("read_bps", "write_bps", "read_iops", "write_iops"), strict=True)
+        for setting, what in zip(DEVICE_LIMITS, ("read_bps", "write_bps", "read_iops", "write_iops"), strict=True)
     },
 }
 
@@ -49,7 +49,7 @@ class Cgroups:
     @classmethod
     def look(cls, files: HostFiles | None = None, *, swap_limit: bool = True, sys: Path = Path("/sys")) -> Cgroups:
         """Look at the host (or at a recorded one), for an engine that limits swap where the kernel can, or never."""
-        host = files or LiveFiles()
+        host = files or LiveHostFiles()
         controllers = host.text(f"{ROOT}/cgroup.controllers")
         if controllers is None:
             found = {
@@ -59,8 +59,8 @@ class Cgroups:
         else:
             found = {setting: name not in controllers.split() for setting, (_, name, _) in _NEEDED.items()}
         missing = {setting: f"this host's kernel {_NEEDED[setting][2]}" for setting, lacks in found.items() if lacks}
-        if not honours_weights(sys):
-            missing["blkio_weight"] = NO_WEIGHT
+        if not supports_io_weight(sys):
+            missing["blkio_weight"] = NO_IO_WEIGHT
         if "memory_bytes" not in missing and not swap_limit and _swap_bytes(host):
             missing["memory_bytes"] = (
                 "this host has swap, which nobody here can limit: a container would go on in swap, not at its "
@@ -94,7 +94,7 @@ def _swap_bytes(files: HostFiles) -> int:
 _CONTROLLER: Final = "memory"
 
 
-class MemoryKills:
+class OomKillCounter:
     """Those in the cgroup of a container, from now on; None: it has no limit, or nobody knows its cgroup."""
 
     def __init__(self, directory: Path | None) -> None:
@@ -102,11 +102,11 @@ class MemoryKills:
         self._before = 0 if directory is None else oom_kills(directory)
 
     @property
-    def counted(self) -> bool:
+    def is_counted(self) -> bool:
         """Whether anybody counts."""
         return self._directory is not None
 
-    def explain(self, done: Done) -> bool:
+    def explain(self, done: OperationResult) -> bool:
         """Say whether a command that ended like this did so for want of memory."""
         return self._directory is not None and done.exit_code != 0 and oom_kills(self._directory) > self._before
 
@@ -118,7 +118,7 @@ def memory_directory(pid: int, identity: str, files: HostFiles | None = None) ->
     number is that of a process on another host.
     """
     found: dict[bool, str] = {}
-    for line in ((files or LiveFiles()).text(f"/proc/{pid}/cgroup") or "").splitlines():
+    for line in ((files or LiveHostFiles()).text(f"/proc/{pid}/cgroup") or "").splitlines():
         number, controllers, path = line.split(":", 2)
         if _CONTROLLER in controllers.split(",") or number == "0":
             found[number == "0"] = path

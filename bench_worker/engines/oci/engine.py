@@ -24,32 +24,38 @@ from bench_worker.engines.base import (
     RUN_LABEL,
     WORKER_LABEL,
     Container,
-    DaemonSide,
-    Done,
+    DaemonProcesses,
     EngineStatus,
     Leftover,
     OperationFailed,
+    OperationResult,
 )
-from bench_worker.engines.command_line import Errand
+from bench_worker.engines.command_line import CommandSequence
 from bench_worker.engines.docker.settings import MountRefused
-from bench_worker.engines.isolation import Ground
-from bench_worker.engines.mount_space import MountSpace
+from bench_worker.engines.isolation import LowLevelEngine
+from bench_worker.engines.mount_space import MountNamespace
 from bench_worker.engines.native.labels import matches
-from bench_worker.engines.native.process import disk_errors, ended_at, fail, until_dead, wait_for
+from bench_worker.engines.native.process import (
+    disk_errors_as_failures,
+    raise_operation_failed,
+    result_at_exit,
+    wait_exit,
+    wait_result,
+)
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci import runtime as oci_runtime
 from bench_worker.engines.oci import spec as oci_spec
 from bench_worker.engines.oci.bundle import Bundle, Bundles
-from bench_worker.engines.oci.cgroups import MemoryKills
-from bench_worker.engines.oci.images import Images, ImageTrouble, Unpacked
-from bench_worker.engines.oci.runtime import Runtime, RuntimeErrand, kill_noted
-from bench_worker.engines.oci.settings import SettingRefused, check_settings, refusals
-from bench_worker.engines.output import parse_signal, read_beginning
+from bench_worker.engines.oci.cgroups import OomKillCounter
+from bench_worker.engines.oci.images import ImageUnavailable, UnpackedImage, UnpackedImages
+from bench_worker.engines.oci.runtime import Runtime, RuntimeCommandSequence, kill_from_pid_file
+from bench_worker.engines.oci.settings import UnsupportedSetting, as_operation_failures, check_settings
+from bench_worker.engines.output import parse_signal, read_head
 from bench_worker.engines.processes_of import NO_DAEMON
 from bench_worker.timing.processes import Process, WaitTimeout
-from bench_worker.timing.subreaper import adopt, let_orphans_go, take_in_orphans
+from bench_worker.timing.subreaper import adopt_orphan, become_subreaper, release_subreaper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,21 +65,21 @@ if TYPE_CHECKING:
 _DISCARD_S = 30.0
 
 
-def find(engine: str, run_id: str | None, worker_id: str | None) -> list[Leftover]:
+def find_leftovers(engine: str, run_id: str | None, worker_id: str | None) -> list[Leftover]:
     """Return an engine's containers whose config.json carries our labels."""
     return [
         Leftover(engine, "container", str(item.path), item.path.name, item.labels[RUN_LABEL], item.age_s)
-        for item in oci_images.labelled(engine)
+        for item in oci_images.labelled_containers(engine)
         if matches(item.labels, run_id, worker_id)
     ]
 
 
-def remove(runtime: Runtime, options: tuple[str, ...], bundles: Bundles, leftover: Leftover) -> None:
+def remove_leftover(runtime: Runtime, options: tuple[str, ...], bundles: Bundles, leftover: Leftover) -> None:
     """Delete a container and its directory, if it still carries the label of that run; gone already is fine.
 
     `options` are the runtime's, before each command. Raises `InfrastructureError`.
     """
-    for item in oci_images.labelled(leftover.engine):
+    for item in oci_images.labelled_containers(leftover.engine):
         if str(item.path) != leftover.identity or item.labels[RUN_LABEL] != leftover.run_id:
             continue
         errand = runtime.errand(item.path / "discard.log", options, _DISCARD_S)
@@ -87,7 +93,7 @@ def remove(runtime: Runtime, options: tuple[str, ...], bundles: Bundles, leftove
             raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
 
 
-class OciGround(Ground):
+class OciBase(LowLevelEngine):
     """What is around the verbs of one OCI runtime; the verbs are in `bench_worker.engines.oci.engine`."""
 
     name: ClassVar[str]
@@ -99,12 +105,12 @@ class OciGround(Ground):
         {"image", "rootfs", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files"}
         | oci_spec.SETTINGS
     )
-    troubles: ClassVar[tuple[type[Exception], ...]] = (ImageTrouble, SettingRefused, MountRefused)
+    setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, UnsupportedSetting, MountRefused)
     inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
     exec_pid_option: ClassVar[str] = "--pid-file"
     log_option: ClassVar[str] = "{}"
     """How ``--log`` names a file."""
-    saving_options: ClassVar[tuple[str, ...]] = ()
+    checkpoint_flags: ClassVar[tuple[str, ...]] = ()
     """Options of ``checkpoint`` and ``restore`` beyond those that say where the state is."""
     advice: ClassVar[str]
     reasons: ClassVar[dict[str, str]] = {
@@ -125,14 +131,14 @@ class OciGround(Ground):
         return ()
 
     @classmethod
-    def unable_to_save(cls, program: str) -> str:
+    def checkpoint_unavailable_reason(cls, program: str) -> str:
         """Return why the runtime at this path can neither save nor restore a container here; nothing where it can."""
-        return oci_runtime.trouble(program)
+        return oci_runtime.unavailable_reason(program)
 
     @classmethod
     def probe(cls) -> EngineStatus:
         """Say whether the runtime is there and may do its work."""
-        return oci_runtime.look(
+        return oci_runtime.probe_runtime(
             cls.name,
             advice=cls.advice,
             operations=cls.operations,
@@ -140,52 +146,54 @@ class OciGround(Ground):
             inapplicable=cls.inapplicable,
             reasons=cls.reasons,
             lacks=cls.lacks,
-            unable=cls.unable_to_save,
+            unable=cls.checkpoint_unavailable_reason,
         )
 
     @classmethod
-    def daemon_side(cls) -> DaemonSide:
+    def daemon_processes(cls) -> DaemonProcesses:
         """Return none: a runtime's program ends before its containers do."""
         return NO_DAEMON
 
     def open(self) -> None:
         """Make the store, the mount namespace and the heirship of orphans."""
         status = self._usable()
-        self._space = MountSpace()
+        self._mount_namespace = MountNamespace()
         root = oci_images.make_private(oci_images.STATE_ROOT / self.name)
-        self._runtime = Runtime(status.endpoint, root, self._space, self.log_option)
+        self._runtime = Runtime(status.endpoint, root, self._mount_namespace, self.log_option)
         self._cgroups = oci_cgroups.Cgroups.look()
         try:
-            self._space.enter()
-            take_in_orphans()
+            self._mount_namespace.enter()
+            become_subreaper()
         except OSError as error:
             text = f"engine {self.name!r} cannot be used: {error.filename or ''}: {error.strerror}; run as root"
             raise EngineUnavailable(text) from error
         self._bundles = Bundles(
-            self.name, self._space, self._cgroups, allow_host_mounts=self.options.allow_host_mounts
+            self.name, self._mount_namespace, self._cgroups, allow_host_mounts=self.options.allow_host_mounts
         )
-        self._images = Images()
+        self._images = UnpackedImages()
 
     def close(self) -> None:
         """Leave the mount namespace, and let go of images and orphans."""
-        let_orphans_go()
+        release_subreaper()
         self._images.close()
-        self._space.close()
+        self._mount_namespace.close()
 
-    def _get_ready(self, settings: ContainerSettings) -> None:
+    def _fetch_image(self, settings: ContainerSettings) -> None:
         self._origin(settings, {RUN_LABEL: self.options.run_id, WORKER_LABEL: self.options.worker_id})
 
-    def _make(self, container: Container, timeout_s: float, *words: str) -> Done:
+    def _make(self, container: Container, timeout_s: float, *words: str) -> OperationResult:
         begun_ns = time.monotonic_ns()
         self._label(container)
-        with refusals(begun_ns):
+        with as_operation_failures(begun_ns):
             check_settings(type(self), container.settings, self._cgroups)
             image = self._origin(container.settings, container.labels)
-            with disk_errors(begun_ns):
+            with disk_errors_as_failures(begun_ns):
                 self._bundles.make(container, image)
         return self._launch(container, self._errand(container, timeout_s), *words)
 
-    def _launch(self, container: Container, errand: RuntimeErrand, *words: str, append: bool = False) -> Done:
+    def _launch(
+        self, container: Container, errand: RuntimeCommandSequence, *words: str, append: bool = False
+    ) -> OperationResult:
         """Run a command of the runtime that leaves a process behind, and take that in."""
         bundle = self._bundle(container)
         answer = errand.call(
@@ -202,65 +210,67 @@ class OciGround(Ground):
         if answer.exit_code:
             raise errand.failed(answer)
         try:
-            bundle.main = adopt(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=errand.start_ns)
+            bundle.main = adopt_orphan(int(bundle.pid_file.read_text(encoding="ascii")), start_ns=errand.start_ns)
             bundle.paused = False  # also where it was when it was saved
         except (OSError, ValueError) as error:
             raise errand.failure("engine", f"{self.name} left no process behind: {error}") from error
         return errand.done()
 
-    def _origin(self, settings: ContainerSettings, labels: Mapping[str, str]) -> Unpacked:
+    def _origin(self, settings: ContainerSettings, labels: Mapping[str, str]) -> UnpackedImage:
         """Return what a container is made from; `labels` are for what has to be made to get it."""
         if settings.rootfs is not None:
-            return oci_bundle.take(settings.rootfs, allow_host_mounts=self.options.allow_host_mounts)
+            return oci_bundle.read_rootfs(settings.rootfs, allow_host_mounts=self.options.allow_host_mounts)
         return self._images.get(settings.image, labels)
 
     def _bundle(self, container: Container) -> Bundle:
         if not isinstance(container.handle, Bundle):
-            fail("not-found", f"{container.name} does not exist", time.monotonic_ns())
+            raise_operation_failed("not-found", f"{container.name} does not exist", time.monotonic_ns())
         return container.handle
 
-    def _errand(self, container: Container, timeout_s: float) -> RuntimeErrand:
+    def _errand(self, container: Container, timeout_s: float) -> RuntimeCommandSequence:
         log = self._bundle(container).next_log()
         return self._runtime.errand(log, self.options_for(container), timeout_s)
 
     def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
         """Return the containers whose config.json carries our labels."""
-        return find(self.name, run_id, worker_id)
+        return find_leftovers(self.name, run_id, worker_id)
 
     def discard(self, leftover: Leftover) -> None:
         """Delete the container and its directory, if it still carries the label of that run."""
-        remove(self._runtime, self.options_for(None), self._bundles, leftover)
+        remove_leftover(self._runtime, self.options_for(None), self._bundles, leftover)
 
 
 _ENDING_S: Final = 0.2
 
 
-class OciEngine(OciGround):
+class OciEngine(OciBase):
     """One OCI runtime. A subclass gives its name, its options and what it cannot do."""
 
-    def create(self, container: Container, *, timeout_s: float) -> Done:
+    def create(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Make the bundle (not timed), then ``create``: the container is there, its command does not run yet."""
         return self._make(container, timeout_s, "create")
 
-    def start(self, container: Container, *, timeout_s: float) -> Done:
+    def start(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``start``: the command takes the place of what waited in the container."""
         self._bundle(container)
-        return self._simply(container, "start", timeout_s)
+        return self._run_simple(container, "start", timeout_s)
 
-    def run(self, container: Container, *, timeout_s: float) -> Done:
+    def run(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Make the bundle (not timed), then ``run --detach``."""
         return self._make(container, timeout_s, "run", "--detach")
 
-    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> Done:
+    def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> OperationResult:
         """``exec``, attached. At the timeout the command is killed, too."""
         if not argv:
-            fail("refused", "there is no command to start", time.monotonic_ns())
+            raise_operation_failed("refused", "there is no command to start", time.monotonic_ns())
         if self._bundle(container).paused:
             # A runtime that looks before the kernel has frozen all of it would start a command that never runs.
-            fail("conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns())
-        with disk_errors(time.monotonic_ns()):
-            words = self.exec_words(container, argv)
-        kills = MemoryKills(self._memory_directory(container))
+            raise_operation_failed(
+                "conflict", f"{container.name} is paused; unpause it before exec", time.monotonic_ns()
+            )
+        with disk_errors_as_failures(time.monotonic_ns()):
+            words = self.exec_argv(container, argv)
+        kills = OomKillCounter(self._memory_directory(container))
         errand = self._errand(container, timeout_s)
         pid_file = errand.log.with_suffix(".pid")
         try:
@@ -276,22 +286,22 @@ class OciEngine(OciGround):
         done.oom_killed = kills.explain(done)
         return done
 
-    def exec_words(self, container: Container, argv: tuple[str, ...]) -> list[str]:
+    def exec_argv(self, container: Container, argv: tuple[str, ...]) -> list[str]:
         """Return what says, after ``exec`` and its options, where a command is executed and which one."""
         return [container.name, *argv]
 
     def end_exec(self, container: Container, pid_file: Path) -> None:
         """Kill the command of an `exec` whose runtime was killed; one that is gone is no error."""
         del container
-        kill_noted(pid_file)
+        kill_from_pid_file(pid_file)
 
-    def wait(self, container: Container, *, timeout_s: float) -> Done:
+    def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Wait for the end of the first process; its stamp is the reaper's. No command of the runtime is run."""
         start_ns = time.monotonic_ns()
         bundle = self._bundle(container)
         if bundle.main is None:
-            fail("conflict", f"{container.name} was never started", start_ns)
-        done = wait_for(bundle.main, start_ns, time.monotonic() + timeout_s)
+            raise_operation_failed("conflict", f"{container.name} was never started", start_ns)
+        done = wait_result(bundle.main, start_ns, time.monotonic() + timeout_s)
         directory = self._memory_directory(container)
         done.oom_killed = bool(done.exit_code) and directory is not None and oci_cgroups.oom_kills(directory) > 0
         return done
@@ -302,19 +312,19 @@ class OciEngine(OciGround):
             return None
         return self._cgroups.memory_directory(self._bundle(container).cgroups_path)
 
-    def pause(self, container: Container, *, timeout_s: float) -> Done:
+    def pause(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``pause``."""
-        done = self._simply(container, "pause", timeout_s)
+        done = self._run_simple(container, "pause", timeout_s)
         self._bundle(container).paused = True
         return done
 
-    def unpause(self, container: Container, *, timeout_s: float) -> Done:
+    def unpause(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``resume``."""
-        done = self._simply(container, "resume", timeout_s)
+        done = self._run_simple(container, "resume", timeout_s)
         self._bundle(container).paused = False
         return done
 
-    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> Done:
+    def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
         """``kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when the process is dead."""
         bundle = self._bundle(container)
         errand = self._errand(container, timeout_s)
@@ -325,93 +335,95 @@ class OciEngine(OciGround):
         self._signal(errand, container, bundle.stop_signal, main)
         if grace_s < timeout_s:
             with suppress(WaitTimeout):
-                return ended_at(errand.start_ns, main.wait(grace_s))
+                return result_at_exit(errand.start_ns, main.wait(grace_s))
             self._signal(errand, container, "SIGKILL", main)
-        return ended_at(errand.start_ns, until_dead(main, errand.start_ns, deadline))
+        return result_at_exit(errand.start_ns, wait_exit(main, errand.start_ns, deadline))
 
-    def kill(self, container: Container, signal: str, *, timeout_s: float) -> Done:
+    def kill(self, container: Container, signal: str, *, timeout_s: float) -> OperationResult:
         """``kill``. After SIGKILL, done when the first process is dead; the runtime itself does not wait for that."""
         bundle = self._bundle(container)
         deadline = time.monotonic() + timeout_s
         try:
             number = parse_signal(signal)
         except ValueError as error:
-            fail("refused", str(error), time.monotonic_ns())
+            raise_operation_failed("refused", str(error), time.monotonic_ns())
         errand = self._errand(container, timeout_s)
         if bundle.main is None or bundle.main.exit is not None:
             raise errand.failure("conflict", f"{container.name} is not running")
         self._signal(errand, container, number.name, bundle.main)
         if number is not signals.SIGKILL:
             return errand.done()
-        return ended_at(errand.start_ns, until_dead(bundle.main, errand.start_ns, deadline))
+        return result_at_exit(errand.start_ns, wait_exit(bundle.main, errand.start_ns, deadline))
 
-    def checkpoint(self, container: Container, *, timeout_s: float) -> Done:
+    def checkpoint(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``checkpoint``: its processes are saved in its directory, and end."""
         bundle = self._bundle(container)
         main = bundle.main
         if main is None or main.exit is not None:
-            fail("conflict", f"{container.name} is not running", time.monotonic_ns())
-        with disk_errors(time.monotonic_ns()):
+            raise_operation_failed("conflict", f"{container.name} is not running", time.monotonic_ns())
+        with disk_errors_as_failures(time.monotonic_ns()):
             oci_bundle.declare_outputs(bundle, main.pid)
-            words = oci_bundle.words(bundle, anew=True)
+            words = oci_bundle.checkpoint_options(bundle, anew=True)
         errand = self._errand(container, timeout_s)
-        answer = errand.call("checkpoint", *self.saving_options, *words, container.name)
+        answer = errand.call("checkpoint", *self.checkpoint_flags, *words, container.name)
         if answer.exit_code:
-            raise oci_bundle.explained(bundle, errand.failed(answer))
+            raise oci_bundle.with_criu_reason(bundle, errand.failed(answer))
         return errand.done()
 
-    def restore(self, container: Container, *, timeout_s: float) -> Done:
+    def restore(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``restore --detach``: processes with the old numbers go on where the saved ones were."""
         bundle = self._bundle(container)
-        with disk_errors(time.monotonic_ns()):
-            words = oci_bundle.words(bundle)
+        with disk_errors_as_failures(time.monotonic_ns()):
+            words = oci_bundle.checkpoint_options(bundle)
         errand = self._errand(container, timeout_s)
         try:
             self.clear(container, errand)
-            words = [*self.saving_options, *words]
+            words = [*self.checkpoint_flags, *words]
             return self._launch(container, errand, "restore", "--detach", *words, append=True)
         except OperationFailed as failure:
-            raise oci_bundle.explained(bundle, failure) from failure
+            raise oci_bundle.with_criu_reason(bundle, failure) from failure
 
-    def clear(self, container: Container, errand: Errand) -> None:
+    def clear(self, container: Container, errand: CommandSequence) -> None:
         """Do what this runtime needs before a saved container is restored: nothing, as a rule."""
 
-    def remove(self, container: Container, *, timeout_s: float) -> Done:
+    def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``delete --force``, then the bundle (not timed)."""
         bundle = self._bundle(container)
         errand = self._errand(container, timeout_s)
-        self._thaw(errand, container)
+        self._resume(errand, container)
         errand.do("delete", "--force", container.name)
         done = errand.done()
-        with disk_errors(done.start_ns):
+        with disk_errors_as_failures(done.start_ns):
             self._bundles.delete(bundle.directory)
         container.handle = None
         return done
 
-    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> Done:
+    def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Return what the first process wrote to its two files."""
         del timeout_s
         start_ns = time.monotonic_ns()
         bundle = self._bundle(container)
-        stdout, cut_out = read_beginning(bundle.stdout, limit_bytes)
-        stderr, cut_err = read_beginning(bundle.stderr, limit_bytes)
-        return Done(start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err)
+        stdout, cut_out = read_head(bundle.stdout, limit_bytes)
+        stderr, cut_err = read_head(bundle.stderr, limit_bytes)
+        return OperationResult(
+            start_ns, time.monotonic_ns(), stdout=stdout, stderr=stderr, truncated=cut_out or cut_err
+        )
 
-    def stats(self, container: Container, *, timeout_s: float) -> Done:
+    def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
         """``events --stats``: one reading, as JSON in `stdout`."""
         errand = self._errand(container, timeout_s)
         answer = errand.do("events", "--stats", container.name)
         return errand.done(stdout=answer.stdout)
 
-    def _simply(self, container: Container, verb: str, timeout_s: float) -> Done:
+    def _run_simple(self, container: Container, verb: str, timeout_s: float) -> OperationResult:
         self._bundle(container)
         errand = self._errand(container, timeout_s)
         errand.do(verb, container.name)
         return errand.done()
 
-    def _signal(self, errand: Errand, container: Container, signal: str, main: Process) -> None:
+    def _signal(self, errand: CommandSequence, container: Container, signal: str, main: Process) -> None:
         """Send a signal to the first process; one that has just ended is no error, one that is paused must go on."""
-        self._thaw(errand, container)
+        self._resume(errand, container)
         answer = errand.call("kill", container.name, signal.removeprefix("SIG"))
         if answer.exit_code:
             try:
@@ -419,7 +431,7 @@ class OciEngine(OciGround):
             except WaitTimeout:
                 raise errand.failed(answer) from None
 
-    def _thaw(self, errand: Errand, container: Container) -> None:
+    def _resume(self, errand: CommandSequence, container: Container) -> None:
         """Let a paused container go on, as it has to take its signals."""
         bundle = self._bundle(container)
         if bundle.paused:

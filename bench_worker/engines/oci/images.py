@@ -45,7 +45,7 @@ STATE_ROOT: Final = Path("/run/weighbridge/oci")
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledContainer:
     """A container's directory that carries our labels; `age_s` in seconds."""
 
     path: Path
@@ -65,20 +65,20 @@ def make_private(path: Path) -> Path:
     return path
 
 
-def images() -> Path:
+def images_directory() -> Path:
     """Return the directory of the unpacked images."""
     return STORE / "images"
 
 
-def containers(engine: str) -> Path:
+def containers_directory(engine: str) -> Path:
     """Return the directory below which an engine's containers have theirs."""
     return STORE / engine
 
 
-def labelled(engine: str) -> list[Labelled]:
+def labelled_containers(engine: str) -> list[LabelledContainer]:
     """Return an engine's containers that carry our labels."""
     try:
-        candidates = list(containers(engine).iterdir())
+        candidates = list(containers_directory(engine).iterdir())
     except OSError:
         return []
     found = []
@@ -90,11 +90,11 @@ def labelled(engine: str) -> list[Labelled]:
             continue
         labels = config.get("annotations") if isinstance(config, dict) else None
         if isinstance(labels, dict) and isinstance(labels.get(RUN_LABEL), str):
-            found.append(Labelled(path, labels, max(0.0, age_s)))
+            found.append(LabelledContainer(path, labels, max(0.0, age_s)))
     return found
 
 
-def delete(directory: Path) -> None:
+def delete_directory(directory: Path) -> None:
     """Delete a directory with all that is in it; one that is gone is no error. Raises `OSError`."""
     with suppress(FileNotFoundError):
         shutil.rmtree(directory)
@@ -106,7 +106,7 @@ _ANSWER_S: Final = 60
 _UNPACK_S: Final = 300
 
 
-class ImageTrouble(Exception):
+class ImageUnavailable(Exception):
     """An image that cannot be had: `kind` is one of `OperationFailed`'s, the text says why."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -115,7 +115,7 @@ class ImageTrouble(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacked:
+class UnpackedImage:
     """A root file system to start containers from; `base` is a config.json that came with it, or nothing."""
 
     rootfs: Path
@@ -123,27 +123,27 @@ class Unpacked:
     base: Mapping[str, Any]
 
 
-class Images:
+class UnpackedImages:
     """The images that one engine has used: each unpacked by the first that wants it, while the others wait.
 
     What it has handed out is locked until `close`, so that nobody takes it away.
     """
 
     def __init__(self) -> None:
-        self._unpacked: dict[str, Unpacked] = {}
+        self._unpacked: dict[str, UnpackedImage] = {}
         self._lock = RLock()
         self._held = ExitStack()
 
-    def get(self, image: str | None, labels: Mapping[str, str]) -> Unpacked:
-        """Return `image` unpacked, as it was when it was first wanted; raise `ImageTrouble`.
+    def get(self, image: str | None, labels: Mapping[str, str]) -> UnpackedImage:
+        """Return `image` unpacked, as it was when it was first wanted; raise `ImageUnavailable`.
 
         The container that is made for the export carries `labels`.
         """
         if image is None:
-            raise ImageTrouble("refused", "an `image` is needed to make a container from")
+            raise ImageUnavailable("refused", "an `image` is needed to make a container from")
         with self._lock:
             if image not in self._unpacked:
-                with lent_client(f"image {image}") as client:
+                with docker_client(f"image {image}") as client:
                     self._unpacked[image] = self._unpack(client, image, labels)
             return self._unpacked[image]
 
@@ -151,9 +151,9 @@ class Images:
         """Let go of all images."""
         self._held.close()
 
-    def _unpack(self, client: docker.APIClient, image: str, labels: Mapping[str, str]) -> Unpacked:
+    def _unpack(self, client: docker.APIClient, image: str, labels: Mapping[str, str]) -> UnpackedImage:
         facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
-        directory = images() / str(facts["Id"]).rpartition(":")[2]
+        directory = images_directory() / str(facts["Id"]).rpartition(":")[2]
         while True:
             if not (directory / _CONFIG).exists():
                 _fetch(client, facts, directory, labels)
@@ -165,19 +165,19 @@ class Images:
             fcntl.flock(file, fcntl.LOCK_SH)
             if (directory / _CONFIG).exists():
                 self._held.callback(file.close)
-                return Unpacked(directory / "rootfs", ImageConfig.read(json.load(file)), {})
+                return UnpackedImage(directory / "rootfs", ImageConfig.read(json.load(file)), {})
             file.close()
 
 
 def prune() -> None:
-    """Delete the unpacked images that the Docker Engine no longer has and nobody uses; raise `ImageTrouble`."""
-    with lent_client("what is no longer used") as client:
+    """Delete the unpacked images that the Docker Engine no longer has and nobody uses; raise `ImageUnavailable`."""
+    with docker_client("what is no longer used") as client:
         _prune(client)
 
 
 @contextmanager
-def lent_client(what: str) -> Iterator[docker.APIClient]:
-    """Lend a client of the Docker Engine; what goes wrong with `what` becomes an `ImageTrouble`."""
+def docker_client(what: str) -> Iterator[docker.APIClient]:
+    """Lend a client of the Docker Engine; what goes wrong with `what` becomes an `ImageUnavailable`."""
     try:
         client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=_ANSWER_S)
         try:
@@ -186,27 +186,27 @@ def lent_client(what: str) -> Iterator[docker.APIClient]:
             client.close()
     except docker.errors.ImageNotFound as error:
         text = f"{what} is not in the Docker Engine that images are taken from; pull or build it there"
-        raise ImageTrouble("image-missing", text) from error
+        raise ImageUnavailable("image-missing", text) from error
     except (docker.errors.DockerException, requests.RequestException) as error:
         text = f"{what} cannot be taken from the Docker Engine: {error}; start it, or give `rootfs` instead"
-        raise ImageTrouble("unreachable", text) from error
+        raise ImageUnavailable("unreachable", text) from error
     except (OSError, OperationFailed) as error:
-        raise ImageTrouble("engine", f"{what} cannot be unpacked below {STORE}: {error}") from error
+        raise ImageUnavailable("engine", f"{what} cannot be unpacked below {STORE}: {error}") from error
 
 
 def _prune(client: docker.APIClient) -> None:
-    for unfinished in (*images().glob(".*.new"), *images().glob(".*.old")):
+    for unfinished in (*images_directory().glob(".*.new"), *images_directory().glob(".*.old")):
         with suppress(FileNotFoundError):
             if time.time() - unfinished.stat().st_mtime > _UNPACK_S:
-                delete(unfinished)
-    for config in images().glob(f"*/{_CONFIG}"):
+                delete_directory(unfinished)
+    for config in images_directory().glob(f"*/{_CONFIG}"):
         with suppress(FileNotFoundError, BlockingIOError), config.open("rb") as file:
             try:
                 client.inspect_image(config.parent.name)  # type: ignore[no-untyped-call]
             except docker.errors.ImageNotFound:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 doomed = config.parent.rename(config.parent.with_name(f".{config.parent.name}.old"))
-                delete(doomed)
+                delete_directory(doomed)
 
 
 def _fetch(client: docker.APIClient, facts: Mapping[str, Any], directory: Path, labels: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import processes_of
 from bench_worker.engines.base import EngineStatus, OperationFailed
-from bench_worker.engines.command_line import Answer, CommandLine, Errand
+from bench_worker.engines.command_line import CommandLine, CommandSequence, ProgramResult
 from bench_worker.engines.isolation import HOST
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups
@@ -36,9 +36,9 @@ from bench_worker.engines.oci.spec import NETWORKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from bench_worker.engines.mount_space import MountSpace
+    from bench_worker.engines.mount_space import MountNamespace
 
-KINDS: Final = tuple(
+ERROR_KINDS: Final = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         ("disk-full", r"no space left on device|disk quota exceeded"),
@@ -58,12 +58,12 @@ _BACKTRACE: Final = "\n\nStack backtrace:"
 
 
 @dataclass
-class RuntimeErrand(Errand):
+class RuntimeCommandSequence(CommandSequence):
     """An operation whose runtime writes its own errors to `log`, a file that is not there yet."""
 
     log: Path = Path(os.devnull)
 
-    def failed(self, answer: Answer) -> OperationFailed:
+    def failed(self, answer: ProgramResult) -> OperationFailed:
         """Return the failure that the runtime's log tells of, or else the words on its stderr."""
         said = self.complaint()
         return super().failed(replace(answer, stderr=said.encode()) if said else answer)
@@ -84,16 +84,18 @@ class Runtime:
 
     program: str
     root: Path
-    space: MountSpace
+    space: MountNamespace
     log_option: str = "{}"
 
-    def errand(self, log: Path, options: tuple[str, ...], timeout_s: float) -> RuntimeErrand:
+    def errand(self, log: Path, options: tuple[str, ...], timeout_s: float) -> RuntimeCommandSequence:
         """Return an operation whose runtime reports its errors to `log`; `options` come before each command."""
         general = ("--root", str(self.root), "--log", self.log_option.format(log), "--log-format", "json")
         # gVisor's sandbox makes its root in $TMPDIR as a user who may not get there, if that is somebody's own.
         env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-        line = CommandLine(self.program, (*general, *options), kinds=KINDS, env=env, spawner=self.space.spawn)
-        return RuntimeErrand(line, timeout_s, log=log)
+        line = CommandLine(
+            self.program, (*general, *options), error_kinds=ERROR_KINDS, env=env, spawner=self.space.spawn
+        )
+        return RuntimeCommandSequence(line, timeout_s, log=log)
 
 
 def _entries(text: str) -> Iterator[dict[str, Any]]:
@@ -111,7 +113,7 @@ def _is_error(entry: dict[str, Any]) -> bool:
     return str(entry.get("level")).lower() in _ERROR_LEVELS
 
 
-def kill_noted(pid_file: Path) -> None:
+def kill_from_pid_file(pid_file: Path) -> None:
     """Kill the process whose number a runtime noted; none, or one that is gone, is no error."""
     with suppress(OSError, ValueError):
         pidfd = os.pidfd_open(int(pid_file.read_text(encoding="ascii")))
@@ -124,7 +126,7 @@ def kill_noted(pid_file: Path) -> None:
 PROGRAM: Final = "criu"
 OPERATIONS: Final = frozenset({"checkpoint", "restore"})
 _ADVICE: Final = "`script/engines criu`"
-_ANSWER_S: Final = 2.5
+_CHECK_TIMEOUT_S: Final = 2.5
 _FEATURES_S: Final = 1.0
 _CRUN: Final = "crun"
 _ERROR: Final = re.compile(
@@ -134,15 +136,15 @@ _ERROR: Final = re.compile(
 _VERSION: Final = re.compile(r"Version: (\S+)")
 
 
-def trouble(runtime: str) -> str:
+def unavailable_reason(runtime: str) -> str:
     """Return why `runtime` (a program, by name or path) cannot save containers by CRIU here; nothing where it can.
 
     Takes no more than 5 s.
     """
-    return _unfit(runtime) or _trouble()
+    return _runtime_unsupported_reason(runtime) or _criu_unavailable_reason()
 
 
-def _unfit(runtime: str) -> str:
+def _runtime_unsupported_reason(runtime: str) -> str:
     """Return that a runtime was built without CRIU, where that is known: few distributions build crun with it."""
     if Path(runtime).name != _CRUN:
         return ""
@@ -153,11 +155,11 @@ def _unfit(runtime: str) -> str:
     return "" if "+CRIU" in features else "this crun was built without CRIU"
 
 
-def _trouble() -> str:
+def _criu_unavailable_reason() -> str:
     if shutil.which(PROGRAM) is None:
         advice = f"`apt-get install {PROGRAM}`, or {_ADVICE}"
         return f"there is no program {PROGRAM!r} on PATH, which saves processes ({advice})"
-    errand = CommandLine(PROGRAM).errand(_ANSWER_S)
+    errand = CommandLine(PROGRAM).errand(_CHECK_TIMEOUT_S)
     try:
         answer = errand.call("check")
         if not answer.exit_code:
@@ -183,7 +185,7 @@ _SBIN: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 _CAP_SYS_ADMIN: Final = 21
 
 
-def look(
+def probe_runtime(
     name: str,
     *,
     advice: str,
@@ -229,7 +231,7 @@ def look(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
-            CAPABILITIES_WITHHELD: " ".join(processes_of.withheld(processes_of.OWN)),
+            CAPABILITIES_WITHHELD: " ".join(processes_of.unavailable_capabilities(processes_of.OWN_CAPABILITIES)),
             "root": str(oci_images.STATE_ROOT / name),
             **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},

@@ -15,15 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Final
 
-from bench_worker.engines.base import Container, DaemonSide, OperationFailed
-from bench_worker.engines.command_line import Errand
-from bench_worker.engines.docker.settings import THROTTLES
-from bench_worker.engines.native.process import disk_errors
+from bench_worker.engines.base import Container, DaemonProcesses, OperationFailed
+from bench_worker.engines.command_line import CommandSequence
+from bench_worker.engines.docker.settings import DEVICE_LIMITS
+from bench_worker.engines.native.process import disk_errors_as_failures
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.bundle import CONFIGURATION, Bundle
 from bench_worker.engines.oci.engine import OciEngine
 from bench_worker.engines.oci.runtime import OPERATIONS
-from bench_worker.engines.processes_of import gvisor_side
+from bench_worker.engines.processes_of import gvisor_processes
 
 
 class RuncEngine(OciEngine):
@@ -33,10 +33,10 @@ class RuncEngine(OciEngine):
     advice: ClassVar[str] = "install it (`apt-get install runc`; it comes with docker.io)"
 
 
-_COVER: Final = ".empty-directory"
+_EMPTY_DIRECTORY: Final = ".empty-directory"
 """The folder that newer releases mount over those that a container must not see."""
 _USUAL_ROOT: Final = Path("/run/crun")
-_FORGOTTEN: Final = frozenset({"ulimits", "security_options", "cap_add", "cap_drop"})
+_IGNORED_BY_EXEC: Final = frozenset({"ulimits", "security_options", "cap_add", "cap_drop"})
 """What it leaves out for a command that is executed beside the container's own."""
 
 
@@ -47,26 +47,26 @@ class CrunEngine(OciEngine):
     lacks: ClassVar[dict[str, str]] = {**OciEngine.lacks, "stats": "crun has no command for it"}
     name: ClassVar[str] = "crun"
     log_option: ClassVar[str] = "file:{}"
-    saving_options: ClassVar[tuple[str, ...]] = ("--manage-cgroups-mode=ignore",)
+    checkpoint_flags: ClassVar[tuple[str, ...]] = ("--manage-cgroups-mode=ignore",)
     """Else CRIU saves all groups of a hierarchy in which the container has none of its own, as v2 is beside v1."""
     advice: ClassVar[str] = "install it (`apt-get install crun`)"
 
-    def clear(self, container: Container, errand: Errand) -> None:
+    def clear(self, container: Container, errand: CommandSequence) -> None:
         """Say where the folder is that covers others: crun saves it by the name that it has below its usual root."""
         del errand
-        bundle, covering = self._bundle(container), oci_images.STATE_ROOT / self.name / _COVER
-        line = f"external mnt[{_USUAL_ROOT / _COVER}]:{covering}\n"
-        with disk_errors(time.monotonic_ns()):
+        bundle, covering = self._bundle(container), oci_images.STATE_ROOT / self.name / _EMPTY_DIRECTORY
+        line = f"external mnt[{_USUAL_ROOT / _EMPTY_DIRECTORY}]:{covering}\n"
+        with disk_errors_as_failures(time.monotonic_ns()):
             path = bundle.directory / CONFIGURATION
             text = path.read_text(encoding="ascii")
             if covering.exists() and line not in text:
                 path.write_text(text + line, encoding="ascii")
 
-    def exec_words(self, container: Container, argv: tuple[str, ...]) -> list[str]:
+    def exec_argv(self, container: Container, argv: tuple[str, ...]) -> list[str]:
         """Describe the whole process where it is confined: executing a command alone, crun leaves its limits out."""
         settings, bundle = container.settings, container.handle
-        if not isinstance(bundle, Bundle) or not settings.given() & _FORGOTTEN:
-            return super().exec_words(container, argv)
+        if not isinstance(bundle, Bundle) or not settings.non_default() & _IGNORED_BY_EXEC:
+            return super().exec_argv(container, argv)
         config = json.loads(bundle.config.read_text(encoding="utf-8"))
         path = bundle.directory / "process.json"
         path.write_text(json.dumps({**config["process"], "args": list(argv)}), encoding="utf-8")
@@ -86,7 +86,7 @@ class YoukiEngine(OciEngine):
 
 
 _END_EXEC_S: Final = 5.0
-_BY_CGROUPS: Final = frozenset({"memory_bytes", "cpus", "cpuset", "pids", "blkio_weight", *THROTTLES})
+_BY_CGROUPS: Final = frozenset({"memory_bytes", "cpus", "cpuset", "pids", "blkio_weight", *DEVICE_LIMITS})
 """What would be limited by cgroups."""
 
 
@@ -104,12 +104,12 @@ class RunscEngine(OciEngine):
     }
 
     @classmethod
-    def daemon_side(cls) -> DaemonSide:
+    def daemon_processes(cls) -> DaemonProcesses:
         """Each container's kernel and file server, which are processes of the host."""
-        return gvisor_side(str(oci_images.STATE_ROOT / cls.name))
+        return gvisor_processes(str(oci_images.STATE_ROOT / cls.name))
 
     @classmethod
-    def unable_to_save(cls, program: str) -> str:
+    def checkpoint_unavailable_reason(cls, program: str) -> str:
         """Return nothing: its kernel saves itself, without CRIU."""
         del program
         return ""
@@ -120,7 +120,7 @@ class RunscEngine(OciEngine):
         network = container.settings.network if container else None
         return ("--platform=ptrace", "--ignore-cgroups", f"--network={network or 'none'}")
 
-    def clear(self, container: Container, errand: Errand) -> None:
+    def clear(self, container: Container, errand: CommandSequence) -> None:
         """Delete the saved container, whose name has to be free: a part of restoring it."""
         errand.do("delete", "--force", container.name)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bench_common.errors import did_you_mean
 from bench_worker.engines.docker.settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
-from bench_worker.engines.native.process import fail
-from bench_worker.engines.oci.images import ImageTrouble
+from bench_worker.engines.native.process import raise_operation_failed
+from bench_worker.engines.oci.images import ImageUnavailable
 from bench_worker.engines.oci.spec import NETWORKS
 from bench_worker.engines.output import parse_cpuset
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench_worker.engines.oci.cgroups import Cgroups
 
 
-class Reasoned(Protocol):
+class HasUnsupportedReasons(Protocol):
     """An engine that says why it cannot enforce what it cannot."""
 
     name: ClassVar[str]
@@ -29,43 +29,47 @@ class Reasoned(Protocol):
     reasons: ClassVar[dict[str, str]]
 
 
-class SettingRefused(ValueError):
+class UnsupportedSetting(ValueError):
     """A setting that an OCI runtime cannot fulfil; the message says which and why."""
 
 
 def check_settings(
-    engine: type[Reasoned], settings: ContainerSettings, cgroups: Cgroups, *, networks: Sequence[str] = NETWORKS
+    engine: type[HasUnsupportedReasons],
+    settings: ContainerSettings,
+    cgroups: Cgroups,
+    *,
+    networks: Sequence[str] = NETWORKS,
 ) -> None:
-    """Raise `SettingRefused` for a setting that the engine would have to ignore on a host with these cgroups.
+    """Raise `UnsupportedSetting` for a setting that the engine would have to ignore on a host with these cgroups.
 
     `networks` are those that it has.
     """
     name = engine.name
     why = {**engine.reasons, **cgroups.unenforced}
-    for setting in sorted(settings.given() - engine.inapplicable):
+    for setting in sorted(settings.non_default() - engine.inapplicable):
         if setting not in engine.settings or setting in cgroups.unenforced:
             reason = why.get(setting, "an OCI runtime has nothing of the kind")
-            raise SettingRefused(f"{name} cannot enforce {setting}={getattr(settings, setting)!r}: {reason}")
+            raise UnsupportedSetting(f"{name} cannot enforce {setting}={getattr(settings, setting)!r}: {reason}")
     if settings.network is not None and settings.network not in networks:
         known = " or ".join(map(repr, networks))
         hint = did_you_mean(settings.network, networks)
-        raise SettingRefused(f"network {settings.network!r}: {name} makes no networks{hint}; expected {known}")
+        raise UnsupportedSetting(f"network {settings.network!r}: {name} makes no networks{hint}; expected {known}")
     if settings.cpuset is not None:
         try:
             parse_cpuset(settings.cpuset)
         except ValueError as error:
-            raise SettingRefused(str(error)) from error
+            raise UnsupportedSetting(str(error)) from error
 
 
 @contextmanager
-def refusals(begun_ns: int) -> Iterator[None]:
+def as_operation_failures(begun_ns: int) -> Iterator[None]:
     """Turn what is in the way of a container, or of its image, into the failure of the operation that wants it."""
     try:
         yield
-    except ImageTrouble as error:
-        fail(error.kind, str(error), begun_ns)
-    except (SettingRefused, MountRefused) as error:
-        fail("refused", str(error), begun_ns)
+    except ImageUnavailable as error:
+        raise_operation_failed(error.kind, str(error), begun_ns)
+    except (UnsupportedSetting, MountRefused) as error:
+        raise_operation_failed("refused", str(error), begun_ns)
 
 
 def make_volumes(settings: ContainerSettings, directory: Path) -> None:
@@ -80,10 +84,10 @@ def volume_path(mount: Mount, directory: Path) -> Path:
     return directory / "volumes" / mount.target.strip("/").replace("/", "-")
 
 
-def bind(mount: Mount, directory: Path, *, allow_host_mounts: bool) -> dict[str, Any]:
+def bind_mount(mount: Mount, directory: Path, *, allow_host_mounts: bool) -> dict[str, Any]:
     """Return one piece of storage as a mount; a volume without a name is a directory below `directory`.
 
-    Raises `SettingRefused` and `MountRefused`.
+    Raises `UnsupportedSetting` and `MountRefused`.
     """
     mode = "ro" if mount.read_only else "rw"
     if mount.kind == "tmpfs":
@@ -91,10 +95,12 @@ def bind(mount: Mount, directory: Path, *, allow_host_mounts: bool) -> dict[str,
         options = [mode, "nosuid", "nodev", *size]
         return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": options}
     if mount.kind not in {"volume", "host"}:
-        raise SettingRefused(f"storage of the kind {mount.kind!r} needs an engine with volumes; use a host directory")
+        raise UnsupportedSetting(
+            f"storage of the kind {mount.kind!r} needs an engine with volumes; use a host directory"
+        )
     if mount.kind == "volume" or not mount.source:
         if mount.source:
-            raise SettingRefused(
+            raise UnsupportedSetting(
                 f"volume {mount.source!r}: an OCI runtime knows no volumes by name; leave the name out for one "
                 "that lives as long as the container, or mount a host directory"
             )

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.treatment import CAPABILITIES
-from bench_worker.engines.docker.settings import THROTTLES, soft_and_hard
+from bench_worker.engines.docker.settings import DEVICE_LIMITS, parse_ulimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench_common.treatment import ContainerSettings
 
 SETTINGS: Final = frozenset(
-    {"pids", "ulimits", "blkio_weight", *THROTTLES, "read_only", "security_options", "cap_add", "cap_drop"}
+    {"pids", "ulimits", "blkio_weight", *DEVICE_LIMITS, "read_only", "security_options", "cap_add", "cap_drop"}
 )
 
 _ALL: Final = "ALL"
@@ -54,7 +54,7 @@ def device_numbers(path: str) -> tuple[int, int]:
     return os.major(found.st_rdev), os.minor(found.st_rdev)
 
 
-def confine(
+def apply_limits(
     config: dict[str, Any],
     settings: ContainerSettings,
     numbers: Callable[[str], tuple[int, int]] = device_numbers,
@@ -66,9 +66,9 @@ def confine(
     if settings.read_only is not None:
         config["root"]["readonly"] = settings.read_only
     for option in settings.security_options:
-        _secure(process, linux, option)
+        _set_security_option(process, linux, option)
     if settings.cap_add or settings.cap_drop:
-        _empower(process, settings)
+        _set_capabilities(process, settings)
     resources = linux.setdefault("resources", {})
     if settings.pids is not None:
         resources["pids"] = {"limit": settings.pids}
@@ -90,13 +90,13 @@ def _limits(present: Any, given: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return limits as a config.json has them: those that are `present`, with the `given` ones in their place."""
     limits = {str(one["type"]): one for one in present}
     for name, text in given.items():
-        soft, hard = (_UNLIMITED if limit < 0 else limit for limit in soft_and_hard(text))
+        soft, hard = (_UNLIMITED if limit < 0 else limit for limit in parse_ulimit(text))
         kind = f"RLIMIT_{name.upper()}"
         limits[kind] = {"type": kind, "soft": soft, "hard": hard}
     return list(limits.values())
 
 
-def _empower(process: dict[str, Any], settings: ContainerSettings) -> None:
+def _set_capabilities(process: dict[str, Any], settings: ContainerSettings) -> None:
     """Take and give capabilities; a user that is not root has none at once, and may get what is in ``bounding``."""
     kinds = {kind: list(names) for kind, names in process.get("capabilities", {}).items()}
     added = [f"CAP_{name}" for name in settings.cap_add]
@@ -109,7 +109,7 @@ def _empower(process: dict[str, Any], settings: ContainerSettings) -> None:
     process["capabilities"] = {kind: [name for name in names if name not in taken] for kind, names in kinds.items()}
 
 
-def _secure(process: dict[str, Any], linux: dict[str, Any], option: str) -> None:
+def _set_security_option(process: dict[str, Any], linux: dict[str, Any], option: str) -> None:
     if option == "no-new-privileges":
         process["noNewPrivileges"] = True
     elif option == "seccomp=unconfined":
@@ -201,7 +201,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class HostContext:
     """What of a config.json depends on the host: paths, the version of its cgroups, and whether swap can be limited.
 
     `binds` are mounts in the form of the config.json, `annotations` the labels.
@@ -244,13 +244,13 @@ def environment(image: ImageConfig, settings: ContainerSettings, home: str) -> l
 
 
 def make_config(
-    base: Mapping[str, Any], image: ImageConfig, settings: ContainerSettings, user: User, place: Surroundings
+    base: Mapping[str, Any], image: ImageConfig, settings: ContainerSettings, user: User, place: HostContext
 ) -> dict[str, Any]:
     """Return a config.json: `base` (empty, or the user's own) with all that settings and host decide filled in.
 
     Raises `ValueError` where a limit is for a block device that is none.
     """
-    config = copy.deepcopy(dict(base)) or _blank(image, user, place)
+    config = copy.deepcopy(dict(base)) or _default_config(image, user, place)
     process = config.setdefault("process", {})
     process.pop("consoleSize", None)
     process["terminal"] = False
@@ -269,7 +269,7 @@ def make_config(
     if settings.network is not None or not base:
         _share_network(linux, settings.network)
     _limit(linux.setdefault("resources", {}), settings, swap_limit=place.swap_limit)
-    confine(config, settings)
+    apply_limits(config, settings)
     return config
 
 
@@ -293,7 +293,7 @@ def _limit(resources: dict[str, Any], settings: ContainerSettings, *, swap_limit
             cpu["cpus"] = settings.cpuset
 
 
-def _blank(image: ImageConfig, user: User, place: Surroundings) -> dict[str, Any]:
+def _default_config(image: ImageConfig, user: User, place: HostContext) -> dict[str, Any]:
     kinds = ["pid", "ipc", "uts", "mount", *(["cgroup"] if place.cgroup_v2 else [])]
     return {
         "ociVersion": "1.0.2",
