@@ -37,7 +37,7 @@ from gevent.hub import Hub
 from gevent.monkey import get_original
 
 from bench_common.errors import ExitCode, UsageError, WeighbridgeError, did_you_mean
-from bench_common.heap import restore_sigint
+from bench_common.startup import restore_sigint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """Entry point of `bench-worker`: patches first, then everything else."""
 
-from bench_common.heap import end_on_interrupt
+from bench_common.startup import end_on_interrupt
 
 end_on_interrupt()
 

@@ -37,8 +37,8 @@ from bench_worker.control_channel import ControlChannel
 from bench_worker.engines.registry import daemon_processes, open_engine
 from bench_worker.host.daemons import engine_samplers
 from bench_worker.preflight import EngineCatalog, PreflightChecker
-from bench_worker.run import WorkerRun
 from bench_worker.supervisor import LoadProcessHandle, LoadProcessSupervisor
+from bench_worker.worker_run import WorkerRun
 
 log = logging.getLogger(__name__)
 

@@ -32,8 +32,8 @@ from bench_common.messages import Message, decode
 from bench_common.profiling import MAX_PACKED_BYTES, Profiler
 from bench_common.records import ASSIGNMENT_FIELDS
 from bench_common.treatment import Treatment
-from bench_worker.crew import JobExecutor, RunContext
 from bench_worker.engines.registry import engine_classes, open_engine
+from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
 from bench_worker.packing import PackingResult
 from bench_worker.pipe_channel import PipeChannel

@@ -40,7 +40,7 @@ from bench_common.requirements import (
 )
 from bench_common.treatment import Guest, Treatment
 from bench_worker.engines.base import Engine
-from bench_worker.performer import MAX_MESSAGE_CHARS
+from bench_worker.operation_runner import MAX_MESSAGE_CHARS
 from bench_worker.services import (
     READY_POLL_S,
     CommandOutput,

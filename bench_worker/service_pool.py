@@ -16,7 +16,7 @@ from bench_common.requirements import SERVICE_FAILURE
 from bench_common.treatment import Operation, Treatment
 from bench_worker import job
 from bench_worker.engines.base import Engine
-from bench_worker.performer import OperationRunner
+from bench_worker.operation_runner import OperationRunner
 from bench_worker.remote_services import RemoteServiceClient, RemoteServiceRequests
 from bench_worker.services import CommandOutput, InterruptibleWait, ServiceFailed, ServiceSet
 from bench_worker.slots import JobAborted

@@ -20,7 +20,7 @@ from bench_common.records import JobReport
 from bench_common.requirements import SERVICE_FAILURE
 from bench_common.treatment import ContainerSettings, Guest, Mount, Treatment
 from bench_worker.engines.base import Container, Engine, OperationFailed, OperationResult
-from bench_worker.performer import MAX_MESSAGE_CHARS, MAX_OUTPUT_BYTES, has_no_images
+from bench_worker.operation_runner import MAX_MESSAGE_CHARS, MAX_OUTPUT_BYTES, has_no_images
 from workloads.base import Service, Workload
 from workloads.script import CLEANUP_S, native_argv
 

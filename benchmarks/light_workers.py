@@ -26,8 +26,8 @@ from bench_common.clock import ClockOffsetEstimator, clock_id
 from bench_common.messages import Message, decode, encode
 from bench_common.records import ASSIGNMENT_FIELDS
 from bench_common.treatment import Treatment
-from bench_worker.crew import JobExecutor, RunContext
 from bench_worker.engines.registry import open_engine
+from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
 
 HELLO_S = 0.5

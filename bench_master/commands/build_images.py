@@ -7,7 +7,7 @@ import sys
 from typing import Any, Final
 
 from bench_common.errors import ExitCode, UsageError
-from bench_master.local_worker import query_worker
+from bench_master.worker_query import query_worker
 
 NAME = "build-images"
 HELP = "build the images that scenarios use, from debootstrap where no registry can be reached"

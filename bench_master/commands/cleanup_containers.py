@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bench_common.errors import ExitCode
-from bench_master.local_worker import query_worker
+from bench_master.worker_query import query_worker
 
 if TYPE_CHECKING:
     import argparse

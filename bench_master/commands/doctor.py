@@ -23,9 +23,9 @@ from bench_master.commands.fleet_options import (
 )
 from bench_master.fleet.fleet import Difference, Fleet, HostReport, differences
 from bench_master.fleet.hosts import FleetHost, Inventory
-from bench_master.local_worker import query_worker
 from bench_master.run.sockets import Ports
 from bench_master.table import WIDTH, plural
+from bench_master.worker_query import query_worker
 
 QUERIES: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))
 SEVERE_LEVELS: Final = ("problem", "warning")

@@ -7,7 +7,7 @@ import sys
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from bench_master.local_worker import query_worker
+from bench_master.worker_query import query_worker
 
 if TYPE_CHECKING:
     import argparse

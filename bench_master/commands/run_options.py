@@ -41,10 +41,10 @@ from bench_master.bucketbench.schema import GRACE
 from bench_master.commands.fleet_options import add_inventory_options, add_start_options
 from bench_master.commands.run_signals import DEFAULT_DIRECTORY
 from bench_master.coordinator import Policy
-from bench_master.coordinator.trials import MAX_LOOK_AHEAD
+from bench_master.coordinator.trial_scheduler import MAX_LOOK_AHEAD
 from bench_master.progress.choice import MODES
 from bench_master.reports import report_formats
-from bench_master.run.outbound import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
+from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 from bench_master.run.resume import ResumableRun
 from bench_master.scenario import Scenario
 from bench_master.scenario.format import MAX_RATE_PER_S, OPEN_CONCURRENCY

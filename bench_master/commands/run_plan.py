@@ -12,9 +12,9 @@ from typing import Any
 
 from bench_common.cli import CONTROL_PORT
 from bench_common.clock import clock_id
-from bench_common.heap import limit_malloc_arenas
 from bench_common.keys import KeyPair
 from bench_common.records import KEEP_RUN_PREFIX
+from bench_common.startup import limit_malloc_arenas
 from bench_common.stats.reader import StatsWriter
 from bench_master.commands.fleet_run import bind_ip_for
 from bench_master.commands.run_options import parse_timeouts, stored_options

@@ -17,7 +17,7 @@ from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.messages import Policy
 from bench_master.coordinator.roster import Member, Presence, Roster
-from bench_master.coordinator.trials import TrialScheduler
+from bench_master.coordinator.trial_scheduler import TrialScheduler
 from bench_master.plan import Trial
 
 

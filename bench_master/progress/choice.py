@@ -8,7 +8,7 @@ from typing import Final, Literal, TextIO, TypeAlias
 
 from bench_common.cli import check_choice
 from bench_common.errors import UsageError
-from bench_master.progress.plain import CharsView, LinesView
+from bench_master.progress.line_views import CharsView, LinesView
 from bench_master.progress.view import NotificationsView, View
 
 Mode: TypeAlias = Literal["auto", "live", "chars", "lines", "none"]

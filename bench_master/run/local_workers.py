@@ -15,7 +15,7 @@ from typing import Final
 import gevent
 
 from bench_common.keys import KeyPair, WorkerKey, write_worker_key
-from bench_master.local_worker import worker_command
+from bench_master.worker_query import worker_command
 
 MAX_RESTARTS: Final = 3
 STOP_TIMEOUT_S: Final = 40.0

@@ -27,9 +27,9 @@ from bench_common.records import JOB_ID, job_id_of
 from bench_common.stats.frame import block_follows
 from bench_common.stats.reader import RESUMED, Block, StatsFile, StatsWriter, SupersededTrials
 from bench_master.plan import Plan
+from bench_master.run.dispatcher import DEFAULT_LEASE_S
 from bench_master.run.journal import operation_names, read_clock, versions
 from bench_master.run.live_stats import LiveStats
-from bench_master.run.outbound import DEFAULT_LEASE_S
 from bench_master.run.recorder import describe_loss
 from bench_master.table import plural
 

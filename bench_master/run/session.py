@@ -27,11 +27,11 @@ from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
 from bench_master.plan import Plan
 from bench_master.progress.view import Snapshot, View
-from bench_master.run.admission import MessageHandler
+from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S, Dispatcher
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal
 from bench_master.run.live_stats import LiveStats
-from bench_master.run.outbound import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S, Dispatcher
+from bench_master.run.message_handler import MessageHandler
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.resume import ResumeState

@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from bench_common.messages import encode
-from bench_master.run.outbound import JobBatches
+from bench_master.run.dispatcher import JobBatches
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from bench_worker.leases import RunLease

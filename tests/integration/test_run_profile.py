@@ -25,7 +25,7 @@ def test_a_profile_shows_our_own_functions(weighing):
         f"profile: {master}",
         f"profile: {worker}",
     ]
-    for path, where in ((master, "bench_master/run/admission.py"), (worker, "bench_worker/slots.py")):
+    for path, where in ((master, "bench_master/run/message_handler.py"), (worker, "bench_worker/slots.py")):
         assert where in path.read_text()
     assert "Reception.result_came" in functions(master.with_suffix(".speedscope.json"))
     assert "Slots._serve" in functions(worker.with_suffix(".speedscope.json"))

@@ -15,7 +15,7 @@ from bench_common.treatment import (
     Operation,
     Treatment,
 )
-from bench_worker.engines.processes_of import unavailable_capabilities
+from bench_worker.engines.daemon_processes import unavailable_capabilities
 
 
 def treatment(**settings):

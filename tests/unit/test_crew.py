@@ -11,9 +11,9 @@ from bench_common.messages import decode
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Lifecycle, OpenLoad, Operation, Treatment
 from bench_master.run.results import to_rows, unpack_results
-from bench_worker.crew import JobExecutor, RunContext
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
+from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
 
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from bench_worker.engines.base import CompanionDaemon, DaemonProcesses
-from bench_worker.engines.processes_of import containerd_daemon, docker_daemon, gvisor_processes, podman_daemon
+from bench_worker.engines.daemon_processes import containerd_daemon, docker_daemon, gvisor_processes, podman_daemon
 from bench_worker.engines.registry import daemon_processes
 from bench_worker.host.daemons import PSS_INTERVAL_FACTOR, DaemonSampler, engine_samplers, listening_pid
 from bench_worker.host.procfs import RecordedHostFiles, parse_process_stat, parse_pss

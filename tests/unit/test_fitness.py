@@ -1,7 +1,7 @@
 """Whether a worker can do what the plan asks: said before anything runs, with every reason."""
 
 from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operation, Treatment
-from bench_master.run.admission import check
+from bench_master.run.message_handler import check
 
 DOCKER = {
     "name": "docker",

@@ -4,10 +4,10 @@ import gevent
 import pytest
 
 from bench_common.treatment import ContainerSettings
-from bench_worker import performer
+from bench_worker import operation_runner
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.performer import StepProgress
+from bench_worker.operation_runner import StepProgress
 from workloads.iibench import HEADER, Iibench
 from workloads.sysbench_cpu import SysbenchCpu
 from workloads.sysbench_oltp import SysbenchOltp
@@ -30,7 +30,7 @@ class Printing(NoopEngine):
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(performer, "MIN_INTERVAL_S", 0.0)
+    monkeypatch.setattr(operation_runner, "MIN_INTERVAL_S", 0.0)
 
 
 def told_by(engine, workload, seconds=0.05):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gevent.monkey import get_original
 
-from bench_common.heap import limit_malloc_arenas
+from bench_common.startup import limit_malloc_arenas
 
 HEAP_BYTES = 64 << 20
 """glibc puts each further heap at a multiple of this (malloc/arena.c, HEAP_MAX_SIZE on 64 bits)."""

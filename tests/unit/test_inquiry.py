@@ -8,7 +8,7 @@ from bench_common.errors import EngineUnavailable, ProtocolError
 from bench_common.messages import Message
 from bench_common.requirements import Requirement, requirements_for_worker
 from bench_common.treatment import ContainerSettings, Lifecycle, Treatment
-from bench_master.run.admission import HELLO_TIMEOUT_S, PREFLIGHT_TIMEOUT_S, Preflight
+from bench_master.run.message_handler import HELLO_TIMEOUT_S, PREFLIGHT_TIMEOUT_S, Preflight
 from bench_worker.engines.base import EngineStatus
 from bench_worker.preflight import PROBE_MAX_AGE_S, EngineCatalog, PreflightChecker
 

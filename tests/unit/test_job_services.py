@@ -10,9 +10,9 @@ from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Guest, Treatment
 from bench_master.run.results import to_rows, unpack_results
 from bench_worker import services
-from bench_worker.crew import JobExecutor, RunContext
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
+from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
 from workloads.registry import workload
 from workloads.script import job_limit_s, job_script, preparation_script

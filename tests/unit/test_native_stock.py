@@ -3,7 +3,7 @@
 import gevent
 import pytest
 
-from bench_worker.engines.native import process as native_process
+from bench_worker.engines.native import container as native_process
 
 
 class Pool:

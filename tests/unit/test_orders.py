@@ -3,8 +3,8 @@
 import numpy as np
 
 from bench_common.records import ticket_of
-from bench_master.run import outbound
-from bench_master.run.outbound import JobBatches
+from bench_master.run import dispatcher
+from bench_master.run.dispatcher import JobBatches
 
 
 def rows(packed):
@@ -13,7 +13,7 @@ def rows(packed):
 
 def test_orders_do_not_depend_on_how_they_are_handed_out(monkeypatch):
     """In one go, one by one, or over the edge of a block: the same rows."""
-    monkeypatch.setattr(outbound, "SEED_BLOCK_JOBS", 8)
+    monkeypatch.setattr(dispatcher, "SEED_BLOCK_JOBS", 8)
     together = rows(JobBatches(5).fresh(range(20)))
     book = JobBatches(5)
     assert [row for first in range(20) for row in rows(book.fresh(range(first, first + 1)))] == together

@@ -18,10 +18,10 @@ from bench_master.reports import write_report
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS
 from bench_master.scenario.yaml_tree import Source
-from bench_worker.crew import JobExecutor, RunContext
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.host.procfs import RecordedHostFiles
+from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
 from bench_worker.packing import ALL_PACKED, HostStateReader
 from workloads.script import job_limit_s

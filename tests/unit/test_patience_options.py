@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.errors import UsageError
 from bench_master.commands.run_options import HEARTBEATS_PER_TIMEOUT, parse_timeouts
-from bench_master.run.outbound import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
+from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 
 
 def test_what_is_not_said_is_as_documented():

@@ -17,7 +17,7 @@ from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
-from bench_master.run.admission import check
+from bench_master.run.message_handler import check
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from workloads.ab import WEBBENCH

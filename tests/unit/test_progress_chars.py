@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench_common.records import JOB_ROW, Outcome
-from bench_master.progress.plain import BURST_CHARS, CALM_REFRESHES, LEGEND, LINE_CHARS, CharsView
+from bench_master.progress.line_views import BURST_CHARS, CALM_REFRESHES, LEGEND, LINE_CHARS, CharsView
 from bench_master.progress.view import Snapshot
 
 MS = 1_000_000

@@ -9,8 +9,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from bench_master.progress.line_views import status_line
 from bench_master.progress.live import render, share_lines
-from bench_master.progress.plain import status_line
 from bench_master.progress.view import ErrorRow, HostRow, LatencyRow, Snapshot, TrialRow
 
 ENGINES = ("docker", "native", "podman", "runc")

@@ -5,7 +5,7 @@ import pytest
 from bench_common.errors import ScenarioError
 from bench_common.requirements import ignored_settings, unsupported_features
 from bench_common.treatment import Mount, Treatment
-from bench_master.run.admission import check
+from bench_master.run.message_handler import check
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 

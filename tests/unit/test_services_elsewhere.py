@@ -13,8 +13,8 @@ from bench_master.coordinator.roster import Roster
 from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.results import to_rows, unpack_results
 from bench_worker import remote_services, services
-from bench_worker.crew import JobExecutor, RunContext
 from bench_worker.engines.base import OperationFailed, OperationResult
+from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
 from bench_worker.remote_services import reply_from_fields
 from workloads.registry import workload

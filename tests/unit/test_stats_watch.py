@@ -5,11 +5,11 @@ import pytest
 
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
-from bench_worker.crew import JobExecutor, RunContext
 from bench_worker.engines.base import Container, EngineOptions, OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
+from bench_worker.job_executor import JobExecutor, RunContext
+from bench_worker.operation_runner import StatsStream
 from bench_worker.outbox import Outbox
-from bench_worker.performer import StatsStream
 from workloads.script import COMMIT_BYTES, STATS_READINGS, job_metrics
 
 

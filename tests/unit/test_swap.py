@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.errors import ScenarioError
 from bench_common.treatment import Treatment
-from bench_master.run.admission import check
+from bench_master.run.message_handler import check
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from bench_worker.host.swap_guard import swap_areas

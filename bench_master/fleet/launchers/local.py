@@ -23,7 +23,7 @@ from bench_master.fleet.launchers.base import (
     for_each_worker,
     run_parallel,
 )
-from bench_master.local_worker import query_worker
+from bench_master.worker_query import query_worker
 
 LOCAL_HOST = "this installation"
 

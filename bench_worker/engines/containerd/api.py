@@ -27,7 +27,7 @@ from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.containerd.tasks import ERROR_KINDS
 from bench_worker.engines.cri.engine import grpc_as_operation_failures
 from bench_worker.engines.grpc import GrpcChannel, GrpcReply, blob, number, pack, text, unpack
-from bench_worker.engines.native.process import disk_errors_as_failures
+from bench_worker.engines.native.container import disk_errors_as_failures
 from bench_worker.engines.oci.settings import UnsupportedSetting
 from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
 from bench_worker.engines.oci.spec import apply_limits

@@ -47,8 +47,9 @@ from bench_worker.engines.containerd.tasks import (
     run_unless_ended,
     wait_ended,
 )
-from bench_worker.engines.isolation import LowLevelEngine
-from bench_worker.engines.native.process import disk_errors_as_failures, raise_operation_failed, result_at_exit
+from bench_worker.engines.daemon_processes import containerd_daemon
+from bench_worker.engines.low_level import LowLevelEngine
+from bench_worker.engines.native.container import disk_errors_as_failures, raise_operation_failed, result_at_exit
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
@@ -56,7 +57,6 @@ from bench_worker.engines.oci.cgroups import OomKillCounter
 from bench_worker.engines.oci.images import ImageUnavailable
 from bench_worker.engines.oci.settings import as_operation_failures, bind_mount, check_settings, make_volumes
 from bench_worker.engines.output import parse_signal, read_head
-from bench_worker.engines.processes_of import containerd_daemon
 from bench_worker.timing.processes import WaitTimeout
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
-from bench_worker.engines import processes_of
+from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.isolation import HOST
+from bench_worker.engines.low_level import HOST
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.spec import NETWORKS
 
@@ -80,7 +80,9 @@ def probe_containerd(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
-            CAPABILITIES_WITHHELD: " ".join(processes_of.unavailable_capabilities(processes_of.MACHINE_CAPABILITIES)),
+            CAPABILITIES_WITHHELD: " ".join(
+                daemon_processes.unavailable_capabilities(daemon_processes.MACHINE_CAPABILITIES)
+            ),
             **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},
         },

@@ -21,7 +21,7 @@ import gevent
 from gevent.event import AsyncResult
 
 from bench_worker.engines.base import OperationFailed, OperationResult
-from bench_worker.engines.native.process import result_at_exit, wait_exit
+from bench_worker.engines.native.container import result_at_exit, wait_exit
 from bench_worker.timing.processes import Process, WaitTimeout, spawn, spawn_lock, watch_process
 
 if TYPE_CHECKING:

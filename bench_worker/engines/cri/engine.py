@@ -37,18 +37,18 @@ from bench_worker.engines.containerd.tasks import ERROR_KINDS
 from bench_worker.engines.cri import images as cri_images
 from bench_worker.engines.cri.images import CriImages
 from bench_worker.engines.cri.messages import LOG, RUNTIME, container_config, pod_config, pod_filter, split_log
+from bench_worker.engines.daemon_processes import cri_daemon
 from bench_worker.engines.docker.images import PULL_KIND_PATTERNS
 from bench_worker.engines.docker.settings import DEVICE_LIMITS
 from bench_worker.engines.grpc import GrpcChannel, GrpcError, GrpcReply, blob, number, pack, text, texts, unpack
-from bench_worker.engines.isolation import LowLevelEngine
-from bench_worker.engines.native.process import disk_errors_as_failures, raise_operation_failed
+from bench_worker.engines.low_level import LowLevelEngine
+from bench_worker.engines.native.container import disk_errors_as_failures, raise_operation_failed
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, OomKillCounter, memory_directory
 from bench_worker.engines.oci.images import ImageUnavailable
 from bench_worker.engines.oci.settings import UnsupportedSetting, as_operation_failures, check_settings, make_volumes
 from bench_worker.engines.output import parse_signal, read_head
-from bench_worker.engines.processes_of import cri_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

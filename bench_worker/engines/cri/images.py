@@ -19,12 +19,12 @@ from bench_common.requirements import (
     SERVICES_NETWORK,
     UNNAMED_VOLUMES,
 )
-from bench_worker.engines import processes_of
+from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.cri.messages import IMAGES, RUNTIME, image_spec
 from bench_worker.engines.grpc import GrpcChannel, GrpcError, MalformedMessage, blob, pack, text, unpack
-from bench_worker.engines.isolation import HOST
+from bench_worker.engines.low_level import HOST
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.images import ImageUnavailable, docker_client
@@ -199,7 +199,9 @@ def probe_cri(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: "host",
             UNNAMED_VOLUMES: "yes",
-            CAPABILITIES_WITHHELD: " ".join(processes_of.unavailable_capabilities(processes_of.MACHINE_CAPABILITIES)),
+            CAPABILITIES_WITHHELD: " ".join(
+                daemon_processes.unavailable_capabilities(daemon_processes.MACHINE_CAPABILITIES)
+            ),
             GRACE_STEP: "1",
             "cgroup": f"v{cgroups.version}",
             **{f"operation.{operation}": why for operation, why in lacks.items()},

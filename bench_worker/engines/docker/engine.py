@@ -39,6 +39,7 @@ from bench_worker.engines.base import (
     OperationFailed,
     OperationResult,
 )
+from bench_worker.engines.daemon_processes import docker_daemon
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import images as docker_images
 from bench_worker.engines.docker import leftovers as docker_leftovers
@@ -55,7 +56,6 @@ from bench_worker.engines.docker.oom import (
 )
 from bench_worker.engines.docker.settings import MountRefused, create_arguments, tar_archive
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, parse_signal
-from bench_worker.engines.processes_of import docker_daemon
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -37,12 +37,12 @@ from gevent.lock import RLock
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_common.requirements import STATS_INTERVAL
 from bench_worker.engines.base import DaemonProcesses, Engine, EngineOptions, EngineStatus, OperationResult
+from bench_worker.engines.daemon_processes import podman_daemon
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import DockerEngine, container_id
 from bench_worker.engines.docker.errors import IMAGE_ADVICE, raise_for_status, root_cause
 from bench_worker.engines.docker.http import connect, timed_request
 from bench_worker.engines.oci import runtime as oci_runtime
-from bench_worker.engines.processes_of import podman_daemon
 from bench_worker.timing.processes import SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import requests
 
 from bench_common.errors import EngineUnavailable
 from bench_common.requirements import CAPABILITIES_WITHHELD, ENGINE_MANAGED_STORAGE
-from bench_worker.engines import processes_of
+from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import EngineStatus
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import settings as docker_settings
@@ -136,7 +136,7 @@ def status_from(
     details[ENGINE_MANAGED_STORAGE] = "data containers, directories of their own"
     if sys is not None:
         details[CAPABILITIES_WITHHELD] = " ".join(
-            processes_of.unavailable_capabilities(processes_of.MACHINE_CAPABILITIES)
+            daemon_processes.unavailable_capabilities(daemon_processes.MACHINE_CAPABILITIES)
         )
     absent = {setting: reason for setting, reason in _ABSENT.items() if setting not in settings}
     details |= {f"setting.{setting}": reason for setting, reason in (absent | unenforced).items()}

@@ -32,7 +32,7 @@ from bench_worker.engines.base import (
     OperationResult,
 )
 from bench_worker.engines.native import labels as native_labels
-from bench_worker.engines.native.process import (
+from bench_worker.engines.native.container import (
     NativeContainer,
     delete_directory,
     disk_errors_as_failures,

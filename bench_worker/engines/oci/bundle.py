@@ -35,7 +35,7 @@ import gevent
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.docker.settings import KNOWN_SOCKETS, safe_host_directory
-from bench_worker.engines.isolation import HOST, LOOPBACK
+from bench_worker.engines.low_level import HOST, LOOPBACK
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.images import CONFIG, ImageUnavailable, UnpackedImage
 from bench_worker.engines.oci.runtime import first_error
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container
-    from bench_worker.engines.mount_space import MountNamespace
+    from bench_worker.engines.mount_namespace import MountNamespace
     from bench_worker.engines.oci.cgroups import Cgroups
     from bench_worker.engines.oci.spec import User
     from bench_worker.timing.processes import Process

@@ -31,17 +31,18 @@ from bench_worker.engines.base import (
     OperationResult,
 )
 from bench_worker.engines.command_line import CommandSequence
+from bench_worker.engines.daemon_processes import NO_DAEMON
 from bench_worker.engines.docker.settings import MountRefused
-from bench_worker.engines.isolation import LowLevelEngine
-from bench_worker.engines.mount_space import MountNamespace
-from bench_worker.engines.native.labels import matches
-from bench_worker.engines.native.process import (
+from bench_worker.engines.low_level import LowLevelEngine
+from bench_worker.engines.mount_namespace import MountNamespace
+from bench_worker.engines.native.container import (
     disk_errors_as_failures,
     raise_operation_failed,
     result_at_exit,
     wait_exit,
     wait_result,
 )
+from bench_worker.engines.native.labels import matches
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
@@ -53,7 +54,6 @@ from bench_worker.engines.oci.images import ImageUnavailable, UnpackedImage, Unp
 from bench_worker.engines.oci.runtime import Runtime, RuntimeCommandSequence, kill_from_pid_file
 from bench_worker.engines.oci.settings import UnsupportedSetting, as_operation_failures, check_settings
 from bench_worker.engines.output import parse_signal, read_head
-from bench_worker.engines.processes_of import NO_DAEMON
 from bench_worker.timing.processes import Process, WaitTimeout
 from bench_worker.timing.subreaper import adopt_orphan, become_subreaper, release_subreaper
 

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
-from bench_worker.engines import processes_of
+from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.command_line import CommandLine, CommandSequence, ProgramResult
-from bench_worker.engines.isolation import HOST
+from bench_worker.engines.low_level import HOST
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.spec import NETWORKS
@@ -36,7 +36,7 @@ from bench_worker.engines.oci.spec import NETWORKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from bench_worker.engines.mount_space import MountNamespace
+    from bench_worker.engines.mount_namespace import MountNamespace
 
 ERROR_KINDS: Final = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -231,7 +231,9 @@ def probe_runtime(
             SERVICES_NETWORK: HOST,
             NETWORK_CHOICE: " ".join(NETWORKS),
             UNNAMED_VOLUMES: "yes",
-            CAPABILITIES_WITHHELD: " ".join(processes_of.unavailable_capabilities(processes_of.OWN_CAPABILITIES)),
+            CAPABILITIES_WITHHELD: " ".join(
+                daemon_processes.unavailable_capabilities(daemon_processes.OWN_CAPABILITIES)
+            ),
             "root": str(oci_images.STATE_ROOT / name),
             **{f"operation.{operation}": text for operation, text in lacks.items()},
             **{f"setting.{setting}": text for setting, text in unenforced.items()},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bench_common.errors import did_you_mean
 from bench_worker.engines.docker.settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
-from bench_worker.engines.native.process import raise_operation_failed
+from bench_worker.engines.native.container import raise_operation_failed
 from bench_worker.engines.oci.images import ImageUnavailable
 from bench_worker.engines.oci.spec import NETWORKS
 from bench_worker.engines.output import parse_cpuset

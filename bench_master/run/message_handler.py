@@ -32,9 +32,9 @@ from bench_master.coordinator import messages as ev
 from bench_master.coordinator.roster import Member, Roster
 from bench_master.plan import Plan
 from bench_master.progress.output import one_line
+from bench_master.run.dispatcher import Dispatcher
 from bench_master.run.hosts import WorkerHost, WorkerHosts
 from bench_master.run.journal import operation_names
-from bench_master.run.outbound import Dispatcher
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.results import unpack_results

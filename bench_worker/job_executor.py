@@ -25,9 +25,9 @@ from bench_worker.engines.base import Container, Engine, EngineOptions, Operatio
 from bench_worker.engines.noop import NoopEngine
 from bench_worker.host.swap import SwapError, SwapSwitch, has_swap
 from bench_worker.job import Failure, Script
+from bench_worker.operation_runner import MAX_MESSAGE_CHARS, OperationRunner, PreparedOperation, UnusableResult
 from bench_worker.outbox import Outbox
 from bench_worker.packing import JobReturned, Packing, PackingResult
-from bench_worker.performer import MAX_MESSAGE_CHARS, OperationRunner, PreparedOperation, UnusableResult
 from bench_worker.remote_services import RemoteServiceHost, RemoteServiceRequests
 from bench_worker.service_pool import ServicePool
 from bench_worker.slots import ArrivalQueue, JobAborted, Slots
