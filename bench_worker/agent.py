@@ -239,9 +239,9 @@ class Agent:
         if self._load.ready:
             self._send_hello()
             self._line.check_reachability()
-        patience_s = self._options.patience_s
-        if patience_s is not None and alone_s > patience_s:
-            log.warning("no master answered at %s for %g s", self._options.control, patience_s)
+        master_timeout_s = self._options.master_timeout_s
+        if master_timeout_s is not None and alone_s > master_timeout_s:
+            log.warning("no master answered at %s for %g s", self._options.control, master_timeout_s)
             self.stop(ExitCode.INFRASTRUCTURE)
 
     def _rest(self, most_s: float) -> None:

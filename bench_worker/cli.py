@@ -114,7 +114,7 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--insecure", action="store_true", help="reach a master beyond loopback without a key")
     where.add_argument("--control", metavar="ENDPOINT", help=argparse.SUPPRESS)
     where.add_argument(
-        "--patience",
+        "--master-timeout",
         type=seconds,
         metavar="SECONDS",
         help="how long to wait for a master, before the first run and after each (default: for ever)",
@@ -185,24 +185,32 @@ def run_command_line(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """How the agent was started. `once`: end with the first run; `patience_s`: end after so long without a master.
-
-    `engines` are those that it has to offer, None for every one that it finds. `address` is where other hosts reach
-    this one (an IP address), None: to be found out.
-    """
+    """How the agent was started."""
 
     control: str
+    """The endpoint of the master's control socket."""
     worker_id: str
+    """This worker's name."""
     environment: str
+    """The kind of place this is, such as ``bare-metal``."""
     slots: int
+    """How many jobs run at once, at most."""
     key: WorkerKey | None = None
+    """This worker's CURVE key; None on loopback and with ``--insecure``."""
     labels: dict[str, str] = field(default_factory=dict)
+    """Labels that are saved with the results."""
     once: bool = False
-    patience_s: float | None = None
+    """End with the first run."""
+    master_timeout_s: float | None = None
+    """End after so long without a master; None: never."""
     allow_host_mounts: bool = False
+    """Let scenarios mount directories of this host."""
     allow_swapoff: bool = False
+    """Let scenarios switch swap off on this host."""
     engines: tuple[str, ...] | None = None
+    """The engines to offer; None: every usable one."""
     address: str | None = None
+    """The IP address at which other hosts reach this one; None: to be found out."""
 
 
 LOCAL_MASTER_TIMEOUT_S = 60.0
@@ -254,7 +262,7 @@ def _options(arguments: argparse.Namespace) -> AgentOptions:
         key=key,
         labels=dict(_label(text) for text in arguments.label),
         once=arguments.once,
-        patience_s=LOCAL_MASTER_TIMEOUT_S if arguments.control else arguments.patience,
+        master_timeout_s=LOCAL_MASTER_TIMEOUT_S if arguments.control else arguments.master_timeout,
         allow_host_mounts=arguments.allow_host_mounts,
         allow_swapoff=arguments.allow_swapoff,
         engines=arguments.engines,

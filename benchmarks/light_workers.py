@@ -57,8 +57,8 @@ class LightWorker:
         self._control = ZmqChannel(control, self._control_came)
 
     def serve(self) -> None:
-        """Join a master, serve its run, and end; or give up after `patience` seconds without a word of one."""
-        while not self._over.is_set() and monotonic() - self._last_heard_at < self._options.patience:
+        """Join a master, serve its run, and end; or give up after `master_timeout` seconds without a word of one."""
+        while not self._over.is_set() and monotonic() - self._last_heard_at < self._options.master_timeout:
             if self._epoch:
                 now_ns = monotonic_ns()
                 best = self._clock.best_offset(now_ns)
@@ -145,7 +145,7 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--name", default="light", help="what their ids begin with")
     parser.add_argument("--environment", default="light")
-    parser.add_argument("--patience", type=float, default=60.0, help="seconds without a word of a master")
+    parser.add_argument("--master-timeout", type=float, default=60.0, help="seconds without a word of a master")
     options = parser.parse_args()
     context: zmq.Context[Any] = zmq.Context()
     context.max_sockets = MAX_SOCKETS

@@ -29,7 +29,13 @@ from bench_common.units import parse_duration
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import Inventory
 from bench_master.fleet.inventory import load_inventory
-from bench_master.fleet.launchers.base import MASTER_WAIT_S, RUN_MASTER_WAIT_S, STARTED, LaunchSpec, WorkerOutcome
+from bench_master.fleet.launchers.base import (
+    MASTER_TIMEOUT_S,
+    RUN_MASTER_TIMEOUT_S,
+    STARTED,
+    LaunchSpec,
+    WorkerOutcome,
+)
 from bench_master.fleet.ssh import KnownHosts, default_known_hosts
 from bench_master.fleet.ssh_config import SshConfig
 from bench_master.fleet.wheels import Wheelhouse
@@ -90,10 +96,10 @@ def add_start_options(parser: argparse._ActionsContainer) -> None:
         "--wheelhouse", type=file_name, metavar="DIR", help="wheels for hosts whose Python is of another kind"
     )
     parser.add_argument(
-        "--patience",
+        "--master-timeout",
         metavar="TIME",
         help="how long a worker waits for a master before it ends (default: "
-        f"{MASTER_WAIT_S / 3600:g}h; {RUN_MASTER_WAIT_S / 60:g}m if started for one run)",
+        f"{MASTER_TIMEOUT_S / 3600:g}h; {RUN_MASTER_TIMEOUT_S / 60:g}m if started for one run)",
     )
 
 
@@ -116,13 +122,13 @@ def warn_duplicate_hosts(inventory: Inventory, *, quiet: bool) -> None:
 
 def launch_spec(arguments: argparse.Namespace, inventory: Inventory, ports: Ports | None = None) -> LaunchSpec:
     """Return how workers are to be started, as the command line says."""
-    patience_s = None
-    text = getattr(arguments, "patience", None)
+    master_timeout_s = None
+    text = getattr(arguments, "master_timeout", None)
     if text is not None:
         try:
-            patience_s = parse_duration(text)
+            master_timeout_s = parse_duration(text)
         except ValueError as error:
-            raise UsageError(f"--patience {text}: {error}") from error
+            raise UsageError(f"--master-timeout {text}: {error}") from error
     bind_ip = getattr(arguments, "zmq_bind_ip", None)
     everywhere = bind_ip in (None, "0.0.0.0", "::", "*", "localhost")  # noqa: S104  compared only
     named = os.environ.get("XDG_CACHE_HOME", "")
@@ -136,7 +142,7 @@ def launch_spec(arguments: argparse.Namespace, inventory: Inventory, ports: Port
         master=getattr(arguments, "master_address", None),
         master_here="127.0.0.1" if everywhere else str(bind_ip),
         tunnel=getattr(arguments, "tunnel", False),
-        patience_s=patience_s,
+        master_timeout_s=master_timeout_s,
         verbose=arguments.verbose,
     )
 

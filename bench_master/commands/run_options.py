@@ -148,13 +148,13 @@ class WorkerTimeouts:
 def add_timeout_options(parser: argparse._ActionsContainer) -> None:
     """Add the options to a group."""
     parser.add_argument(
-        "--silence",
+        "--heartbeat-timeout",
         metavar="TIME",
         help="how long a worker may be silent before its jobs are tried again (default: "
         f"{DEFAULT_POLICY.heartbeat_timeout_s:g}s)",
     )
     parser.add_argument(
-        "--rejoin",
+        "--reconnect-timeout",
         metavar="TIME",
         help=f"how long it is awaited then before they are lost (default: {DEFAULT_POLICY.reconnect_timeout_s:g}s)",
     )
@@ -162,24 +162,29 @@ def add_timeout_options(parser: argparse._ActionsContainer) -> None:
         "--lease",
         metavar="TIME",
         help="how long a worker goes on without a word of its master before it cleans up "
-        f"(default: {DEFAULT_LEASE_S:g}s; no less than --silence)",
+        f"(default: {DEFAULT_LEASE_S:g}s; no less than --heartbeat-timeout)",
     )
 
 
-def parse_timeouts(silence: str | None, rejoin: str | None, lease: str | None) -> WorkerTimeouts:
+def parse_timeouts(heartbeat_timeout: str | None, reconnect_timeout: str | None, lease: str | None) -> WorkerTimeouts:
     """Return what the options say; raise `UsageError` for what makes no sense."""
-    silence_s = DEFAULT_POLICY.heartbeat_timeout_s if silence is None else parse_duration_option(silence, "--silence")
-    rejoin_s = DEFAULT_POLICY.reconnect_timeout_s if rejoin is None else parse_duration_option(rejoin, "--rejoin")
-    lease_s = max(DEFAULT_LEASE_S, silence_s) if lease is None else parse_duration_option(lease, "--lease")
-    for flag, text, seconds in (("--silence", silence, silence_s), ("--rejoin", rejoin, rejoin_s)):
+    heartbeat_flag, reconnect_flag = "--heartbeat-timeout", "--reconnect-timeout"
+    heartbeat_s, reconnect_s = DEFAULT_POLICY.heartbeat_timeout_s, DEFAULT_POLICY.reconnect_timeout_s
+    if heartbeat_timeout is not None:
+        heartbeat_s = parse_duration_option(heartbeat_timeout, heartbeat_flag)
+    if reconnect_timeout is not None:
+        reconnect_s = parse_duration_option(reconnect_timeout, reconnect_flag)
+    given = ((heartbeat_flag, heartbeat_timeout, heartbeat_s), (reconnect_flag, reconnect_timeout, reconnect_s))
+    for flag, text, seconds in given:
         if seconds < MIN_TIMEOUT_S:
             raise UsageError(f"{flag} {text}: expected {MIN_TIMEOUT_S:g} s or more: a busy host is not a dead one")
-    if lease_s < silence_s:
+    lease_s = max(DEFAULT_LEASE_S, heartbeat_s) if lease is None else parse_duration_option(lease, "--lease")
+    if lease_s < heartbeat_s:
         raise UsageError(
-            f"--lease {lease}: expected no less than --silence ({silence_s:g} s): workers would give up a master "
-            "that still awaits them"
+            f"--lease {lease}: expected no less than {heartbeat_flag} ({heartbeat_s:g} s): workers would leave a "
+            "master that still waits for them"
         )
-    return WorkerTimeouts(silence_s, rejoin_s, lease_s)
+    return WorkerTimeouts(heartbeat_s, reconnect_s, lease_s)
 
 
 def add_report_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -263,8 +268,8 @@ FIXED_OPTIONS: Final[Mapping[str, Any]] = {
     "look_ahead": True,
     "batch_size": None,
     "seed": None,
-    "silence": None,
-    "rejoin": None,
+    "heartbeat_timeout": None,
+    "reconnect_timeout": None,
     "lease": None,
 }
 """Options that belong to the plan or to the load, each with its default: a resumed run has those of its beginning."""

@@ -102,7 +102,7 @@ class PlanRunner:
 
     def _session(self) -> Session:
         arguments, past = self._arguments, self._resumed_run
-        patience = parse_timeouts(arguments.silence, arguments.rejoin, arguments.lease)
+        timeouts = parse_timeouts(arguments.heartbeat_timeout, arguments.reconnect_timeout, arguments.lease)
         look_ahead = self._policy.look_ahead
         note = look_ahead_note(self._plan.treatments) if look_ahead else "look-ahead is off, as asked for"
         options = SessionOptions(
@@ -114,8 +114,8 @@ class PlanRunner:
             first_epoch=secrets.randbits(31) << 16,
             notes=(*((note,) if note else ()), *self._scenario.lost),
             overhead=self._scenario.overhead,
-            lease_s=patience.lease_s,
-            heartbeat_s=patience.heartbeat_s,
+            lease_s=timeouts.lease_s,
+            heartbeat_s=timeouts.heartbeat_s,
         )
         return Session(
             self._plan,

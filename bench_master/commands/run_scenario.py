@@ -210,7 +210,7 @@ def _resume(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             left = tuple(trial for trial in plan.trials if trial.index not in past.standing.whole)
             return print_plan(scenario, replace(plan, trials=left), arguments)
-        lease_s = parse_timeouts(arguments.silence, arguments.rejoin, arguments.lease).lease_s
+        lease_s = parse_timeouts(arguments.heartbeat_timeout, arguments.reconnect_timeout, arguments.lease).lease_s
         patience_s = past.patience_s(lease_s)
         if patience_s and not arguments.quiet:
             sys.stderr.write(f"waiting {patience_s:.0f} s: until then the workers of before may be at work\n")
@@ -234,12 +234,12 @@ def _policy(plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) ->
     expected = arguments.workers + expect + len(crew)
     if not expected:
         raise UsageError("--workers 0 --expect 0: nobody would run the jobs; give --workers 1")
-    patience = parse_timeouts(arguments.silence, arguments.rejoin, arguments.lease)
+    timeouts = parse_timeouts(arguments.heartbeat_timeout, arguments.reconnect_timeout, arguments.lease)
     policy = Policy(
         expected=expected,
         join_timeout_s=parse_duration_option(arguments.worker_timeout, "--worker-timeout"),
-        heartbeat_timeout_s=patience.heartbeat_timeout_s,
-        reconnect_timeout_s=patience.reconnect_timeout_s,
+        heartbeat_timeout_s=timeouts.heartbeat_timeout_s,
+        reconnect_timeout_s=timeouts.reconnect_timeout_s,
         user_count=arguments.user_count,
         look_ahead=arguments.look_ahead,
         batch_size=arguments.batch_size,

@@ -43,7 +43,7 @@ def nothing_left(arena):
 def test_a_worker_that_is_cut_off_for_a_moment_loses_nothing(tmp_path):
     """Results that were spooled while nothing passed are accepted once, and no job has a second attempt."""
     # How long a moment is depends on the machine; what is borne is far longer.
-    with Remote(tmp_path / "arena", SHORT, "--silence", "20s", "--lease", "30s") as arena:
+    with Remote(tmp_path / "arena", SHORT, "--heartbeat-timeout", "20s", "--lease", "30s") as arena:
         arena.join("-c", 4, "far")
         arena.under_way()
         arena.network.cut()
@@ -98,7 +98,7 @@ def test_a_worker_that_is_cut_off_for_good_has_lost_its_jobs(tmp_path):
 @pytest.mark.slow
 def test_a_worker_whose_host_was_rebooted_joins_again(tmp_path):
     """Everything of it is gone at once, without a word; started again under its name it takes its jobs up anew."""
-    with OverTcp(tmp_path / "arena", NATIVE, "--rejoin", "60s") as arena:
+    with OverTcp(tmp_path / "arena", NATIVE, "--reconnect-timeout", "60s") as arena:
         arena.join("-c", 4, "solo")
         arena.under_way()
         running = arena.look()

@@ -26,9 +26,9 @@ FAR = {
 }
 """Four trials of ten jobs, two on each blade; a second and a half each."""
 JOBS = 40
-LONG_AWAITED = ("--silence", "3s", "--rejoin", "60s", "--lease", "60s")
+LONG_AWAITED = ("--heartbeat-timeout", "3s", "--reconnect-timeout", "60s", "--lease", "60s")
 """For what takes its time to come back."""
-SHORT = ("--silence", "3s", "--rejoin", "6s", "--lease", "9s")
+SHORT = ("--heartbeat-timeout", "3s", "--reconnect-timeout", "6s", "--lease", "9s")
 END_S = 90
 """How long a run may take on a machine that does other things, too; what hangs takes longer."""
 

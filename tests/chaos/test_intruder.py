@@ -60,7 +60,7 @@ def listening(run):
 def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
     """No key, another's, a listed one in another's name; garbage, giants, hundreds of lines that say nothing."""
     # It is about what an intruder can do, and not about how busy the machine is on which it is tried.
-    with FarRun(tmp_path / "arena", SCENARIO, "--silence", "20s", "--lease", "30s", blades=blades) as run:
+    with FarRun(tmp_path / "arena", SCENARIO, "--heartbeat-timeout", "20s", "--lease", "30s", blades=blades) as run:
         mole = KeyProvisioner(tmp_path / "arena" / "keys").key_file_to_deliver("mole")
         public = KeyProvisioner(tmp_path / "arena" / "keys").master()[0].public.decode()
         run.board(1)

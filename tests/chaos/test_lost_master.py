@@ -38,7 +38,7 @@ def test_workers_clean_up_after_a_master_that_was_killed(tmp_path):
 @pytest.mark.slow
 def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tmp_path):
     """Workers give a silent master up; when it goes on, it starts them again and the run is complete."""
-    with Arena(tmp_path / "arena", {**NATIVE, "iterations": 30}, "--rejoin", "60s") as arena:
+    with Arena(tmp_path / "arena", {**NATIVE, "iterations": 30}, "--reconnect-timeout", "60s") as arena:
         arena.under_way()
         arena.signal([arena.master], signal.SIGSTOP)
         until(lambda: not arena.alive(), LEASE_S + 60, "the end of the workers")
@@ -51,7 +51,7 @@ def test_a_master_that_is_stopped_for_longer_than_the_lease_loses_its_workers(tm
 
 def test_a_machine_that_stands_still_for_longer_than_silence_is_borne_loses_nothing(tmp_path):
     """Nobody is taken for dead who could not be heard; that the times of then are too long is said in the report."""
-    with Arena(tmp_path / "arena", {**NATIVE, "repeats": 1}, "--silence", "4s") as arena:
+    with Arena(tmp_path / "arena", {**NATIVE, "repeats": 1}, "--heartbeat-timeout", "4s") as arena:
         arena.under_way()
         frozen = [arena.master, *arena.agents(), *arena.loads()]
         arena.signal(frozen, signal.SIGSTOP)

@@ -9,7 +9,7 @@ from weighing import containers_of, until
 
 from bench_common.stats.reader import StatsFile
 
-SHORT = ("--silence", "3s", "--rejoin", "6s", "--lease", "5s")
+SHORT = ("--heartbeat-timeout", "3s", "--reconnect-timeout", "6s", "--lease", "5s")
 """What a run that is resumed has again: it waits for this lease, and not for the default's."""
 TRIALS = {**DOCKER, "repeats": 4, "iterations": 2}
 """Four trials of four containers, of a second and more each."""

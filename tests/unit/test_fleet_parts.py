@@ -232,9 +232,9 @@ def test_a_worker_is_told_what_the_inventory_says(tmp_path):
 
 def test_a_worker_for_one_run_ends_with_it(tmp_path):
     """Others wait for the next, for as long as they are told."""
-    assert errand(tmp_path).lifetime() == ["--patience", "43200"]
-    assert errand(tmp_path, once=True).lifetime() == ["--patience", "600", "--once"]
-    assert errand(tmp_path, patience_s=90.0, once=True).lifetime() == ["--patience", "90", "--once"]
+    assert errand(tmp_path).lifetime() == ["--master-timeout", "43200"]
+    assert errand(tmp_path, once=True).lifetime() == ["--master-timeout", "600", "--once"]
+    assert errand(tmp_path, master_timeout_s=90.0, once=True).lifetime() == ["--master-timeout", "90", "--once"]
 
 
 def test_a_key_is_made_once_and_delivered_as_it_is(tmp_path):

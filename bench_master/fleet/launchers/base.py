@@ -31,9 +31,9 @@ ProgressCallback = Callable[[str, str], None]
 STARTED: Final = "started"
 RUNNING: Final = "running already"
 FAILED: Final = "failed"
-MASTER_WAIT_S: Final = 12 * 3600.0
+MASTER_TIMEOUT_S: Final = 12 * 3600.0
 """How long a worker that was started waits for a master before it ends by itself."""
-RUN_MASTER_WAIT_S: Final = 600.0
+RUN_MASTER_TIMEOUT_S: Final = 600.0
 """The same for one that is started for a single run, by the master of that run."""
 
 
@@ -68,7 +68,7 @@ class LaunchSpec:
     master: str | None = None
     master_here: str = "127.0.0.1"
     tunnel: bool = False
-    patience_s: float | None = None
+    master_timeout_s: float | None = None
     once: bool = False
     verbose: bool = False
 
@@ -94,8 +94,8 @@ class LaunchSpec:
 
     def lifetime(self) -> list[str]:
         """Return the arguments that say when a worker ends by itself; another lifetime makes it no other worker."""
-        patience_s = self.patience_s or (RUN_MASTER_WAIT_S if self.once else MASTER_WAIT_S)
-        return ["--patience", f"{patience_s:g}", *(["--once"] if self.once else [])]
+        master_timeout_s = self.master_timeout_s or (RUN_MASTER_TIMEOUT_S if self.once else MASTER_TIMEOUT_S)
+        return ["--master-timeout", f"{master_timeout_s:g}", *(["--once"] if self.once else [])]
 
     def master_for(self, host: FleetHost) -> str:
         """Return the address that was given for the master; raise `InfrastructureError` where none was."""

@@ -13,7 +13,7 @@ from typing import Final
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.launchers.base import (
-    MASTER_WAIT_S,
+    MASTER_TIMEOUT_S,
     RUNNING,
     STARTED,
     Launcher,
@@ -90,8 +90,8 @@ class ClusterLauncher(Launcher):
         It is the same for a single run as for many: what is in a cluster already cannot be told anything else.
         """
         arguments = self.errand.arguments(host, address)
-        patience = ["--patience", f"{self.errand.patience_s or MASTER_WAIT_S:g}"]
-        return [host.python or python, "-m", "bench_worker", *arguments, *patience, "--key", key, worker]
+        timeout = ["--master-timeout", f"{self.errand.master_timeout_s or MASTER_TIMEOUT_S:g}"]
+        return [host.python or python, "-m", "bench_worker", *arguments, *timeout, "--key", key, worker]
 
     @abc.abstractmethod
     def launch(self, host: FleetHost, worker: str, address: str) -> str:

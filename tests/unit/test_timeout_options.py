@@ -9,9 +9,9 @@ from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 
 def test_what_is_not_said_is_as_documented():
     """Five seconds, ten and fifteen, with two heartbeats a second."""
-    patience = parse_timeouts(None, None, None)
-    assert (patience.heartbeat_timeout_s, patience.reconnect_timeout_s, patience.lease_s) == (5, 10, DEFAULT_LEASE_S)
-    assert patience.heartbeat_s == HEARTBEAT_INTERVAL_S
+    timeouts = parse_timeouts(None, None, None)
+    assert (timeouts.heartbeat_timeout_s, timeouts.reconnect_timeout_s, timeouts.lease_s) == (5, 10, DEFAULT_LEASE_S)
+    assert timeouts.heartbeat_s == HEARTBEAT_INTERVAL_S
 
 
 def test_less_silence_takes_more_heartbeats():
@@ -23,16 +23,16 @@ def test_less_silence_takes_more_heartbeats():
 def test_a_lease_grows_with_the_silence():
     """A worker never gives up a master that would still await it, unless that is asked for, which is refused."""
     assert parse_timeouts("1m", None, None).lease_s == 60
-    with pytest.raises(UsageError, match=r"--lease 30s: expected no less than --silence \(60 s\)"):
+    with pytest.raises(UsageError, match=r"--lease 30s: expected no less than --heartbeat-timeout \(60 s\)"):
         parse_timeouts("1m", None, "30s")
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (("100ms", None, None), "--silence 100ms: expected 0.5 s or more"),
-        ((None, "0", None), "--rejoin 0: expected 0.5 s or more"),
-        (("5 sec", None, None), "--silence 5 sec: unknown unit"),
+        (("100ms", None, None), "--heartbeat-timeout 100ms: expected 0.5 s or more"),
+        ((None, "0", None), "--reconnect-timeout 0: expected 0.5 s or more"),
+        (("5 sec", None, None), "--heartbeat-timeout 5 sec: unknown unit"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given, why):
