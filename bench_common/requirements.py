@@ -242,15 +242,15 @@ def matches_worker(place: str, worker_id: str, environment: str) -> bool:
 
 def local_services(treatment: Treatment) -> dict[str, ContainerSettings]:
     """Return the services that run on the host of the job itself."""
-    return {name: one for name, one in treatment.services.items() if name not in treatment.places}
+    return {name: one for name, one in treatment.services.items() if name not in treatment.placement}
 
 
 def services_hosted_by(treatment: Treatment, worker_id: str, environment: str) -> dict[str, ContainerSettings]:
     """Return the services that this worker may have to run for jobs of others."""
-    places: Mapping[str, str] = treatment.places
+    placement: Mapping[str, str] = treatment.placement
     return {
         name: treatment.services[name]
-        for name, place in places.items()
+        for name, place in placement.items()
         if matches_worker(place, worker_id, environment)
     }
 
@@ -278,7 +278,7 @@ def unplaced_services(treatments: Iterable[Treatment], members: Sequence[Placeme
     known = sorted({word for one in members for word in (one.worker_id, one.environment)})
     reasons: dict[str, None] = {}
     for treatment in treatments:
-        for name, place in treatment.places.items():
+        for name, place in treatment.placement.items():
             if place not in known:
                 hint = did_you_mean(place, known)
                 reasons[f"no worker {place!r}, by id or environment, for the service {name}{hint}"] = None

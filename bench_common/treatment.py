@@ -295,7 +295,7 @@ class Operation:
     `kind` is one of `OPERATIONS`; `name` is what reports call it (the kind, or ``exec-2`` for the second of its
     kind). `argv` is the command of `exec` (and of `run`/`create` when it differs from the container's);
     `seconds` the length of `sleep` and `hold`, the grace period of `stop`, how often `stats` asks (None: once), and
-    about how long a guest's step takes where it says so; `signal` that of `kill`; `anew` says that `pull` takes away
+    about how long a guest's step takes where it says so; `signal` that of `kill`; `fresh` says that `pull` takes away
     beforehand what is there of the image. One that is not `timed` prepares or tidies up: it has a row of its own, and
     its time is none of the job's.
     """
@@ -306,7 +306,7 @@ class Operation:
     seconds: float | None = None
     signal: str | None = None
     timed: bool = True
-    anew: bool = False
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,12 +329,12 @@ class OpenLoad:
     """Jobs that arrive by the clock, whether those before them have ended or not (an open system).
 
     `rate_per_s` jobs a second over all workers, evenly spaced (``constant``) or with exponential gaps (``poisson``).
-    A job for which no slot is free within `patience_s` of its arrival is dropped.
+    A job for which no slot is free within `queue_timeout_s` of its arrival is dropped.
     """
 
     rate_per_s: float
     process: ArrivalProcess = "constant"
-    patience_s: float = 10.0
+    queue_timeout_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +347,8 @@ class Treatment:
     jobs in flight per worker. `timeout_s` bounds every single operation. With `open_load` jobs arrive at a rate of
     their own; without, each slot begins the next one when it has ended one (a closed system). `services` are the
     containers of the servers that a guest's workload declares, by their names; what runs in them is the workload's to
-    say. `places` gives for those of them that run elsewhere the environment, or the worker's id, where they do: see
-    `placement`. One that is `optional` is left out of what a run must do where its image or tool is not there.
+    say. `placement` maps each service that runs elsewhere to its environment or worker id.
+    One that is `optional` is left out of what a run must do where its image or tool is not there.
     `until` is the condition that ends a packing early. `swap_off` asks for swap to be off
     on the host while a job runs.
     """
@@ -366,7 +366,7 @@ class Treatment:
     timeout_s: float = 60.0
     open_load: OpenLoad | None = None
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
+    placement: Mapping[str, str] = field(default_factory=dict)
     optional: bool = False
     until: str | None = None
     swap_off: bool = False
@@ -410,9 +410,9 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
     kind = job.pop("kind")
     container = _container(fields.pop("container"))
     services = {_checked_text(name): _container(one) for name, one in fields.pop("services", {}).items()}
-    places = {_checked_text(name): _checked_text(place) for name, place in fields.pop("places", {}).items()}
-    if not places.keys() <= services.keys():
-        raise ValueError(f"places of services that there are not: {sorted(places.keys() - services.keys())!r}")
+    placement = {_checked_text(name): _checked_text(place) for name, place in fields.pop("placement", {}).items()}
+    if not placement.keys() <= services.keys():
+        raise ValueError(f"unknown services in 'placement': {sorted(placement.keys() - services.keys())!r}")
     resolved: Lifecycle | Guest
     if kind == "guest":
         resolved = Guest(workload=_checked_text(job["workload"]), params=dict(job["params"]))
@@ -432,7 +432,7 @@ def _treatment(wire: dict[str, Any]) -> Treatment:
         job=resolved,
         container=container,
         services=services,
-        places=places,
+        placement=placement,
         open_load=None if load is None else _open_load(load),
     )
     _checked_text(treatment.engine)
@@ -450,9 +450,9 @@ def _open_load(wire: Any) -> OpenLoad:
     load = OpenLoad(**wire)
     if load.process not in ARRIVAL_PROCESSES:
         raise ValueError(f"unknown arrival process {load.process!r}")
-    for value in (load.rate_per_s, load.patience_s):
+    for value in (load.rate_per_s, load.queue_timeout_s):
         if not 0 < float(value) < float("inf"):
-            raise ValueError(f"rate or patience {value!r}")
+            raise ValueError(f"rate or queue timeout {value!r}")
     return load
 
 

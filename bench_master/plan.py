@@ -3,10 +3,8 @@
 Blocks are rounds: round 3 of one treatment belongs beside round 3 of all others, whatever the order, so that an
 analysis can pair them. Warm-up rounds come first and are numbered with the rest.
 
-The limit: how many jobs of a program that does nothing the machine itself gets done, before anything is weighed.
-
-As many jobs as the treatments have, with as many in flight, of ``true`` as a plain process. No engine can be
-faster than that here, Weighbridge's own share included.
+The host ceiling: the rate at which this machine runs ``true`` as a plain process, measured before the treatments with
+as many jobs and as many in flight as they have. No engine can be faster here; Weighbridge's own share is included.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
     from bench_master.scenario.model import Order, Scenario
 
 ENGINE: Final = "native"
-JOB: Final = "(limit)"
-"""What the job is called; no job of a scenario can have this label."""
+JOB: Final = "(host-ceiling)"
+"""The label of the host ceiling's job. No job of a scenario can have this label."""
 
 _COMMAND: Final = ("true",)
 _LIFECYCLE: Final = Lifecycle(tuple(Operation(kind, kind) for kind in ("run", "wait", "remove")))
@@ -37,7 +35,7 @@ _LIFECYCLE: Final = Lifecycle(tuple(Operation(kind, kind) for kind in ("run", "w
 def host_ceilings(
     treatments: Sequence[Treatment], repeats: Sequence[int], warmup: Sequence[int]
 ) -> tuple[tuple[Treatment, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the limits of a plan's treatments with their repeats and warm-ups.
+    """Return the host ceilings of a plan's treatments with their repeats and warm-ups.
 
     There is one for each environment, concurrency and size of a trial that the treatments have; it is repeated
     as often as the most repeated of them. Their indices go on after those of the treatments.
@@ -47,15 +45,15 @@ def host_ceilings(
         key = (one.environment, one.concurrency, one.iterations, one.operation_count, one.run_seconds)
         groups.setdefault(key, []).append(place)
     told_apart = _varying_labels(list(groups))
-    limits: list[Treatment] = []
+    ceilings: list[Treatment] = []
     for key, places in groups.items():
         environment, concurrency, iterations, operation_count, run_seconds = key
         labels: dict[str, Scalar] = {} if environment is None else {"environment": environment}
         labels |= {"engine": ENGINE, "job": JOB}
         labels |= {name: key[place] for name, place in told_apart.items() if key[place] is not None}
-        limits.append(
+        ceilings.append(
             Treatment(
-                index=len(treatments) + len(limits),
+                index=len(treatments) + len(ceilings),
                 labels=labels,
                 environment=environment,
                 engine=ENGINE,
@@ -69,17 +67,17 @@ def host_ceilings(
             )
         )
     counts = [tuple(max(row[place] for place in places) for places in groups.values()) for row in (repeats, warmup)]
-    return tuple(limits), counts[0], counts[1]
+    return tuple(ceilings), counts[0], counts[1]
 
 
 def _varying_labels(keys: Sequence[tuple[Any, ...]]) -> dict[str, int]:
-    """Return what besides the environment the limits differ in, by label, with its place in the keys."""
+    """Return in what besides the environment the ceilings differ, by label, with its place in the keys."""
     names = ("concurrency", "iterations", "operation_count", "run_seconds")
     return {name: place for place, name in enumerate(names, 1) if len({key[place] for key in keys}) > 1}
 
 
 def is_host_ceiling(labels: Mapping[str, Any]) -> bool:
-    """Say whether a treatment with these labels is a limit."""
+    """Return whether a treatment with these labels is a host ceiling."""
     return labels.get("job") == JOB
 
 
@@ -151,10 +149,10 @@ def make_plan(scenario: Scenario, seed: int) -> Plan:
     elif scenario.order == "interleaved":
         placed = _shuffle_rounds(placed, seed)
     treatments = scenario.treatments
-    if scenario.limit:
-        limits, repeats, warmup = host_ceilings(treatments, scenario.repeats, scenario.warmup)
-        first = ((block, len(treatments) + limit, warm) for block, limit, warm in _rounds(repeats, warmup))
-        placed, treatments = [*first, *placed], (*treatments, *limits)
+    if scenario.host_ceiling:
+        ceilings, repeats, warmup = host_ceilings(treatments, scenario.repeats, scenario.warmup)
+        first = ((block, len(treatments) + ceiling, warm) for block, ceiling, warm in _rounds(repeats, warmup))
+        placed, treatments = [*first, *placed], (*treatments, *ceilings)
     trials = tuple(Trial(index, treatment, block, warmup) for index, (block, treatment, warmup) in enumerate(placed))
     return Plan(treatments, trials, scenario.order, seed)
 

@@ -55,7 +55,7 @@ def _job_worker_count(treatment: Treatment, workers: Sequence[ExpectedWorker], e
     free = [one for one in near if one not in lenders]
     untold = sum(not one.environment and one not in lenders for one in workers)
     # A place that names nobody we know of is one of those of whom we know nothing.
-    far = set(treatment.places.values()) - environments
+    far = set(treatment.placement.values()) - environments
     strangers = sum(
         not any(matches_worker(place, one.worker_id, one.environment) for one in workers) for place in far
     )
@@ -114,7 +114,7 @@ def _workers(plan: Plan, workers: Sequence[ExpectedWorker], takers: Sequence[int
     text = f"{total}; jobs and time are counted as if {span} of them had a part in each treatment"
     environments = len(named_environments(plan.treatments))
     reasons = [f"there are {environments} environments"] if environments > 1 else []
-    if any(one.places for one in plan.treatments):
+    if any(one.placement for one in plan.treatments):
         reasons.append("who lends a service to jobs takes none of them")
     return f"{text}: {', and '.join(reasons)}" if reasons else text
 

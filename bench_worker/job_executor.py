@@ -155,7 +155,7 @@ class JobExecutor:
         self._is_packing = treatment.is_packing and not self._run_context.noop
         self._run = self._runs.get(treatment.index)
         load = treatment.open_load
-        self._queue_timeout_ns = 0 if load is None else round(load.patience_s * 1e9)
+        self._queue_timeout_ns = 0 if load is None else round(load.queue_timeout_s * 1e9)
 
     def _pack(self, treatment: Treatment, trial: int, tickets: Sequence[int]) -> None:
         if self._packing is None or self._packing.trial != trial:

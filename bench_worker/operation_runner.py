@@ -322,7 +322,7 @@ class OperationRunner:
         """Return what does an operation to a container, with all that is known of it beforehand filled in."""
         # Functions of their own where `partial` would do, too: a call by name costs a third less so.
         engine, kind = self.engine, operation.kind
-        verb = partial(engine.pull, anew=operation.anew) if kind == "pull" else getattr(engine, kind, None)
+        verb = partial(engine.pull, fresh=operation.fresh) if kind == "pull" else getattr(engine, kind, None)
         match kind:
             case "create" | "run":
                 make = _with_timeout(verb, limit_s)

@@ -154,7 +154,7 @@ class RemoteServiceClient:
         self._treatment = treatment
         self.service = service
         self.ticket = ticket
-        self.place = treatment.places[service.name]
+        self.place = treatment.placement[service.name]
         self.words: dict[str, str] = {}
         self.lost: str | None = None
         self.slot: greenlet | None = None
@@ -295,7 +295,7 @@ class RemoteServiceHost:
         known = self._treatments.get(treatment)
         if (
             known is None
-            or service not in known.places
+            or service not in known.placement
             or act not in SERVICE_ACTIONS
             or not isinstance(known.job, Guest)
         ):

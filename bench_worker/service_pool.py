@@ -82,7 +82,7 @@ class ServicePool:
                 services.remove()
 
     def _new(self, name: str, ticket: int) -> _JobServices:
-        away = [service for service in self._workload.services if service.name in self._treatment.places]
+        away = [service for service in self._workload.services if service.name in self._treatment.placement]
         here = [service for service in self._workload.services if service not in away]
         return _JobServices(
             ServiceSet(self._engine, self._treatment, self._workload, name, ticket, services=here),

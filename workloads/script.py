@@ -121,7 +121,7 @@ def remote_service_limit_s(treatment: Treatment, service: Service) -> float:
 
 def service_limit_s(treatment: Treatment, service: Service) -> float:
     """Return how long making, starting, stopping and removing a service may take together, in seconds."""
-    if service.name in treatment.places:
+    if service.name in treatment.placement:
         ended_s = 2 * (service.stop_s + treatment.timeout_s + CLEANUP_S) + 2 * treatment.timeout_s
         return remote_service_limit_s(treatment, service) + REMOTE_REQUEST_S + ended_s
     return 2 * treatment.timeout_s + service.ready_s + service.stop_s + treatment.timeout_s + CLEANUP_S

@@ -106,7 +106,7 @@ class OpenSystem:
         return {
             "rate_per_s": self._load.get("rate_per_s"),
             "process": self._load.get("process"),
-            "patience_s": self._load.get("patience_s"),
+            "queue_timeout_s": self._load.get("queue_timeout_s"),
             "offered": sum(trial.offered for trial in trials) + self.unfinished,
             "offered_per_s": sum(count for count, _ in arriving) / offered_s if offered_s else None,
             "achieved_per_s": sum(trial.done for trial in trials) / lasting if lasting else None,

@@ -387,8 +387,8 @@ class _Translator:
     def _add_measurements(self) -> None:
         """Put what bucketbench measures besides the drivers."""
         native, place = self._native, self._place
-        comment = "First what the machine itself can do; --skip-limit leaves it out, as bucketbench's does."
-        native.put(native.root, "limit", ScalarNode(place, "true"), comment)
+        comment = "Measure the host ceiling first; --skip-host-ceiling leaves it out (bucketbench: --skip-limit)."
+        native.put(native.root, "host_ceiling", ScalarNode(place, "true"), comment)
         if self._flags.overhead:
             groups: Values = {}
             for driver in self._drivers.values():

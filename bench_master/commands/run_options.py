@@ -1,6 +1,6 @@
 """The command line of `run-scenario`: what may be said of workers, load, hand-out, results and network.
 
-What the command line of `run-scenario` changes in a scenario: size, rate, limit, what is watched, seed.
+What the command line of `run-scenario` changes in a scenario: size, rate, host ceiling, what is watched, seed.
 
 How long silence between master and workers is borne: for networks that are slow, that stutter, or that break.
 
@@ -57,8 +57,8 @@ def apply_load_options(scenario: Scenario, arguments: argparse.Namespace) -> Sce
     scenario = _apply_rate(_apply_size(scenario, arguments), arguments)
     if arguments.overhead and scenario.overhead is None:
         scenario = replace(scenario, overhead=OverheadSampling())
-    if arguments.skip_limit or arguments.noop:
-        scenario = replace(scenario, limit=False)
+    if arguments.skip_host_ceiling or arguments.noop:
+        scenario = replace(scenario, host_ceiling=False)
     return scenario
 
 
@@ -264,7 +264,7 @@ FIXED_OPTIONS: Final[Mapping[str, Any]] = {
     "rate": None,
     "arrivals": None,
     "overhead": False,
-    "skip_limit": False,
+    "skip_host_ceiling": False,
     "look_ahead": True,
     "batch_size": None,
     "seed": None,
@@ -443,9 +443,9 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave containers as the jobs left them; cleanup-containers removes them",
     )
     load.add_argument(
-        "--skip-limit",
+        "--skip-host-ceiling",
         action="store_true",
-        help="leave out the machine's own limit, where the scenario's key asks for it",
+        help="do not measure the host ceiling, even where the scenario asks for it",
     )
     out.add_argument(
         "--overhead",

@@ -135,7 +135,7 @@ def print_plan(scenario: Scenario, plan: Plan, arguments: argparse.Namespace) ->
     """Print a plan and touch nothing; return the exit code."""
     if arguments.noop:
         # Nothing is started in a run that does nothing, services of others included.
-        plan = replace(plan, treatments=tuple(replace(one, places={}) for one in plan.treatments))
+        plan = replace(plan, treatments=tuple(replace(one, placement={}) for one in plan.treatments))
     workers = list(_expected_workers(plan, arguments)) or [ExpectedWorker()]
     sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
     return int(ExitCode.OK)

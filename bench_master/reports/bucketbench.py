@@ -2,7 +2,7 @@
 
 It has the same columns, and none of its mistakes: rates count containers that were done and nothing else, times are
 not cut to whole milliseconds, what failed has no time, `wait` and repeated commands have rows of their own, and each
-row says which threads it is of. What of its tables a run did not measure (the limit, the overhead) is left out.
+row says which threads it is of. Tables that a run did not measure (the host ceiling, the overhead) are left out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.aggregate import JOB
+from bench_master.plan import is_host_ceiling
 from bench_master.progress.output import one_line
 from bench_master.reports import ReportSource
 from bench_master.reports.layout import format_significant
@@ -20,8 +21,6 @@ _WORDS: Final = {"unpause": "resume", "remove": "delete", "stats": "metrics"}
 """Operations that bucketbench has another word for."""
 
 _ROW_KEYS: Final = frozenset({"environment", "engine", "job"})
-_CEILING_LABEL: Final = "(limit)"
-"""The job of a treatment that measured the machine itself."""
 _MIB: Final = 1024**2
 
 
@@ -55,7 +54,7 @@ def lines(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) 
     yield ""
     yield "DETAILED COMMAND TIMINGS/STATISTICS (ms)"
     for cell in cells:
-        if not _is_host_ceiling(cell.entry):
+        if not is_host_ceiling(cell.entry["treatment"]):
             yield ""
             yield from _times(cell)
     yield from _overhead(cells)
@@ -68,21 +67,17 @@ def _cells(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]])
     cells = []
     for entry, treatment in zip(document["treatments"], treatments, strict=True):
         labels = entry["treatment"]
-        limit = _is_host_ceiling(entry)
-        row = ["Limit"] if limit else [name, str(labels.get("job", labels.get("engine")))]
+        ceiling = is_host_ceiling(labels)
+        row = ["Limit"] if ceiling else [name, str(labels.get("job", labels.get("engine")))]
         if len(environments) > 1:
             row.append(str(labels.get("environment")))
-        if not limit:
+        if not ceiling:
             given = _ROW_KEYS | ({"concurrency"} if labels.get("concurrency") == treatment["concurrency"] else set())
             row += [f"{key}={value}" for key, value in labels.items() if key not in given]
         iterations = treatment.get("iterations")
         cells.append(_TreatmentCell(one_line(":".join(row)), int(treatment["concurrency"]), iterations, entry))
-    # The machine's own limit is the first line, wherever it stands in the file.
-    return sorted(cells, key=lambda cell: not _is_host_ceiling(cell.entry))
-
-
-def _is_host_ceiling(entry: Mapping[str, Any]) -> bool:
-    return bool(entry["treatment"].get("job") == _CEILING_LABEL)
+    # The host ceiling is the first line, wherever it stands in the file.
+    return sorted(cells, key=lambda cell: not is_host_ceiling(cell.entry["treatment"]))
 
 
 def _rates(cells: Sequence[_TreatmentCell]) -> list[str]:

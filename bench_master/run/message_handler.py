@@ -99,7 +99,7 @@ def check(
 
 def _local_part(treatment: Treatment, lent: Mapping[str, ContainerSettings], *, takes: bool) -> Treatment:
     """Return what of a treatment is done on a worker's host: its jobs with what is beside them, what it lends."""
-    if not treatment.places:
+    if not treatment.placement:
         return treatment
     if takes:
         return replace(treatment, services={**local_services(treatment), **lent})

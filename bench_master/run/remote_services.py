@@ -60,7 +60,7 @@ class ServiceBroker:
         if loan is not None and loan.client != client.number:
             raise ProtocolError(f"ticket {key[0]} is another worker's")
         if act == START and loan is None:
-            place = treatment.places[service]
+            place = treatment.placement[service]
             found = choose_host(place, client, self._roster)
             if found is None:
                 return [_failure_reply(client.number, fields, f"no worker {place!r} is there for {service}")]
@@ -157,7 +157,7 @@ class ServiceBroker:
         index, service, ticket, act = (fields[name] for name in ("treatment", "service", "ticket", "act"))
         if (
             index >= len(self._treatments)
-            or service not in self._treatments[index].places
+            or service not in self._treatments[index].placement
             or act not in SERVICE_ACTIONS
         ):
             raise ProtocolError(f"{act!r} for the service {service!r} of treatment {index}, which is not placed")

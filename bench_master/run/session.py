@@ -103,7 +103,7 @@ class Session:
         self._resume_state = standing = options.standing or ResumeState()
         self._engines = frozenset(treatment.engine for treatment in plan.treatments)
         # A no-op run has no services that could be anywhere.
-        placed = [replace(one, places={}) for one in plan.treatments] if options.noop else plan.treatments
+        placed = [replace(one, placement={}) for one in plan.treatments] if options.noop else plan.treatments
         self._coordinator = Coordinator(
             placed,
             [trial for trial in plan.trials if trial.index not in standing.whole],

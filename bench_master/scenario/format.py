@@ -67,7 +67,7 @@ RUN_KEYS: Final = (
     "run_seconds",
     "rate",
     "arrivals",
-    "patience",
+    "queue_timeout",
     "repeats",
     "warmup",
     "timeout",
@@ -178,7 +178,10 @@ def scenario_format() -> ScenarioFormat:
                 "1s",
             ),
             Field(
-                "limit", Boolean(), "what the machine itself can do, measured before the treatments", default=False
+                "host_ceiling",
+                Boolean(),
+                "measure first how fast this machine runs plain processes, without an engine",
+                default=False,
             ),
             Field("overhead", OverheadShape(engine), "what the engines themselves cost the host", default=False),
             Field(
@@ -270,7 +273,7 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
         ),
         Field("arrivals", Choice("arrival process", ARRIVAL_PROCESSES), "how they are spaced", "constant"),
         Field(
-            "patience",
+            "queue_timeout",
             Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S),
             "how long an arrived job waits for a slot before it is dropped",
             "10s",
@@ -309,7 +312,7 @@ def run_key_default(name: str) -> Any:
     return {
         "concurrency": 1,
         "arrivals": "constant",
-        "patience": 10.0,
+        "queue_timeout": 10.0,
         "repeats": 1,
         "warmup": 0,
         "timeout": 60.0,

@@ -171,7 +171,7 @@ def service_settings(
 
 def service_placement(services: Mapping[str, ContainerSettings], settings: Settings) -> dict[str, str]:
     """Return where those of the services run that are not on the host of the job."""
-    given = {name: settings.get(f"services.{name}.at") for name in services}
+    given = {name: settings.get(f"services.{name}.placement") for name in services}
     return {name: one.value for name, one in given.items() if one is not None}
 
 
@@ -193,12 +193,12 @@ def client_network(given: str | None, services: Mapping[str, ContainerSettings])
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What the jobs of a treatment do, and in which containers; `places`: where services run that are elsewhere."""
+    """What the jobs of a treatment do, in which containers, and where services run that are placed elsewhere."""
 
     job: Lifecycle | Guest
     container: ContainerSettings
     services: Mapping[str, ContainerSettings] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
+    placement: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -219,14 +219,14 @@ class GuestJob:
         container = replace(container, image=container.image or self.workload.image, command=None)
         params = guest.params if guest is not None else self.workload().defaults()
         services = service_settings(self.workload, params, settings, findings)
-        places = service_placement(services or {}, settings)
-        if guest is not None and places and self.workload().uses_sockets(guest.params):
-            name, place = next(iter(places.items()))
+        placement = service_placement(services or {}, settings)
+        if guest is not None and placement and self.workload().uses_sockets(guest.params):
+            name, place = next(iter(placement.items()))
             message = f"{name} is on another host, at '{place}', where no Unix socket leads: connect to it by tcp"
             findings.add(self.place, message, deep=True)
-        near = {name: one for name, one in (services or {}).items() if name not in places}
+        near = {name: one for name, one in (services or {}).items() if name not in placement}
         container = self._with_service_network(near, container, findings)
-        return None if guest is None or services is None else JobPlan(guest, container, services, places)
+        return None if guest is None or services is None else JobPlan(guest, container, services, placement)
 
     def _guest(self, settings: Settings, findings: Diagnostics) -> Guest | None:
         """Return the guest job with every parameter; None where the workload refuses them together."""

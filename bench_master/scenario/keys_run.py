@@ -160,7 +160,7 @@ FILE_PATTERN: Final = r"^(/(?!\.\.?(/|$))[^/\x00]+)+$"
 
 
 _PLACEMENT_FIELD: Final = Field(
-    "at",
+    "placement",
     Text("an environment or a worker's id", NAME_PATTERN, bare=("number", "boolean", "null")),
     "where it runs (default: on the host of the job)",
 )

@@ -178,7 +178,7 @@ def parse_scenario(
         thresholds=thresholds,
         notes=tuple(findings.notes),
         overhead=overhead,
-        limit="limit" in read and read["limit"].value,
+        host_ceiling="host_ceiling" in read and read["host_ceiling"].value,
         profiles=tuple(document.get(PROFILES, ())),
         scale=scale,
         published=published,

@@ -39,7 +39,7 @@ class Scenario:
     thresholds: tuple[str, ...]
     notes: tuple[str, ...] = ()
     overhead: OverheadSampling | None = None
-    limit: bool = False
+    host_ceiling: bool = False
     dialect: str = ""
     lost: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()

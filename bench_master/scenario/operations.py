@@ -74,7 +74,7 @@ _OPTIONS: Final[dict[str, Field]] = {
         "how often to ask until the job ends; without it, once",
     ),
     "pull": Field(
-        "anew",
+        "fresh",
         Boolean(),
         "take away before, untimed, what is there of the image, so that all of it comes",
         default="false",
@@ -114,7 +114,7 @@ class OperationShape(Shape):
         if kind == "kill":
             return Operation(kind, kind, signal=value or DEFAULT_SIGNAL)
         if kind == "pull":
-            return Operation(kind, kind, anew=bool(value))
+            return Operation(kind, kind, fresh=bool(value))
         return (
             Operation(kind, kind, seconds=value)
             if kind in {"sleep", "stats", "hold"}
@@ -278,16 +278,18 @@ def check_pull(operations: Sequence[Operation], settings: Settings, findings: Di
     if "container.rootfs" in settings:
         message = "'pull' fetches an image, and 'container.rootfs' stands in its place: leave one of the two out"
         findings.add(settings["container.rootfs"].place, message, deep=True)
-    if not any(one.anew for one in pulls):
+    if not any(one.fresh for one in pulls):
         return
     concurrency, rate = settings.get("concurrency"), settings.get("rate")
     if rate is not None:
-        message = "'pull' with 'anew' takes the image away from under jobs that are still under way: leave 'rate' out"
+        message = (
+            "'pull' with 'fresh' takes the image away from under jobs that are still under way: leave 'rate' out"
+        )
         findings.add(rate.place, message, deep=True)
     elif concurrency is not None and concurrency.value is not INVALID and concurrency.value > 1:
         message = (
-            "'pull' with 'anew' takes the image away from under the other jobs: give it 'concurrency: 1', or leave "
-            "'anew' out"
+            "'pull' with 'fresh' takes the image away from under the other jobs: give it 'concurrency: 1', or leave "
+            "'fresh' out"
         )
         findings.add(concurrency.place, message, deep=True)
 

@@ -1,6 +1,6 @@
 """From what a scenario says to its treatments: inheritance, matrix, defaults, and what only a whole cell shows.
 
-How jobs arrive: what `rate`, `arrivals` and `patience` of a cell say together.
+How jobs arrive: what `rate`, `arrivals` and `queue_timeout` of a cell say together.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from workloads.base import Workload
 
-_WITH_A_RATE = ("arrivals", "patience")
+_WITH_A_RATE = ("arrivals", "queue_timeout")
 
 
 def open_load(settings: Settings, findings: Diagnostics) -> OpenLoad | None:
@@ -60,8 +60,8 @@ def open_load(settings: Settings, findings: Diagnostics) -> OpenLoad | None:
     if "operation_count" not in settings and "run_seconds" not in settings:
         findings.add(rate.place, "a 'rate' goes on for ever: say 'operation_count' or 'run_seconds'", deep=True)
         return None
-    arrivals, patience = (_value(settings, key) for key in _WITH_A_RATE)
-    return OpenLoad(rate.value, arrivals, patience)
+    arrivals, queue_timeout = (_value(settings, key) for key in _WITH_A_RATE)
+    return OpenLoad(rate.value, arrivals, queue_timeout)
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Resolver:
             timeout_s=_value(settings, "timeout"),
             open_load=load,
             services=work.services,
-            places=work.places,
+            placement=work.placement,
             optional=job.optional,
             until=settings["until"].value if "until" in settings else None,
             swap_off=job.swap_off,

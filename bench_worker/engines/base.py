@@ -257,13 +257,13 @@ class Engine(abc.ABC):
         What cannot be got is the failure of the first `create`, not of this.
         """
 
-    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> OperationResult:
+    def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Fetch the image of a container that is not made yet; one that is there costs a question to its registry.
 
-        With `anew` what is there of it is taken away before, which is not timed, and is refused where others would
+        With `fresh` what is there of it is taken away before, which is not timed, and is refused where others would
         miss it. An engine that has ``pull`` among its operations fulfils this.
         """
-        del anew, timeout_s
+        del fresh, timeout_s
         return self._unsupported("pull", container)
 
     @abc.abstractmethod

@@ -38,7 +38,7 @@ class NoopEngine(Engine):
         timeout_s: float = 0.0,  # noqa: ARG002
         grace_s: float = 0.0,  # noqa: ARG002
         limit_bytes: int = 0,  # noqa: ARG002
-        anew: bool = False,  # noqa: ARG002
+        fresh: bool = False,  # noqa: ARG002
     ) -> OperationResult:
         start = monotonic_ns()
         return OperationResult(start, monotonic_ns(), 0)

@@ -83,20 +83,20 @@ def test_pulling_an_image(bench, tmp_path):
     engine = bench.engine
     with private_registry(tmp_path) as registry:
         life = bench.container("sh", "-c", "test -s /unique && exit 5", image=registry.image)
-        done = engine.pull(life, anew=True, timeout_s=30)
+        done = engine.pull(life, fresh=True, timeout_s=30)
         assert 0 < done.start_ns < done.end_ns <= time.monotonic_ns()
-        engine.pull(life, anew=False, timeout_s=30)
+        engine.pull(life, fresh=False, timeout_s=30)
         until(lambda: registry.layers_sent() == 1)
-        engine.pull(life, anew=True, timeout_s=30)
+        engine.pull(life, fresh=True, timeout_s=30)
         until(lambda: registry.layers_sent() == 2)
         engine.run(life, timeout_s=30)
         assert engine.wait(life, timeout_s=30).exit_code == 5
-        assert kind_of(engine.pull, life, anew=True) == "conflict"
+        assert kind_of(engine.pull, life, fresh=True) == "conflict"
         engine.remove(life, timeout_s=30)
         unknown = bench.container(*FOREVER, image=f"{registry.address}/bench/nosuch:1")
-        assert kind_of(engine.pull, unknown, anew=False) == "image-missing"
+        assert kind_of(engine.pull, unknown, fresh=False) == "image-missing"
         registry.end()
-        assert kind_of(engine.pull, life, anew=True) == "unreachable"
+        assert kind_of(engine.pull, life, fresh=True) == "unreachable"
         engine.run(life, timeout_s=30)
         engine.remove(life, timeout_s=30)
 

@@ -54,9 +54,9 @@ def forget(bench, image):
         bench.engine.close()
 
 
-def pull(bench, container=None, *, anew=False):
+def pull(bench, container=None, *, fresh=False):
     """Pull the image for a container and return the operation."""
-    return bench.engine.pull(container or bench.container(*FOREVER), anew=anew, timeout_s=30)
+    return bench.engine.pull(container or bench.container(*FOREVER), fresh=fresh, timeout_s=30)
 
 
 def test_what_is_pulled_is_what_a_container_is_made_of(bench, registry):
@@ -76,10 +76,10 @@ def test_what_is_pulled_is_what_a_container_is_made_of(bench, registry):
 
 def test_anew_all_of_it_comes_each_time(bench, registry):
     """What is there is taken away before, outside of the stamps."""
-    pull(bench, anew=True)
+    pull(bench, fresh=True)
     sent = registry.layers_sent()
-    pull(bench, anew=True)
-    pull(bench, anew=True)
+    pull(bench, fresh=True)
+    pull(bench, fresh=True)
     until(lambda: registry.layers_sent() >= sent + 2)
 
 
@@ -88,18 +88,18 @@ def test_an_image_that_a_container_is_made_from_is_not_taken_away(bench):
     engine, life = bench.engine, bench.container(*FOREVER)
     pull(bench, life)
     engine.create(life, timeout_s=30)
-    assert kind_of(bench.engine.pull, bench.container(*FOREVER), anew=True) == "conflict"
+    assert kind_of(bench.engine.pull, bench.container(*FOREVER), fresh=True) == "conflict"
     engine.start(life, timeout_s=30)
-    assert kind_of(bench.engine.pull, bench.container(*FOREVER), anew=True) == "conflict"
+    assert kind_of(bench.engine.pull, bench.container(*FOREVER), fresh=True) == "conflict"
     engine.remove(life, timeout_s=30)
-    pull(bench, anew=True)
+    pull(bench, fresh=True)
 
 
 def test_an_image_that_the_registry_has_not(bench, registry):
     """It is said that the image is missing, not that the engine broke."""
     unknown = bench.container(*FOREVER, image=f"{registry.address}/bench/nosuch:1")
-    assert kind_of(bench.engine.pull, unknown, anew=True) == "image-missing"
-    assert kind_of(bench.engine.pull, bench.container(image=None), anew=False) == "refused"
+    assert kind_of(bench.engine.pull, unknown, fresh=True) == "image-missing"
+    assert kind_of(bench.engine.pull, bench.container(image=None), fresh=False) == "refused"
 
 
 @pytest.mark.parametrize("engine", [DockerEngine, ContainerdEngine], ids=lambda engine: engine.name)
@@ -112,8 +112,8 @@ def test_a_registry_that_is_gone_costs_nobody_an_image(engine, tmp_path):
             life = bench.container(*FOREVER)
             pull(bench, life)
             registry.end()
-            for anew in (False, True):
-                assert kind_of(bench.engine.pull, bench.container(*FOREVER), anew=anew) == "unreachable"
+            for fresh in (False, True):
+                assert kind_of(bench.engine.pull, bench.container(*FOREVER), fresh=fresh) == "unreachable"
             bench.engine.run(life, timeout_s=30)
         finally:
             bench.close()
@@ -128,10 +128,10 @@ def test_an_image_with_another_name_or_from_no_registry_is_not_taken_away(regist
     try:
         pull(bench)
         client.tag(registry.image, *other.split(":"))
-        refused = failure(bench.engine.pull, bench.container(*FOREVER), anew=True)
+        refused = failure(bench.engine.pull, bench.container(*FOREVER), fresh=True)
         assert (refused.kind, other in str(refused)) == ("refused", True)
         client.remove_image(registry.image)
-        refused = failure(bench.engine.pull, bench.container(*FOREVER, image=other), anew=True)
+        refused = failure(bench.engine.pull, bench.container(*FOREVER, image=other), fresh=True)
         assert (refused.kind, "came from no registry" in str(refused)) == ("refused", True)
         assert client.inspect_image(other)
     finally:
@@ -144,7 +144,7 @@ def test_a_run_pulls_what_is_not_on_the_host(registry, tmp_path):
     """The image is not asked for before the run, each job fetches it, and the pull has a row of its own."""
     require(DockerEngine)
     job = {
-        "operations": [{"pull": {"anew": True}}, "run", "wait", "remove"],
+        "operations": [{"pull": {"fresh": True}}, "run", "wait", "remove"],
         "container": {"image": registry.image, "command": ["true"], "network": "none"},
     }
     sent = registry.layers_sent()

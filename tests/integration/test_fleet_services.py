@@ -8,7 +8,7 @@ from test_run_services import outputs_of, require_tools
 
 pytestmark = pytest.mark.slow
 
-AB = {"workload": "ab", "params": {"requests": 200}, "services": {"webbench": {"at": "hypervisor"}}}
+AB = {"workload": "ab", "params": {"requests": 200}, "services": {"webbench": {"placement": "hypervisor"}}}
 
 
 @pytest.fixture

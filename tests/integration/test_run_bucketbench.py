@@ -29,9 +29,9 @@ def table(weighing, run):
 
 
 def drivers(run):
-    """Return what the report says of each driver by its label; the machine's own limit is none."""
+    """Return what the report says of each driver by its label; without the host ceiling."""
     entries = {one["treatment"]["job"]: one for one in run.document["treatments"]}
-    entries.pop("(limit)", None)
+    entries.pop("(host-ceiling)", None)
     return entries
 
 

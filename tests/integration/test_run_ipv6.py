@@ -61,7 +61,7 @@ def test_services_are_lent_at_an_ipv6_address(weighing, wire, open_folder):  # n
     require_tools("ab", "apache2", "php", "mariadbd", "sysbench")
     client = require_images(*(f"weighbridge/{name}" for name in ("ab", "webbench", "mariadb", "sysbench")))
     weighing.environ["TMPDIR"] = str(open_folder)
-    there = {"at": "lender"}
+    there = {"placement": "lender"}
     oltp = {"test": "read_only", "tables": 1, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"}
     scenario = weighing.scenario(
         jobs={
@@ -141,7 +141,7 @@ def test_a_fleet_over_ipv6_lends_services_at_the_hosts_addresses(master, testbed
         return {words[-2]: words[words.index("--address") + 1] for words in found}
 
     assert told() == {"blade-1": sixth.address(1), "blade-2": sixth.address(2)}
-    job = {**AB, "services": {"webbench": {"at": "hypervisor"}}}
+    job = {**AB, "services": {"webbench": {"placement": "hypervisor"}}}
     scenario = master.scenario(engines=["native"], environments=["bare-metal"], job=job)
     run = master.run_fleet(scenario)
     assert run.outcomes() == {"done": 1}

@@ -30,13 +30,13 @@ def test_jobs_arrive_at_the_rate_whatever_became_of_those_before(weighing):
 
 def test_what_no_slot_takes_in_time_is_dropped_and_told(weighing):
     """Ten times more than one slot can do: the queue's wait is in the response, the rest is dropped."""
-    run = weighing.run(weighing.scenario(rate="100/s", run_seconds="1s", concurrency=1, patience="300ms"))
+    run = weighing.run(weighing.scenario(rate="100/s", run_seconds="1s", concurrency=1, queue_timeout="300ms"))
     outcomes = run.outcomes()
     assert outcomes["failed"] >= 50
     assert outcomes["done"] + outcomes["failed"] == 100
     entry = run.document["treatments"][0]
     assert entry["open_load"]["dropped"] == outcomes["failed"]
-    # A job takes a tenth of a second: the longest wait of one that was taken may be that much less than the patience.
+    # A job takes a tenth of a second: the longest wait of an accepted job may be that much below the timeout.
     assert 0.19 <= entry["operations"]["response"]["max_s"] - entry["operations"]["job"]["min_s"] <= 0.5
     assert "arrival: dropped" in run.out
     assert "jobs were dropped: it cannot keep up" in " ".join(run.out.split())

@@ -8,7 +8,7 @@ from weighing import containers_of, require_images, until
 pytestmark = pytest.mark.docker
 
 AB = {"workload": "ab", "params": {"requests": 300, "concurrency": 2}}
-THERE = {"webbench": {"at": "local-1"}}
+THERE = {"webbench": {"placement": "local-1"}}
 SLOW_S = 150
 
 
@@ -46,7 +46,7 @@ def test_a_web_server_elsewhere_in_containers_and_natively(weighing, client, ope
 def test_tables_in_a_server_elsewhere_are_made_once(weighing, client):
     """Prepared from here, kept there from job to job, and gone at the end."""
     params = {"test": "read_only", "tables": 1, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"}
-    job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"at": "local-1"}}}
+    job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
     run = weighing.run(weighing.scenario(engines=["docker"], job=job, repeats=2), workers=2, seconds=SLOW_S)
     assert run.outcomes() == {"done": 2}
     assert [step for _, step in outputs_of(run)].count("prepare") == 1
@@ -55,7 +55,7 @@ def test_tables_in_a_server_elsewhere_are_made_once(weighing, client):
 
 def test_a_server_elsewhere_that_does_not_start_is_a_failed_job(weighing, client):
     """With the worker that it was placed at, and what its log says; nothing is left on either."""
-    broken = {"webbench": {"at": "local-1", "env": {"LISTEN_HOST": "x"}, "files": {"/srv/webbench": "a file"}}}
+    broken = {"webbench": {"placement": "local-1", "env": {"LISTEN_HOST": "x"}, "files": {"/srv/webbench": "a file"}}}
     run = weighing.run(weighing.scenario(engines=["docker"], job={**AB, "services": broken}), workers=2, status=3)
     (job,) = run.jobs
     assert (job["error"]["operation"], job["error"]["kind"]) == ("webbench", "service")
@@ -66,7 +66,7 @@ def test_a_server_elsewhere_that_does_not_start_is_a_failed_job(weighing, client
 
 def test_a_place_where_no_worker_is_ends_the_run_before_it_begins(weighing, client):
     """With the name that was probably meant."""
-    scenario = weighing.scenario(engines=["docker"], job={**AB, "services": {"webbench": {"at": "local-9"}}})
+    scenario = weighing.scenario(engines=["docker"], job={**AB, "services": {"webbench": {"placement": "local-9"}}})
     program, stats = weighing.start_run(scenario, "--worker-timeout", 6, workers=2)
     ended = program.ended()
     assert ended.status == 3
@@ -77,7 +77,7 @@ def test_a_place_where_no_worker_is_ends_the_run_before_it_begins(weighing, clie
 def test_the_loss_of_the_servers_host_fails_the_job_at_once(weighing, client):
     """Not when the benchmark would have noticed: it is in the middle of a minute's work."""
     params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
-    job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"at": "local-1"}}}
+    job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
     program, stats = weighing.start_run(weighing.scenario(engines=["docker"], job=job), workers=2)
     until(lambda: server_of_running(client, stats), 60, "sysbench runs")
     agents = psutil.Process(program.process.pid).children()
@@ -94,7 +94,7 @@ def test_the_loss_of_the_servers_host_fails_the_job_at_once(weighing, client):
 def test_a_run_that_is_called_off_leaves_no_server_elsewhere(weighing, client):
     """As by two Ctrl-C: the job is aborted here, and its server removed there."""
     params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
-    job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"at": "local-1"}}}
+    job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
     program, stats = weighing.start_run(weighing.scenario(engines=["docker"], job=job), workers=2)
     until(lambda: server_of_running(client, stats), 60, "sysbench runs")
     program.process.terminate()

@@ -536,8 +536,8 @@ def test_a_batch_size_that_is_given_is_kept_to():
     assert [(len(issue.tickets), issue.batch) for issue in only(strict.join(), act.AssignJobs)] == [(4, 2)]
 
 
-def opened(rate=10.0, *, concurrency=2, patience=1.0, **sizes):
-    return replace(treatment(concurrency=concurrency, **sizes), open_load=OpenLoad(rate, "constant", patience))
+def opened(rate=10.0, *, concurrency=2, queue_timeout=1.0, **sizes):
+    return replace(treatment(concurrency=concurrency, **sizes), open_load=OpenLoad(rate, "constant", queue_timeout))
 
 
 def arrivals_of(actions):

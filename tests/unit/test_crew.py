@@ -76,8 +76,8 @@ class Scene:
         self.operations = len(operations)
         self.crew.define(Treatment(0, {}, None, "fake", Lifecycle(operations), settings))
 
-    def open(self, patience_s):
-        self.crew.define(replace(self.crew._treatments[0], open_load=OpenLoad(100.0, "constant", patience_s)))
+    def open(self, queue_timeout_s):
+        self.crew.define(replace(self.crew._treatments[0], open_load=OpenLoad(100.0, "constant", queue_timeout_s)))
 
     def arrive(self, *after_ms):
         now = monotonic_ns()

@@ -72,7 +72,7 @@ def test_docker_saves_with_experimental_features_only(monkeypatch):
 def test_each_saving_has_a_folder_of_its_own(tmp_path):
     """And restoring takes the last one."""
     bundle = Bundle(tmp_path, "/c")
-    first, second = (checkpoint_options(bundle, anew=True) for _ in range(2))
+    first, second = (checkpoint_options(bundle, save=True) for _ in range(2))
     assert first != second
     assert checkpoint_options(bundle) == second
 

@@ -304,7 +304,7 @@ def test_a_dry_run_does_not_count_who_lends_a_service(tmp_path, capsys, flags, j
     path = tmp_path / "hosts.yaml"
     path.write_text("hosts: {a: {environment: far}, b: {environment: near}}\n")
     scenario = tmp_path / "s.yaml"
-    scenario.write_text("{name: s, engines: [native], job: {workload: ab, services: {webbench: {at: near}}}}")
+    scenario.write_text("{name: s, engines: [native], job: {workload: ab, services: {webbench: {placement: near}}}}")
     argv = ["run-scenario", "-f", str(scenario), "-i", str(path), "--dry-run", "--ssh-config", "none", *flags]
     assert run_command_line(argv) == 0
     assert re.search(rf"^Size .* {jobs} jobs?$", capsys.readouterr().out, re.MULTILINE)

@@ -13,7 +13,7 @@ from bench_master.analysis.document import build_document
 from bench_master.reports import write_report
 
 BEGAN = 1000 * S
-LOAD = {"rate_per_s": 10.0, "process": "constant", "patience_s": 0.5}
+LOAD = {"rate_per_s": 10.0, "process": "constant", "queue_timeout_s": 0.5}
 
 
 def run(path, *, service_ms=20, wait_ms=30, counted=0.5, dropped=0, unfinished=0):

@@ -36,28 +36,28 @@ class Worker:
 
 
 def treatment(at="b", more="", top=""):
-    (one,) = parse_scenario(Source("s.yaml", AB % (top, f"at: {at}{more}"))).treatments
+    (one,) = parse_scenario(Source("s.yaml", AB % (top, f"placement: {at}{more}"))).treatments
     return one
 
 
 def test_a_place_is_read_and_survives_the_wire():
     """It travels with the treatment; a place of a service that there is not is refused."""
     one = treatment()
-    assert one.places == {"webbench": "b"}
+    assert one.placement == {"webbench": "b"}
     assert Treatment.from_wire(one.to_wire()) == one
     old = one.to_wire()
-    del old["places"]
-    assert Treatment.from_wire(old).places == {}
-    with pytest.raises(ProtocolError, match="places of services that there are not"):
-        Treatment.from_wire(replace(one, places={"mariadb": "b"}).to_wire())
+    del old["placement"]
+    assert Treatment.from_wire(old).placement == {}
+    with pytest.raises(ProtocolError, match="unknown services in 'placement'"):
+        Treatment.from_wire(replace(one, placement={"mariadb": "b"}).to_wire())
 
 
 def test_places_are_varied_in_a_matrix():
     """One treatment for each, labelled with where."""
-    text = "name: a\nmatrix: {services.webbench.at: [bare-metal, hypervisor]}\njob: {workload: ab}\n"
+    text = "name: a\nmatrix: {services.webbench.placement: [bare-metal, hypervisor]}\njob: {workload: ab}\n"
     found = parse_scenario(Source("s.yaml", text)).treatments
-    assert [one.labels["at"] for one in found] == ["bare-metal", "hypervisor"]
-    assert [one.places["webbench"] for one in found] == ["bare-metal", "hypervisor"]
+    assert [one.labels["placement"] for one in found] == ["bare-metal", "hypervisor"]
+    assert [one.placement["webbench"] for one in found] == ["bare-metal", "hypervisor"]
 
 
 def test_a_place_is_one_word():
@@ -73,7 +73,9 @@ def test_a_client_keeps_its_own_network_where_the_server_is_elsewhere():
 
 def test_no_socket_leads_to_another_host():
     """Said before anything runs."""
-    text = "name: a\njob: {workload: sysbench-oltp, params: {connection: socket}, services: {mariadb: {at: b}}}\n"
+    text = (
+        "name: a\njob: {workload: sysbench-oltp, params: {connection: socket}, services: {mariadb: {placement: b}}}\n"
+    )
     with pytest.raises(
         ScenarioError, match="on another host, at 'b', where no Unix socket leads: connect to it by tcp"
     ):
@@ -147,7 +149,7 @@ def test_who_lends_is_held_against_what_it_lends(worker_id, environment, reasons
 
 def test_a_job_may_take_as_long_as_its_service_elsewhere_may():
     """Nobody takes a job away while it waits for another host within that one's own deadline."""
-    near = replace(treatment(), places={})
+    near = replace(treatment(), placement={})
     assert remote_service_limit_s(treatment(), WEBBENCH) > 2 * near.timeout_s + WEBBENCH.ready_s
     assert job_limit_s(treatment()) - job_limit_s(near) > 0
 

@@ -207,7 +207,7 @@ def test_workers_are_divided_among_the_environments():
     assert "Workers      4\n" in render_plan(anywhere, make_plan(anywhere, 5), [ExpectedWorker()] * 4)
 
 
-LENT = "name: a\nenvironments: [{0}]\njob: {{workload: ab, services: {{webbench: {{at: {1}}}}}}}\n"
+LENT = "name: a\nenvironments: [{0}]\njob: {{workload: ab, services: {{webbench: {{placement: {1}}}}}}}\n"
 
 
 @pytest.mark.parametrize(

@@ -86,13 +86,13 @@ quickstart:Docker:1    Min    Max    Avg  Median  Stddev  Errors
 
 
 def test_the_table_is_bucketbenchs(path):
-    """A line for each driver, a column for each number of threads, the limit first; then times in its words."""
+    """A line for each driver, a column for each thread count, the host ceiling first; then times in its words."""
     swept(
         path,
         (DOCKER | {"concurrency": 1}, 1, 2, 2 * MS),
         (DOCKER | {"concurrency": 2}, 2, 2, 2 * MS),
         (RUNC, 4, 5, MS // 5),
-        ({"engine": "native", "job": "(limit)", "iterations": 10}, 1, 10, 83_333),
+        ({"engine": "native", "job": "(host-ceiling)", "iterations": 10}, 1, 10, 83_333),
     )
     text, _ = written(path)
     assert text.startswith(GOLDEN)

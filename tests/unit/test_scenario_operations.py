@@ -55,11 +55,12 @@ def test_each_way_of_writing_an_operation(written, operation):
 
 
 @pytest.mark.parametrize(
-    ("written", "anew"), [("pull", False), ("pull: true", True), ("pull: {anew: true}", True), ("pull: false", False)]
+    ("written", "fresh"),
+    [("pull", False), ("pull: true", True), ("pull: {fresh: true}", True), ("pull: false", False)],
 )
-def test_a_pull_may_take_away_what_is_there(written, anew):
+def test_a_pull_may_take_away_what_is_there(written, fresh):
     """Without a word it does as `docker pull` does, which asks the registry whether the image is the present one."""
-    assert load(f"[{written}, run]")[0] == Operation("pull", "pull", anew=anew)
+    assert load(f"[{written}, run]")[0] == Operation("pull", "pull", fresh=fresh)
 
 
 def test_what_a_pull_anew_cannot_have():

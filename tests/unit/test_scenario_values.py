@@ -405,8 +405,10 @@ def test_treatments_travel():
 
 
 def test_a_rate_opens_the_load():
-    """Rate, arrivals and patience of a treatment; as many slots as an open load needs unless they are given."""
-    text = f"{HEAD}rate: 30/min\npatience: 2s\nrun_seconds: 9\nmatrix: {{arrivals: [constant, poisson]}}\n{SLEEP}"
+    """Rate, arrivals and queue_timeout of a treatment; as many slots as an open load needs unless they are given."""
+    text = (
+        f"{HEAD}rate: 30/min\nqueue_timeout: 2s\nrun_seconds: 9\nmatrix: {{arrivals: [constant, poisson]}}\n{SLEEP}"
+    )
     treatments = load(text).treatments
     assert [one.open_load for one in treatments] == [OpenLoad(0.5, "constant", 2.0), OpenLoad(0.5, "poisson", 2.0)]
     assert {one.concurrency for one in treatments} == {OPEN_CONCURRENCY}
@@ -423,7 +425,7 @@ def test_a_rate_opens_the_load():
             "s.yaml:4:13: 'iterations' counts jobs of a slot, and with a 'rate' no slot decides",
         ),
         ("arrivals: poisson", "s.yaml:3:11: 'arrivals' needs a 'rate', such as 'rate: 200/s'"),
-        ("patience: 1s", "s.yaml:3:11: 'patience' needs a 'rate', such as 'rate: 200/s'"),
+        ("queue_timeout: 1s", "s.yaml:3:16: 'queue_timeout' needs a 'rate', such as 'rate: 200/s'"),
         ("rate: 5/year\nrun_seconds: 1", "s.yaml:3:7: '5/year': unknown unit of time 'year'"),
         ("rate: 0/s\nrun_seconds: 1", "s.yaml:3:7: '0/s': expected a rate such as 200/s or 30/min, more than 0/s"),
         ("rate: 5\nrun_seconds: 1\narrivals: poison", "unknown arrival process 'poison' (did you mean 'poisson'?)"),

@@ -43,7 +43,7 @@ class Pair:
         job = Guest(name, workload(name).defaults() | params)
         own = ContainerSettings(image="s")
         self.treatment = Treatment(
-            0, {}, None, "fake", job, own, services={service: own}, places={service: "b"}, timeout_s=5.0
+            0, {}, None, "fake", job, own, services={service: own}, placement={service: "b"}, timeout_s=5.0
         )
         self.roster = Roster(0, {})
         self.members = [

@@ -267,11 +267,11 @@ _EXIT_EVENT_TIMEOUT_S: Final = 10.0
 class ContainerdEngine(ContainerdBase):
     """Drives containerd by ``ctr``; see the module's text."""
 
-    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> OperationResult:
+    def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """``images pull``, which unpacks it, too."""
         with as_operation_failures(time.monotonic_ns()):
             errand, container.pulled_image = self._images.pull(
-                container.settings.image, anew=anew, timeout_s=timeout_s
+                container.settings.image, fresh=fresh, timeout_s=timeout_s
             )
         return errand.done()
 

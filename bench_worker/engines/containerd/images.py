@@ -64,14 +64,14 @@ class ContainerdImages:
                     self._names[image] = self._import(client, image)
             return self._names[image]
 
-    def pull(self, image: str | None, *, anew: bool, timeout_s: float) -> tuple[CommandSequence, str]:
+    def pull(self, image: str | None, *, fresh: bool, timeout_s: float) -> tuple[CommandSequence, str]:
         """Fetch an image from its registry into our namespace; return the errand, and what it is called there.
 
-        With `anew` what our namespace has of it is taken away before, untimed, once the registry has shown by a pull
+        With `fresh` what our namespace has of it is taken away before, untimed, once the registry has shown by a pull
         that it can bring it back. Raises `ImageUnavailable` where a container is made from it, and `OperationFailed`.
         """
         name = qualified_name(image)
-        if anew:
+        if fresh:
             before = self._cli.errand(timeout_s)
             if name in before.ask("images", "ls", "-q").text.split():
                 if name in before.ask("containers", "ls").text.split():

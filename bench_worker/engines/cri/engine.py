@@ -257,10 +257,10 @@ _LOG_ROOM_BYTES: Final = 1 << 16
 class CriEngine(CriBase):
     """Drives whatever serves the CRI; see the module's text."""
 
-    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> OperationResult:
+    def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """``PullImage``."""
         with as_operation_failures(time.monotonic_ns()), grpc_as_operation_failures(PULL_KIND_PATTERNS):
-            reply = self._images.pull(container.settings.image, anew=anew, timeout_s=timeout_s)
+            reply = self._images.pull(container.settings.image, fresh=fresh, timeout_s=timeout_s)
         container.pulled_image = container.settings.image
         return result_of_call(reply)
 

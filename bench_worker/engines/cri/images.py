@@ -60,15 +60,15 @@ class CriImages:
                 self._known_images.add(image)
         return image
 
-    def pull(self, image: str | None, *, anew: bool, timeout_s: float) -> GrpcReply:
+    def pull(self, image: str | None, *, fresh: bool, timeout_s: float) -> GrpcReply:
         """Fetch an image from its registry; raise `ImageUnavailable`, and `GrpcError` with gRPC's code.
 
-        With `anew` what is there of it is taken away before, untimed, once the registry has shown by a pull that it
+        With `fresh` what is there of it is taken away before, untimed, once the registry has shown by a pull that it
         can bring it back, and where nobody would miss it.
         """
         if not image:
             raise ImageUnavailable("refused", "there is no image to pull")
-        if anew:
+        if fresh:
             present = self._status(image)
             if present:
                 self._object(image, present)

@@ -164,11 +164,11 @@ class DockerCliEngine(DockerEngine):
         env |= {"DOCKER_HOST": self._address(), "DOCKER_CLI_HINTS": "false"}
         self._cli = CommandLine(PROGRAM, error_kinds=ERROR_KINDS, env=env)
 
-    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> OperationResult:
+    def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Run ``docker pull``; what is taken away before goes through the API, as it is not timed."""
         with self._operation(timeout_s) as before:
             image = docker_images.require_image(container.settings, before)
-            if anew:
+            if fresh:
                 docker_images.remove_image(self._client, image, before)
         errand = self._cli.errand(timeout_s)
         answer = errand.call("pull", "--quiet", "--", image)

@@ -207,9 +207,9 @@ class DockerEngine(Engine):
         self._http.close()
         self._client.close()
 
-    def pull(self, container: Container, *, anew: bool, timeout_s: float) -> OperationResult:
+    def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Fetch the image; done when the engine's account of it has ended."""
-        if anew:
+        if fresh:
             with self._operation(timeout_s) as before:
                 docker_images.remove_image(
                     self._client, docker_images.require_image(container.settings, before), before

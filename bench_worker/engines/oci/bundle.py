@@ -72,9 +72,9 @@ def declare_outputs(bundle: Bundle, pid: int) -> None:
     (bundle.directory / CONFIGURATION).write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
 
 
-def checkpoint_options(bundle: Bundle, *, anew: bool = False) -> list[str]:
-    """Return the options, for saving (`anew`) and for restoring, that say where the state is; raise `OSError`."""
-    bundle.checkpoints += anew
+def checkpoint_options(bundle: Bundle, *, save: bool = False) -> list[str]:
+    """Return the options, for saving (`save`) and for restoring, that say where the state is; raise `OSError`."""
+    bundle.checkpoints += save
     directory = bundle.directory / f"checkpoint-{bundle.checkpoints}"
     directory.mkdir(mode=0o700, exist_ok=True)
     return ["--image-path", str(directory), "--work-path", str(bundle.directory)]

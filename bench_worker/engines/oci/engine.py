@@ -363,7 +363,7 @@ class OciEngine(OciBase):
             raise_operation_failed("conflict", f"{container.name} is not running", time.monotonic_ns())
         with disk_errors_as_failures(time.monotonic_ns()):
             oci_bundle.declare_outputs(bundle, main.pid)
-            words = oci_bundle.checkpoint_options(bundle, anew=True)
+            words = oci_bundle.checkpoint_options(bundle, save=True)
         errand = self._errand(container, timeout_s)
         answer = errand.call("checkpoint", *self.checkpoint_flags, *words, container.name)
         if answer.exit_code:

@@ -1,4 +1,4 @@
-"""The machine's own limit: which jobs it has, where its trials stand, how it is left out."""
+"""The host ceiling: its jobs, the place of its trials, and how it is skipped."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from workloads.script import job_script
 TEXT = """\
 name: a
 engines: [docker]
-limit: true
+host_ceiling: true
 repeats: 3
 warmup: 1
 iterations: 4
@@ -29,9 +29,9 @@ def plan_of(*overrides, seed=1):
     return make_plan(scenario(TEXT, *overrides), seed)
 
 
-def test_the_limit_comes_before_every_treatment_and_stands_behind_them():
+def test_the_host_ceiling_runs_before_every_treatment_and_is_listed_after_them():
     """Its trials are first, warm-up included; the treatments keep their indices and their order of trials."""
-    plan, without = plan_of(), plan_of("limit=false")
+    plan, without = plan_of(), plan_of("host_ceiling=false")
     assert [one.index for one in plan.treatments] == [0, 1, 2, 3]
     assert plan.treatments[:2] == without.treatments
     assert [trial.treatment for trial in plan.trials[:8]] == [2, 3] * 4
@@ -43,35 +43,38 @@ def test_the_limit_comes_before_every_treatment_and_stands_behind_them():
 def test_it_has_as_many_jobs_as_the_treatments():
     """One for each concurrency and size, of a plain process that does nothing."""
     plan = plan_of()
-    for limit, treatment in zip(plan.treatments[2:], plan.treatments[:2], strict=True):
-        assert (limit.concurrency, limit.iterations) == (treatment.concurrency, treatment.iterations)
-        assert limit.engine == "native"
-        assert limit.container.command == ("true",)
-        assert [operation.kind for operation in job_script(limit)] == ["run", "wait", "remove"]
-        assert Treatment.from_wire(limit.to_wire()) == limit
+    for ceiling, treatment in zip(plan.treatments[2:], plan.treatments[:2], strict=True):
+        assert (ceiling.concurrency, ceiling.iterations) == (treatment.concurrency, treatment.iterations)
+        assert ceiling.engine == "native"
+        assert ceiling.container.command == ("true",)
+        assert [operation.kind for operation in job_script(ceiling)] == ["run", "wait", "remove"]
+        assert Treatment.from_wire(ceiling.to_wire()) == ceiling
 
 
 def test_its_labels_tell_it_from_everything_else():
-    """No two limits and no treatment share a title; without several concurrencies there is no such label."""
+    """No two ceilings and no treatment share a title; without several concurrencies there is no such label."""
     titles = [one.title for one in plan_of().treatments]
-    assert titles[2:] == ["engine=native job=(limit) concurrency=1", "engine=native job=(limit) concurrency=2"]
+    assert titles[2:] == [
+        "engine=native job=(host-ceiling) concurrency=1",
+        "engine=native job=(host-ceiling) concurrency=2",
+    ]
     assert len(set(titles)) == 4
     one = plan_of("matrix={}", "engines=[native]").treatments
-    assert [entry.title for entry in one] == ["engine=native", "engine=native job=(limit)"]
+    assert [entry.title for entry in one] == ["engine=native", "engine=native job=(host-ceiling)"]
     assert [is_host_ceiling(entry.labels) for entry in one] == [False, True]
 
 
-def test_treatments_of_one_size_share_a_limit_with_the_most_repeats():
-    """Two engines at one concurrency need one limit; it is repeated as often as the one repeated most."""
+def test_treatments_of_one_size_share_a_host_ceiling_with_the_most_repeats():
+    """Two engines at one concurrency need one ceiling; it is repeated as often as the one repeated most."""
     made = scenario(TEXT, "matrix={}", "engines=[docker, native]")
-    limits, repeats, warmup = host_ceilings(made.treatments, (3, 7), (0, 2))
-    assert (len(limits), repeats, warmup) == (1, (7,), (2,))
+    ceilings, repeats, warmup = host_ceilings(made.treatments, (3, 7), (0, 2))
+    assert (len(ceilings), repeats, warmup) == (1, (7,), (2,))
 
 
-@pytest.mark.parametrize(("flags", "there"), [([], True), (["--skip-limit"], False), (["--noop"], False)])
+@pytest.mark.parametrize(("flags", "there"), [([], True), (["--skip-host-ceiling"], False), (["--noop"], False)])
 def test_the_plan_has_it_unless_it_is_skipped(tmp_path, capsys, flags, there):
-    """`--skip-limit` leaves it out; a no-op run is a limit itself."""
+    """`--skip-host-ceiling` leaves it out; a no-op run is a ceiling itself."""
     path = tmp_path / "s.yaml"
     path.write_text(TEXT)
     assert run_command_line(["run-scenario", "-f", str(path), "--workers", "1", "--dry-run", *flags]) == 0
-    assert ("(limit)" in capsys.readouterr().out) == there
+    assert ("(host-ceiling)" in capsys.readouterr().out) == there
