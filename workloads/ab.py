@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from workloads.ab_output import read_run
 from workloads.base import Metric, Parameter, Service, Step, Workload
-from workloads.sysbench_common import parse_stated_params
+from workloads.line_reader import parse_stated_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.sysbench_common import Patterns
+    from workloads.line_reader import Patterns
 
 NAME: Final = "webbench"
 URL: Final = f"http://{{{NAME}.authority}}/index.php"

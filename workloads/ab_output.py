@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
-from bench_common.errors import NotARunOutput, ParseError
+from bench_common.errors import NotARunOutput
+from workloads.line_reader import LineReader, OutputLine, read_lines
 
 _COUNT: Final = r"(\d{1,15})"
 _DECIMAL: Final = r"(\d{1,12}\.\d{2,3})"
@@ -21,16 +22,14 @@ _ROW: Final = r" +(\d{1,12}) +(\d{1,12}) +(\d{1,12}\.\d +\d{1,12} +)?(\d{1,12})"
 
 @dataclass(frozen=True)
 class _LinePattern:
-    """A line: what it is called here, its pattern, and whether every complete run prints it."""
+    """A line of the report."""
 
     name: str
+    """What the parser calls it."""
     pattern: str
+    """Regular expression of the whole line."""
     always: bool = True
-    shown: str = ""
-
-    @property
-    def compiled(self) -> re.Pattern[str]:
-        return re.compile(self.pattern, re.ASCII)
+    """Whether every complete run prints it."""
 
 
 _BODY: Final = (
@@ -118,155 +117,115 @@ class AbResult:
 
 def read_run(text: str) -> AbResult:
     """Return the one run in `text`; raise `ParseError`, with the offending line, for anything less."""
-    return _AbOutputParser(text).run()
+    return _Output(text).run()
 
 
-class _AbOutputParser:
-    """One pass over the lines that are not blank and not progress."""
+class _Output(LineReader):
+    """The lines that are not blank and not progress."""
+
+    explanations = _EXPLANATIONS
 
     def __init__(self, text: str) -> None:
-        numbered = enumerate(text.replace("\r", "\n" if "\n" not in text else "").split("\n"), start=1)
-        stripped = ((number, line.strip(" \t\0\ufeff")) for number, line in numbered)
-        self._lines = [(number, line) for number, line in stripped if line and not _is_one_of(line, _PROGRESS)]
-        self._position = 0
-        self._started = False
-        self._found: dict[str, tuple[int, re.Match[str]]] = {}
+        lines = read_lines(text.replace("\r", "\n" if "\n" not in text else ""))
+        shown = [line for line in lines if not any(re.fullmatch(pattern, line.text) for pattern in _PROGRESS)]
+        super().__init__("ab", shown, empty="it says why on stderr")
+        self._found: dict[str, tuple[OutputLine, re.Match[str]]] = {}
 
     def run(self) -> AbResult:
-        if not self._lines:
-            raise ParseError("empty: ab printed nothing on stdout; it says why on stderr")
         self._banner()
-        while self._position < len(self._lines) and _is_one_of(self._text, _OPENING):
-            self._started |= self._text.startswith("Benchmarking ")
-            self._position += 1
-        if not self._started:
-            self._pass_over()
+        first = self.position
+        self.skip(_OPENING)
+        if not any(line.text.startswith("Benchmarking ") for line in self.lines[first : self.position]):
+            self._refuse_version_only()
         for known in _BODY:
             self._take(known)
         self._check_columns()
         self._check_answers()
         percentiles, longest = self._percentages()
-        if self._position < len(self._lines):
-            self._refuse("the end of the text")
+        self.expect_end()
         return self._numbers(percentiles, longest)
 
-    @property
-    def _text(self) -> str:
-        return self._lines[self._position][1]
-
     def _banner(self) -> None:
-        match = _BANNER.fullmatch(self._text)
-        if match is None:
-            self._refuse("'This is ApacheBench, Version 2.3'")
+        match = self.expect(_BANNER, "'This is ApacheBench, Version 2.3'")
         if match[1] != "2.3":
-            number, line = self._lines[0]
-            raise ParseError(f"ab {match[1]} is not known; known is 2.3", line=number, text=line)
-        self._position += 1
+            self.fail(f"ab {match[1]} is not supported; supported is 2.3", self.previous)
 
     def _take(self, known: _LinePattern) -> None:
-        match = known.compiled.fullmatch(self._text) if self._position < len(self._lines) else None
+        match = self.accept(known.pattern)
         if match is not None:
-            self._found[known.name] = (self._lines[self._position][0], match)
-            self._position += 1
+            self._found[known.name] = (self.previous, match)
         elif known.always:
-            self._refuse(f"'{known.pattern.split(':')[0].replace(chr(92), '')}'")
+            self.refuse(f"'{known.pattern.split(':')[0].replace(chr(92), '')}'")
 
-    def _pass_over(self) -> None:
-        """Refuse what is only the text that ``ab -V`` prints, too."""
-        if not any(_is_one_of(line, tuple(pattern for pattern, _ in _EXPLANATIONS)) for _, line in self._lines[1:]):
-            number, line = self._lines[0]
-            raise NotARunOutput("ab told its version, and ran nothing", line=number, text=line)
+    def _refuse_version_only(self) -> None:
+        """Refuse a text that is only what ``ab -V`` prints."""
+        patterns = tuple(pattern for pattern, _ in _EXPLANATIONS)
+        if not any(re.fullmatch(pattern, line.text) for line in self.lines[1:] for pattern in patterns):
+            first = self.lines[0]
+            raise NotARunOutput("ab printed its version and ran nothing", line=first.number, text=first.text)
 
     def _check_columns(self) -> None:
         """Refuse a row with other columns than the table's head names, as one that was cut off has."""
         short = "avg" in self._found["columns"][1][0]
         for name in ("connect", "processing", "waiting", "total"):
-            number, match = self._found[name]
+            line, match = self._found[name]
             if (match[3] is None) is not short:
-                raise ParseError("a row with other columns than its table", line=number, text=match[0])
+                self.fail("a row with other columns than its table", line)
 
     def _check_answers(self) -> None:
-        """Refuse a run whose answers were not what was asked for."""
+        """Refuse a run whose responses are not those that were asked for."""
         for name, meaning in (
-            ("failed", "requests failed, or were answered with another length than the first"),
-            ("non-2xx", "answers had a status other than 2xx"),
+            ("failed", "requests failed, or got a response of another length than the first"),
+            ("non-2xx", "responses had a status other than 2xx"),
             ("write-errors", "requests could not be written"),
         ):
-            number, match = self._found.get(name, (0, None))
-            if match is not None and int(match[1]):
-                raise ParseError(f"{match[1]} {meaning}: this is no measurement", line=number, text=match[0])
-        number, match = self._found["complete"][0], self._found["complete"][1]
-        if not int(match[1]):
-            raise ParseError("no request was answered", line=number, text=match[0])
-        # Requests whose connection was closed without a word, as after a failed TLS handshake, are complete to ab.
-        number, match = self._found["transferred"]
-        if not int(match[1]):
-            raise ParseError("not a byte was received: nothing was answered", line=number, text=match[0])
+            if name in self._found and self._count(name):
+                line, match = self._found[name]
+                self.fail(f"{match[1]} {meaning}: this is no measurement", line)
+        if not self._count("complete"):
+            self.fail("no request was answered", self._found["complete"][0])
+        # To ab, a request whose connection was closed without data, as after a failed TLS handshake, is complete.
+        if not self._count("transferred"):
+            self.fail("no byte was received: no request was answered", self._found["transferred"][0])
 
     def _percentages(self) -> tuple[dict[int, float], float]:
         """Return the percentiles by rank, and the longest request; one of a single request is in the table alone."""
-        while self._position < len(self._lines) and _is_one_of(self._text, _REMARKS):
-            self._position += 1
-        if int(self._found["complete"][1][1]) == 1:
-            return {}, float(self._found["total"][1][4])
-        self._expect(_PERCENTAGES, "'Percentage of the requests served within a certain time (ms)'")
+        self.skip(_REMARKS)
+        if self._count("complete") == 1:
+            return {}, self._number("total", 4)
+        # A text without percentages (ab -d) could end at any byte of its last number.
+        self.end_reason = "the run was cut off, or made with -d, which omits the end that proves it whole"
+        self.expect(_PERCENTAGES, "'Percentage of the requests served within a certain time (ms)'")
+        self.end_reason = "the run was cut off"
         percentiles = {}
         for rank in _RANKS:
-            percentiles[rank] = float(self._expect(re.compile(rf"{rank}% +(\d{{1,12}})", re.ASCII), f"'{rank}%'")[1])
-        last = self._expect(re.compile(r"100% +(\d{1,12}) \(longest request\)", re.ASCII), "'100%'")
-        longest = float(last[1])
+            percentiles[rank] = float(self.expect(rf"{rank}% +(\d{{1,12}})", f"'{rank}%'")[1])
+        longest = float(self.expect(r"100% +(\d{1,12}) \(longest request\)", "'100%'")[1])
         if sorted([*percentiles.values(), longest]) != [*percentiles.values(), longest]:
-            raise ParseError("the percentiles are not in order", line=self._lines[-1][0], text=last[0])
+            self.fail("the percentiles are not in order", self.previous)
         return percentiles, longest
 
     def _numbers(self, percentiles: dict[int, float], longest: float) -> AbResult:
-        def number(name: str, group: int = 1) -> float:
-            return float(self._found[name][1][group])
-
-        requests, concurrency, time_s, rate = (number(name) for name in ("complete", "concurrency", "time", "rate"))
-        line, match = self._found["rate"]
-        # The time is printed to a millisecond, which short runs feel.
+        requests, time_s, rate = self._count("complete"), self._number("time"), self._number("rate")
+        # The time is printed to a millisecond, which matters for short runs.
         if time_s and abs(requests / time_s - rate) > rate * (0.0006 / time_s) + 0.01:
-            raise ParseError(f"{requests:g} requests in {time_s:g} s are not this rate", line=line, text=match[0])
-        if number("total", 4) != longest:
-            raise ParseError(
-                "the longest request is not the largest of the connection times",
-                line=self._found["total"][0],
-                text=self._found["total"][1][0],
-            )
+            self.fail(f"{requests} requests in {time_s:g} s are not this rate", self._found["rate"][0])
+        if self._number("total", 4) != longest:
+            self.fail("the longest request is not the largest of the connection times", self._found["total"][0])
         return AbResult(
-            requests=int(requests),
-            concurrency=int(concurrency),
+            requests=requests,
+            concurrency=self._count("concurrency"),
             time_s=time_s,
             requests_per_second=rate,
-            mean_ms=number("mean"),
-            kib_per_second=number("transfer"),
-            parts_ms={name: number(name, 2) for name in ("connect", "processing", "waiting")},
+            mean_ms=self._number("mean"),
+            kib_per_second=self._number("transfer"),
+            parts_ms={name: self._number(name, 2) for name in ("connect", "processing", "waiting")},
             percentiles_ms=percentiles,
             longest_ms=longest,
         )
 
-    def _expect(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
-        match = pattern.fullmatch(self._text) if self._position < len(self._lines) else None
-        if match is None:
-            self._refuse(what)
-        self._position += 1
-        return match
+    def _number(self, name: str, group: int = 1) -> float:
+        return float(self._found[name][1][group])
 
-    def _refuse(self, expected: str) -> NoReturn:
-        if self._position >= len(self._lines):
-            number, line = self._lines[-1]
-            # A text without percentages (ab -d) could end at any byte of its last number.
-            why = (
-                "cut off, or made with -d, which leaves out how one knows" if "Percentage" in expected else "cut off"
-            )
-            raise ParseError(f"the text ends here, before {expected}: the run was {why}", line=number, text=line)
-        number, line = self._lines[self._position]
-        for pattern, meaning in _EXPLANATIONS:
-            if re.fullmatch(pattern, line):
-                raise ParseError(meaning, line=number, text=line)
-        raise ParseError(f"not a line that ab prints here; expected {expected}", line=number, text=line)
-
-
-def _is_one_of(line: str, patterns: tuple[str, ...]) -> bool:
-    return any(re.fullmatch(pattern, line) for pattern in patterns)
+    def _count(self, name: str) -> int:
+        return int(self._found[name][1][1])

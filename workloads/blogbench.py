@@ -11,17 +11,17 @@ says then goes to stderr, which the job sends where the parser sees it.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from bench_common.errors import ParseError, UsageError
+from bench_common.errors import UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.sysbench_common import parse_stated_params
+from workloads.line_reader import LineReader, parse_stated_params, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.sysbench_common import Patterns
+    from workloads.line_reader import Patterns
 
 SCRIPT: Final = 'blogbench --help && exec blogbench "$@" 2>&1'
 """Prints the help, the only place where blogbench says which version it is, then runs with stderr beside stdout.
@@ -107,7 +107,7 @@ class Blogbench(Workload):
 
         With the help in front, as this workload's own runs have it, the version is known.
         """
-        return _BlogbenchOutputParser(text).scores()
+        return _Output(text).scores()
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return the threads of each kind, and how long it was to run."""
@@ -118,63 +118,44 @@ class Blogbench(Workload):
         return float(str(params["sleep"])) * int(str(params["iterations"]))
 
 
-class _BlogbenchOutputParser:
-    """One pass over the lines of a text."""
+class _Output(LineReader):
+    """What blogbench printed: its help or not, a row for each iteration, two scores."""
+
+    explanations = (
+        (_HELP_BEGINS, "blogbench printed help: it refused its arguments, or a second run begins here"),
+        (r"Frequency =.*", "a second run begins here; give one run at a time"),
+    )
 
     def __init__(self, text: str) -> None:
-        stripped = (line.strip(" \t\r\0") for line in text.lstrip("\ufeff\0").split("\n"))
-        self._lines = [(number, line) for number, line in enumerate(stripped, start=1) if line]
-        self._at = 0
+        super().__init__("blogbench", read_lines(text))
+        self.unknown = "blogbench failed, or this is not its output"
+        self.end_reason = "the run was killed or failed"
 
     def scores(self) -> dict[str, float]:
-        if not self._lines:
-            raise ParseError("empty: blogbench printed nothing (was it started at all?)")
         suffix = self._version()
-        header = [self._expect(pattern, f"'{pattern.pattern[:24]}...'") for pattern in _HEADER]
+        header = [self.expect(pattern, f"'{pattern.pattern[:24]}...'") for pattern in _HEADER]
         iterations = int(header[_ITERATIONS][1])
-        blogs = [int(self._expect(_ROW, f"line {number + 1} of {iterations}")[1]) for number in range(iterations)]
-        writes_at = self._at
-        writes = int(self._expect(_WRITES, "the final score for writes")[1])
-        reads = int(self._expect(_READS, "the final score for reads")[1])
-        if self._at < len(self._lines):
-            self._fail("something stands behind the scores; give one run at a time")
+        blogs = [int(self.expect(_ROW, f"line {number + 1} of {iterations}")[1]) for number in range(iterations)]
+        writes = int(self.expect(_WRITES, "the final score for writes")[1])
+        where = self.previous
+        reads = int(self.expect(_READS, "the final score for reads")[1])
+        if self.line:
+            self.fail("text follows the scores; give one run at a time")
         if not blogs or not blogs[-1]:
-            self._fail(
-                "no blog was written: the directory is read-only or full, or nothing could be made in it", writes_at
-            )
+            self.fail("no blog was written: the directory is read-only or full, or no file can be created", where)
         if writes != blogs[-1]:
-            self._fail(f"the score for writes is the number of blogs, which is {blogs[-1]}", writes_at)
+            self.fail(f"the score for writes is the number of blogs, which is {blogs[-1]}", where)
         return {f"reads_score_{suffix}": float(reads), f"writes_score_{suffix}": float(writes)}
 
     def _version(self) -> str:
         """Pass over the help, if there is one, and return what the metrics of its version are called."""
-        first = _HELP_BEGINS.fullmatch(self._lines[0][1])
+        first = self.accept(_HELP_BEGINS)
         if first is None:
             return _VERSIONS[None]
         if first[1] not in _VERSIONS:
-            self._fail(f"a version of blogbench that nobody has looked at (known: 1.0 to 1.2): {first[1]}")
-        self._at += 1
-        while self._at < len(self._lines) and _HELP.fullmatch(self._lines[self._at][1]):
-            self._at += 1
-        self._expect(_HELP_ENDS, "the end of the help")
-        if self._at == len(self._lines) or _HELP_BEGINS.fullmatch(self._lines[self._at][1]):
-            self._fail("only the help is here: blogbench refused its arguments, or was given none")
+            self.fail(f"unsupported version of blogbench (supported: 1.0 to 1.2): {first[1]}", self.previous)
+        self.skip((_HELP,))
+        self.expect(_HELP_ENDS, "the end of the help")
+        if self.line is None or _HELP_BEGINS.fullmatch(self.line.text):
+            self.fail("only the help is here: blogbench refused its arguments, or was given none")
         return _VERSIONS[first[1]]
-
-    def _expect(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
-        if self._at >= len(self._lines):
-            self._fail(f"the text ends here, before {what}: the run was killed or failed")
-        line = self._lines[self._at][1]
-        match = pattern.fullmatch(line)
-        if match is None:
-            if _HELP_BEGINS.fullmatch(line):
-                self._fail("blogbench printed help: it refused its arguments, or a second run begins here")
-            if line.startswith("Frequency ="):
-                self._fail("a second run begins here; give one run at a time")
-            self._fail(f"blogbench failed, or this is not its output; expected {what}")
-        self._at += 1
-        return match
-
-    def _fail(self, message: str, at: int | None = None) -> NoReturn:
-        number, line = self._lines[min(self._at if at is None else at, len(self._lines) - 1)]
-        raise ParseError(message, line=number, text=line)

@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from bench_common.errors import ParseError, UsageError
+from bench_common.errors import UsageError
 from workloads.base import Metric, Parameter, Step, Workload
-from workloads.sysbench_common import parse_stated_params
+from workloads.line_reader import LineReader, parse_stated_params, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
-    from workloads.sysbench_common import Patterns
+    from workloads.line_reader import Patterns
 
 MIB: Final = 2**20
 START_S: Final = 5.0
@@ -106,22 +106,21 @@ class Blogload(Workload):
 
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run."""
-        lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        if not lines:
-            raise ParseError("empty: blogload printed nothing (was it started at all?)")
-        begins = _RUN_START.fullmatch(lines[0][1])
-        if begins is None or begins[1] != _KNOWN:
-            _refuse(lines, 0, f"expected 'blogload {_KNOWN}: ...'")
-        rest = 1
-        while rest < len(lines) and _PROGRESS.fullmatch(lines[rest][1]):
-            rest += 1
-        total = _TOTAL.fullmatch(lines[rest][1]) if rest < len(lines) else None
-        if total is None:
-            _refuse(lines, rest, "expected 'total time: ...': the run was killed or failed")
-        counts = _counts(lines, rest + 1)
+        lines = LineReader("blogload", read_lines(text))
+        lines.end_reason = "the run was killed or failed"
+        start = lines.expect(_RUN_START, f"'blogload {_KNOWN}: ...'")
+        if start[1] != _KNOWN:
+            lines.fail(f"blogload {start[1]} is not supported; supported is {_KNOWN}", lines.previous)
+        lines.skip((_PROGRESS,))
+        total = lines.expect(_TOTAL, "'total time: ...'")
+        where = lines.previous
+        counts = {name: int(lines.expect(rf"{name}: (\d{{1,18}})", f"'{name}: ...'")[1]) for name in _COUNTERS}
+        lines.expect("done", "'done'")
+        if lines.line:
+            lines.fail("a run ends with 'done'; give one run at a time")
         seconds = float(total[1])
         if not seconds or not counts["blogs"]:
-            _refuse(lines, rest, "no blog was completed in that time; give it more")
+            lines.fail("no blog was completed in that time; give it more", where)
         return {
             "blogs_per_second": counts["blogs"] / seconds,
             "files_written_per_second": (counts["articles"] + counts["pictures"]) / seconds,
@@ -140,27 +139,3 @@ class Blogload(Workload):
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
         """Return the run time, and what starting and clearing up may take."""
         return float(str(params["time"])) + START_S
-
-
-def _counts(lines: list[tuple[int, str]], begin: int) -> dict[str, int]:
-    """Return the counters that stand from a line on, one a line; they, and ``done``, are all that is left."""
-    counts: dict[str, int] = {}
-    for at, name in enumerate(_COUNTERS, start=begin):
-        match = re.fullmatch(rf"{name}: (\d{{1,18}})", lines[at][1], re.ASCII) if at < len(lines) else None
-        if match is None:
-            _refuse(lines, at, f"expected '{name}: ...'")
-        counts[name] = int(match[1])
-    end = begin + len(_COUNTERS)
-    if end >= len(lines) or lines[end][1] != "done":
-        _refuse(lines, end, "expected 'done'")
-    if end + 1 < len(lines):
-        _refuse(lines, end + 1, "a run ends with 'done'; give one run at a time")
-    return counts
-
-
-def _refuse(lines: list[tuple[int, str]], at: int, message: str) -> NoReturn:
-    if at >= len(lines):
-        number, line = lines[-1]
-        raise ParseError(f"the text ends here; {message}", line=number, text=line)
-    number, line = lines[at]
-    raise ParseError(message, line=number, text=line)

@@ -11,11 +11,12 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
-from workloads import sysbench_common
+from workloads import mariadb
 from workloads.base import Metric, Parameter, Service, Step, Workload
+from workloads.line_reader import LineReader, OutputLine, read_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from bench_common.treatment import Scalar
 
@@ -62,8 +63,8 @@ class Iibench(Workload):
         Parameter("query_threads", "int", 0, "processes that read by the indexes meanwhile", minimum=0, maximum=1024),
         Parameter("data_bytes", "size", 10, "length of each row's text", "B", minimum=0, maximum=4000),
         Parameter("seed", "int", 1, "fixes the rows", minimum=0, maximum=2**31),
-        sysbench_common.BUFFER_POOL_SIZE,
-        sysbench_common.CONNECTION,
+        mariadb.BUFFER_POOL_SIZE,
+        mariadb.CONNECTION,
     )
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("inserts_per_second", "1/s", "higher", "rows inserted a second, over the whole run"),
@@ -73,9 +74,9 @@ class Iibench(Workload):
         Metric("total_time_s", "s", "lower", "time that all rows took"),
         Metric("rows", "rows", "higher", "rows inserted"),
     )
-    services: ClassVar[tuple[Service, ...]] = (sysbench_common.MARIADB,)
+    services: ClassVar[tuple[Service, ...]] = (mariadb.MARIADB,)
     run_start_pattern: ClassVar[str | None] = _RUN_START
-    programs: ClassVar[Mapping[str, str]] = {**sysbench_common.PROGRAMS, "iibench": "iibench/iibench.py"}
+    programs: ClassVar[Mapping[str, str]] = {**mariadb.PROGRAMS, "iibench": "iibench/iibench.py"}
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return the one command; raise `UsageError` where there would be no report before the last row."""
@@ -87,13 +88,13 @@ class Iibench(Workload):
         argv = (
             "iibench",
             *(
-                (f"--socket={sysbench_common.SOCKET}",)
-                if sysbench_common.uses_socket(params)
-                else (f"--host={sysbench_common.HOST}", f"--port={sysbench_common.PORT}")
+                (f"--socket={mariadb.SOCKET}",)
+                if mariadb.uses_socket(params)
+                else (f"--host={mariadb.HOST}", f"--port={mariadb.PORT}")
             ),
-            f"--user={sysbench_common.USER}",
-            f"--password={sysbench_common.PASSWORD}",
-            f"--database={sysbench_common.DATABASE}",
+            f"--user={mariadb.USER}",
+            f"--password={mariadb.PASSWORD}",
+            f"--database={mariadb.DATABASE}",
             *(
                 f"--{name.replace('_', '-')}={params[name]}"
                 for name in ("max_rows", "rows_per_report", "rows_per_commit", "query_threads", "data_bytes", "seed")
@@ -104,13 +105,11 @@ class Iibench(Workload):
     def parse(self, text: str) -> dict[str, float]:
         """Return the metrics of one complete run: of our program, of iibench of 2012, or of its successor.
 
-        Raises `ParseError` for what does not end with ``OperationResult``: iibench prints its header, and then fails.
+        Raises `ParseError` for what does not end with ``Done``: iibench prints its header, and then fails.
         Rates of queries are left out where none was made.
         """
-        lines = _RunLines(text)
-        if lines.header == HEADER:
-            return _classic(lines)
-        return _later(lines)
+        output = _Output(text)
+        return _classic(output) if output.header == HEADER else _later(output)
 
     def verify(self, params: Mapping[str, Scalar], metrics: Mapping[str, float]) -> None:
         """Raise `ParseError` where fewer rows were inserted than were to be."""
@@ -147,70 +146,69 @@ class Iibench(Workload):
 
     def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
         """Say whether the server is reached by its Unix socket."""
-        return sysbench_common.uses_socket(params)
+        return mariadb.uses_socket(params)
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the server's settings file, with the size of its buffer pool."""
-        return {
-            sysbench_common.NAME: sysbench_common.settings_file(
-                int(str(params[sysbench_common.BUFFER_POOL_SIZE.name]))
-            )
-        }
+        return {mariadb.NAME: mariadb.settings_file(int(str(params[mariadb.BUFFER_POOL_SIZE.name])))}
 
 
-class _RunLines:
-    """The lines of a run: its header, and what follows up to the end that a complete run has."""
+class _Output(LineReader):
+    """A header, the rows of the report, totals or not, and ``Done``, which a run that failed does not print."""
+
+    explanations = ((_DONE, "the report ends too early"),)
 
     def __init__(self, text: str) -> None:
-        plain = text.lstrip("\ufeff\0")
-        stripped = ((number, " ".join(line.split())) for number, line in enumerate(plain.split("\n"), start=1))
-        lines = [(number, line) for number, line in stripped if line]
-        if not lines:
-            raise ParseError("empty: iibench printed nothing on stdout; it says why on stderr")
-        number, self.header = lines[0]
+        lines = [OutputLine(line.number, " ".join(line.text.split())) for line in read_lines(text)]
+        super().__init__("iibench", lines, empty="it says why on stderr")
+        self.end_reason = "iibench failed or was cut off"
+        self.header = self.lines[0].text
         if self.header not in {HEADER, LATER_HEADER}:
-            raise ParseError(
-                f"not a header of iibench that is known; expected '{HEADER}'", line=number, text=self.header
-            )
-        end = next((at for at, (_, line) in enumerate(lines) if line == _DONE), len(lines))
-        if end == len(lines):
-            number, last = lines[-1]
-            raise ParseError(
-                "the text ends here, before 'Done': iibench failed or was cut off", line=number, text=last
-            )
-        if end + 1 < len(lines):
-            number, line = lines[end + 1]
-            raise ParseError("a run ends with 'Done'; give one run at a time", line=number, text=line)
-        self.body = lines[1:end]
+            self.fail(f"not a header of iibench that is known; expected '{HEADER}'")
+        if not any(line.text == _DONE for line in self.lines):
+            self.position = len(self.lines)
+            self.refuse(f"'{_DONE}'")
+        self.advance()
 
-    def rows(self) -> Iterator[tuple[int, str, list[float]]]:
-        """Yield the rows of the report, which come first; what follows them stays in `body`."""
+    def rows(self) -> list[tuple[OutputLine, list[float]]]:
+        """Read the rows of the report."""
         columns = len(self.header.split())
-        while self.body and _ROW.fullmatch(self.body[0][1]):
-            number, line = self.body.pop(0)
-            fields = [float(word) for word in line.split()]
+        rows = []
+        while self.accept(_ROW):
+            fields = [float(word) for word in self.previous.text.split()]
             if len(fields) != columns:
-                raise ParseError(f"{len(fields)} numbers, where the header has {columns}", line=number, text=line)
-            yield number, line, fields
+                self.fail(f"{len(fields)} numbers, where the header has {columns}", self.previous)
+            rows.append((self.previous, fields))
+        return rows
 
-    def refuse(self) -> None:
-        """Refuse what is left of the body."""
-        for number, line in self.body:
-            raise ParseError("not a line that iibench prints here", line=number, text=line)
+    def read_done(self) -> None:
+        """Read the end that a complete run has."""
+        self.expect(_DONE, f"'{_DONE}'")
+        if self.line:
+            self.fail(f"a run ends with '{_DONE}'; give one run at a time")
+
+    def check_rate(self, count: float, total: str, rate: float, line: OutputLine) -> None:
+        """Refuse a rate that does not follow from rows and time, of which the originals print one decimal only."""
+        total_s, decimals = float(total), len(total.partition(".")[2])
+        slack_s = 0.6 * 10.0**-decimals
+        if (
+            total_s > slack_s
+            and not count / (total_s + slack_s) * 0.999 <= rate <= count / (total_s - slack_s) * 1.001
+        ):
+            self.fail(f"{count:g} rows in {total} s are not {rate:g} a second", line)
 
 
-def _classic(lines: _RunLines) -> dict[str, float]:
-    if lines.body and _TABLE.fullmatch(lines.body[0][1]):
-        lines.body.pop(0)
-    rows = list(lines.rows())
-    lines.refuse()
+def _classic(output: _Output) -> dict[str, float]:
+    output.accept(_TABLE)
+    rows = output.rows()
+    output.read_done()
     if not rows:
         raise ParseError("there is no report: no row was inserted")
-    counts = [fields[0] for _, _, fields in rows]
-    number, line, (count, _, total_s, rate, _, last_rate, queries, query_rate, last_query_rate) = rows[-1]
+    counts = [fields[0] for _, fields in rows]
+    line, (count, _, total_s, rate, _, last_rate, queries, query_rate, last_query_rate) = rows[-1]
     if counts != sorted(set(counts)):
-        raise ParseError("the rows do not grow from report to report", line=number, text=line)
-    _check_rate(count, line.split()[2], rate, number, line)
+        output.fail("the rows do not grow from report to report", line)
+    output.check_rate(count, line.text.split()[2], rate, line)
     return {
         "inserts_per_second": rate,
         "last_inserts_per_second": last_rate,
@@ -220,20 +218,17 @@ def _classic(lines: _RunLines) -> dict[str, float]:
     }
 
 
-def _later(lines: _RunLines) -> dict[str, float]:
-    rows = list(lines.rows())
-    while lines.body and any(re.fullmatch(pattern, lines.body[0][1]) for pattern in _AFTER):
-        lines.body.pop(0)
-    if not lines.body or not rows:
+def _later(output: _Output) -> dict[str, float]:
+    rows = output.rows()
+    output.skip(_AFTER)
+    if not rows:
         raise ParseError("the totals are missing that iibench ends with")
-    number, line = lines.body.pop(0)
-    totals = _TOTALS.fullmatch(line)
-    if totals is None:
-        raise ParseError("not a line that iibench prints here; expected 'Totals: ...'", line=number, text=line)
-    lines.refuse()
+    totals = output.expect(_TOTALS, "'Totals: ...'")
+    line = output.previous
+    output.read_done()
     total_s, rate, count = (float(totals[group]) for group in (1, 2, 3))
-    _check_rate(count, totals[1], rate, number, line)
-    last = dict(zip(LATER_HEADER.split(), rows[-1][2], strict=True))
+    output.check_rate(count, totals[1], rate, line)
+    last = dict(zip(LATER_HEADER.split(), rows[-1][1], strict=True))
     return {
         "inserts_per_second": rate,
         "last_inserts_per_second": last["i_ips"],
@@ -243,11 +238,3 @@ def _later(lines: _RunLines) -> dict[str, float]:
         "total_time_s": total_s,
         "rows": count,
     }
-
-
-def _check_rate(count: float, total: str, rate: float, number: int, line: str) -> None:
-    """Refuse a rate that does not follow from rows and time, of which the originals print one decimal only."""
-    total_s, decimals = float(total), len(total.partition(".")[2])
-    slack_s = 0.6 * 10.0**-decimals
-    if total_s > slack_s and not count / (total_s + slack_s) * 0.999 <= rate <= count / (total_s - slack_s) * 1.001:
-        raise ParseError(f"{count:g} rows in {total} s are not {rate:g} a second", line=number, text=line)

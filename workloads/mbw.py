@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench_common.errors import ParseError, UsageError
 from bench_common.units import format_size
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.line_reader import parse_stated_params
 from workloads.mbw_output import Labels, MethodRates, read_output, run_starts
-from workloads.sysbench_common import parse_stated_params
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bench_common.treatment import Scalar
-    from workloads.sysbench_common import Patterns
+    from workloads.line_reader import Patterns
 
 PROCESSES_SCRIPT: Final = (
     "mbw -h; n=$1; shift; "

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal
 
 from bench_common.errors import ParseError
+from workloads.line_reader import LineReader, OutputLine, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,23 +76,29 @@ def read_output(text: str) -> MbwResult:
 
     Raises `ParseError` with the offending line when the text is anything else.
     """
-    return _MbwOutputParser(text).output()
+    return _Output(text).output()
 
 
-class _MbwOutputParser:
-    """One pass over the lines of a text."""
+class _Output(LineReader):
+    """The help or not, what mbw allocates or not, and a table for each method."""
+
+    explanations = (
+        (_FAILED, "mbw failed"),
+        (re.escape(_HELP_BEGINS), "a second text begins here; give one run at a time"),
+        (_VERSION, "a second text begins here; give one run at a time"),
+        (_ALLOCATING, "a second run begins here, or its runs are out of order; give one run at a time"),
+        (_RUN, "a second run begins here, or its runs are out of order; give one run at a time"),
+    )
 
     def __init__(self, text: str) -> None:
-        stripped = (line.strip(" \t\r\0") for line in text.lstrip("\ufeff\0").split("\n"))
-        self._lines = [(number, line) for number, line in enumerate(stripped, start=1) if line]
-        self._at = 0
+        super().__init__("mbw", read_lines(text))
+        self.end_reason = "the run was cut off, or says why on stderr"
         self._runs: int | None = None
-        self._unannounced: list[tuple[int, int]] = []
-        """Where each method ends that has neither an average nor an announced number of runs, and its runs."""
+        """The announced number of runs of each method."""
+        self._unannounced: list[tuple[OutputLine, int]] = []
+        """The last line and the runs of each method that has neither an average nor an announced number of runs."""
 
     def output(self) -> MbwResult:
-        if not self._lines:
-            raise ParseError("empty: mbw printed nothing (was it started at all?)")
         labels = self._labels()
         elements, blocks = self._header()
         tables: dict[str, MethodRates] = {}
@@ -103,15 +110,14 @@ class _MbwOutputParser:
                 tables[method] = self._table(rows)
                 sizes |= {row[4] for _, row in rows}
                 averaged.add(rows[-1][1][1] == "AVG")
-        if self._line is not None:
-            self._refuse("a run of the next method, or the end")
+        self.expect_end("a run of the next method, or the end")
         if not tables:
-            self._refuse("the first run")
+            self.refuse("the first run")
         if blocks and "MCBLOCK" not in tables:
-            self._refuse("the runs of MCBLOCK, which were announced")
+            self.refuse("the runs of MCBLOCK, which were announced")
         if len(averaged) != 1:
-            self._refuse("an average for each method or for none")
-        self._check_unexpected_rows()
+            self.refuse("an average for each method or for none")
+        self._check_unannounced_rows()
         if len(sizes) != 1:
             raise ParseError(f"runs with arrays of different size: {', '.join(sorted(sizes))} MiB")
         array_mib = float(sizes.pop())
@@ -121,112 +127,81 @@ class _MbwOutputParser:
 
     def _labels(self) -> Labels:
         """Pass over the help, if there is one, and return what it says about the labels of what follows."""
-        version = self._match(_VERSION)
-        if self._line != _HELP_BEGINS:
+        version = self.accept(_VERSION)
+        start = self.position
+        if not self.accept(re.escape(_HELP_BEGINS)):
             if version:
-                self._refuse(f"'{_HELP_BEGINS}'")
+                self.refuse(f"'{_HELP_BEGINS}'")
             return "unknown"
-        start = self._at
-        self._at += 1
-        while self._match(_HELP):
-            pass
-        if self._line != _HELP_ENDS:
-            self._refuse(f"the help of mbw, to its end, '{_HELP_ENDS}'")
-        old = any(_OLD_METHOD.fullmatch(line) for _, line in self._lines[start : self._at])
-        self._at += 1
-        if self._line is None:
-            self._fail("only the help is here: mbw refused its arguments, or was asked for nothing else")
+        self.skip((_HELP,))
+        self.expect(re.escape(_HELP_ENDS), f"the help of mbw, to its end, '{_HELP_ENDS}'")
+        old = any(_OLD_METHOD.fullmatch(line.text) for line in self.lines[start : self.position])
+        if self.line is None:
+            self.fail("only the help is here: mbw refused its arguments, or got no other arguments")
         if version and (int(version[1]), int(version[2])) >= _FIRST_RIGHT and not old:
             return "right"
         if version or not old:
-            self._at = start
-            self._fail("a version of mbw whose labels nobody has checked (known: up to 1.2.2, and since 1.4)")
+            self.fail(
+                "a version of mbw whose labels are unverified (verified: up to 1.2.2, and since 1.4)",
+                self.lines[start],
+            )
         return "swapped"
 
     def _header(self) -> tuple[int | None, bool]:
         """Pass over what ``-q`` switches off; return the elements of an array, and whether blocks are announced."""
-        allocating = self._match(_ALLOCATING)
-        blocks = self._match(_BLOCKS) if allocating else None
+        allocating = self.accept(_ALLOCATING)
         if not allocating:
             return None, False
-        business = self._match(_BUSINESS)
-        if business is None:
-            self._refuse("'Getting down to business...'")
-        self._runs = int(business[1])
+        blocks = self.accept(_BLOCKS)
+        self._runs = int(self.expect(_BUSINESS, "'Getting down to business...'")[1])
         return int(allocating[1]), blocks is not None
 
-    def _rows(self, method: str) -> list[tuple[int, re.Match[str]]]:
-        rows = []
-        while self._line is not None and (row := _RUN.fullmatch(self._line)) and row[2] == method:
-            rows.append((self._at, row))
-            self._at += 1
+    def _rows(self, method: str) -> list[tuple[OutputLine, re.Match[str]]]:
+        rows: list[tuple[OutputLine, re.Match[str]]] = []
+        while self.line is not None and (row := _RUN.fullmatch(self.line.text)) and row[2] == method:
+            rows.append((self.line, row))
+            self.advance()
             if row[1] == "AVG":
                 break
         return rows
 
-    def _table(self, rows: Sequence[tuple[int, re.Match[str]]]) -> MethodRates:
+    def _table(self, rows: Sequence[tuple[OutputLine, re.Match[str]]]) -> MethodRates:
         runs = [pair for pair in rows if pair[1][1] != "AVG"]
-        for expected, (at, row) in enumerate(runs):
+        for expected, (line, row) in enumerate(runs):
             if int(row[1]) != expected:
-                self._fail(f"run {expected} of {row[2]} should be here", at)
-            self._check_rate(at, row)
-        at, last = rows[-1]
+                self.fail(f"expected run {expected} of {row[2]} here", line)
+            self._check_rate(line, row)
+        where, last = rows[-1]
         averaged = last[1] == "AVG"
         if self._runs is None and not averaged:
-            self._unannounced.append((at, len(runs)))
+            self._unannounced.append((where, len(runs)))
         if not runs or (self._runs is not None and len(runs) != self._runs):
-            wanted = "any" if self._runs is None else str(self._runs)
-            self._fail(f"{len(runs)} runs of {last[2]}, where {wanted} should be: cut off", at)
+            wanted = "at least one" if self._runs is None else str(self._runs)
+            self.fail(f"{len(runs)} runs of {last[2]}, expected {wanted}: cut off", where)
         rates = tuple(float(row[5]) for _, row in runs)
         # The array is the same in each run, so that all data over all time is the harmonic mean.
         mean = len(rates) / sum(1 / rate for rate in rates)
         if not averaged:
             return MethodRates(rates, mean)
-        self._check_rate(at, last)
+        self._check_rate(where, last)
         average = float(last[5])
         if abs(average - mean) > 1e-3 * mean + 0.001:
-            self._fail(f"the average of these runs is {mean:.3f} MiB/s", at)
+            self.fail(f"the average of these runs is {mean:.3f} MiB/s", where)
         return MethodRates(rates, average)
 
-    def _check_unexpected_rows(self) -> None:
+    def _check_unannounced_rows(self) -> None:
         """Refuse what may have been cut off: runs that are not all of the three methods, as many of each."""
         counts = [count for _, count in self._unannounced]
         if counts and counts != counts[:1] * len(METHODS):
-            at, count = self._unannounced[-1]
-            self._fail(f"the text ends after {count} runs, without averages: how many were meant nobody can know", at)
+            line, count = self._unannounced[-1]
+            self.fail(f"the text ends after {count} runs, without averages: the intended number is unknown", line)
 
-    def _check_rate(self, at: int, row: re.Match[str]) -> None:
+    def _check_rate(self, line: OutputLine, row: re.Match[str]) -> None:
         if row[5] == "inf":
-            self._fail("the copy took less than the clock can tell; use larger arrays", at)
+            self.fail("the copy was shorter than the clock's resolution; use larger arrays", line)
         elapsed, size, rate = (float(row[group]) for group in (3, 4, 5))
         if not rate or abs(size / rate - elapsed) > _HALF_A_STEP_S + 1e-3 * elapsed / rate:
-            self._fail(f"{size:g} MiB in {elapsed:g} s are not {rate:g} MiB/s", at)
-
-    @property
-    def _line(self) -> str | None:
-        return self._lines[self._at][1] if self._at < len(self._lines) else None
-
-    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        match = pattern.fullmatch(self._line) if self._line is not None else None
-        if match:
-            self._at += 1
-        return match
-
-    def _refuse(self, expected: str) -> NoReturn:
-        line = self._line
-        if line is None:
-            self._fail(f"the text ends here, before {expected}: the run was cut off, or says why on stderr")
-        if _FAILED.fullmatch(line):
-            self._fail("mbw failed")
-        if line == _HELP_BEGINS or _VERSION.fullmatch(line):
-            self._fail("a second text begins here; give one run at a time")
-        if _ALLOCATING.fullmatch(line) or _RUN.fullmatch(line):
-            self._fail("a second run begins here, or its runs are out of order; give one run at a time")
-        self._fail(f"not a line that mbw prints here; expected {expected}")
-
-    def _fail(self, message: str, at: int | None = None) -> NoReturn:
-        number, line = self._lines[min(self._at if at is None else at, len(self._lines) - 1)]
-        raise ParseError(message, line=number, text=line)
+            self.fail(f"{size:g} MiB in {elapsed:g} s are not {rate:g} MiB/s", line)
 
 
 _KINDS: Final = tuple(

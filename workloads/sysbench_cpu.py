@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
 from workloads.base import Metric, Parameter, Step, Workload
+from workloads.line_reader import parse_stated_params
 from workloads.sysbench_common import (
     PARAM_PATTERNS,
     PERCENTILE,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     latest_report,
-    parse_stated_params,
     summary_values,
     whole_seconds,
 )

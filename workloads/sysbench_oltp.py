@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench_common.errors import ParseError, UsageError
-from workloads import sysbench_common
+from workloads import mariadb
 from workloads.base import Metric, Parameter, Service, Step, Workload
+from workloads.line_reader import parse_stated_params
 from workloads.sysbench_common import (
     PARAM_PATTERNS,
     PERCENTILE,
     RUN_START_PATTERN,
     SUMMARY_METRICS,
     latest_report,
-    parse_stated_params,
     summary_values,
     whole_seconds,
 )
@@ -113,8 +113,8 @@ class SysbenchOltp(Workload):
             choices=("special", "uniform", "gaussian", "pareto"),
         ),
         Parameter("skip_trx", "bool", default=False, help="leave out BEGIN and COMMIT"),
-        sysbench_common.BUFFER_POOL_SIZE,
-        sysbench_common.CONNECTION,
+        mariadb.BUFFER_POOL_SIZE,
+        mariadb.CONNECTION,
         PERCENTILE,
         Parameter(
             "report_interval", "duration", 0.0, "whole seconds between progress lines; 0 is none", "s", minimum=0
@@ -146,8 +146,8 @@ class SysbenchOltp(Workload):
         "oltp-read-only": {"on": "read_only", "off": ""},
     }
     run_start_pattern: ClassVar[str | None] = RUN_START_PATTERN
-    services: ClassVar[tuple[Service, ...]] = (sysbench_common.MARIADB,)
-    programs: ClassVar[Mapping[str, str]] = sysbench_common.PROGRAMS
+    services: ClassVar[tuple[Service, ...]] = (mariadb.MARIADB,)
+    programs: ClassVar[Mapping[str, str]] = mariadb.PROGRAMS
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
         """Return preparation, warm-up, run and clean-up; only the run is timed and parsed.
@@ -165,13 +165,13 @@ class SysbenchOltp(Workload):
             f"oltp_{params['test']}",
             "--db-driver=mysql",
             *(
-                (f"--mysql-socket={sysbench_common.SOCKET}",)
-                if sysbench_common.uses_socket(params)
-                else (f"--mysql-host={sysbench_common.HOST}", f"--mysql-port={sysbench_common.PORT}")
+                (f"--mysql-socket={mariadb.SOCKET}",)
+                if mariadb.uses_socket(params)
+                else (f"--mysql-host={mariadb.HOST}", f"--mysql-port={mariadb.PORT}")
             ),
-            f"--mysql-user={sysbench_common.USER}",
-            f"--mysql-password={sysbench_common.PASSWORD}",
-            f"--mysql-db={sysbench_common.DATABASE}",
+            f"--mysql-user={mariadb.USER}",
+            f"--mysql-password={mariadb.PASSWORD}",
+            f"--mysql-db={mariadb.DATABASE}",
             f"--tables={params['tables']}",
             f"--table-size={params['table_size']}",
         )
@@ -247,15 +247,11 @@ class SysbenchOltp(Workload):
 
     def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
         """Say whether the server is reached by its Unix socket."""
-        return sysbench_common.uses_socket(params)
+        return mariadb.uses_socket(params)
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
         """Return the server's settings file, with the size of its buffer pool."""
-        return {
-            sysbench_common.NAME: sysbench_common.settings_file(
-                int(str(params[sysbench_common.BUFFER_POOL_SIZE.name]))
-            )
-        }
+        return {mariadb.NAME: mariadb.settings_file(int(str(params[mariadb.BUFFER_POOL_SIZE.name])))}
 
     def progress(self, text: str) -> str:
         """Return the latest line of `report_interval`."""

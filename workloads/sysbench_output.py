@@ -15,37 +15,31 @@ the other tests, and since 1.1 it prints latencies and no totals.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from bench_common.errors import NotARunOutput, ParseError
+from bench_common.errors import NotARunOutput
+from workloads.line_reader import LineReader, OutputLine, line_pattern, match_line, read_lines
 
 _NUMBER: Final = (
     r"(\d{1,15}[.,]\d{1,15})"  # sysbench prints no thousands separator, so a comma is a locale's decimal point
 )
 
 
-def _line_pattern(pattern: str) -> re.Pattern[str]:
-    # With ASCII digits only, so that what matches also converts.
-    return re.compile(pattern, re.ASCII)
-
-
-_BANNER: Final = _line_pattern(
-    r"sysbench (\d+\.\d+)[\w.+-]*(:\s+multi-threaded system evaluation benchmark| \(.*\))?"
-)
+_BANNER: Final = line_pattern(r"sysbench (\d+\.\d+)[\w.+-]*(:\s+multi-threaded system evaluation benchmark| \(.*\))?")
 _KNOWN_VERSIONS: Final = ("0.4", "0.5", "1.0", "1.1")
-_OPTIONS: Final = _line_pattern(r"Running the test with following options:")
-_THREADS: Final = _line_pattern(r"Number of threads: (\d{1,9})")
-_STARTED: Final = _line_pattern(r"Threads started!")
-_TOTALS: Final = _line_pattern(r"(General statistics|Test execution summary|Throughput):")
-_TOTALS_OF_FILES: Final = _line_pattern(r"(General statistics|Test execution summary):")
-_LATENCY_TABLE: Final = _line_pattern(
+_OPTIONS: Final = line_pattern(r"Running the test with following options:")
+_THREADS: Final = line_pattern(r"Number of threads: (\d{1,9})")
+_STARTED: Final = line_pattern(r"Threads started!")
+_TOTALS: Final = line_pattern(r"(General statistics|Test execution summary|Throughput):")
+_TOTALS_OF_FILES: Final = line_pattern(r"(General statistics|Test execution summary):")
+_LATENCY_TABLE: Final = line_pattern(
     r"Latency \((ms)\):|(?:per-request statistics|response time|Latency statistics):"
 )
 
 _CHATTER: Final = tuple(
-    _line_pattern(pattern)
+    line_pattern(pattern)
     for pattern in (
         r"WARNING: .*",
         r"DEBUG:.*",
@@ -105,14 +99,6 @@ _EXPLANATIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OutputLine:
-    """One line that is not blank: its 1-based `number` and its text without the white space round it."""
-
-    number: int
-    text: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SysbenchLatencies:
     """The latencies that every test of sysbench prints, in ms.
@@ -158,29 +144,31 @@ def read_run(
     are those of its lines that carry no result and may occur any number of times. Raises `ParseError` when the text
     is anything but one complete, successful run.
     """
-    return _SysbenchOutputParser(text, test, facts, passing).run()
+    return _Output(text, test, facts, passing).run()
 
 
 def read_run_of_files(
     text: str, *, test: str, facts: Mapping[str, str], passing: Iterable[str] = ()
 ) -> tuple[SysbenchLatencies, dict[str, re.Match[str]]]:
     """Do what `read_run` does for a test with a table ``Throughput`` of its own: one of 1.1 has latencies only."""
-    return _SysbenchOutputParser(text, test, facts, passing).run_of_files()
+    return _Output(text, test, facts, passing).run_of_files()
 
 
-class _SysbenchOutputParser:
-    """One pass over the lines of a text."""
+class _Output(LineReader):
+    """The frame of a run, with the lines that only one test prints."""
+
+    explanations = _EXPLANATIONS
 
     def __init__(self, text: str, test: str, facts: Mapping[str, str], passing: Iterable[str]) -> None:
-        self._lines: Iterator[OutputLine] = iter(_lines(text))
+        super().__init__(
+            "sysbench", read_lines(text), empty="was it started at all? below --verbosity=3 it prints no result"
+        )
+        self.unknown = f"not a line that a run of sysbench {test} prints here"
+        self.end_reason = "the run was cut off, or sysbench refused its arguments and says why on stderr"
         self._test = test
-        self._facts = {name: _line_pattern(pattern) for name, pattern in facts.items()}
-        self._ignored = (*_CHATTER, *(_line_pattern(pattern) for pattern in passing))
+        self._facts = {name: line_pattern(pattern) for name, pattern in facts.items()}
+        self._ignored = (*_CHATTER, *(line_pattern(pattern) for pattern in passing))
         self._found: dict[str, re.Match[str]] = {}
-        self._line: OutputLine | None = None
-        self._last: OutputLine | None = None
-        self._begun = False
-        self._advance()
 
     def run(self) -> tuple[SysbenchSummary, dict[str, re.Match[str]]]:
         version, threads = self._preamble()
@@ -195,8 +183,8 @@ class _SysbenchOutputParser:
             self._progress_until(_LATENCY_TABLE, "the table of latencies")
             result, summed = self._latencies(version, threads)
             if summed is None or not re.fullmatch(r"\d+[.,]\d\d", summed[1]):
-                self._fail("'sum: X' was cut off", self._last)
-            self._check_order(result, self._last)
+                self.fail("'sum: X' was cut off", self.previous)
+            self._check_order(result, self.previous)
         else:
             self._progress_until(_TOTALS_OF_FILES, "the table of totals")
             result = self._summary(version, threads)
@@ -205,22 +193,18 @@ class _SysbenchOutputParser:
 
     def _preamble(self) -> tuple[str, int]:
         """Return the version and the number of threads; what comes next is printed while it runs."""
-        if self._line is None:
-            raise ParseError(
-                "empty: sysbench printed nothing (was it started at all? below --verbosity=3 it prints no result)"
-            )
         self._progress_until(_BANNER, "sysbench's banner with its version")
         version = self._banner()
         self._progress_until(_OPTIONS, "'Running the test with following options:'")
-        self._begun = True
-        self._advance()
-        threads = self._expect(_THREADS, "'Number of threads: N'")
+        self.end_reason = "the run was cut off"
+        self.advance()
+        threads = self.expect(_THREADS, "'Number of threads: N'")
         self._progress_until(_STARTED, "'Threads started!'")
-        self._advance()
+        self.advance()
         return version, int(threads[1])
 
     def _epilogue(self) -> None:
-        while self._line is not None:
+        while self.line is not None:
             self._skip_notices("nothing more after the table")
         if not self._found:
             raise NotARunOutput(
@@ -228,27 +212,25 @@ class _SysbenchOutputParser:
             )
 
     def _banner(self) -> str:
-        match = self._expect(_BANNER, "sysbench's banner")
+        match = self.expect(_BANNER, "sysbench's banner")
         if match[1] not in _KNOWN_VERSIONS:
-            self._fail(f"sysbench {match[1]} is not known (known: {', '.join(_KNOWN_VERSIONS)})", self._last)
+            self.fail(f"sysbench {match[1]} is not known (known: {', '.join(_KNOWN_VERSIONS)})", self.previous)
         return match[1]
 
     def _summary(self, version: str, threads: int) -> SysbenchSummary:
-        self._advance()
-        self._option(rf"events/s \(eps\): +{_NUMBER}")
-        total = self._expect(_line_pattern(rf"(?:total time|time elapsed): +{_NUMBER}s"), "'total time: Xs'")
-        events = self._expect(_line_pattern(r"total number of events: +(\d{1,18})"), "'total number of events: N'")
-        where = self._last
-        executed = self._option(rf"total time taken by event execution: +{_NUMBER}s?")
+        self.advance()
+        self.accept(rf"events/s \(eps\): +{_NUMBER}")
+        total = self.expect(rf"(?:total time|time elapsed): +{_NUMBER}s", "'total time: Xs'")
+        events = self.expect(r"total number of events: +(\d{1,18})", "'total number of events: N'")
+        where = self.previous
+        executed = self.accept(rf"total time taken by event execution: +{_NUMBER}s?")
         latencies, summed = self._latencies(version, threads)
         if executed is None and summed is None:
-            self._refuse("'sum: X'")
-        self._expect(_line_pattern("Threads fairness:"), "'Threads fairness:'")
-        share = self._expect(
-            _line_pattern(r"events \(avg/stddev\): +(\d{1,15}[.,]\d{4})/(\d{1,15}[.,]\d\d)"), "events per thread"
-        )
-        time = self._expect(
-            _line_pattern(r"execution time \(avg/stddev\): +(\d{1,15}[.,]\d{4})/(\d{1,15}[.,]\d\d)"),
+            self.refuse("'sum: X'")
+        self.expect("Threads fairness:", "'Threads fairness:'")
+        share = self.expect(r"events \(avg/stddev\): +(\d{1,15}[.,]\d{4})/(\d{1,15}[.,]\d\d)", "events per thread")
+        time = self.expect(
+            r"execution time \(avg/stddev\): +(\d{1,15}[.,]\d{4})/(\d{1,15}[.,]\d\d)",
             "execution time per thread",
         )
         summary = SysbenchSummary(
@@ -271,10 +253,10 @@ class _SysbenchOutputParser:
 
     def _latencies(self, version: str, threads: int) -> tuple[SysbenchLatencies, re.Match[str] | None]:
         """Return the table of latencies, and the match of its sum, which no version before 1.0 prints."""
-        unit = "ms" if self._expect(_LATENCY_TABLE, "the table of latencies")[1] else ""
+        unit = "ms" if self.expect(_LATENCY_TABLE, "the table of latencies")[1] else ""
         low, mean, high = (self._milliseconds(name, unit) for name in ("min", "avg", "max"))
         percentile = self._percentile(unit)
-        summed = self._option(rf"sum: +{_NUMBER}")
+        summed = self.accept(rf"sum: +{_NUMBER}")
         latencies = SysbenchLatencies(
             version=version,
             threads=threads,
@@ -290,9 +272,9 @@ class _SysbenchOutputParser:
         """Refuse totals that contradict each other: the text was altered, or the run did not end by itself."""
         # A total time of 0.0000s is no contradiction: ten short events take less than is printed.
         if summary.total_events == 0 or summary.threads == 0:
-            self._fail("no event was completed, so there is nothing to measure", where)
+            self.fail("no event was completed, so there is nothing to measure", where)
         if abs(summary.events_avg * summary.threads - summary.total_events) > 0.0001 * summary.threads:
-            self._fail(
+            self.fail(
                 f"{summary.threads} threads with {summary.events_avg:g} events each do not make "
                 f"{summary.total_events} events",
                 where,
@@ -301,97 +283,60 @@ class _SysbenchOutputParser:
 
     def _check_order(self, run: SysbenchLatencies, where: OutputLine | None) -> None:
         if not run.latency_min_ms <= run.latency_avg_ms <= run.latency_max_ms:
-            self._fail("the latencies are not in the order min, avg, max", where)
+            self.fail("the latencies are not in the order min, avg, max", where)
 
     def _milliseconds(self, name: str, unit: str) -> float:
         pattern = rf"{name}: +{_NUMBER}" + ("()" if unit else "(ms|s)")
-        match = self._expect(_line_pattern(pattern), f"'{name}: X{'' if unit else 'ms'}'")
+        match = self.expect(pattern, f"'{name}: X{'' if unit else 'ms'}'")
         return number(match[1]) * (1000 if match[2] == "s" else 1)
 
     def _percentile(self, unit: str) -> tuple[int, float] | None:
-        if self._option("percentile stats: +disabled"):
+        if self.accept("percentile stats: +disabled"):
             return None
         if unit:
-            match = self._expect(
-                _line_pattern(rf"(\d{{1,3}})(?:st|nd|rd|th) percentile: +{_NUMBER}()"), "a percentile"
-            )
+            match = self.expect(rf"(\d{{1,3}})(?:st|nd|rd|th) percentile: +{_NUMBER}()", "a percentile")
         else:
-            match = self._expect(
-                _line_pattern(rf"approx\. +(\d{{1,3}})(?:st|nd|rd|th)? percentile: +{_NUMBER}(ms|s)"), "a percentile"
+            match = self.expect(
+                rf"approx\. +(\d{{1,3}})(?:st|nd|rd|th)? percentile: +{_NUMBER}(ms|s)", "a percentile"
             )
         return int(match[1]), number(match[2]) * (1000 if match[3] == "s" else 1)
 
     def _progress_until(self, wanted: re.Pattern[str], what: str) -> None:
-        while self._line is None or not wanted.fullmatch(self._line.text):
+        while self.line is None or not wanted.fullmatch(self.line.text):
             self._skip_notices(what)
 
     def _skip_notices(self, what: str) -> None:
         """Pass over a line that carries no result, or note one of the test's own."""
-        line = self._line
+        line = self.line
         if line is None:
-            self._refuse(what)
+            self.refuse(what)
         for name, pattern in self._facts.items():
             match = pattern.fullmatch(line.text)
             if match:
                 if name in self._found:
-                    self._fail("this line occurs twice: there is more than one run in the text", line)
+                    self.fail("this line occurs twice: there is more than one run in the text", line)
                 self._found[name] = match
                 break
         else:
             if not any(pattern.fullmatch(line.text) for pattern in self._ignored):
-                self._refuse(what)
-        self._advance()
+                self.refuse(what)
+        self.advance()
 
-    def _expect(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
-        match = pattern.fullmatch(self._line.text) if self._line else None
-        if match is None:
-            self._refuse(what)
-        self._advance()
-        return match
+    def refuse(self, expected: str) -> NoReturn:
+        """Raise `NotARunOutput` where the line belongs to no run of this test; else refuse it as unexpected."""
+        line = self.line
+        if line and not any(match_line(pattern, line.text) for pattern, _ in _EXPLANATIONS):
+            for pattern, meaning in _NO_RUN:
+                if match_line(pattern, line.text):
+                    self._refuse_other_output(meaning.format(test=self._test), line)
+        super().refuse(expected)
 
-    def _option(self, pattern: str) -> re.Match[str] | None:
-        match = _line_pattern(pattern).fullmatch(self._line.text) if self._line else None
-        if match:
-            self._advance()
-        return match
-
-    def _advance(self) -> None:
-        self._last, self._line = self._line, next(self._lines, None)
-
-    def _refuse(self, expected: str) -> NoReturn:
-        """Say what is wrong at the present line, where `expected` should have been."""
-        line = self._line
-        if line is None:
-            why = "cut off" if self._begun else "cut off, or sysbench refused its arguments and says why on stderr"
-            self._fail(f"the text ends here, before {expected}: the run was {why}", self._last)
-        for pattern, meaning in _EXPLANATIONS:
-            if _line_pattern(pattern).fullmatch(line.text):
-                self._fail(meaning, line)
-        for pattern, meaning in _NO_RUN:
-            if _line_pattern(pattern).fullmatch(line.text):
-                self._pass_over(meaning.format(test=self._test), line)
-        self._fail(f"not a line that a run of sysbench {self._test} prints here; expected {expected}", line)
-
-    def _pass_over(self, meaning: str, line: OutputLine) -> NoReturn:
-        """Say that the text is none of a run of the test, unless it says further down that sysbench failed."""
-        failed = next((later for later in self._lines if _FAILED.fullmatch(later.text)), None)
+    def _refuse_other_output(self, meaning: str, line: OutputLine) -> NoReturn:
+        """Raise `NotARunOutput`, unless the text says further down that sysbench failed."""
+        later = self.lines[self.position + 1 :]
+        failed = next((line for line in later if _FAILED.fullmatch(line.text)), None)
         if failed:
-            self._fail("sysbench failed", failed)
+            self.fail("sysbench failed", failed)
         if self._found:
-            self._fail(meaning, line)
+            self.fail(meaning, line)
         raise NotARunOutput(meaning, line=line.number, text=line.text)
-
-    @staticmethod
-    def _fail(message: str, line: OutputLine | None) -> NoReturn:
-        raise ParseError(message, line=line.number if line else None, text=line.text if line else None)
-
-
-def _lines(text: str) -> list[OutputLine]:
-    """Split at LF only, as sysbench ends its lines; what a terminal or an editor adds, goes.
-
-    That is the CR before the LF, a NUL, a byte order mark, and a terminal's echo of a control character
-    (``^@``) in front of the first line.
-    """
-    plain = text.lstrip("\ufeff\0").removeprefix("^@")
-    stripped = (line.strip(" \t\r\0") for line in plain.split("\n"))
-    return [OutputLine(position, line) for position, line in enumerate(stripped, start=1) if line]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workloads.line_reader import parse_tool_size
 from workloads.registry import workload, workload_classes
-from workloads.sysbench_common import parse_tool_size
 
 DATA = Path(__file__).parents[1] / "data"
 OURS = ("blogbench", "blogload", "mbw", "sysbench-cpu", "sysbench-fileio", "sysbench-memory")

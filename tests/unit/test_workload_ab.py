@@ -77,13 +77,13 @@ def test_a_run_of_one_request_has_no_percentiles():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("ok-failed-length", "line 18: 299 requests failed, or were answered with another length"),
+        ("ok-failed-length", "line 18: 299 requests failed, or got a response of another length"),
         ("fail-serverdies", "line 6: ab gave up here"),
         ("fail-refused", "the text ends here, before 'Server Software'"),
         ("fail-badhost", "the text ends here"),
         ("fail-badopt", "ab refused its arguments"),
-        ("version", "ab told its version, and ran nothing"),
-        ("fail-tls-handshake", "line 19: not a byte was received: nothing was answered"),
+        ("version", "ab printed its version and ran nothing"),
+        ("fail-tls-handshake", "line 19: no byte was received: no request was answered"),
         ("fail-verbose2", "line 5: run ab without -v"),
     ],
 )
@@ -100,12 +100,12 @@ def test_what_is_no_run_is_refused(name, said):
         (
             "Failed requests:        0",
             "Failed requests:        0\nNon-2xx responses:      7",
-            "7 answers had a status",
+            "7 responses had a status",
         ),
         ("Failed requests:        0", "Failed requests:        0\nWrite errors:           2", "could not be written"),
         ("Complete requests:      2000", "Complete requests:      0", "no request was answered"),
         ("Complete requests:      2000", "Complete requests:      3000", "are not this rate"),
-        ("Version 2.3", "Version 2.0.40-dev", "ab 2.0.40-dev is not known"),
+        ("Version 2.3", "Version 2.0.40-dev", "ab 2.0.40-dev is not supported"),
         ("  98%      3", "  98%      9", "not in order"),
         (" 100%     35", " 100%     36", "not the largest of the connection times"),
         ("HTML transferred:", "HTML received:", "expected 'HTML transferred'"),

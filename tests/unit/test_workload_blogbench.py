@@ -109,7 +109,7 @@ def test_the_score_for_writes_is_the_number_of_blogs():
     ],
 )
 def test_what_is_not_one_run_of_a_known_version_is_refused(text):
-    """Two runs, other lines, and a version that nobody has looked at."""
+    """Two runs, other lines, and an unsupported version."""
     with pytest.raises(ParseError):
         parse(text)
 

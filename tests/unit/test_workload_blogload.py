@@ -55,7 +55,7 @@ def test_a_run_that_was_cut_is_refused(count):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (TEXT.replace("blogload 1:", "blogload 2:"), "expected 'blogload 1: ...'"),
+        (TEXT.replace("blogload 1:", "blogload 2:"), "blogload 2 is not supported; supported is 1"),
         (TEXT.replace("blogs: 10", "blogs: 0"), "no blog was completed"),
         (TEXT + TEXT, "give one run at a time"),
         (TEXT.replace("reads: 60\n", ""), "expected 'reads: ...'"),
