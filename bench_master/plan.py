@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.engine_traits import baseline_engine
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Operation, Scalar, Treatment
 from bench_common.units import format_duration
 from workloads.script import job_script, preparation_script, step_seconds
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from bench_master.scenario.model import Order, Scenario
 
-ENGINE: Final = "native"
 JOB: Final = "(host-ceiling)"
 """The label of the host ceiling's job. No job of a scenario can have this label."""
 
@@ -45,18 +45,18 @@ def host_ceilings(
         key = (one.environment, one.concurrency, one.iterations, one.operation_count, one.run_seconds)
         groups.setdefault(key, []).append(place)
     told_apart = _varying_labels(list(groups))
-    ceilings: list[Treatment] = []
+    engine, ceilings = baseline_engine(), list[Treatment]()
     for key, places in groups.items():
         environment, concurrency, iterations, operation_count, run_seconds = key
         labels: dict[str, Scalar] = {} if environment is None else {"environment": environment}
-        labels |= {"engine": ENGINE, "job": JOB}
+        labels |= {"engine": engine, "job": JOB}
         labels |= {name: key[place] for name, place in told_apart.items() if key[place] is not None}
         ceilings.append(
             Treatment(
                 index=len(treatments) + len(ceilings),
                 labels=labels,
                 environment=environment,
-                engine=ENGINE,
+                engine=engine,
                 job=_LIFECYCLE,
                 container=ContainerSettings(command=_COMMAND),
                 concurrency=concurrency,

@@ -7,10 +7,10 @@ against it. What is in a table by name is what exists: engines and workloads are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from bench_common.cli import MAX_SEED, MAX_SLOTS, NAME_PATTERN
+from bench_common.engine_traits import default_engine, engine_names
 from bench_common.treatment import ARRIVAL_PROCESSES
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
 from bench_master.scenario.keys_container import MountShape, confinement_fields, terminal_fields
@@ -50,10 +50,6 @@ from bench_master.scenario.types import (
 )
 from workloads.registry import workload_classes
 
-ENGINES_GROUP: Final = "weighbridge.engines"
-NATIVE: Final = "native"
-"""The stock baseline has no image: the one engine whose nature a scenario has to know."""
-
 ORDERS: Final = ("interleaved", "blocked", "as-written")
 TRIAL_SIZE_KEYS: Final = ("iterations", "operation_count", "run_seconds")
 """How much a trial holds, of which exactly one applies; the innermost one that is given wins."""
@@ -84,11 +80,6 @@ OPEN_CONCURRENCY: Final = 64
 _DAY_S: Final = 86400.0
 
 
-def engine_names() -> tuple[str, ...]:
-    """Return the names of the installed engines. None is imported: the master knows engines by name alone."""
-    return tuple(sorted({entry.name for entry in entry_points(group=ENGINES_GROUP)}))
-
-
 @dataclass(frozen=True)
 class ScenarioFormat:
     """The shapes of a scenario's parts."""
@@ -116,7 +107,7 @@ def scenario_format() -> ScenarioFormat:
     services = services_record(classes.values(), container)
     settings = _run_fields(container, services)
     matrix = MatrixShape(_matrix_keys(settings, container, services), engine, environment)
-    engines = Field("engines", ListOf(engine, at_least=1, unique=True), "the engines to weigh", ["docker"])
+    engines = Field("engines", ListOf(engine, at_least=1, unique=True), "the engines to weigh", [default_engine()])
     matrix_field = Field("matrix", matrix, "values to be tried in every combination")
     own = (
         Field("operations", OperationsShape(), "a life-cycle job: the operations on one container, in order"),

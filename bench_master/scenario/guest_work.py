@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.engine_traits import engine_traits
 from bench_common.errors import WeighbridgeError
 from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, Operation
-from bench_master.scenario.format import NATIVE
 from bench_master.scenario.guest import PARAMS
 from bench_master.scenario.inheritance import list_values
 from bench_master.scenario.types import INVALID
@@ -133,12 +133,12 @@ def check_lifecycle_container(
     makers = [operation for operation in operations if operation.kind in {"pull", "create", "run"}]
     if not makers or findings.is_misspelt("container"):
         return
-    if engine == NATIVE:
+    if not engine_traits(engine).has_images:
         given = "container.command" in settings or makers[0].argv or "container" in settings
         if not given and not findings.is_misspelt("command"):
             findings.add(
                 place,
-                f"'container.command' is missing: engine {NATIVE} has no image that says what runs",
+                f"'container.command' is missing: engine {engine} has no image that says what runs",
                 deep=True,
             )
     elif not {"container.image", "container.rootfs", "container"} & settings.keys() and not findings.is_misspelt(
@@ -243,7 +243,7 @@ class GuestJob:
         self, services: Mapping[str, ContainerSettings], container: ContainerSettings, findings: Diagnostics
     ) -> ContainerSettings:
         """Return the job's container in a network from which its services can be reached."""
-        if self.engine == NATIVE:
+        if not engine_traits(self.engine).has_networks:
             return container
         network, complaint = client_network(container.network, services)
         if complaint is not None:

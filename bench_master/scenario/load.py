@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from bench_common.engine_traits import engine_traits
 from bench_common.errors import ProtocolError, ScenarioError, did_you_mean
 from bench_common.messages import encode
 from bench_common.thresholds import Threshold, parse_threshold
 from bench_common.treatment import Guest, Lifecycle, Treatment
 from bench_master.scenario.aliases import apply_aliases
 from bench_master.scenario.diagnostics import Diagnostics, Located, plain_data
-from bench_master.scenario.format import NATIVE, scenario_format
+from bench_master.scenario.format import scenario_format
 from bench_master.scenario.keys_run import PROFILES, SCALE, check_baseline
 from bench_master.scenario.model import Scenario
 from bench_master.scenario.operations import leaves_container
@@ -101,7 +102,7 @@ def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[st
         (
             one
             for one, operations in lifecycles
-            if one.engine != NATIVE
+            if engine_traits(one.engine).has_init
             and one.container.init is None
             and any(operation.kind == "stop" for operation in operations)
         ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from bench_common.engine_traits import default_engine
 from bench_common.treatment import Lifecycle, OpenLoad, Scalar, Treatment
 from bench_master.scenario.diagnostics import Diagnostics, Located
 from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat, run_key_default
@@ -150,7 +151,7 @@ class Resolver:
         understood = self._parse_matrix_params(matrix.value, workload)
         optional = "optional" in own and own["optional"].value is True
         swap_off = "swap" in own and own["swap"].value == "off"
-        weighed = list_values(engines) or ("docker",)
+        weighed = list_values(engines) or (default_engine(),)
         return _InheritedJob(label, settings, workload, weighed, understood, given.place, optional, swap_off)
 
     def _parse_matrix_params(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:

@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
 from bench_common.cli import check_choice
+from bench_common.engine_traits import ENGINES_GROUP, TRAITS_GROUP, engine_names, engine_traits
 from bench_common.errors import EngineUnavailable
 from bench_worker.engine_usage_log import record_engine_use
 from bench_worker.engines.base import DaemonProcesses, Engine, EngineStatus
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from bench_worker.engines.base import EngineOptions
 
-GROUP: Final = "weighbridge.engines"
 PROBE_TIMEOUT_S: Final = 5.0
 
 
@@ -35,14 +35,9 @@ def load_entries(points: Iterable[EntryPoint]) -> dict[str, type[Engine] | Broke
     return {point.name: _load(point) for point in sorted(points, key=lambda point: point.name)}
 
 
-def engine_names() -> list[str]:
-    """Return the names of all registered engines, of which none is loaded."""
-    return sorted(entry_points(group=GROUP).names)
-
-
 def engine_classes(only: Collection[str] | None = None) -> dict[str, type[Engine] | BrokenEngine]:
     """Return the registered engines by name: those in `only` (None: every one), and only they are loaded."""
-    points = entry_points(group=GROUP)
+    points = entry_points(group=ENGINES_GROUP)
     return load_entries(point for point in points if only is None or point.name in only)
 
 
@@ -103,6 +98,10 @@ def _load(point: EntryPoint) -> type[Engine] | BrokenEngine:
         return BrokenEngine(point.name, f"{point.value} lacks {', '.join(missing)}")
     if getattr(loaded, "name", None) != point.name:
         return BrokenEngine(point.name, f"{point.value} calls itself {getattr(loaded, 'name', None)!r}")
+    if loaded.inapplicable != engine_traits(point.name).inapplicable:
+        return BrokenEngine(
+            point.name, f"{point.value}: `inapplicable` differs from the traits that {TRAITS_GROUP!r} has for it"
+        )
     return loaded
 
 

@@ -10,11 +10,11 @@ from test_engine_oci import OPTIONAL
 from tiny_image import missing
 from weighing import Weighing
 
+from bench_common.engine_traits import engine_names
 from bench_common.requirements import unsupported_features
 from bench_common.treatment import CONTAINER_SETTINGS, OPERATIONS, ContainerSettings, Lifecycle, Operation, Treatment
 from bench_master.commands.list_engines import as_table
 from bench_worker.engines.cri import images as cri_images
-from bench_worker.engines.registry import engine_names
 
 ASKED = [kind for kind in OPERATIONS if kind not in {"sleep", "hold"}]
 """Operations that take an engine."""

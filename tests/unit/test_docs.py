@@ -13,6 +13,7 @@ from docutils import nodes
 
 from bench_common.channel import configure_socket
 from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT
+from bench_common.engine_traits import engine_names
 from bench_common.errors import ExitCode
 from bench_common.messages import KIB, MESSAGES
 from bench_common.treatment import OPERATIONS
@@ -282,6 +283,25 @@ def test_no_engine_and_no_workload_is_imported_by_name(package):
             inside = {found for found in imports(path) if found.startswith("workloads.")}
             modules = {".".join(found.split(".")[:2]) for found in inside}
             assert modules <= {"workloads.base", "workloads.script", "workloads.registry"}, path
+
+
+NAMED_ENGINES = {
+    "bench_master/bucketbench/schema.py": "the drivers of another tool are translated to engines",
+    "bench_master/fleet/launchers/docker_swarm.py": "it runs the program `docker`",
+}
+"""The modules of the master that have the name of an engine as a string, and why."""
+
+
+def test_the_master_has_no_engines_name():
+    """What the master knows of an engine is data of its registry, so that an engine is added without the master."""
+    names, found = set(engine_names()), set()
+    for path in [*(ROOT / "bench_master").rglob("*.py"), *(ROOT / "bench_common").rglob("*.py")]:
+        words = {
+            node.value for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Constant)
+        }
+        if words & names:
+            found.add(path.relative_to(ROOT).as_posix())
+    assert found == set(NAMED_ENGINES)
 
 
 def test_gevent_patches_in_the_two_entry_points_alone():

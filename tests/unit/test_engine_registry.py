@@ -5,6 +5,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from bench_common.engine_traits import ENGINES_GROUP, baseline_engine, default_engine, engine_traits
 from bench_common.errors import EngineUnavailable, UsageError
 from bench_worker import engine_usage_log
 from bench_worker.engines import registry
@@ -44,11 +45,18 @@ class Raising(NoopEngine):
         raise RuntimeError("oh dear")
 
 
+class Imageless(NoopEngine):
+    """Ignores images, and registers no traits that say so."""
+
+    name = "imageless"
+    inapplicable = frozenset({"image"})
+
+
 NOT_AN_ENGINE = 7
 
 
 def point(name, value):
-    return EntryPoint(name, value, registry.GROUP)
+    return EntryPoint(name, value, ENGINES_GROUP)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +96,21 @@ def test_the_projects_own_engines_are_registered():
     found = registry.engine_classes()
     assert found["native"] is NativeEngine
     assert not isinstance(found["docker"], BrokenEngine)
+
+
+def test_the_master_knows_the_nature_of_each_engine():
+    """The registered traits are those of the classes; one engine is the default, one the baseline."""
+    for name, engine in registry.engine_classes().items():
+        assert engine_traits(name).inapplicable == engine.inapplicable
+    assert (default_engine(), baseline_engine()) == ("docker", "native")
+    assert not engine_traits("native").has_images
+    assert engine_traits("docker").has_images
+
+
+def test_an_engine_with_unregistered_traits_is_broken():
+    """The master would refuse its scenarios: the reason names what to register."""
+    found = load_entries([point("imageless", f"{__name__}:Imageless")])
+    assert "weighbridge.engine_traits" in found["imageless"].reason
 
 
 def test_an_unknown_engine_is_refused_with_the_nearest_spelling():

@@ -33,6 +33,7 @@ from bench_worker.engines.base import (
     OperationResult,
 )
 from bench_worker.engines.command_line import CommandLine, CommandSequence
+from bench_worker.engines.containerd import TRAITS
 from bench_worker.engines.containerd import api as containerd_api
 from bench_worker.engines.containerd import images as containerd_images
 from bench_worker.engines.containerd import probe as containerd_probe
@@ -178,7 +179,7 @@ class ContainerdBase(LowLevelEngine):
         {"image", "command", "memory_bytes", "cpus", "network", "storage", "env", "files"} | containerd_api.SETTINGS
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, OperationFailed)
-    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
     reasons: ClassVar[dict[str, str]] = {
         "init": "containerd brings no init of its own; use a command that reaps its children",
         "runtime": "ctr starts runc, the runtime that it was built with; runtimes are engines of their own",

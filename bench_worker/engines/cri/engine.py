@@ -34,6 +34,7 @@ from bench_worker.engines.base import (
     OperationResult,
 )
 from bench_worker.engines.containerd.tasks import ERROR_KINDS
+from bench_worker.engines.cri import TRAITS
 from bench_worker.engines.cri import images as cri_images
 from bench_worker.engines.cri.images import CriImages
 from bench_worker.engines.cri.messages import LOG, RUNTIME, container_config, pod_config, pod_filter, split_log
@@ -89,7 +90,7 @@ class CriBase(LowLevelEngine):
         | {"security_options", "cap_add", "cap_drop"}
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, GrpcError)
-    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
     reasons: ClassVar[dict[str, str]] = {
         "init": "the CRI has no such setting; use a command that reaps its children",
         "rootfs": "the CRI starts containers from images alone",

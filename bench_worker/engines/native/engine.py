@@ -31,6 +31,7 @@ from bench_worker.engines.base import (
     OperationFailed,
     OperationResult,
 )
+from bench_worker.engines.native import TRAITS
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.engines.native.container import (
     NativeContainer,
@@ -79,9 +80,7 @@ class NativeEngine(Engine):
         {"create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "logs", "remove"}
     )
     settings: ClassVar[frozenset[str]] = frozenset({"command", "env", "cpuset", "files"})
-    inapplicable: ClassVar[frozenset[str]] = frozenset(
-        {"image", "rootfs", "network", "log_driver", "log_options", "init", "storage", "runtime"}
-    )
+    inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
 
     @classmethod
     def probe(cls) -> EngineStatus:

@@ -43,6 +43,7 @@ from bench_worker.engines.native.container import (
     wait_result,
 )
 from bench_worker.engines.native.labels import matches
+from bench_worker.engines.oci import TRAITS
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
@@ -106,7 +107,7 @@ class OciBase(LowLevelEngine):
         | oci_spec.SETTINGS
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, UnsupportedSetting, MountRefused)
-    inapplicable: ClassVar[frozenset[str]] = frozenset({"log_driver", "log_options"})
+    inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
     exec_pid_option: ClassVar[str] = "--pid-file"
     log_option: ClassVar[str] = "{}"
     """How ``--log`` names a file."""
