@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.requirements import matches_worker, services_hosted_by
 from bench_common.units import format_duration
+from bench_master.formatting import format_span, plural
+from bench_master.layout import WIDTH, align_table
 from bench_master.plan import estimate_seconds, look_ahead_note
-from bench_master.table import WIDTH, align_table, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +97,7 @@ def _head(
     yield from _field("Order", f"{plan.order}, seed {plan.seed}")
     yield from _field("Look-ahead", _look_ahead(plan, allowed=look_ahead))
     seconds, assumptions = estimate_seconds(plan, takers)
-    about = format_duration(round(seconds) if seconds >= 1 else round(seconds, 3))
+    about = format_span(seconds)
     yield from _field("Time", f"about {about}{', if:' if assumptions else ''}")
     for assumption in assumptions:
         yield from _wrap(" " * _HEAD + "- ", assumption)

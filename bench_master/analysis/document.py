@@ -25,7 +25,7 @@ from bench_master.analysis.open_system import open_warnings
 from bench_master.analysis.percentiles import ExactPercentiles, Key, LatencySeries
 from bench_master.analysis.published import published_section
 from bench_master.analysis.validity import timing_doubt, timing_error, timing_warnings
-from bench_master.table import plural
+from bench_master.formatting import plural
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 1

@@ -18,7 +18,7 @@ from typing import Any, Final
 from bench_common.clock import max_drift_ns
 from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
 from bench_common.stats.reader import RESUMED
-from bench_master.table import plural
+from bench_master.formatting import plural
 
 MAX_ERROR_SHARE: Final = 0.1
 """A timing error beyond this share of the shortest operation's median is warned of."""

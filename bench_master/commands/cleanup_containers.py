@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bench_common.errors import ExitCode
+from bench_master.formatting import format_span
 from bench_master.worker_query import query_worker
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ HELP = "remove what runs that are over left behind on this machine (only what ca
 
 TIMEOUT_S = 600.0
 _SHORT_ID = 12
-_MINUTE_S = 60
-_HOUR_S = 3600
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +49,7 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
                 f"{_action_word(row):7}",
                 f"{row['engine']} {row['what']} {_describe(row)}",
                 *([f"run {row['run_id']}"] if row["run_id"] else []),
-                *([f"made {_format_age(row['age_s'])} ago"] if row["age_s"] is not None else []),
+                *([f"made {format_span(row['age_s'])} ago"] if row["age_s"] is not None else []),
                 *([row["why"]] if row["why"] and row["verdict"] in {"failed", "kept"} else []),
             )
         )
@@ -69,9 +68,3 @@ def _action_word(row: Mapping[str, Any]) -> str:
 def _describe(row: Mapping[str, Any]) -> str:
     name, identity = row["name"], row["identity"]
     return str(identity[:_SHORT_ID] if name == identity else name)
-
-
-def _format_age(seconds: float) -> str:
-    if seconds < _MINUTE_S:
-        return f"{seconds:.0f} s"
-    return f"{seconds / _MINUTE_S:.0f} min" if seconds < _HOUR_S else f"{seconds / _HOUR_S:.1f} h"

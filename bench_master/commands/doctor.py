@@ -23,8 +23,9 @@ from bench_master.commands.fleet_options import (
 )
 from bench_master.fleet.fleet import Difference, Fleet, HostReport, differences
 from bench_master.fleet.hosts import FleetHost, Inventory
+from bench_master.formatting import plural
+from bench_master.layout import WIDTH
 from bench_master.run.sockets import Ports
-from bench_master.table import WIDTH, plural
 from bench_master.worker_query import query_worker
 
 QUERIES: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))
@@ -194,10 +195,10 @@ def render(shown: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, A
             lines += _wrap(finding["advice"], f"{indent}-> ", f"{indent}   ")
     counts = Counter(finding["level"] for finding in findings)
     if counts["problem"]:
-        verdict = f"Not fit to measure: {_pluralize(counts['problem'], 'problem')} to repair first."
+        verdict = f"Not fit to measure: {plural(counts['problem'], 'problem')} to repair first."
     elif counts["warning"]:
         verdict = (
-            f"Fit to measure, with {_pluralize(counts['warning'], 'warning')}: results will be noisier than need be."
+            f"Fit to measure, with {plural(counts['warning'], 'warning')}: results will be noisier than need be."
         )
     else:
         verdict = "Fit to measure."
@@ -206,7 +207,3 @@ def render(shown: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, A
 
 def _wrap(text: str, first: str, rest: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False) or [first]
-
-
-def _pluralize(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

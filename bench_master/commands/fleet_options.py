@@ -39,10 +39,11 @@ from bench_master.fleet.launchers.base import (
 from bench_master.fleet.ssh import KnownHosts, default_known_hosts
 from bench_master.fleet.ssh_config import SshConfig
 from bench_master.fleet.wheels import Wheelhouse
+from bench_master.formatting import plural
+from bench_master.layout import align_table, tab_separated
 from bench_master.run.discovery import WorkerDiscovery
 from bench_master.run.key_provisioning import KeyProvisioner
 from bench_master.run.sockets import Endpoints, Ports, Sockets, load_keys
-from bench_master.table import align_table, plural, tab_separated
 
 TITLES = ("HOST", "WORKER", "STATE", "DETAIL")
 

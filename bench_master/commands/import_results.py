@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from bench_common.cli import file_name, name
 from bench_common.errors import ExitCode, ParseError, UsageError
 from bench_common.units import parse_duration
+from bench_master.formatting import plural
 from bench_master.imported import ImportSpec, decode_text, read_bytes, read_monitor, split_runs, write_import
-from bench_master.table import plural
 from workloads.registry import workload
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import sys
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from bench_master.formatting import one_line
 from bench_master.worker_query import query_worker
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def as_tsv(statuses: Sequence[Mapping[str, Any]]) -> str:
     """Return a line of tab-separated fields for each engine, after one with the fields' names."""
     lines: list[tuple[str, ...]] = [(*_COLUMNS, "reason", "advice", "operations")]
     lines += [
-        (*_row(status), _one_line(status["reason"]), _one_line(status["advice"]), " ".join(status["operations"]))
+        (*_row(status), one_line(status["reason"]), one_line(status["advice"]), " ".join(status["operations"]))
         for status in statuses
     ]
     return "".join("\t".join(line) + "\n" for line in lines)
@@ -85,20 +86,16 @@ def _row(status: Mapping[str, Any]) -> tuple[str, ...]:
 def _notes(status: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (indent, text): why it cannot be used and what to do, or what it can do here and what it cannot."""
     if not status["usable"]:
-        reason = f"{status['name']} cannot be used: {_one_line(status['reason'])}"
-        return [("", reason), *([("  ", f"to do: {_one_line(status['advice'])}")] if status["advice"] else [])]
+        reason = f"{status['name']} cannot be used: {one_line(status['reason'])}"
+        return [("", reason), *([("  ", f"to do: {one_line(status['advice'])}")] if status["advice"] else [])]
     said = [(f"cannot do {key.removeprefix(_UNSUPPORTED)}", text) for key, text in _details(status, _UNSUPPORTED)]
     said += [
         (f"cannot enforce {key.removeprefix(_UNENFORCED).removesuffix(_BYTES)}", text)
         for key, text in _details(status, _UNENFORCED)
     ]
     able = [("", f"{status['name']} can do: {', '.join(status['operations'])}")] if status["operations"] else []
-    return able + [("", f"{status['name']} {what}: {_one_line(text)}") for what, text in said]
+    return able + [("", f"{status['name']} {what}: {one_line(text)}") for what, text in said]
 
 
 def _details(status: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
     return [(key, text) for key, text in status["details"].items() if key.startswith(prefix)]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

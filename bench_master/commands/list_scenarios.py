@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from bench_common.errors import UsageError
+from bench_master.layout import choose_format, tab_separated, wrap_last_column
 from bench_master.scenario import builtin_scenarios, load_scenario
-from bench_master.table import choose_format, tab_separated, wrap_last_column
 
 if TYPE_CHECKING:
     import argparse

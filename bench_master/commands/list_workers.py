@@ -15,8 +15,9 @@ from bench_common.errors import ExitCode
 from bench_master.commands.fleet_options import add_discovery_options, open_discovery
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.inventory import load_inventory
+from bench_master.formatting import plural
+from bench_master.layout import align_table, tab_separated
 from bench_master.run.discovery import DiscoveredWorker
-from bench_master.table import align_table, plural, tab_separated
 
 NAME = "list-workers"
 HELP = "list the workers that are waiting for this master, and how they are"

@@ -12,9 +12,9 @@ from bench_common.cli import file_name
 from bench_common.errors import ExitCode, UsageError
 from bench_common.stats.reader import StatsFile
 from bench_master.commands.run_options import add_report_options
+from bench_master.formatting import plural
 from bench_master.reports import ReportSource, report_named
 from bench_master.reports.rate import write_rate_histogram
-from bench_master.table import plural
 
 NAME = "report-scenario"
 HELP = "print the report of a stats file"

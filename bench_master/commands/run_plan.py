@@ -20,6 +20,7 @@ from bench_master.commands.fleet_run import bind_ip_for
 from bench_master.commands.run_options import parse_timeouts, stored_options
 from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Policy
+from bench_master.formatting import plural
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress.choice import choose_view
 from bench_master.run.journal import Journal, build_header, operation_names
@@ -30,7 +31,6 @@ from bench_master.run.resume import ResumableRun
 from bench_master.run.session import RunResult, Session, SessionOptions
 from bench_master.run.sockets import Endpoints, Ports, Sockets, load_keys, raise_fd_limit
 from bench_master.scenario import Scenario
-from bench_master.table import plural
 
 
 class PlanRunner:

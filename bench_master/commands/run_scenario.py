@@ -37,14 +37,13 @@ from bench_master.commands.run_options import (
 from bench_master.commands.run_plan import PlanRunner
 from bench_master.commands.run_signals import check_writable, default_path, restore_signal_handlers
 from bench_master.coordinator import Policy
+from bench_master.formatting import one_line, plural
 from bench_master.plan import Plan, make_plan
 from bench_master.plan_text import ExpectedWorker, named_environments, render_plan
-from bench_master.progress.output import one_line
 from bench_master.reports import ReportSource, report_named
 from bench_master.run.local_workers import local_worker_id
 from bench_master.run.resume import ResumableRun
 from bench_master.run.session import RunResult
-from bench_master.table import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

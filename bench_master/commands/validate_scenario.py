@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from bench_common.errors import ExitCode, UsageError
 from bench_master.bucketbench import load_scenario_or_definition
+from bench_master.formatting import plural
 from bench_master.scenario import Scenario, scenario_schema
 from bench_master.scenario.keys_run import SCALE
-from bench_master.table import plural
 
 if TYPE_CHECKING:
     import argparse

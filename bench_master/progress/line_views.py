@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import numpy as np
 
 from bench_common.records import Outcome
-from bench_master.progress.output import format_elapsed, format_number, one_line
+from bench_master.formatting import format_elapsed, format_number, one_line
 from bench_master.progress.view import NotificationsView, failure_counts, final_line
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from bench_master.progress.output import escape_control, format_elapsed, format_latency, format_number, one_line
+from bench_master.formatting import escape_control, format_elapsed, format_number, format_seconds, one_line
 from bench_master.progress.view import NotificationsView, final_line
 
 if TYPE_CHECKING:
@@ -173,9 +173,9 @@ def _latency(row: LatencyRow, columns: dict[str, int]) -> Text:
     cells = {
         "n": f"{row.n:,}",
         "errors": f"{row.errors:,}",
-        "p50": format_latency(row.p50_s),
-        "p95": format_latency(row.p95_s),
-        "max": format_latency(row.max_s),
+        "p50": format_seconds(row.p50_s, 3),
+        "p95": format_seconds(row.p95_s, 3),
+        "max": format_seconds(row.max_s, 3),
     }
     name = f"  {one_line(row.operation)}"
     line = Text(f"{name:{NAME_WIDTH}}" if len(name) < NAME_WIDTH else f"{name[: NAME_WIDTH - 2]}~ ")

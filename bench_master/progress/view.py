@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 
 import numpy as np
 
-from bench_master.progress.output import LogRedirect, NonblockingWriter, escape_control, format_elapsed, format_number
+from bench_master.formatting import escape_control, format_elapsed, format_number
+from bench_master.progress.output import LogRedirect, NonblockingWriter
 
 if TYPE_CHECKING:
     from types import TracebackType

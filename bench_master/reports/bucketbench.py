@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.aggregate import JOB
+from bench_master.formatting import format_significant, one_line, plural
+from bench_master.layout import align_table
 from bench_master.plan import is_host_ceiling
-from bench_master.progress.output import one_line
 from bench_master.reports import ReportSource
-from bench_master.reports.layout import format_significant
 
 _WORDS: Final = {"unpause": "resume", "remove": "delete", "stats": "metrics"}
 """Operations that bucketbench has another word for."""
@@ -86,7 +86,8 @@ def _rates(cells: Sequence[_TreatmentCell]) -> list[str]:
     rows: dict[tuple[str, int | None], dict[int, Mapping[str, Any]]] = {}
     for cell in cells:
         rows.setdefault((cell.row, cell.iterations), {})[cell.threads] = cell.entry
-    table = [["", "Iter/Thd", *(f"{count} thrd{'' if count == 1 else 's'}" for count in threads)]]
+    head = ["", "Iter/Thd", *(plural(count, "thrd") for count in threads)]
+    table = []
     for (row, iterations), entries in rows.items():
         rates = [entries[count]["jobs_per_s"] if count in entries else None for count in threads]
         shown = ["" if count not in entries else "-" for count in threads]
@@ -94,11 +95,12 @@ def _rates(cells: Sequence[_TreatmentCell]) -> list[str]:
             word if rate is None else format_significant(rate) for rate, word in zip(rates, shown, strict=True)
         ]
         table.append([row, "-" if iterations is None else str(iterations), *figures])
-    return _align_columns(table)
+    return align_table(head, table, right=head)
 
 
 def _times(cell: _TreatmentCell) -> list[str]:
-    table = [[f"{cell.row}:{cell.threads}", "Min", "Max", "Avg", "Median", "Stddev", "Errors"]]
+    head = [f"{cell.row}:{cell.threads}", "Min", "Max", "Avg", "Median", "Stddev", "Errors"]
+    table = []
     for name, operation in cell.entry["operations"].items():
         if name == JOB:
             continue
@@ -107,7 +109,7 @@ def _times(cell: _TreatmentCell) -> list[str]:
         word = f"{_WORDS.get(kind, kind)}{dash}{number}"
         table.append([word, *("-" if value is None else f"{1000 * value:.3f}" for value in figures)])
         table[-1].append(str(operation["errors"]))
-    return _align_columns(table)
+    return align_table(head, table, right=head)
 
 
 def _overhead(cells: Sequence[_TreatmentCell]) -> Iterator[str]:
@@ -118,7 +120,8 @@ def _overhead(cells: Sequence[_TreatmentCell]) -> Iterator[str]:
     yield ""
     yield "OVERHEAD"
     yield ""
-    table = [["Bench / driver / threads", *(("Min", "Max", "Avg") * 2), "Mem %", "CPU x"]]
+    head = ["Bench / driver / threads", *(("Min", "Max", "Avg") * 2), "Mem %", "CPU x"]
+    table = []
     for cell, overhead in measured:
         memory = overhead.get("cgroup_bytes") or overhead.get("rss_bytes") or {}
         cpu, relative = overhead.get("cpu_percent") or {}, overhead.get("relative") or {}
@@ -131,7 +134,7 @@ def _overhead(cells: Sequence[_TreatmentCell]) -> Iterator[str]:
                 _figure(relative.get("cpu_factor"), "{:.2f}x"),
             ]
         )
-    yield from _align_columns(table)
+    yield from align_table(head, table, right=head)
 
 
 def _figure(value: float | None, form: str, unit: float = 1.0) -> str:
@@ -159,9 +162,3 @@ def _notes(document: Mapping[str, Any], cells: Sequence[_TreatmentCell]) -> Iter
     if remarks:
         yield ""
         yield from (one_line(f"- {remark}") for remark in remarks)
-
-
-def _align_columns(table: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, every column aligned at the right as bucketbench does."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

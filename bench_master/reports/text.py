@@ -13,20 +13,18 @@ from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.aggregate import JOB
 from bench_master.analysis.document import percentile_name
-from bench_master.progress.output import escape_control, one_line
-from bench_master.reports import ReportSource
-from bench_master.reports.layout import (
-    Column,
-    field,
-    fit_table,
+from bench_master.formatting import (
+    escape_control,
     format_bytes,
     format_count,
-    format_run_time,
     format_seconds,
     format_significant,
-    heading,
-    paragraph,
+    format_span,
+    one_line,
+    plural,
 )
+from bench_master.layout import Column, field, fit_table, heading, paragraph
+from bench_master.reports import ReportSource
 from bench_master.reports.text_sections import (
     harness_table,
     load_table,
@@ -38,7 +36,6 @@ from bench_master.reports.text_sections import (
     published_notes,
     timing_lines,
 )
-from bench_master.table import plural
 
 _DIGITS: Final = 3
 """Seven times of three digits fit a line; the overview and the other formats have more."""
@@ -279,7 +276,8 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _origin(run)
     else:
         yield from field(
-            "run", f"{run['run_id']}, {_format_time(run['created'])}, took {format_run_time(totals['duration_s'])}"
+            "run",
+            f"{run['run_id']}, {_format_time(run['created'])}, took {format_span(totals['duration_s'])}",
         )
         yield from field("scenario", one_line(str(scenario["path"])))
         yield from field("order", f"{run['order']}, seed {run['seed']}")
@@ -296,7 +294,7 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resumed(resume: Mapping[str, Any]) -> str:
-    gap = "" if resume["gap_s"] is None else f"{format_run_time(resume['gap_s'])} after "
+    gap = "" if resume["gap_s"] is None else f"{format_span(resume['gap_s'])} after "
     again = len(resume["again"])
     anew = f", {again} that had begun anew" if again else ""
     return f"{_format_time(resume['at'])}, {gap}it was {resume['ended']}, with {resume['whole']} trials whole{anew}"
@@ -367,7 +365,7 @@ def _totals(totals: Mapping[str, Any], treatments: Iterable[Mapping[str, Any]]) 
 def _host(host: Mapping[str, Any]) -> str:
     engines = ", ".join(f"{name} {version}".strip() for name, version in (host["engines"] or {}).items())
     where = f" ({host['environment']})" if host["environment"] else ""
-    slots = f"{host['slots']} slot{'' if host['slots'] == 1 else 's'}"
+    slots = plural(host["slots"], "slot")
     return one_line(f"{host['worker_id']} on {host['host']}{where}, {slots}; {engines or 'no engine'}")
 
 
@@ -416,7 +414,8 @@ def _jobs(entry: Mapping[str, Any]) -> Iterator[str]:
     rate = entry["jobs_per_s"]
     if rate is not None:
         yield from paragraph(
-            f"rate   {format_significant(rate)} jobs/s over {format_run_time(entry['busy_s'])} of trials", indent=2
+            f"rate   {format_significant(rate)} jobs/s over {format_span(entry['busy_s'])} of trials",
+            indent=2,
         )
     if entry["open_load"] is not None:
         yield from _open_load(entry["open_load"])
@@ -439,7 +438,7 @@ def _thresholds(document: Mapping[str, Any]) -> Iterator[str]:
     for threshold in dict.fromkeys(verdict["threshold"] for verdict in document["thresholds"]):
         verdicts = [verdict for verdict in document["thresholds"] if verdict["threshold"] == threshold]
         failed = [verdict for verdict in verdicts if not verdict["passed"]]
-        where = f"{len(verdicts)} treatment{'s' if len(verdicts) != 1 else ''}"
+        where = plural(len(verdicts), "treatment")
         word = f"FAILED  {one_line(threshold)}" if failed else f"passed  {one_line(threshold)}  ({where})"
         yield from paragraph(word, indent=2, hanging=10)
         for verdict in failed:

@@ -13,16 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from bench_master.analysis.host_samples import COLUMNS
-from bench_master.progress.output import one_line
-from bench_master.reports.layout import (
-    Column,
-    fit_table,
-    format_bytes,
-    format_percent,
-    format_seconds,
-    format_significant,
-    paragraph,
-)
+from bench_master.formatting import format_bytes, format_percent, format_seconds, format_significant, one_line
+from bench_master.layout import Column, fit_table, paragraph
 from bench_master.scenario.published import FIGURES
 
 _DIGITS: Final = 3
@@ -58,7 +50,7 @@ def load_table(document: Mapping[str, Any]) -> list[str]:
 
 def _format_amount(sample: Mapping[str, Any], figure: str) -> str:
     if sample["unit"].startswith("B"):
-        return format_bytes(sample[figure]).replace(" ", "")
+        return format_bytes(sample[figure])
     return f"{sample[figure]:.1f}" if sample["unit"] == "%" else format_significant(sample[figure])
 
 
@@ -115,8 +107,8 @@ def overhead_table(document: Mapping[str, Any], names: Sequence[str]) -> list[st
             [
                 name,
                 str(memory.get("n", 0)),
-                *(_size(memory.get(figure)) for figure in ("min", "mean", "max")),
-                _size((overhead.get("pss_bytes") or {}).get("mean")),
+                *(format_bytes(memory.get(figure)) for figure in ("min", "mean", "max")),
+                format_bytes((overhead.get("pss_bytes") or {}).get("mean")),
                 *(_number(cpu.get(figure), "{:.1f}") for figure in ("min", "mean", "max")),
                 _number(relative.get("memory_percent"), "{:+.2f}"),
                 _number(relative.get("cpu_factor"), "{:.2f}"),
@@ -140,10 +132,6 @@ def overhead_notes(document: Mapping[str, Any]) -> Iterator[str]:
         yield "mem is what is charged to a control group, less file pages that it has not used lately."
 
 
-def _size(value: float | None) -> str:
-    return format_bytes(value).replace(" ", "")
-
-
 def _number(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
@@ -164,7 +152,7 @@ def packing_table(entry: Mapping[str, Any]) -> Iterator[str]:
                 f"trial {trial['trial']} on {trial['worker']}{' (warm-up)' if trial['warmup'] else ''}",
                 str(trial["containers"]),
                 _mean(steady.get("memory_used_bytes")),
-                _size(trial["memory_per_container_bytes"]),
+                format_bytes(trial["memory_per_container_bytes"]),
                 _percent(steady.get("cpu_busy_percent")),
                 _mean(engine),
                 _percent(steady.get("engine_cpu_percent")),
@@ -186,7 +174,7 @@ def packing_notes(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _mean(figures: Mapping[str, Any] | None) -> str:
-    return _size(None if figures is None else figures["mean"])
+    return format_bytes(None if figures is None else figures["mean"])
 
 
 def _percent(figures: Mapping[str, Any] | None) -> str:

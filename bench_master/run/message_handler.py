@@ -30,15 +30,14 @@ from bench_common.requirements import (
 from bench_common.treatment import ContainerSettings, Treatment
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.roster import Member, Roster
+from bench_master.formatting import one_line, plural
 from bench_master.plan import Plan
-from bench_master.progress.output import one_line
 from bench_master.run.dispatcher import Dispatcher
 from bench_master.run.hosts import WorkerHost, WorkerHosts
 from bench_master.run.journal import operation_names
 from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.results import unpack_results
-from bench_master.table import plural
 
 
 @dataclass(frozen=True, slots=True)

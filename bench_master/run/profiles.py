@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_common.profiling import Call, Profile, Profiler
-from bench_master.table import plural
+from bench_master.formatting import plural
 
 log = logging.getLogger(__name__)
 

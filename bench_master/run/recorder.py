@@ -10,12 +10,12 @@ import numpy as np
 
 from bench_common.records import BATCH_SAMPLES_SOURCE, JOB_ROW, LOOP_FIELDS, OPERATION_ROW, ErrorRecord, Outcome
 from bench_master.coordinator import messages as act
+from bench_master.formatting import plural
 from bench_master.progress.view import View
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal
 from bench_master.run.live_stats import LiveStats
 from bench_master.run.results import ResultBatch, loop_columns, to_rows
-from bench_master.table import plural
 
 LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP_FIELDS), "ns")
 LOOP_SAMPLE_INTERVAL_NS: Final = 1_000_000_000

@@ -26,12 +26,12 @@ from bench_common.errors import InfrastructureError, StatsFileError, UsageError
 from bench_common.records import JOB_ID, job_id_of
 from bench_common.stats.frame import block_follows
 from bench_common.stats.reader import RESUMED, Block, StatsFile, StatsWriter, SupersededTrials
+from bench_master.formatting import plural
 from bench_master.plan import Plan
 from bench_master.run.dispatcher import DEFAULT_LEASE_S
 from bench_master.run.journal import operation_names, read_clock, versions
 from bench_master.run.live_stats import LiveStats
 from bench_master.run.recorder import describe_loss
-from bench_master.table import plural
 
 REPLAYED_KINDS: Final = frozenset({"host", "jobs", "metrics", "errors", "outputs", "event", "footer"})
 """The blocks that `replay` needs."""

@@ -25,6 +25,7 @@ from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.coordinator.machine import Phase
+from bench_master.formatting import plural
 from bench_master.plan import Plan
 from bench_master.progress.view import Snapshot, View
 from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S, Dispatcher
@@ -36,7 +37,6 @@ from bench_master.run.recorder import Recorder
 from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.resume import ResumeState
 from bench_master.scenario.load import caveats
-from bench_master.table import plural
 from workloads.script import job_limit_s
 
 log = logging.getLogger(__name__)

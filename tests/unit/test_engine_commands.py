@@ -91,8 +91,8 @@ def test_clean_up_says_what_became_of_each(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert status == 0
     assert asked == ("--cleanup-containers",)
-    assert "removed  docker container wb-1  run r1  made 2 min ago\n" in out
-    assert "kept     docker container wb-1  run r1  made 2 min ago  because" in out
+    assert "removed  docker container wb-1  run r1  made 1m30s ago\n" in out
+    assert "kept     docker container wb-1  run r1  made 1m30s ago  because" in out
     assert out.endswith("1 removed, 1 kept\n")
 
 

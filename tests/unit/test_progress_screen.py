@@ -81,7 +81,7 @@ def test_a_large_screen_shows_everything():
         "w-2 on beta (control): lost, 0/4 slots busy, loop lag 133.0 ms",
     ):
         assert part in text
-    assert text.count("12.3 ms") == len(ENGINES) * len(OPERATIONS)
+    assert text.count("12.3ms") == len(ENGINES) * len(OPERATIONS)
     assert "more" not in text
 
 

@@ -6,9 +6,9 @@ import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 
 from bench_common.records import ErrorRecord, Outcome, ticket_of
+from bench_master.layout import WIDTH
 from bench_master.reports import write_report
 from bench_master.reports.bucketbench import lines
-from bench_master.reports.layout import WIDTH
 
 NAMES = ("run", "unpause", "stop", "wait", "remove", "remove-2")
 

@@ -1,0 +1,95 @@
+"""Figures, plurals and safe text as they are printed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_master.formatting import (
+    format_bytes,
+    format_count,
+    format_elapsed,
+    format_number,
+    format_percent,
+    format_seconds,
+    format_significant,
+    format_span,
+    one_line,
+    plural,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (0, "0s"), (3e-9, "3ns"), (9.994e-7, "999ns"), (9.9996e-7, "1.000us"), (1.2344e-5, "12.34us"),
+        (0.99996, "1.000s"), (0.9999, "999.9ms"), (1.5, "1.500s"), (12345.6, "12346s"), (-0.002, "-2.000ms"),
+    ],
+)  # fmt: skip
+def test_durations_have_four_digits_and_a_unit(value, text):
+    """Every duration is in the unit that leaves one to three digits before the point."""
+    assert format_seconds(value) == text
+
+
+@given(st.floats(min_value=1e-6, max_value=900), st.sampled_from([3, 4]))
+def test_a_printed_duration_is_as_exact_as_its_digits(value, digits):
+    """Reading a printed duration back is within half of its last digit."""
+    text = format_seconds(value, digits)
+    unit = text.lstrip("0123456789.")
+    assert math.isclose(
+        float(text.removesuffix(unit)) * {"s": 1, "ms": 1e-3, "us": 1e-6}[unit],
+        value,
+        rel_tol=0.51 * 10 ** (1 - digits),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (format_significant(0), "0"), (format_significant(0.012344), "0.01234"),
+        (format_significant(12.345), "12.35"),
+        (format_significant(503.0), "503"), (format_significant(123456.7), "123457"),
+        (format_significant(1e-9), "1.0e-09"),
+        (format_count(9_999_999), "9999999"), (format_count(12_345_678), "12.35M"), (format_count(10**9), "1G"),
+        (format_percent(0.1234), "12.3%"), (format_percent(None), "-"), (format_bytes(8 * 2**30), "8GiB"),
+        (format_bytes(1000 * 1024), "1000KiB"),
+        (format_bytes(None), "-"), (format_span(0.0315), "31.5ms"), (format_span(42.25), "42.2s"),
+        (format_span(3723), "1h2m"), (format_span(59.97), "1m"), (format_span(3599.7), "1h"),
+        (format_span(86399), "1d"), (format_span(277_000), "3d5h"), (format_span(-0.2), "0s"),
+        (format_span(None), "-"),
+    ],
+)  # fmt: skip
+def test_figures_have_one_sober_form_each(shown, text):
+    """Numbers, counts, shares, sizes and spans are short and carry their unit."""
+    assert shown == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-:--"), (0, "0:00"), (-3, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3723, "1:02:03")],
+)
+def test_spans_read_like_a_clock(seconds, text):
+    """A span is minutes and seconds, with hours when there are any."""
+    assert format_elapsed(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.00"), (0.123, "0.12"), (9.994, "9.99"), (9.996, "10.0"), (99.96, "100"), (412345.6, "412,346")],
+)
+def test_rates_have_three_digits_or_all(value, text):
+    """A rate is neither longer than needed nor rounded to zeros."""
+    assert format_number(value) == text
+
+
+def test_a_message_cannot_steer_the_terminal():
+    """Escape sequences, line ends and direction marks in foreign text are shown, not obeyed."""
+    assert one_line("a\x1b[2Jb\r\n  c\u202ed\té") == r"a\x1b[2Jb c\u202ed é"
+
+
+def test_a_noun_agrees_with_its_number():
+    """One trial, but no trials and two trials."""
+    assert [plural(count, "trial") for count in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
