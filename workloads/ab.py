@@ -44,7 +44,7 @@ _PARAM_PATTERNS: Final[Patterns] = {
     "path": (r"Document Path: +(\S+)", str),
     "keepalive": (r"Keep-Alive requests: +(\d{1,15})", lambda _: True),
 }
-"""What the output says of how it was run; how many requests were to be made it does not say."""
+"""The parameters that the output states; it does not state the intended number of requests."""
 
 
 class Ab(Workload):
@@ -67,7 +67,7 @@ class Ab(Workload):
         Metric("total_time_s", "s", "lower", "time that all requests took"),
         Metric("requests", "requests", "higher", "requests that were answered"),
         Metric("latency_mean_ms", "ms", "lower", "mean time of a request: concurrency over the rate (closed model)"),
-        Metric("connect_mean_ms", "ms", "lower", "mean time until the connection stands, whole ms"),
+        Metric("connect_mean_ms", "ms", "lower", "mean time to connect, whole ms"),
         Metric("processing_mean_ms", "ms", "lower", "mean time from there to the end of the answer, whole ms"),
         Metric("waiting_mean_ms", "ms", "lower", "mean time from there to the first byte of the answer, whole ms"),
         *(
@@ -91,7 +91,7 @@ class Ab(Workload):
     programs: ClassVar[Mapping[str, str]] = PROGRAMS
 
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
-        """Return warm-up and run, of which the run is timed and parsed; raise `UsageError` for what ab refuses."""
+        """Return warm-up and run, the run is timed and parsed; raise `UsageError` for what ab refuses."""
         requests, concurrency, warmup = (int(str(params[name])) for name in ("requests", "concurrency", "warmup"))
         timeout_s = float(str(params["timeout"]))
         if not timeout_s.is_integer():
@@ -140,5 +140,5 @@ class Ab(Workload):
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
         """Return connections, the page's path and, of a run that ended, whether connections were used again."""
-        said = parse_stated_params(text, _PARAM_PATTERNS)
-        return {"keepalive": False, **said} if "concurrency" in said else said
+        stated = parse_stated_params(text, _PARAM_PATTERNS)
+        return {"keepalive": False, **stated} if "concurrency" in stated else stated

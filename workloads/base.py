@@ -23,109 +23,124 @@ ParameterType = Literal["int", "float", "size", "duration", "bool", "choice", "t
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A typed parameter: sizes are bytes, durations seconds, once loaded.
-
-    `minimum` and `maximum` are inclusive, in base units; `choices` is for ``choice``. `default` is in base units.
-    """
+    """A typed parameter of a workload. Values are in base units: sizes in bytes, durations in seconds."""
 
     name: str
+    """Its key in a scenario's ``params``."""
     type: ParameterType
+    """What a scenario may write."""
     default: Scalar
+    """The value where the scenario gives none."""
     help: str
+    """One line for ``list-workloads``."""
     unit: str = ""
+    """Unit of the value, for reports."""
     minimum: float | None = None
+    """Smallest allowed value."""
     maximum: float | None = None
+    """Largest allowed value."""
     choices: tuple[str, ...] = ()
+    """Allowed values of a ``choice``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A named number: its unit, and whether higher or lower is better."""
+    """A number that a run yields."""
 
     name: str
+    """Its name in reports and thresholds."""
     unit: str
+    """Its unit, such as ``1/s``."""
     direction: Direction
+    """Whether higher or lower is better."""
     help: str
+    """One line for ``list-workloads``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command of a guest job. An untimed step prepares or tidies; `parse` says whose output the parser reads.
-
-    A step that is done `once` prepares the services of the workload: in a container like the job's own, before the
-    first job of a treatment. The services are then stopped after a job and started again for the next, and keep what
-    was prepared. `expected_s` is about how long it takes (s); without it, as long as the job may.
-    """
+    """One command of a guest job."""
 
     name: str
+    """The operation's name in reports."""
     argv: tuple[str, ...]
+    """The command; placeholders such as ``{mariadb.host}`` are filled in by the worker."""
     timed: bool = True
+    """False for a step that only prepares or cleans up."""
     parse: bool = True
+    """Whether the parser reads this step's output."""
     once: bool = False
+    """Run before the first job of a treatment only, to prepare the services; they keep what it prepared."""
     expected_s: float | None = None
+    """About how long it takes (s); without it, as long as the job may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A server that a workload needs beside its own container, on the same host.
+    """A server that a workload needs next to its own container.
 
-    `image` and `command` are what runs; it is told where to listen by the variables ``LISTEN_HOST`` and
-    ``LISTEN_PORT``, the latter being `port` where it has a network of its own and a free one where it shares the
-    host's. It can be used once `ready`, run beside it, exits with 0, which must come about within `ready_s` (s) of
-    its start; what that prints is kept with the job's output. `stop_s` is how long it may take to end. `binary` is
-    what must be on PATH to run it natively.
-
-    The steps of the workload find it at ``{NAME.host}`` and ``{NAME.port}``, and both as a URL has them at
-    ``{NAME.authority}``: the worker fills these in. Where the
-    workload says that it `uses_sockets`, the variable ``LISTEN_SOCKET`` is `socket`, the absolute path of a Unix
-    socket in a directory of its own, and the steps find that at ``{NAME.socket}``.
+    The steps of the workload reach it at ``{NAME.host}`` and ``{NAME.port}``, and as part of a URL at
+    ``{NAME.authority}``; a Unix socket is at ``{NAME.socket}``. The worker fills these in.
     """
 
     name: str
+    """What scenarios and placeholders call it."""
     image: str
+    """The image of its container."""
     command: tuple[str, ...]
+    """What runs in it; ``LISTEN_HOST``, ``LISTEN_PORT`` and ``LISTEN_SOCKET`` say where to listen."""
     port: int
+    """The port in a network of its own; in the host's network it gets a free one."""
     ready: tuple[str, ...]
+    """A command that exits with 0 as soon as the server can be used; its output is kept with the job's."""
     binary: str
+    """The program that must be on PATH to run it natively."""
     socket: str = ""
+    """Absolute path of its Unix socket, for jobs that use one."""
     ready_s: float = 60.0
+    """How long it may take from its start until it is ready (s)."""
     stop_s: float = 30.0
+    """How long it may take to stop (s)."""
 
 
 class Workload(abc.ABC):
-    """A guest benchmark.
-
-    Class attributes describe it: `name` (registered and written in scenarios), `summary` (one line), `image` (the
-    image that `build-images` makes for it), `binary` (what must be on PATH to run it natively), `parameters`,
-    `metrics`. `services` are the servers that a job needs beside it. `programs` are those commands of its images that
-    Weighbridge brings itself: by name, the file below ``dockerfiles`` that is run natively. `tool_names` gives the
-    parameter for what the tool itself calls it, today or in old versions, and `tool_test` is what the tool's own
-    ``--test`` calls the workload, if it has one: scenarios that use these are understood, with a note that says the
-    name here. `run_begins` is a regular expression for the first line of a run's output, by which runs are found in a
-    log of many; without it a text is one run. `run_line` is one for lines that only a run prints: where the parser
-    refuses one of them, what stands before it is no whole run. `tool_dropped` gives for an option that means nothing
-    any more the one value with which it may be left out, and why. `tool_meanings` gives for an option of old versions
-    what each of its values is of the parameter ``test`` here, or nothing; those of later options go before those of
-    earlier ones, and under the name ``test`` is what it is without any of them. `provided_by` says how to come by the
-    binary where it is no package of that name. `caveat` is what a reader of its numbers must know, in a few words.
-    """
+    """A guest benchmark: class attributes describe it, methods say how to run its tool and read the output."""
 
     name: ClassVar[str]
+    """Its registered name, as scenarios write it."""
     summary: ClassVar[str]
+    """One line for ``list-workloads``."""
     image: ClassVar[str]
+    """The image that ``build-images`` builds for it."""
     binary: ClassVar[str]
+    """The program that must be on PATH to run it natively."""
     parameters: ClassVar[tuple[Parameter, ...]]
+    """What a scenario may set."""
     metrics: ClassVar[tuple[Metric, ...]]
+    """What `parse` may return."""
     tool_option_names: ClassVar[Mapping[str, str]] = {}
+    """By parameter: what the tool calls the option, now or in old versions. Scenarios may use these names."""
     services: ClassVar[tuple[Service, ...]] = ()
+    """The servers that a job needs."""
     programs: ClassVar[Mapping[str, str]] = {}
+    """By command name: the file below ``dockerfiles`` that Weighbridge brings, for native runs."""
     tool_test_name: ClassVar[str | None] = None
+    """What the tool's own ``--test`` calls the workload. Scenarios may use this name."""
     obsolete_options: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """By option without meaning today: the one value with which it may be left out, and why."""
     legacy_option_values: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """By option of old versions: each value's meaning for the parameter ``test``, or nothing.
+
+    Later entries win over earlier ones; the entry ``test`` gives the meaning without any of them.
+    """
     run_start_pattern: ClassVar[str | None] = None
+    """Regular expression for a run's first line, to find runs in a log of many; without it a text is one run."""
     run_line_pattern: ClassVar[str | None] = None
+    """Regular expression for lines that only a run prints: where the parser refuses one, the run is incomplete."""
     install_hint: ClassVar[str] = ""
+    """How to get the binary where no package has its name."""
     caveat: ClassVar[str] = ""
+    """What a reader of its numbers must know, in a few words."""
 
     @abc.abstractmethod
     def steps(self, params: Mapping[str, Scalar]) -> tuple[Step, ...]:
@@ -136,7 +151,7 @@ class Workload(abc.ABC):
         """Return metric values by name from what the tool printed.
 
         Pure: no clock, file or process. Raises `ParseError`, with the offending line, on text that is not a complete,
-        successful run of a version that the parser knows: `NotARunOutput` where nothing of this test was to run.
+        successful run of a supported version; `NotARunOutput` where the text is no run of this test at all.
         """
 
     def run_starts(self, lines: Sequence[str]) -> list[int]:
@@ -148,21 +163,21 @@ class Workload(abc.ABC):
         return [at for at, line in enumerate(lines) if begins.match(line.strip(" \t\r\0\ufeff").removeprefix("^@"))]
 
     def progress(self, text: str) -> str:
-        """Return in a few words how a step gets on that has printed `text` so far; nothing where it does not say."""
+        """Return the latest progress in what a step has printed so far, in a few words, or nothing."""
         del text
         return ""
 
     def progress_interval_s(self, params: Mapping[str, Scalar]) -> float | None:
-        """Return how often a step says how it gets on, in seconds; None where it does not."""
+        """Return the interval of progress lines in seconds; None where a step prints none."""
         return float(str(params.get("report_interval") or 0)) or None
 
     def expected_seconds(self, params: Mapping[str, Scalar]) -> float | None:
-        """Return about how long one job takes on an idle machine, in seconds; None where nobody can know."""
+        """Return about how long one job takes on an idle machine, in seconds; None if unknown."""
         del params
         return None
 
     def verify(self, params: Mapping[str, Scalar], metrics: Mapping[str, float]) -> None:
-        """Raise `ParseError` where `metrics`, which a job with `params` gave, show less than it was to do."""
+        """Raise `ParseError` where `metrics` show that a job with `params` did less than it should."""
         del params, metrics
 
     def service_files(self, params: Mapping[str, Scalar]) -> dict[str, dict[str, str]]:
@@ -171,14 +186,14 @@ class Workload(abc.ABC):
         return {}
 
     def uses_sockets(self, params: Mapping[str, Scalar]) -> bool:
-        """Say whether jobs with `params` reach their services by Unix sockets; these are then on the same host."""
+        """Return whether jobs with `params` reach their services by Unix sockets, on the same host."""
         del params
         return False
 
     def stated_params(self, text: str) -> dict[str, Scalar]:
-        """Return what an output says of how it was run: parameters in base units, and ``version`` where it matters.
+        """Return the parameters that an output states, in base units, and ``version`` where it matters.
 
-        Pure, as `parse` is, and of any text: what is not said is left out.
+        Pure, and total: it accepts any text and leaves out what the text does not state.
         """
         del text
         return {}

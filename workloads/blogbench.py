@@ -4,8 +4,8 @@ Its versions do not measure the same: 1.2 reads files eight bytes at a time, whe
 one are never those of the other, so each version has metrics of its own; the output of a run does not say which
 version it is from, its help does, and the job prints that first.
 
-It exits with 0 whatever happens: after an unknown option, on a directory that is read-only, on a full disk. What it
-says then goes to stderr, which the job sends where the parser sees it.
+It exits with 0 whatever happens: after an unknown option, on a directory that is read-only, on a full disk. Its
+messages go to stderr, which the job merges into the output that the parser reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workloads.line_reader import Patterns
 
 SCRIPT: Final = 'blogbench --help && exec blogbench "$@" 2>&1'
-"""Prints the help, the only place where blogbench says which version it is, then runs with stderr beside stdout.
+"""Prints the help, the only place where blogbench says which version it is, then runs with stderr merged into stdout.
 
 The text is fixed, and parameters reach blogbench as words of their own.
 """
@@ -82,7 +82,7 @@ class Blogbench(Workload):
         for what in ("reads", "writes")
     )
     install_hint: ClassVar[str] = (
-        "it is in no suite of Debian: take it from a distribution that has it, or weigh with blogload instead"
+        "Debian does not package it: install it from a distribution that does, or use blogload instead"
     )
     run_start_pattern: ClassVar[str | None] = r"blogbench \d+\.\d+|Frequency = \d+ secs"
 

@@ -1,8 +1,8 @@
 """blogload: our own load of writers, rewriters, commenters and readers on one directory of blogs.
 
-It is of the kind of blogbench, which cannot be had everywhere, and is not blogbench: its figures are rates of its
-own and are comparable with nobody's scores. The program is `blogload_program`, whose text is handed to the
-interpreter of the host or the image, so that both run the same.
+It resembles blogbench, which is not available everywhere, but its figures are rates of its own: never compare them
+with blogbench's scores. The interpreter of the host or the image gets the text of `blogload_program`, so that both
+run the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MIB: Final = 2**20
 START_S: Final = 5.0
-"""What starting the processes and removing the files may take beside the time itself."""
+"""Time to start the processes and to remove the files (s)."""
 
 _COUNTERS: Final = ("blogs", "articles", "pictures", "rewrites", "comments", "reads", "written_bytes", "read_bytes")
 _RUN_START: Final = re.compile(

@@ -125,11 +125,11 @@ class Iibench(Workload):
         columns = header.split()
         rows = [line.split() for line in lines if _ROW.fullmatch(line) and len(line.split()) == len(columns)]
         last = dict(zip(columns, rows[-1], strict=True)) if rows else {}
-        said: dict[str, Scalar] = {"version": "2012" if header == HEADER else "later"}
+        stated: dict[str, Scalar] = {"version": "2012" if header == HEADER else "later"}
         if _DONE in lines and last:
             count, queries = ("#rows", "#queries") if header == HEADER else ("t_ins", "t_query")
-            said |= {"max_rows": int(float(last[count])), "queries": float(last[queries]) > 0}
-        return said
+            stated |= {"max_rows": int(float(last[count])), "queries": float(last[queries]) > 0}
+        return stated
 
     def progress(self, text: str) -> str:
         """Return the latest row of the report."""

@@ -33,7 +33,7 @@ class OutputLine:
 
 
 def line_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a pattern of ASCII: its digits are those that `int` and `float` are meant to read."""
+    """Return a pattern with ASCII digits only, so that what matches also converts."""
     return re.compile(pattern, re.ASCII)
 
 
@@ -124,9 +124,9 @@ _SIZE: Final = re.compile(r"(\d{1,15})(?:\.0+)? ?([KMGT]?)(?:i?B|b)?", re.ASCII)
 
 
 def parse_stated_params(text: str, patterns: Patterns) -> dict[str, Scalar]:
-    """Return what the first line that matches each pattern says, by name; `patterns` have a group and its reading.
+    """Return the parameters that `text` states, by name: the group of the first line that matches each pattern.
 
-    What is not there, or is nothing that the reading knows, is left out.
+    A parameter without such a line, or whose group cannot be read, is left out.
     """
     found: dict[str, Scalar] = {}
     lines = [line.strip(" \t\r\0") for line in text.splitlines()]
@@ -142,7 +142,7 @@ def parse_stated_params(text: str, patterns: Patterns) -> dict[str, Scalar]:
 
 
 def parse_tool_size(text: str) -> int:
-    """Return the bytes that a tool's ``16KiB``, ``16Kb`` or ``1K`` stands for, all of them by 1024."""
+    """Return the bytes of a tool's ``16KiB``, ``16Kb`` or ``1K``; each unit is a power of 1024."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)

@@ -3,9 +3,9 @@
 It uses one CPU and times with the wall clock. Arrays that fit the last-level cache measure the cache; two of them
 are allocated, so mind the memory limit and swap.
 
-Two traps of the versions up to 1.2.2, which Debian ships to bookworm, are undone here; see `mbw_output` for how they
-are told apart. The labels MEMCPY and DUMB are swapped: they are put right. Their MCBLOCK reads one block again and
-again and so measures the cache: it has a metric of its own, and is never compared with that of later versions.
+Two traps of the versions up to 1.2.2, which Debian ships to bookworm, are undone here (`mbw_output` says how to
+tell them apart). The labels MEMCPY and DUMB are swapped, which the parser undoes. Their MCBLOCK reads one block
+again and again and so measures the cache: it has a metric of its own, never compared with that of later versions.
 
 Several mbw at once, as the study vm-docker-bench ran one for each CPU: what they print, and their rates' sum.
 
@@ -38,7 +38,7 @@ PROCESSES_SCRIPT: Final = (
     'i=1; while [ "$i" -le "$n" ]; do mbw "$@" >"$d/$i" 2>&1 & i=$((i+1)); done; wait; '
     'i=1; while [ "$i" -le "$n" ]; do echo "process $i of $n"; cat "$d/$i"; i=$((i+1)); done'
 )
-"""Prints the help, starts so many mbw at once (0: as many as CPUs may be used), then prints what each of them said.
+"""Prints the help, starts so many mbw at once (0: as many as CPUs may be used), then prints the output of each.
 
 The text is fixed; the number and the parameters come as words of their own.
 """
@@ -99,13 +99,13 @@ def _combine_processes(metrics: list[dict[str, float]]) -> dict[str, float]:
 
 def _read_sums(lines: list[str]) -> dict[str, float] | None:
     """Return the metrics in what the study's own script printed: sums of averages, by label as printed."""
-    told = [(number, line) for number, line in enumerate(lines, start=1) if line]
-    cores = _CORES.fullmatch(told[0][1]) if told else None
+    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line]
+    cores = _CORES.fullmatch(numbered[0][1]) if numbered else None
     if cores is None:
         return None
     count = int(cores[1])
     metrics: dict[str, float] = {"processes": float(count)}
-    for (number, line), expected in zip(told[1:], (_WAITING, "MEMCPY", "DUMB", "MCBLOCK"), strict=False):
+    for (number, line), expected in zip(numbered[1:], (_WAITING, "MEMCPY", "DUMB", "MCBLOCK"), strict=False):
         match = _SUM.fullmatch(line)
         if line == expected == _WAITING:
             continue
@@ -113,9 +113,9 @@ def _read_sums(lines: list[str]) -> dict[str, float] | None:
             raise ParseError(f"expected '{expected} ...'", line=number, text=line)
         name = f"labelled_{expected.lower()}_mib_per_second"
         metrics |= {name: float(match[2]) / count, total_name(name): float(match[2])}
-    if len(told) != 5:  # noqa: PLR2004  the lines of one run
-        at = min(5, len(told) - 1)
-        raise ParseError("this is not one run of the study's script", line=told[at][0], text=told[at][1])
+    if len(numbered) != 5:  # noqa: PLR2004  the lines of one run
+        at = min(5, len(numbered) - 1)
+        raise ParseError("this is not one run of the study's script", line=numbered[at][0], text=numbered[at][1])
     return metrics
 
 

@@ -5,12 +5,10 @@ mbw names its three methods MEMCPY, DUMB (a plain loop) and MCBLOCK (memcpy a bl
 the loop, and as DUMB memcpy; MCBLOCK copies one and the same block again and again, so that its source stays in the
 cache. 1.4 mended both. A run's output looks the same in all of them and names no version; only ``mbw -h`` tells them
 apart: since 1.4 its first line names the version, and up to 1.2.2 there is none and the third method reads ``-t2 :``.
-So the help in front of a run says whose labels these are, and where it is missing nobody can know.
+So the help in front of a run tells which labels these are; without it they are unknown.
 
-Where runs of mbw begin in a log of many.
-
-A run may begin with the help, with what it allocates, or (``mbw -q``) with its first row, and each of these may as
-well stand within one that has begun before. Which it is, the line above tells.
+In a log of many runs, a run may begin with the help, with what it allocates, or (``mbw -q``) with its first row, and
+each of these may also stand within a run. The line above decides.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ class MethodRates:
 
 @dataclass(frozen=True, slots=True)
 class MbwResult:
-    """One run of mbw: whose `labels` it prints, the size of each array, and a table for each method as printed."""
+    """One run of mbw: which `labels` it prints, the size of each array, and a table for each method as printed."""
 
     labels: Labels
     array_mib: float

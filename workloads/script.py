@@ -1,8 +1,6 @@
-"""The script of a job: which operations it has, what they are called in reports, how long each may take.
+"""The script of a job: its operations, their names in reports, their time limits.
 
-Master and worker both need it, the one to name rows, the other to do them; it follows from the treatment alone.
-
-Commands as they are run here and now: services found where they are, own programs found without an image. Pure.
+Pure: it follows from the treatment. The master needs it to name rows, the worker to run them.
 """
 
 from __future__ import annotations
@@ -24,30 +22,30 @@ IDLE_COMMAND: Final = ("sleep", "infinity")
 """What a guest's container runs while the steps of a workload with several are executed in it."""
 
 UNKNOWN_DURATION_S: Final = 3600.0
-"""How long a guest's step may take where nobody can know how long it takes."""
+"""Time limit of a guest's step of unknown duration (s)."""
 
 CLEANUP_S: Final = 60.0
-"""How long removing a container may take beyond its own timeout, once its job has ended."""
+"""Time to remove a container after its job has ended, beyond the operation's own timeout (s)."""
 
 REMOTE_REQUEST_S: Final = 15.0
-"""How long it may take until a worker that was missed is back, and does what another wants of it, in seconds."""
+"""Time for a worker that lost its connection to return and answer another worker's request (s)."""
 
 
 _CREATE: Final = Operation("create", "create")
 _START: Final = Operation("start", "start")
 _REMOVE: Final = Operation("remove", "remove")
 COMMIT_BYTES: Final = "commit_bytes"
-"""The metric of a life-cycle job that says how much its last `commit` added to the container's image, in bytes."""
+"""Metric of a life-cycle job: bytes that its last `commit` added to the container's image."""
 
 STATS_READINGS: Final = "stats_readings"
-"""The metric that says how many readings came while a job was watched."""
+"""Metric: number of readings received while a job was watched."""
 
 
 def job_script(treatment: Treatment) -> tuple[Operation, ...]:
     """Return the operations of one job of `treatment`, in order.
 
-    A guest job is a life cycle too: its only step is the container's own command and is waited for; several steps are
-    executed one after the other in an idle container. What is done once for all jobs is none of them.
+    A guest job is a life cycle, too. Its only step is the container's own command, which the job waits for; several
+    steps run one after the other in an idle container. Steps that run once for all jobs are not part of it.
     """
     job = treatment.job
     if not isinstance(job, Guest):
@@ -99,7 +97,7 @@ def operation_limit_s(operation: Operation, treatment: Treatment) -> float:
 
 
 def step_seconds(operation: Operation, job: Guest) -> float | None:
-    """Return about how long a guest's step takes, in seconds; None where nobody can know."""
+    """Return about how long a guest's step takes, in seconds; None if unknown."""
     return workload(job.workload).expected_seconds(job.params) if operation.seconds is None else operation.seconds
 
 
@@ -132,7 +130,7 @@ def _services(treatment: Treatment) -> tuple[Service, ...]:
 
 
 def fill_placeholders(argv: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
-    """Return `argv` with each placeholder of `words` (such as ``{mariadb.port}``) replaced by what stands for it."""
+    """Return `argv` with each placeholder of `words` (such as ``{mariadb.port}``) replaced by its value."""
     result = []
     for word in argv:
         text = word

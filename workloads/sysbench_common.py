@@ -27,15 +27,15 @@ PARAM_PATTERNS: Final[Patterns] = {
     "version": (r"sysbench (\d+\.\d+).*", str),
     "threads": (r"Number of threads: (\d{1,9})", int),
 }
-"""What the output of every test says of how it was run."""
+"""The parameters that the output of every test states."""
 
 PERCENTILE: Final = Parameter(
     "percentile", "choice", "95", "rank of the latency percentile; 0 is none", choices=("0", *PERCENTILES)
 )
 
 SUMMARY_METRICS: Final = (
-    Metric("total_time_s", "s", "lower", "run time; says something where `time` does not end the run"),
-    Metric("total_events", "events", "higher", "events completed; says something where `time` ends the run"),
+    Metric("total_time_s", "s", "lower", "run time; meaningful unless `time` ends the run"),
+    Metric("total_events", "events", "higher", "events completed; meaningful if `time` ends the run"),
     Metric("latency_min_ms", "ms", "lower", "the fastest event"),
     Metric("latency_avg_ms", "ms", "lower", "the mean event"),
     Metric("latency_max_ms", "ms", "lower", "the slowest event"),

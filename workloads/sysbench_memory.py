@@ -82,7 +82,7 @@ class SysbenchMemory(Workload):
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("operations_per_second", "1/s", "higher", "blocks transferred a second, all threads together"),
         Metric("mib_per_second", "MiB/s", "higher", "transfer rate, all threads together; MiB are 2**20 bytes"),
-        Metric("transferred_mib", "MiB", "higher", "data transferred; says something where `time` ends the run"),
+        Metric("transferred_mib", "MiB", "higher", "data transferred; meaningful if `time` ends the run"),
         *SUMMARY_METRICS,
     )
     tool_test_name: ClassVar[str | None] = "memory"
