@@ -219,6 +219,8 @@ DROPPABLE_CAPABILITIES: Final = ("ALL", *CAPABILITIES)
 
 MountKind = Literal["volume", "host", "data_container", "tmpfs"]
 ArrivalProcess = Literal["constant", "poisson"]
+SwapState = Literal["as-is", "off"]
+SWAP_STATES: Final[tuple[SwapState, ...]] = ("as-is", "off")
 ARRIVAL_PROCESSES: Final[tuple[ArrivalProcess, ...]] = ("constant", "poisson")
 
 
@@ -349,8 +351,8 @@ class Treatment:
     containers of the servers that a guest's workload declares, by their names; what runs in them is the workload's to
     say. `placement` maps each service that runs elsewhere to its environment or worker id.
     One that is `optional` is left out of what a run must do where its image or tool is not there.
-    `until` is the condition that ends a packing early. `swap_off` asks for swap to be off
-    on the host while a job runs.
+    `until` is the condition that ends a packing early. `swap` may ask for swap to be
+    off on the host while a job runs.
     """
 
     index: int
@@ -369,7 +371,7 @@ class Treatment:
     placement: Mapping[str, str] = field(default_factory=dict)
     optional: bool = False
     until: str | None = None
-    swap_off: bool = False
+    swap: SwapState = "as-is"
 
     @property
     def is_packing(self) -> bool:

@@ -211,7 +211,7 @@ class OperationRunner:
         programs = workload.programs if workload is not None and has_no_images(engine) else {}
         self.script = Script([_resolve_command(operation, words or {}, programs) for operation in script])
         self._free = free
-        self.swap_off = treatment.swap_off and not free
+        self.swap_off = treatment.swap == "off" and not free
         """Whether swap has to be off on the host while a job runs."""
         self._workload = workload
         self.settings = self._settings()

@@ -102,7 +102,7 @@ def _local_part(treatment: Treatment, lent: Mapping[str, ContainerSettings], *, 
         return treatment
     if takes:
         return replace(treatment, services={**local_services(treatment), **lent})
-    return replace(treatment, container=ContainerSettings(), services=dict(lent), swap_off=False)
+    return replace(treatment, container=ContainerSettings(), services=dict(lent), swap="as-is")
 
 
 def _check_mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:
@@ -118,7 +118,7 @@ def _check_mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping
 def _check_swap(treatment: Treatment, info: Mapping[str, Any]) -> list[str]:
     fingerprint = info.get("fingerprint")
     none = isinstance(fingerprint, dict) and fingerprint.get("swap") == 0
-    if not treatment.swap_off or none or info.get("allow_swapoff"):
+    if treatment.swap == "as-is" or none or info.get("allow_swapoff"):
         return []
     return ["swap may not be switched off: start it with --allow-swapoff, or let it be with `swap: as-is`"]
 

@@ -7,20 +7,18 @@ against it. What is in a table by name is what exists: engines and workloads are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from bench_common.cli import MAX_SEED, MAX_SLOTS, NAME_PATTERN
 from bench_common.engine_traits import default_engine, engine_names
-from bench_common.treatment import ARRIVAL_PROCESSES
+from bench_common.treatment import ARRIVAL_PROCESSES, SWAP_STATES
 from bench_master.scenario.guest import ParamShape, ParamsOfWorkload
-from bench_master.scenario.keys_container import MountShape, confinement_fields, terminal_fields
+from bench_master.scenario.keys_container import CONTAINER_FIELDS, terminal_fields
 from bench_master.scenario.keys_run import (
-    FILE_PATTERN,
     FULL,
     PROFILE_PATTERN,
     PROFILES,
     SCALE,
-    FileText,
     OverheadShape,
     OverridesShape,
     ServicesOfWorkload,
@@ -31,14 +29,11 @@ from bench_master.scenario.operations import OperationsShape, UntilShape
 from bench_master.scenario.published import FILE_PATTERN as PUBLISHED_PATTERN
 from bench_master.scenario.types import (
     DURATION,
-    NUMBER,
     RATE,
-    SIZE,
     WHOLE,
     AtMostOneOf,
     Boolean,
     Choice,
-    CommandShape,
     Field,
     ListOf,
     MapOf,
@@ -54,26 +49,7 @@ ORDERS: Final = ("interleaved", "blocked", "as-written")
 TRIAL_SIZE_KEYS: Final = ("iterations", "operation_count", "run_seconds")
 """How much a trial holds, of which exactly one applies; the innermost one that is given wins."""
 
-RUN_KEYS: Final = (
-    "container",
-    "services",
-    "concurrency",
-    "iterations",
-    "operation_count",
-    "run_seconds",
-    "rate",
-    "arrivals",
-    "queue_timeout",
-    "repeats",
-    "warmup",
-    "timeout",
-    "until",
-)
-"""The keys that stand at the top level, in a job, and in a matrix."""
-
-SWAP_STATES: Final = ("as-is", "off")
 JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
-MIB: Final = 1024**2
 MAX_RATE_PER_S: Final = 1e6
 OPEN_CONCURRENCY: Final = 64
 """How many jobs a worker runs at once where they arrive at a rate and the scenario says no number."""
@@ -86,6 +62,10 @@ class ScenarioFormat:
 
     scenario: Record
     job: Record
+    run_fields: tuple[Field, ...]
+    """The keys of the top level that a job inherits and that a matrix can vary."""
+    job_fields: tuple[Field, ...]
+    """The keys of a job alone that are carried to the workers."""
     container: Record
     services: Record
     matrix: MatrixShape
@@ -102,7 +82,7 @@ def scenario_format() -> ScenarioFormat:
     storage = tuple(
         (word, "storage") for word in ("tmpfs", "volume", "volumes", "volumes_from", "volumes-from", "mounts")
     )
-    container = Record("container", _container_fields(), misplaced_keys=storage)
+    container = Record("container", (*CONTAINER_FIELDS, *terminal_fields()), misplaced_keys=storage)
     classes = workload_classes()
     services = services_record(classes.values(), container)
     settings = _run_fields(container, services)
@@ -122,12 +102,14 @@ def scenario_format() -> ScenarioFormat:
             Choice("state of swap", SWAP_STATES),
             "off: switched off on the host while a job runs, where its owner allows it",
             SWAP_STATES[0],
+            carried_as="swap",
         ),
         Field(
             "optional",
             Boolean(),
             "leave it out, with the reason, where its image or tool is not there",
             default=False,
+            carried_as="optional",
         ),
     )
     job = Record(
@@ -195,50 +177,8 @@ def scenario_format() -> ScenarioFormat:
         (AtMostOneOf(("job", "jobs"), required=True, advice=": say what is to be run"), AtMostOneOf(TRIAL_SIZE_KEYS)),
         tuple((field.name, "job") for field in own),
     )
-    return ScenarioFormat(scenario, job, container, services, matrix, engine, environment)
-
-
-def _container_fields() -> tuple[Field, ...]:
-    name_value = "^[^=\\s]+$"
-    return (
-        Field(
-            "image",
-            Text("an image such as weighbridge/base", "^[^\\s-]\\S*$"),
-            "the image; a workload brings its own",
-        ),
-        Field(
-            "rootfs",
-            Text("the absolute path of a directory of the worker's host", "^/\\S*$"),
-            "an unpacked root file system or OCI bundle, in place of an image, for OCI runtimes",
-        ),
-        Field("command", CommandShape(), "what runs in it; without it, what the image says"),
-        Field("memory", Quantity(SIZE, minimum=MIB, maximum=2**53), "hard limit of its memory"),
-        Field("cpus", Quantity(NUMBER, exclusive_minimum=0, maximum=4096), "how many CPUs' worth of time it may use"),
-        Field(
-            "cpuset",
-            Text(
-                "a list of CPUs such as 0-1,4",
-                "^[0-9]{1,20}(-[0-9]{1,20})?(,[0-9]{1,20}(-[0-9]{1,20})?)*$",
-                bare=("integer",),
-            ),
-            "the CPUs that it may use",
-        ),
-        Field(
-            "network", Text("a network such as none, host or bridge", "^[A-Za-z0-9][A-Za-z0-9_.+-]*$"), "its network"
-        ),
-        Field("storage", ListOf(MountShape()), "what it sees besides its image"),
-        Field("env", MapOf("environment variables", name_value, Text(allow_empty=True)), "environment variables"),
-        Field("log_driver", Text("a log driver such as none", "^[^\\s-]\\S*$"), "where its output goes"),
-        Field(
-            "log_options",
-            MapOf("options of the log driver", name_value, Text(allow_empty=True)),
-            "of the log driver",
-        ),
-        Field("init", Boolean(), "run an init as PID 1, which forwards signals and reaps children"),
-        Field("files", MapOf("texts by absolute path", FILE_PATTERN, FileText()), "files that are put into it"),
-        *confinement_fields(),
-        *terminal_fields(),
-    )
+    carried = tuple(field for field in own if field.carried_as)
+    return ScenarioFormat(scenario, job, settings, carried, container, services, matrix, engine, environment)
 
 
 def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
@@ -250,6 +190,7 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
             Quantity(WHOLE, minimum=1, maximum=MAX_SLOTS),
             f"jobs in flight on each worker, at most ({OPEN_CONCURRENCY} where there is a `rate`)",
             1,
+            carried_as="concurrency",
         ),
         Field("services", services, "how the containers of a workload's services are made"),
         Field("iterations", Quantity(WHOLE, minimum=1, maximum=10**9), "jobs that each slot does in a trial", 1),
@@ -276,8 +217,9 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
             Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S),
             "how long one operation may take",
             "60s",
+            carried_as="timeout_s",
         ),
-        Field("until", UntilShape(), "what ends a packing before all of its containers are up"),
+        Field("until", UntilShape(), "what ends a packing before all of its containers are up", carried_as="until"),
     )
 
 
@@ -296,15 +238,3 @@ def _matrix_keys(settings: tuple[Field, ...], container: Record, services: Recor
             if isinstance(field.shape, MapOf):
                 keys[f"{prefix}.{field.name}."] = field.shape.value
     return keys
-
-
-def run_key_default(name: str) -> Any:
-    """Return the default of a run key in base units."""
-    return {
-        "concurrency": 1,
-        "arrivals": "constant",
-        "queue_timeout": 10.0,
-        "repeats": 1,
-        "warmup": 0,
-        "timeout": 60.0,
-    }[name]

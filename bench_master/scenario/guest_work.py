@@ -1,7 +1,4 @@
-"""What a job of a workload does, and in which containers: its own and those of its services.
-
-The containers of one treatment: their settings, and what only shows where container, job and engine meet.
-"""
+"""The containers of a treatment and its services, and the checks that need container, job and engine together."""
 
 from __future__ import annotations
 
@@ -10,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.engine_traits import engine_traits
 from bench_common.errors import WeighbridgeError
-from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Mount, Operation
+from bench_common.treatment import ContainerSettings, Guest, Lifecycle, Operation
 from bench_master.scenario.guest import PARAMS
 from bench_master.scenario.inheritance import list_values
-from bench_master.scenario.types import INVALID
+from bench_master.scenario.keys_container import CONTAINER_FIELDS
+from bench_master.scenario.types import INVALID, ListOf, MapOf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,20 +19,19 @@ if TYPE_CHECKING:
     from bench_common.treatment import Scalar
     from bench_master.scenario.diagnostics import Diagnostics
     from bench_master.scenario.matrix import Settings
+    from bench_master.scenario.types import Field
     from bench_master.scenario.yaml_tree import SourceLocation
     from workloads.base import Workload
 
 HOST_NETWORK: Final = "host"
 """The network of the host itself."""
 
-_ORIGINS = frozenset({"container.image", "container.rootfs", "container"})
-
 
 def container_settings(
     settings: Settings, findings: Diagnostics, prefix: str = "container"
 ) -> ContainerSettings | None:
-    """Return the container that the settings below `prefix` describe; None where one of them was refused."""
-    mounts = _mounts(settings, findings, prefix)
+    """Return the container that the settings below `prefix` describe; None where one of them is invalid."""
+    _check_mounts(settings, findings, prefix)
     _check_cpuset(settings, findings, prefix)
     _check_ulimits(settings, findings, prefix)
     _check_capabilities(settings, findings, prefix)
@@ -44,58 +41,35 @@ def container_settings(
         for key, given in settings.items()
         if key == prefix or key.startswith(start)
     }
-    if mounts is None or any(value is INVALID for value in inner.values()):
+    if any(value is INVALID for value in inner.values()):
         return None
-    return ContainerSettings(
-        image=inner.get("image"),
-        command=inner.get("command"),
-        memory_bytes=inner.get("memory"),
-        cpus=inner.get("cpus"),
-        cpuset=inner.get("cpuset"),
-        network=inner.get("network"),
-        storage=mounts,
-        env=_prefixed_name("env.", inner),
-        log_driver=inner.get("log_driver"),
-        log_options=_prefixed_name("log_options.", inner),
-        init=inner.get("init"),
-        files=_prefixed_name("files.", inner),
-        rootfs=inner.get("rootfs"),
-        runtime=inner.get("runtime"),
-        pids=inner.get("pids"),
-        ulimits=_prefixed_name("ulimits.", inner),
-        blkio_weight=inner.get("blkio_weight"),
-        device_read_bps=_prefixed_name("device_read_bps.", inner),
-        device_write_bps=_prefixed_name("device_write_bps.", inner),
-        device_read_iops=_prefixed_name("device_read_iops.", inner),
-        device_write_iops=_prefixed_name("device_write_iops.", inner),
-        read_only=inner.get("read_only"),
-        security_options=_values("security_options", inner),
-        cap_add=_values("cap_add", inner),
-        cap_drop=_values("cap_drop", inner),
-    )
+    carried = {
+        field.carried_as or field.name: value
+        for field in CONTAINER_FIELDS
+        if (value := _plain_value(field, inner)) is not None
+    }
+    return ContainerSettings(**carried)
 
 
-def _values(key: str, inner: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(item.value for item in inner.get(key, ()))
+def _plain_value(field: Field, inner: Mapping[str, Any]) -> Any:
+    """Return the value given for a setting, as plain data; None where none is given."""
+    if isinstance(field.shape, MapOf):
+        start = f"{field.name}."
+        return {key.removeprefix(start): value for key, value in inner.items() if key.startswith(start)}
+    value = inner.get(field.name)
+    return tuple(item.value for item in value) if value is not None and isinstance(field.shape, ListOf) else value
 
 
-def _prefixed_name(prefix: str, inner: dict[str, Any]) -> dict[str, Any]:
-    return {key.removeprefix(prefix): value for key, value in inner.items() if key.startswith(prefix)}
-
-
-def _mounts(settings: Settings, findings: Diagnostics, prefix: str) -> tuple[Mount, ...] | None:
+def _check_mounts(settings: Settings, findings: Diagnostics, prefix: str) -> None:
     given = settings.get(f"{prefix}.storage")
-    if given is None:
-        return ()
-    if given.value is INVALID:
-        return None
+    if given is None or given.value is INVALID:
+        return
     targets: set[str] = set()
     for mount in given.value:
         target = mount.value.target.rstrip("/") or "/"
         if target in targets:
-            findings.add(mount.place, f"something is mounted at '{target}' already: choose another target", deep=True)
+            findings.add(mount.place, f"two mounts at '{target}': choose another target", deep=True)
         targets.add(target)
-    return tuple(mount.value for mount in given.value)
 
 
 def _check_cpuset(settings: Settings, findings: Diagnostics, prefix: str) -> None:
@@ -105,7 +79,7 @@ def _check_cpuset(settings: Settings, findings: Diagnostics, prefix: str) -> Non
     for part in given.value.split(","):
         first, _, last = part.partition("-")
         if last and int(last) < int(first):
-            findings.add(given.place, f"'{part}' is no range of CPUs: write {last}-{first}", deep=True)
+            findings.add(given.place, f"'{part}' is not a range of CPUs: write {last}-{first}", deep=True)
 
 
 def _check_ulimits(settings: Settings, findings: Diagnostics, prefix: str) -> None:
@@ -115,7 +89,7 @@ def _check_ulimits(settings: Settings, findings: Diagnostics, prefix: str) -> No
         soft, _, hard = str(given.value).partition(":")
         # -1 is no limit.
         if hard and int(hard) >= 0 and not 0 <= int(soft) <= int(hard):
-            findings.add(given.place, f"'{given.value}': a soft limit is at most the hard one, {hard}", deep=True)
+            findings.add(given.place, f"'{given.value}': the soft limit exceeds the hard limit, {hard}", deep=True)
 
 
 def _check_capabilities(settings: Settings, findings: Diagnostics, prefix: str) -> None:
@@ -123,13 +97,13 @@ def _check_capabilities(settings: Settings, findings: Diagnostics, prefix: str) 
     given = settings.get(f"{prefix}.cap_add")
     for name in list_values(given):
         if given is not None and name in dropped:
-            findings.add(given.place, f"{name} is in 'cap_drop' as well: leave it out of one of them", deep=True)
+            findings.add(given.place, f"{name} is in 'cap_drop' too: remove it from one of the two", deep=True)
 
 
 def check_lifecycle_container(
     operations: Sequence[Operation], engine: str, settings: Settings, place: SourceLocation, findings: Diagnostics
 ) -> None:
-    """Note what a life-cycle job's container lacks: an image for an engine that has images, a command without one."""
+    """Report a life-cycle job without an image, or without a command where the engine has no images."""
     makers = [operation for operation in operations if operation.kind in {"pull", "create", "run"}]
     if not makers or findings.is_misspelt("container"):
         return
@@ -138,7 +112,7 @@ def check_lifecycle_container(
         if not given and not findings.is_misspelt("command"):
             findings.add(
                 place,
-                f"'container.command' is missing: engine {engine} has no image that says what runs",
+                f"'container.command' is missing: engine {engine} has no images, so the scenario names the command",
                 deep=True,
             )
     elif not {"container.image", "container.rootfs", "container"} & settings.keys() and not findings.is_misspelt(
@@ -146,7 +120,7 @@ def check_lifecycle_container(
     ):
         findings.add(
             place,
-            f"'container.image' is missing: a life-cycle job under engine {engine} needs one (say weighbridge/base)",
+            f"'container.image' is missing: a life-cycle job of engine {engine} needs one, such as weighbridge/base",
             deep=True,
         )
 
@@ -154,9 +128,9 @@ def check_lifecycle_container(
 def service_settings(
     workload: type[Workload], params: Mapping[str, Scalar], settings: Settings, findings: Diagnostics
 ) -> dict[str, ContainerSettings] | None:
-    """Return the container of each of the workload's services; None where one of its settings was refused.
+    """Return the container of each of the workload's services; None where a setting is invalid.
 
-    What the scenario says of a file goes before what the parameters make of it.
+    A file that the scenario gives replaces the one that the parameters generate.
     """
     files = workload().service_files(params)
     result = {}
@@ -170,15 +144,15 @@ def service_settings(
 
 
 def service_placement(services: Mapping[str, ContainerSettings], settings: Settings) -> dict[str, str]:
-    """Return where those of the services run that are not on the host of the job."""
+    """Return the environment or worker of each service that does not run on the host of the job."""
     given = {name: settings.get(f"services.{name}.placement") for name in services}
     return {name: one.value for name, one in given.items() if one is not None}
 
 
 def client_network(given: str | None, services: Mapping[str, ContainerSettings]) -> tuple[str | None, str | None]:
-    """Return the network of the job's own container, and why it cannot reach a service from there, if so.
+    """Return the network of the job's own container, and the reason if it cannot reach a service from there.
 
-    Where nothing is said it is the host's as soon as a service has that: nothing else reaches its loopback.
+    The default is the host's network as soon as a service uses it: no other network reaches the host's loopback.
     """
     on_host = [name for name, service in services.items() if service.network == HOST_NETWORK]
     if not on_host or given == HOST_NETWORK:
@@ -186,8 +160,8 @@ def client_network(given: str | None, services: Mapping[str, ContainerSettings])
     if given is None:
         return HOST_NETWORK, None
     return given, (
-        f"the container has the network '{given}', from which {on_host[0]}, in the host's, is not reached: "
-        "give both 'host', or neither"
+        f"the job's container uses network '{given}' and cannot reach {on_host[0]}, which uses the host's network: "
+        "set 'host' for both or for neither"
     )
 
 
@@ -203,7 +177,7 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class GuestJob:
-    """A workload under an engine, as the job with a label, at a place of the scenario, asks for it."""
+    """A workload under an engine, as a job of the scenario requests it."""
 
     workload: type[Workload]
     engine: str
@@ -211,38 +185,38 @@ class GuestJob:
     place: SourceLocation
 
     def work(self, settings: Settings, container: ContainerSettings, findings: Diagnostics) -> JobPlan | None:
-        """Return the workload with its containers; None where something is noted that is in the way."""
+        """Return the workload with its containers; None where a problem was reported."""
         guest = self._guest(settings, findings)
         if container.command is not None:
             name = f"job {self.label}" if self.label else "the job"
-            findings.note(f"{name}: 'container.command' is left out, because the workload has its own commands")
+            findings.note(f"{name}: 'container.command' is ignored: the workload has its own commands")
         container = replace(container, image=container.image or self.workload.image, command=None)
         params = guest.params if guest is not None else self.workload().defaults()
         services = service_settings(self.workload, params, settings, findings)
         placement = service_placement(services or {}, settings)
         if guest is not None and placement and self.workload().uses_sockets(guest.params):
             name, place = next(iter(placement.items()))
-            message = f"{name} is on another host, at '{place}', where no Unix socket leads: connect to it by tcp"
+            message = f"{name} runs on another host, '{place}': a Unix socket cannot reach it; use a TCP connection"
             findings.add(self.place, message, deep=True)
         near = {name: one for name, one in (services or {}).items() if name not in placement}
         container = self._with_service_network(near, container, findings)
         return None if guest is None or services is None else JobPlan(guest, container, services, placement)
 
     def _guest(self, settings: Settings, findings: Diagnostics) -> Guest | None:
-        """Return the guest job with every parameter; None where the workload refuses them together."""
+        """Return the guest job with every parameter; None where the workload rejects their combination."""
         params = self.workload().defaults()
         params |= {key.removeprefix(PARAMS): one.value for key, one in settings.items() if key.startswith(PARAMS)}
         try:
             self.workload().steps(params)
         except (ValueError, WeighbridgeError) as error:
-            findings.add(self.place, f"workload {self.workload.name} refuses its parameters: {error}", deep=True)
+            findings.add(self.place, f"workload {self.workload.name} rejects its parameters: {error}", deep=True)
             return None
         return Guest(self.workload.name, params)
 
     def _with_service_network(
         self, services: Mapping[str, ContainerSettings], container: ContainerSettings, findings: Diagnostics
     ) -> ContainerSettings:
-        """Return the job's container in a network from which its services can be reached."""
+        """Return the job's container with a network that reaches its services."""
         if not engine_traits(self.engine).has_networks:
             return container
         network, complaint = client_network(container.network, services)

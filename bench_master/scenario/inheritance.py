@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bench_master.scenario.diagnostics import Located
-from bench_master.scenario.format import RUN_KEYS, TRIAL_SIZE_KEYS
+from bench_master.scenario.format import TRIAL_SIZE_KEYS
 from bench_master.scenario.types import INVALID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from bench_master.scenario.matrix import Settings
+    from bench_master.scenario.types import Field
 
 
-def flatten(record: Mapping[str, Located[Any]]) -> Settings:
-    """Return the run keys of a record by dotted key, so that containers merge key by key and `env` name by name."""
+def flatten(record: Mapping[str, Located[Any]], fields: Iterable[Field]) -> Settings:
+    """Return these keys of a record by dotted key, so that containers merge key by key and `env` name by name."""
     settings: Settings = {}
-    for key in RUN_KEYS:
-        if key in record:
-            settings |= _flatten_key(key, record[key])
+    for field in fields:
+        if field.name in record:
+            settings |= _flatten_key(field.name, record[field.name])
     return settings
 
 

@@ -1,13 +1,10 @@
-"""The keys of a container that confine it beyond memory and CPUs: processes, disks, privileges, its runtime.
+"""The keys of a container: what it runs, what confines it, the storage it sees.
 
-What a container sees besides its image: volumes, host directories and memory.
-
-How a container is attached to whoever starts it: never, and by no terminal.
-
-Both could only be one thing: a terminal merges the output streams and changes the ends of lines, and a client that
-stays attached would be measured, too. The keys are there so that who writes them down is understood, and who wants
-anything else is told.
+A key in `CONTAINER_FIELDS` needs nothing else in the master: its checks, JSON Schema, inheritance, matrix values and
+transport to the workers follow from the declaration.
 """
+
+# ruff: noqa: D102  `Shape` documents what each method of a shape does
 
 from __future__ import annotations
 
@@ -26,11 +23,13 @@ from bench_common.units import format_size
 from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.types import (
     INVALID,
+    NUMBER,
     SIZE,
     WHOLE,
     AtMostOneOf,
     Boolean,
     Choice,
+    CommandShape,
     Field,
     ListOf,
     MapOf,
@@ -38,6 +37,7 @@ from bench_master.scenario.types import (
     Record,
     Shape,
     Text,
+    truncate_label,
 )
 from bench_master.scenario.yaml_tree import Node, ScalarNode
 
@@ -119,9 +119,6 @@ def confinement_fields() -> tuple[Field, ...]:
             "capabilities that are taken from its root",
         ),
     )
-
-
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
 
 
 _ABSOLUTE: Final = "^/.*$"
@@ -221,9 +218,6 @@ class MountShape(Shape):
         return f"{value.kind}{':' + source if source else ''}"
 
 
-# ruff: noqa: D102  what each method of a shape does is said once, in the base class
-
-
 @dataclass(frozen=True)
 class TrueOnly(Boolean):
     """``true`` and nothing else; `why` is what there is no other value for."""
@@ -248,3 +242,71 @@ def terminal_fields() -> tuple[Field, ...]:
         Field("detached", TrueOnly(attached), "always so: no client stays attached to it", default=True),
         Field("tty", Choice("use of a terminal", ("never",)), "always so: no container has a terminal", "never"),
     )
+
+
+MIB: Final = 1024**2
+_NAME_PATTERN: Final = "^[^=\\s]+$"
+FILE_PATTERN: Final = r"^(/(?!\.\.?(/|$))[^/\x00]+)+$"
+"""An absolute path of a file, which no part of leads upwards."""
+
+
+@dataclass(frozen=True)
+class FileText(Shape):
+    """The text of a file: any text, of several lines or none."""
+
+    @property
+    def expected(self) -> str:
+        return "the text of a file"
+
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if not isinstance(node, ScalarNode) or "\0" in node.text:
+            return self.refuse(node, findings)
+        findings.understood(node, node.text)
+        return node.text
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+    def label(self, value: str) -> Scalar:
+        return truncate_label(" ".join(value.split())) or "none"
+
+
+CONTAINER_FIELDS: Final = (
+    Field(
+        "image",
+        Text("an image such as weighbridge/base", "^[^\\s-]\\S*$"),
+        "the image; a workload brings its own",
+    ),
+    Field(
+        "rootfs",
+        Text("the absolute path of a directory of the worker's host", "^/\\S*$"),
+        "an unpacked root file system or OCI bundle, in place of an image, for OCI runtimes",
+    ),
+    Field("command", CommandShape(), "what runs in it; without it, what the image says"),
+    Field(
+        "memory", Quantity(SIZE, minimum=MIB, maximum=2**53), "hard limit of its memory", carried_as="memory_bytes"
+    ),
+    Field("cpus", Quantity(NUMBER, exclusive_minimum=0, maximum=4096), "how many CPUs' worth of time it may use"),
+    Field(
+        "cpuset",
+        Text(
+            "a list of CPUs such as 0-1,4",
+            "^[0-9]{1,20}(-[0-9]{1,20})?(,[0-9]{1,20}(-[0-9]{1,20})?)*$",
+            bare=("integer",),
+        ),
+        "the CPUs that it may use",
+    ),
+    Field("network", Text("a network such as none, host or bridge", "^[A-Za-z0-9][A-Za-z0-9_.+-]*$"), "its network"),
+    Field("storage", ListOf(MountShape()), "what it sees besides its image"),
+    Field("env", MapOf("environment variables", _NAME_PATTERN, Text(allow_empty=True)), "environment variables"),
+    Field("log_driver", Text("a log driver such as none", "^[^\\s-]\\S*$"), "where its output goes"),
+    Field(
+        "log_options",
+        MapOf("options of the log driver", _NAME_PATTERN, Text(allow_empty=True)),
+        "of the log driver",
+    ),
+    Field("init", Boolean(), "run an init as PID 1, which forwards signals and reaps children"),
+    Field("files", MapOf("texts by absolute path", FILE_PATTERN, FileText()), "files that are put into it"),
+    *confinement_fields(),
+)
+"""The settings of a container. `ContainerSettings` carries each under `carried_as`, or else under its own name."""

@@ -31,14 +31,13 @@ from bench_master.scenario.types import (
     Rule,
     Shape,
     Text,
-    truncate_label,
 )
 from bench_master.scenario.yaml_tree import MappingNode, Node, ScalarNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bench_common.treatment import Scalar, Treatment
+    from bench_common.treatment import Treatment
     from bench_master.scenario.diagnostics import Located
     from workloads.base import Workload
 
@@ -155,36 +154,11 @@ class OverridesShape(Shape):
 # ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
 
 
-FILE_PATTERN: Final = r"^(/(?!\.\.?(/|$))[^/\x00]+)+$"
-"""An absolute path of a file, which no part of leads upwards."""
-
-
 _PLACEMENT_FIELD: Final = Field(
     "placement",
     Text("an environment or a worker's id", NAME_PATTERN, bare=("number", "boolean", "null")),
     "where it runs (default: on the host of the job)",
 )
-
-
-@dataclass(frozen=True)
-class FileText(Shape):
-    """The text of a file: any text, of several lines or none."""
-
-    @property
-    def expected(self) -> str:
-        return "the text of a file"
-
-    def read(self, node: Node, findings: Diagnostics) -> Any:
-        if not isinstance(node, ScalarNode) or "\0" in node.text:
-            return self.refuse(node, findings)
-        findings.understood(node, node.text)
-        return node.text
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string"}
-
-    def label(self, value: str) -> Scalar:
-        return truncate_label(" ".join(value.split())) or "none"
 
 
 def services_record(workloads: Iterable[type[Workload]], container: Record) -> Record:

@@ -1,7 +1,4 @@
-"""From what a scenario says to its treatments: inheritance, matrix, defaults, and what only a whole cell shows.
-
-How jobs arrive: what `rate`, `arrivals` and `queue_timeout` of a cell say together.
-"""
+"""Turns a scenario into treatments: inheritance, matrix, defaults, and the checks that need a whole cell."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bench_common.engine_traits import default_engine
 from bench_common.treatment import Lifecycle, OpenLoad, Scalar, Treatment
 from bench_master.scenario.diagnostics import Diagnostics, Located
-from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat, run_key_default
+from bench_master.scenario.format import OPEN_CONCURRENCY, TRIAL_SIZE_KEYS, ScenarioFormat
 from bench_master.scenario.guest import PARAMS, find_parameter, parameter_shape, parse_param
 from bench_master.scenario.guest_work import GuestJob, JobPlan, check_lifecycle_container, container_settings
 from bench_master.scenario.inheritance import flatten, list_values, merge_settings
@@ -38,45 +35,20 @@ if TYPE_CHECKING:
 _WITH_A_RATE = ("arrivals", "queue_timeout")
 
 
-def open_load(settings: Settings, findings: Diagnostics) -> OpenLoad | None:
-    """Return how the jobs of a cell arrive; None in the closed model, or where what is said makes no sense.
-
-    A rate needs an end: a number of jobs or a time. Iterations are of slots, which do not pace jobs that arrive.
-    """
-    rate = settings.get("rate")
-    if rate is None:
-        for key in _WITH_A_RATE:
-            if key in settings:
-                findings.add(settings[key].place, f"'{key}' needs a 'rate', such as 'rate: 200/s'", deep=True)
-        return None
-    operations = settings.get("operations")
-    if operations is not None and any(one.kind == "hold" for one in operations.value):
-        message = "containers that 'hold' are packed one after the other, whatever the clock says"
-        findings.add(rate.place, f"{message}: leave out the 'rate', or the 'hold'", deep=True)
-        return None
-    if "iterations" in settings:
-        message = "'iterations' counts jobs of a slot, and with a 'rate' no slot decides when a job begins"
-        findings.add(settings["iterations"].place, f"{message}; say 'operation_count' or 'run_seconds'", deep=True)
-        return None
-    if "operation_count" not in settings and "run_seconds" not in settings:
-        findings.add(rate.place, "a 'rate' goes on for ever: say 'operation_count' or 'run_seconds'", deep=True)
-        return None
-    arrivals, queue_timeout = (_value(settings, key) for key in _WITH_A_RATE)
-    return OpenLoad(rate.value, arrivals, queue_timeout)
-
-
 @dataclass(frozen=True)
 class ResolvedScenario:
-    """The treatments of a scenario, with the trials of each by index."""
+    """The treatments of a scenario, with their trials."""
 
     treatments: tuple[Treatment, ...]
     repeats: tuple[int, ...]
+    """Trials of each treatment."""
     warmup: tuple[int, ...]
+    """Warm-up trials of each treatment."""
 
 
 @dataclass(frozen=True)
 class _InheritedJob:
-    """One entry of `jobs` (or the only job), with what it inherits."""
+    """One entry of `jobs` (or the only job), with the settings that it inherits."""
 
     label: str | None
     settings: Settings
@@ -84,12 +56,10 @@ class _InheritedJob:
     engines: tuple[str, ...]
     matrix: Matrix
     place: SourceLocation
-    optional: bool
-    swap_off: bool
 
 
 class Resolver:
-    """Makes the treatments of one scenario; notes in `findings` what is wrong with them."""
+    """Makes the treatments of one scenario and collects their problems in `findings`."""
 
     def __init__(self, shapes: ScenarioFormat, findings: Diagnostics) -> None:
         self._format = shapes
@@ -97,6 +67,8 @@ class Resolver:
         self._workloads = workload_classes()
         self._labels = ValueLabels()
         self._names: dict[str, str] = {}
+        fields = (*shapes.run_fields, *shapes.job_fields)
+        self._defaults = {field.name: field.default_value() for field in fields if field.default is not None}
 
     def resolve(self, scenario: Mapping[str, Located[Any]], place: SourceLocation) -> ResolvedScenario:
         """Return the treatments of a scenario that was read by its format's record and starts at `place`."""
@@ -115,12 +87,12 @@ class Resolver:
                 key = tuple(treatment.labels.items())
                 if key in made:
                     where = cell.place or job.place
-                    self._findings.add(where, f"treatment '{treatment.title}' is there twice: remove one", deep=True)
-                made.setdefault(key, (treatment, _value(settings, "repeats"), _value(settings, "warmup")))
+                    self._findings.add(where, f"duplicate treatment '{treatment.title}': remove one", deep=True)
+                made.setdefault(key, (treatment, self._value(settings, "repeats"), self._value(settings, "warmup")))
         if not made and not self._findings.deep:
-            self._findings.add(place, "nothing is left to run: 'exclude' drops every cell of the matrix", deep=True)
+            self._findings.add(place, "nothing left to run: 'exclude' removes every cell of the matrix", deep=True)
         if len(made) > MAX_TREATMENTS:
-            message = f"{len(made)} treatments; at most {MAX_TREATMENTS} are possible: split the scenario"
+            message = f"{len(made)} treatments; the maximum is {MAX_TREATMENTS}: split the scenario"
             self._findings.add(place, message, deep=True)
         return (
             ResolvedScenario(*(tuple(column) for column in zip(*made.values(), strict=True)))
@@ -131,7 +103,7 @@ class Resolver:
     def _job(
         self, label: str | None, given: Located[Any], scenario: Mapping[str, Located[Any]]
     ) -> _InheritedJob | None:
-        """Return a job with what it inherits; None where too little of it was understood to go on."""
+        """Return a job with the settings that it inherits; None where it is too broken to continue."""
         if given.value is INVALID:
             return None
         own: Mapping[str, Located[Any]] = given.value
@@ -143,19 +115,18 @@ class Resolver:
         if ("operations" in own) == (name is not None):
             return None
         workload = self._workloads[name] if name is not None else None
-        settings = merge_settings(flatten(scenario), flatten(own))
+        fields = self._format.run_fields
+        settings = merge_settings(flatten(scenario, fields), flatten(own, (*fields, *self._format.job_fields)))
         if workload is None:
             settings["operations"] = own["operations"]
         elif "params" in own:
             settings |= _parse_own_params(workload, own["params"])
         understood = self._parse_matrix_params(matrix.value, workload)
-        optional = "optional" in own and own["optional"].value is True
-        swap_off = "swap" in own and own["swap"].value == "off"
-        weighed = list_values(engines) or (default_engine(),)
-        return _InheritedJob(label, settings, workload, weighed, understood, given.place, optional, swap_off)
+        measured = list_values(engines) or (default_engine(),)
+        return _InheritedJob(label, settings, workload, measured, understood, given.place)
 
     def _parse_matrix_params(self, matrix: Matrix, workload: type[Workload] | None) -> Matrix:
-        """Return the matrix with the parameters of the workload read as what they are."""
+        """Return the matrix with the parameters of the workload in base units."""
 
         def listed(entries: tuple[MatrixEntry, ...]) -> tuple[MatrixEntry, ...]:
             return tuple(
@@ -174,7 +145,7 @@ class Resolver:
         if not key.startswith(PARAMS) or not isinstance(given.value, ScalarNode):
             return given
         if workload is None:
-            message = f"'{key}' varies here, but a job of operations has no parameters"
+            message = f"'{key}' varies here, but a life-cycle job has no parameters"
             self._findings.add(given.place, f"{message}; give that job a matrix of its own", deep=True)
             return Located(INVALID, given.place)
         found = Diagnostics()
@@ -198,7 +169,7 @@ class Resolver:
         if work is None:
             return None
         amounts = {key: settings[key].value for key in TRIAL_SIZE_KEYS if key in settings} or {"iterations": 1}
-        load = open_load(settings, self._findings)
+        load = self._open_load(settings)
         if load is not None:
             settings = {"concurrency": Located(OPEN_CONCURRENCY, settings["rate"].place)} | settings
         if "until" in settings:
@@ -211,21 +182,58 @@ class Resolver:
             engine=cell.engine,
             job=work.job,
             container=work.container,
-            concurrency=_value(settings, "concurrency"),
             iterations=amounts.get("iterations"),
             operation_count=amounts.get("operation_count"),
             run_seconds=amounts.get("run_seconds"),
-            timeout_s=_value(settings, "timeout"),
             open_load=load,
             services=work.services,
             placement=work.placement,
-            optional=job.optional,
-            until=settings["until"].value if "until" in settings else None,
-            swap_off=job.swap_off,
+            **self._carried(settings),
         )
 
+    def _open_load(self, settings: Settings) -> OpenLoad | None:
+        """Return how the jobs of a cell arrive; None in the closed model, or where the keys contradict each other.
+
+        A rate needs an end: a number of jobs or a time. `iterations` counts jobs of a slot, and slots do not pace
+        arrivals.
+        """
+        rate = settings.get("rate")
+        if rate is None:
+            for key in _WITH_A_RATE:
+                if key in settings:
+                    self._findings.add(
+                        settings[key].place, f"'{key}' needs a 'rate', such as 'rate: 200/s'", deep=True
+                    )
+            return None
+        operations = settings.get("operations")
+        if operations is not None and any(one.kind == "hold" for one in operations.value):
+            message = "jobs with 'hold' start one after another, so they cannot arrive at a rate"
+            self._findings.add(rate.place, f"{message}: remove 'rate' or 'hold'", deep=True)
+            return None
+        if "iterations" in settings:
+            message = "'iterations' counts the jobs of a slot and cannot be used with 'rate'"
+            self._findings.add(
+                settings["iterations"].place, f"{message}; use 'operation_count' or 'run_seconds'", deep=True
+            )
+            return None
+        if "operation_count" not in settings and "run_seconds" not in settings:
+            self._findings.add(rate.place, "'rate' needs an end: set 'operation_count' or 'run_seconds'", deep=True)
+            return None
+        arrivals, queue_timeout = (self._value(settings, key) for key in _WITH_A_RATE)
+        return OpenLoad(rate.value, arrivals, queue_timeout)
+
+    def _carried(self, settings: Settings) -> dict[str, Any]:
+        """Return the values of the keys that reach the workers unchanged, by the name of `Treatment`'s field."""
+        fields = (*self._format.run_fields, *self._format.job_fields)
+        given = {field.carried_as: self._value(settings, field.name) for field in fields if field.carried_as}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _value(self, settings: Settings, key: str) -> Any:
+        """Return the value of a key in a cell, or the key's default."""
+        return settings[key].value if key in settings else self._defaults.get(key)
+
     def _check_operations(self, job: _InheritedJob, cell: MatrixCell, settings: Settings) -> None:
-        """Note what the operations of a life cycle cannot do with these settings; those of a workload are its own."""
+        """Report operations that cannot work with these settings."""
         given = settings["operations"].value if job.workload is None else None
         operations = None if given is INVALID else given
         if operations is not None:
@@ -234,7 +242,7 @@ class Resolver:
         check_packing(operations, settings, job.place, self._findings)
 
     def _matrix_applies(self, job: _InheritedJob, cell: MatrixCell) -> bool:
-        """Return whether what the matrix varies has a meaning for this job."""
+        """Return whether the keys that the matrix varies apply to this job."""
         if job.workload is not None and "operations" in cell.settings:
             message = f"'operations' varies here, but this job runs the workload {job.workload.name}"
             self._findings.add(
@@ -244,7 +252,9 @@ class Resolver:
         amounts = [key for key in TRIAL_SIZE_KEYS if key in cell.settings]
         if len(amounts) > 1:
             place = cell.settings[amounts[1]].place
-            self._findings.add(place, f"'{amounts[0]}' and '{amounts[1]}' exclude each other: vary one", deep=True)
+            self._findings.add(
+                place, f"'{amounts[0]}' and '{amounts[1]}' are mutually exclusive: vary one", deep=True
+            )
         return len(amounts) <= 1
 
     def _labels_of(self, job: _InheritedJob, cell: MatrixCell) -> dict[str, Scalar]:
@@ -274,7 +284,7 @@ def _list_jobs(scenario: Mapping[str, Located[Any]]) -> Iterator[tuple[str | Non
 
 
 def _parse_own_params(workload: type[Workload], params: Located[Any]) -> Settings:
-    """Return a job's own parameters as what they are; what is wrong with them was said when the job was read."""
+    """Return a job's own parameters in base units; reading the job has already reported their problems."""
     if params.value is INVALID:
         return {PARAMS: params}
     return {
@@ -292,7 +302,3 @@ def _varying_keys(matrix: Matrix) -> Iterator[str]:
     yield from matrix.dimensions
     for entry in matrix.include:
         yield from (key for key in entry.settings if key not in {"environment", "engine"})
-
-
-def _value(settings: Settings, key: str) -> Any:
-    return settings[key].value if key in settings else run_key_default(key)

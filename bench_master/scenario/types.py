@@ -30,7 +30,7 @@ from bench_common.units import (
     parse_size,
 )
 from bench_master.scenario.diagnostics import Diagnostics, Located
-from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, quote_node
+from bench_master.scenario.yaml_tree import ListNode, MappingNode, Node, ScalarNode, SourceLocation, quote_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -470,13 +470,23 @@ class RequiresKey(Rule):
 
 @dataclass(frozen=True)
 class Field:
-    """A key of a mapping: its shape, what it says, and its default as an author would write it."""
+    """A key of a mapping."""
 
     name: str
     shape: Shape
     help: str
     default: Any = None
+    """As an author writes it, such as ``60s``; None: the key has no default."""
     required: bool = False
+    carried_as: str = ""
+    """The field of `Treatment` or `ContainerSettings` that carries the value unchanged to the workers."""
+
+    def default_value(self) -> Any:
+        """Return the default in base units; None where there is none."""
+        if self.default is None:
+            return None
+        text = self.default if isinstance(self.default, str) else json.dumps(self.default)
+        return self.shape.read(ScalarNode(SourceLocation(self.name), text), Diagnostics())
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ def test_a_failed_operation_ends_its_job_alone(weighing, client, engine_events):
 
 
 def test_a_guest_that_fails_says_so_in_the_tools_words(weighing, client):
-    """A tool that refuses its parameters, under any engine, is a failed job with the tool's own message."""
+    """A tool that rejects its parameters, under any engine, is a failed job with the tool's own message."""
     scenario = weighing.scenario(
         engines=["docker", "native"],
         container={"network": "none"},

@@ -77,7 +77,7 @@ def test_no_socket_leads_to_another_host():
         "name: a\njob: {workload: sysbench-oltp, params: {connection: socket}, services: {mariadb: {placement: b}}}\n"
     )
     with pytest.raises(
-        ScenarioError, match="on another host, at 'b', where no Unix socket leads: connect to it by tcp"
+        ScenarioError, match="runs on another host, 'b': a Unix socket cannot reach it; use a TCP connection"
     ):
         parse_scenario(Source("s.yaml", text))
 

@@ -79,7 +79,7 @@ def test_a_client_goes_where_its_server_is():
     (one,) = treatments(OLTP % host)
     assert one.container.network == "host"
     (problem,) = refused(OLTP % f"{host}, container: {{network: bridge}}")
-    assert "the network 'bridge', from which mariadb, in the host's, is not reached" in problem
+    assert "uses network 'bridge' and cannot reach mariadb, which uses the host's network" in problem
     (native,) = treatments(OLTP % f"{host}, container: {{network: bridge}}, engines: [native]")
     assert native.container.network == "bridge"
 

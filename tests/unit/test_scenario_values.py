@@ -131,14 +131,14 @@ def test_truth_is_true_or_false(written, said):
         ("container", "{cpuset: 0-x}", "a list of CPUs such as 0-1,4"),
         ("container", "{network: }", "empty; expected a network"),
         ("container", "{ulimits: {nofiles: 5}}", "'nofiles' cannot be a key here"),
-        ("container", "{ulimits: {nofile: 10:5}}", "a soft limit is at most the hard one, 5"),
-        ("container", "{ulimits: {nofile: -1:5}}", "a soft limit is at most the hard one, 5"),
+        ("container", "{ulimits: {nofile: 10:5}}", "the soft limit exceeds the hard limit, 5"),
+        ("container", "{ulimits: {nofile: -1:5}}", "the soft limit exceeds the hard limit, 5"),
         ("container", "{ulimits: {nofile: unlimited}}", "'unlimited': expected a limit such as 1024"),
         ("container", "{device_read_bps: {sda: 1MiB}}", "'sda' cannot be a key here"),
         ("container", "{security_options: [privileged]}", "unknown security option 'privileged'"),
         ("container", "{cap_add: [NET_ADMN]}", "unknown capability 'NET_ADMN' (did you mean 'NET_ADMIN'?)"),
         ("container", "{cap_add: [SYS_ADMIN]}", "those that open the host, such as SYS_ADMIN, are never given"),
-        ("container", "{cap_add: [CHOWN], cap_drop: [KILL, CHOWN]}", "CHOWN is in 'cap_drop' as well"),
+        ("container", "{cap_add: [CHOWN], cap_drop: [KILL, CHOWN]}", "CHOWN is in 'cap_drop' too"),
         ("container", "{blkio_weight: 5}", "at least 10"),
         ("container", "{pids: 0}", "at least 1"),
         ("container", "{image: -v}", "'-v': expected an image"),
@@ -208,7 +208,7 @@ def test_wrong_shapes_are_refused(text, said):
         ("{time: 12:30}", "s.yaml:5:18: '12:30': a duration has units"),
         ("{time: [1]}", "s.yaml:5:18: a list: expected a parameter's value"),
         ("{percentile: 42}", "s.yaml:5:24: unknown value of 'percentile' '42'"),
-        ("{time: 0}", "refuses its parameters: sysbench-cpu: time and events are both 0"),
+        ("{time: 0}", "rejects its parameters: sysbench-cpu: time and events are both 0"),
     ],
 )
 def test_parameters_are_those_of_the_workload(params, said):
@@ -321,7 +321,7 @@ def test_what_confines_a_container_becomes_settings():
 def test_two_mounts_cannot_share_a_target():
     """What one mount would hide of another is refused."""
     (problem,) = problems(HEAD + SLEEP + "container: {storage: [{tmpfs: , target: /x}, {volume: , target: /x/}]}\n")
-    assert "s.yaml:4:46: something is mounted at '/x' already" in problem
+    assert "s.yaml:4:46: two mounts at '/x'" in problem
 
 
 def test_a_cpuset_runs_upwards():
@@ -356,13 +356,13 @@ def test_a_guest_keeps_its_own_commands():
     """A container's command has no meaning for a guest job: it is left out, and the user is told."""
     scenario = load("name: a\ncontainer: {command: [x]}\njob: {workload: sysbench-cpu}\n")
     assert scenario.treatments[0].container.command is None
-    assert any("'container.command' is left out" in note for note in scenario.notes)
+    assert any("'container.command' is ignored" in note for note in scenario.notes)
 
 
 @pytest.mark.parametrize(
     ("engines", "container", "said"),
     [
-        ("[docker]", "{}", "'container.image' is missing: a life-cycle job under engine docker needs one"),
+        ("[docker]", "{}", "'container.image' is missing: a life-cycle job of engine docker needs one"),
         ("[docker, native]", "{command: [x]}", "'container.image' is missing"),
         ("[docker, native]", "{image: i}", "'container.command' is missing: engine native has no image"),
         ("[native]", "{command: [x]}", None),
@@ -419,10 +419,10 @@ def test_a_rate_opens_the_load():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("rate: 5/s", "s.yaml:3:7: a 'rate' goes on for ever: say 'operation_count' or 'run_seconds'"),
+        ("rate: 5/s", "s.yaml:3:7: 'rate' needs an end: set 'operation_count' or 'run_seconds'"),
         (
             "rate: 5/s\niterations: 2",
-            "s.yaml:4:13: 'iterations' counts jobs of a slot, and with a 'rate' no slot decides",
+            "s.yaml:4:13: 'iterations' counts the jobs of a slot and cannot be used with 'rate'",
         ),
         ("arrivals: poisson", "s.yaml:3:11: 'arrivals' needs a 'rate', such as 'rate: 200/s'"),
         ("queue_timeout: 1s", "s.yaml:3:16: 'queue_timeout' needs a 'rate', such as 'rate: 200/s'"),
