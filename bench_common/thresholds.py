@@ -29,14 +29,13 @@ import math
 import operator
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.errors import did_you_mean
 from bench_common.units import SIZE_UNITS, TIME_UNITS, unit_converter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
 OPERATION_FIELDS: Final = ("n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p95_s", "p99_s", "max_s")
 METRIC_FIELDS: Final = ("n", "median", "mean", "stddev", "min", "max")
@@ -191,20 +190,6 @@ class Threshold:
         return all(key in labels and label_equals(labels[key], value) for key, value in self.where)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a threshold on one treatment (its title; empty where no treatment was found).
-
-    The message stands for itself: figure, value, limit and treatment.
-    """
-
-    threshold: str
-    treatment: str
-    value: float | None
-    passed: bool
-    message: str
-
-
 def parse_threshold(text: str) -> Threshold:
     """Take a threshold apart; raise `ValueError` saying what is wrong, what was expected, the nearest spelling."""
     match = _SPLIT.fullmatch(text)
@@ -280,79 +265,3 @@ def required_percentiles(thresholds: Iterable[str]) -> frozenset[float]:
         if percentile is not None:
             wanted.add(percentile)
     return frozenset(wanted)
-
-
-def evaluate(report: Mapping[str, Any], thresholds: Sequence[str]) -> list[Verdict]:
-    """Return a verdict for each threshold and treatment that it speaks of; at least one for each threshold.
-
-    A treatment that was left out, being optional, is not judged.
-    """
-    verdicts: list[Verdict] = []
-    for text in thresholds:
-        try:
-            threshold = parse_threshold(text)
-        except ValueError as error:
-            verdicts.append(Verdict(text, "", None, passed=False, message=str(error)))
-        else:
-            verdicts.extend(_evaluate_threshold(threshold, report.get("treatments", ())))
-    return verdicts
-
-
-def _evaluate_threshold(threshold: Threshold, treatments: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-    meant = [entry for entry in treatments if threshold.matches_labels(entry["treatment"])]
-    if not meant:
-        conditions = ", ".join(f"{key}={value}" for key, value in threshold.where)
-        return [
-            _unmatched_verdict(threshold, f"no treatment has {conditions}" if conditions else "there is no treatment")
-        ]
-    here = [entry for entry in meant if not entry.get("left_out")]
-    if not here:
-        reason = f"{threshold.text}: every treatment that it speaks of was left out"
-        return [Verdict(threshold.text, "", None, passed=True, message=reason)]
-    verdicts = []
-    for entry in here:
-        holder = _figure_parent(threshold, entry)
-        if holder is not None:
-            verdicts.append(_verdict(threshold, entry, holder))
-    if verdicts:
-        return verdicts
-    root, name = threshold.path[:2]
-    known = sorted({key for entry in meant for key in entry.get(root) or ()})
-    names = f"; there is: {', '.join(known)}" if known else f"; there is nothing under {root}"
-    return [_unmatched_verdict(threshold, f"no treatment has {root}.{name}{did_you_mean(name, known)}{names}")]
-
-
-def _unmatched_verdict(threshold: Threshold, reason: str) -> Verdict:
-    return Verdict(threshold.text, "", None, passed=False, message=reason)
-
-
-def _figure_parent(threshold: Threshold, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the mapping that the path's last step looks into; None where the treatment has no such thing."""
-    node: Any = entry
-    for step in threshold.path[:-1]:
-        node = node.get(step)
-        if node is None:
-            return None
-    return node  # type: ignore[no-any-return]
-
-
-def _verdict(threshold: Threshold, entry: Mapping[str, Any], holder: Mapping[str, Any]) -> Verdict:
-    title = " ".join(f"{key}={value}" for key, value in entry["treatment"].items())
-    path = ".".join(threshold.path)
-    value = holder.get(threshold.path[-1])
-    if value is None:
-        return Verdict(threshold.text, title, None, passed=False, message=f"{path} has no value ({title})")
-    unit = figure_unit(threshold.path, holder)
-    factor = unit_converter(threshold.unit, unit)
-    if factor is None:
-        message = f"{path} is in {unit or 'no unit'}, into which {threshold.unit!r} cannot be turned ({title})"
-        return Verdict(threshold.text, title, value, passed=False, message=message)
-    limit = float(Fraction(repr(threshold.value)) * factor)
-    suffix = f" {unit}" if unit else ""
-    return Verdict(
-        threshold=threshold.text,
-        treatment=title,
-        value=value,
-        passed=OPERATORS[threshold.operator](value, limit),
-        message=f"{path} is {value:.6g}{suffix}, wanted {threshold.operator} {limit:.6g}{suffix} ({title})",
-    )

@@ -3,7 +3,17 @@
 import numpy as np
 
 from bench_common.records import JOB_ROW, OPERATION_ROW, ErrorRecord, MetricRecord, Outcome, ticket_of
-from bench_common.stats.reader import FORMAT, VERSION, StatsWriter
+from bench_common.stats.reader import FORMAT, VERSION, StatsFile, StatsWriter
+from bench_master.analysis.treatment_types import (
+    JobCounts,
+    MetricReport,
+    OperationReport,
+    OverheadReport,
+    SampleReport,
+    TreatmentReport,
+    TrialCounts,
+)
+from bench_master.reports import ReportSource, report_named
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -181,3 +191,58 @@ def lifecycle_run(path, *, head=None, foot=None):
     )
     counts = {"planned": 8, "done": 7, "failed": 1, "lost": 0, "aborted": 0}
     return builder.close(foot if foot is not None else footer(counts=counts))
+
+
+def write_report(path, out, name="text", pctile=95.0):
+    """Write a report of a stats file to `out`; return its source."""
+    source = ReportSource(StatsFile(path), pctile)
+    report_named(name).write(source, out)
+    return source
+
+
+def _declared(kind, known, **missing):
+    """Build a dataclass; fields that are not given are None, or as in `missing`."""
+    return kind(**{name: known.get(name, missing.get(name)) for name in kind.__dataclass_fields__})
+
+
+def treatment_report(**known):
+    """Build the report on a treatment; its title is made of its labels."""
+    labels = known.get("treatment", {})
+    return _declared(
+        TreatmentReport,
+        known,
+        title=" ".join(f"{key}={value}" for key, value in labels.items()),
+        treatment=labels,
+        trials=TrialCounts(planned=1, run=1),
+        jobs=job_counts(),
+        busy_s=0.0,
+        operations={},
+        metrics={},
+    )
+
+
+def job_counts(**known):
+    """Build counts of jobs; those that are not given are 0."""
+    return JobCounts(**{name: known.get(name, 0) for name in JobCounts.__dataclass_fields__})
+
+
+def operation_report(**known):
+    """Build the report on an operation."""
+    return _declared(
+        OperationReport, known, n=0, errors=0, percentiles_s={}, percentiles_exact=True, p99_marked=False
+    )
+
+
+def metric_report(**known):
+    """Build the report on a metric."""
+    return _declared(MetricReport, known, unit="", n=0, percentiles={})
+
+
+def overhead_report(**known):
+    """Build the report on an engine's overhead."""
+    return _declared(OverheadReport, known)
+
+
+def sample_report(unit="", n=1, mean=0.0, low=None, high=None):
+    """Build mean and extremes of readings."""
+    return SampleReport(unit=unit, n=n, mean=mean, min=low, max=high)

@@ -99,6 +99,9 @@ class Aggregator:
         for index, treatment in enumerate(self.treatments):
             for name in (*treatment.get("operation_names", ()), JOB):
                 self.series[index, name] = LatencySeries()
+        overhead = header.get("overhead")
+        self.baseline: Mapping[str, str] = overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {}
+        """Labels of the treatment that engines' overheads are compared to; empty for the first one."""
         self.open = OpenSystems(self.treatments)
         for index in self.open.systems:
             self.series[index, RESPONSE] = LatencySeries()

@@ -8,7 +8,7 @@ A metric's n counts trials: a trial of several jobs gives their mean. `docs/repo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -18,13 +18,34 @@ from bench_common.errors import UsageError
 from bench_common.histogram import nearest_rank
 from bench_common.records import OPERATION_DONE
 from bench_common.stats.reader import StatsFile
-from bench_common.thresholds import evaluate, required_percentiles
+from bench_common.thresholds import required_percentiles
 from bench_master.analysis.aggregate import BLOCK_KINDS, JOB, RESPONSE, Aggregator, TrialMetric
-from bench_master.analysis.host_samples import EngineCosts, HostCpu, HostLoad, TrialSpans, compare_to_baseline
+from bench_master.analysis.host_samples import EngineCosts, HostCpu, TrialSpans, compare_to_baseline
 from bench_master.analysis.open_system import open_warnings
 from bench_master.analysis.percentiles import ExactPercentiles, Key, LatencySeries
 from bench_master.analysis.published import published_section
-from bench_master.analysis.validity import timing_doubt, timing_error, timing_warnings
+from bench_master.analysis.report_types import (
+    ErrorReport,
+    HostReport,
+    ImportedFileReport,
+    ImportReport,
+    LoopReport,
+    MasterReport,
+    ReportDocument,
+    RunReport,
+    ScenarioReport,
+    TotalsReport,
+)
+from bench_master.analysis.treatment_types import (
+    JobCounts,
+    MetricReport,
+    OperationReport,
+    SampleReport,
+    TreatmentReport,
+    TrialCounts,
+)
+from bench_master.analysis.validity import timing_error, timing_warning, timing_warnings
+from bench_master.analysis.verdicts import evaluate
 from bench_master.formatting import plural
 
 FORMAT: Final = "weighbridge-report"
@@ -37,15 +58,13 @@ MIN_TAIL_SAMPLES: Final = 1000
 
 MASTER: Final = -1
 
-Document = dict[str, Any]
-
 
 def percentile_name(percentile: float) -> str:
     """Return a percentile's field name without a unit, such as ``p95`` or ``p99.9``."""
     return f"p{percentile:g}"
 
 
-def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Document:
+def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> ReportDocument:
     """Read the file twice and return the report document; `pctile` (0..100, exclusive) is added to the usual ones.
 
     A damaged or unfinished file gives the report of what is there, and `incomplete` and `damage` say so. Raises
@@ -65,32 +84,8 @@ def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> Docu
     costs = EngineCosts(spans, [str(treatment.get("engine")) for treatment in ledger.treatments])
     host_cpu = HostCpu(spans)
     _second_pass(stats, ledger, spans, exact, costs, host_cpu)
-    report = _document(stats, ledger, damage, pctile)
-    report["treatments"] = [
-        _treatment(ledger, index, exact, percentiles, pctile) for index in range(len(ledger.treatments))
-    ]
-    overhead = header.get("overhead")
-    for index, entry in enumerate(report["treatments"]):
-        entry.update(ledger.loops[index].document())
-        entry["timing_warning"] = timing_doubt(entry)
-        entry["overhead"] = costs.document(index)
-        entry["host_cpu"] = host_cpu.document(index)
-        entry["packing"] = ledger.packings.document(index, ledger.hosts)
-    compare_to_baseline(report["treatments"], overhead.get("baseline", {}) if isinstance(overhead, Mapping) else {})
-    report["warnings"] += [*timing_warnings(report["treatments"]), *open_warnings(report["treatments"])]
-    report["errors"] = _errors(ledger)
-    report["published"] = published_section(header, report["treatments"])
-    report["thresholds"] = [
-        {
-            "threshold": verdict.threshold,
-            "treatment": verdict.treatment,
-            "value": verdict.value,
-            "passed": verdict.passed,
-            "message": verdict.message,
-        }
-        for verdict in evaluate(report, header.get("thresholds", ()))
-    ]
-    return report
+    treatments = _treatments(ledger, exact, percentiles, pctile, costs, host_cpu)
+    return _document(stats, ledger, damage, pctile, treatments)
 
 
 def _second_pass(
@@ -122,43 +117,62 @@ def _second_pass(
                 exact.collect(key, rows["duration_ns"][rows["ok"] == OPERATION_DONE])
 
 
-def _document(stats: StatsFile, ledger: Aggregator, damage: str | None, pctile: float) -> Document:
+def _document(
+    stats: StatsFile, ledger: Aggregator, damage: str | None, pctile: float, treatments: list[TreatmentReport]
+) -> ReportDocument:
     header, footer = stats.header, ledger.footer or {}
     scenario = header.get("scenario", {})
     totals = _totals(ledger)
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "stats_file": str(stats.path),
-        "run": {
-            "run_id": header.get("run_id"),
-            "created": header.get("created"),
-            "ended": footer.get("ended"),
-            "status": footer.get("status"),
-            "noop": bool(header.get("noop")),
-            "measures": _measurement_kind(header),
-            "imported": header.get("imported"),
-            "order": header.get("order"),
-            "seed": header.get("seed"),
-            "argv": list(header.get("argv", ())),
-            "versions": dict(header.get("versions", {})),
-            "sampling_interval_s": header.get("sampling_interval_s"),
-            "resumes": ledger.course.resumes,
-            "realised": ledger.course.realised(),
-        },
-        "scenario": {key: scenario.get(key) for key in ("name", "description", "path", "document")},
-        "hosts": [
-            _host(body, ledger.loads.get(worker)) | {"clock_checks": ledger.clocks.document(worker)}
-            for worker, body in sorted(ledger.hosts.items())
+    return ReportDocument(
+        format=FORMAT,
+        version=VERSION,
+        stats_file=str(stats.path),
+        run=_run(header, ledger),
+        scenario=ScenarioReport(
+            name=scenario.get("name"),
+            description=scenario.get("description"),
+            path=scenario.get("path"),
+            document=scenario.get("document"),
+        ),
+        hosts=[_host(ledger, worker, body) for worker, body in sorted(ledger.hosts.items())],
+        master=MasterReport(samples=_samples(ledger, MASTER), loop=_loop(ledger, MASTER)),
+        pctile=pctile,
+        incomplete=_incomplete_reasons(ledger, totals, damage),
+        damage=damage,
+        warnings=[
+            *map(str, footer.get("warnings", ())),
+            *_warnings(ledger),
+            *ledger.course.warnings(),
+            *timing_warnings(treatments),
+            *open_warnings(treatments),
         ],
-        "master": _load(ledger.loads.get(MASTER)),
-        "pctile": pctile,
-        "incomplete": _incomplete_reasons(ledger, totals, damage),
-        "damage": damage,
-        "warnings": [*map(str, footer.get("warnings", ())), *_warnings(ledger), *ledger.course.warnings()],
-        "remarks": [str(remark) for remark in footer.get("remarks", ())],
-        "totals": totals,
-    }
+        remarks=[str(remark) for remark in footer.get("remarks", ())],
+        totals=totals,
+        treatments=treatments,
+        errors=_errors(ledger),
+        published=published_section(header, treatments),
+        thresholds=evaluate(treatments, header.get("thresholds", ())),
+    )
+
+
+def _run(header: Mapping[str, Any], ledger: Aggregator) -> RunReport:
+    footer = ledger.footer or {}
+    return RunReport(
+        run_id=header.get("run_id"),
+        created=header.get("created"),
+        ended=footer.get("ended"),
+        status=footer.get("status"),
+        noop=bool(header.get("noop")),
+        measures=_measurement_kind(header),
+        imported=_imported(header.get("imported")),
+        order=header.get("order"),
+        seed=header.get("seed"),
+        argv=list(header.get("argv", ())),
+        versions=dict(header.get("versions", {})),
+        sampling_interval_s=header.get("sampling_interval_s"),
+        resumes=ledger.course.resumes,
+        realised=ledger.course.realised(),
+    )
 
 
 def _measurement_kind(header: Mapping[str, Any]) -> str:
@@ -167,41 +181,77 @@ def _measurement_kind(header: Mapping[str, Any]) -> str:
     return "harness-ceiling" if header.get("noop") else "scenario"
 
 
-def _host(body: Mapping[str, Any], load: HostLoad | None) -> Document:
-    known = ("worker", "worker_id", "host", "environment", "slots", "engines", "fingerprint", "clock")
-    return {key: body.get(key) for key in known} | _load(load)
+def _imported(origin: Mapping[str, Any] | None) -> ImportReport | None:
+    if not origin:
+        return None
+    files = [
+        ImportedFileReport(
+            name=file["name"],
+            bytes=file["bytes"],
+            sha256=file["sha256"],
+            runs=file["runs"],
+            readings=file["readings"],
+        )
+        for file in origin["files"]
+    ]
+    return ImportReport(at=origin.get("at"), workload=origin.get("workload"), files=files)
 
 
-def _load(load: HostLoad | None) -> Document:
-    return {"samples": load.samples() if load else {}, "loop": load.loop() if load else None}
+def _host(ledger: Aggregator, worker: int, body: Mapping[str, Any]) -> HostReport:
+    return HostReport(
+        worker=body.get("worker"),
+        worker_id=body.get("worker_id"),
+        host=body.get("host"),
+        environment=body.get("environment"),
+        slots=body.get("slots"),
+        engines=body.get("engines"),
+        fingerprint=body.get("fingerprint"),
+        clock=body.get("clock"),
+        samples=_samples(ledger, worker),
+        loop=_loop(ledger, worker),
+        clock_checks=ledger.clocks.report(worker),
+    )
 
 
-def _totals(ledger: Aggregator) -> Document:
-    names = ("done", "failed", "lost", "aborted", "not_started", "warmup")
-    counts = {name: sum(outcome[name] for outcome in ledger.outcomes.values()) for name in names}
+def _samples(ledger: Aggregator, worker: int) -> dict[str, SampleReport]:
+    return ledger.loads[worker].samples() if worker in ledger.loads else {}
+
+
+def _loop(ledger: Aggregator, worker: int) -> LoopReport | None:
+    return ledger.loads[worker].loop() if worker in ledger.loads else None
+
+
+def _totals(ledger: Aggregator) -> TotalsReport:
+    def count(name: str) -> int:
+        return sum(outcome[name] for outcome in ledger.outcomes.values())
+
     footer = ledger.footer or {}
+    done, failed, lost, aborted = count("done"), count("failed"), count("lost"), count("aborted")
     never = footer.get("not_started")
-    if isinstance(never, int):
-        # The footer also knows of the jobs whose trial was never begun.
-        counts["not_started"] = max(counts["not_started"], never)
     busy_s = sum(ledger.busy_ns(index) for index in ledger.outcomes) / 1e9
     planned = footer.get("counts", {}).get("planned", ledger.planned)
     ran = ledger.all_outcomes["done"] + ledger.all_outcomes["failed"]
     duration_s = footer.get("duration_s")
     if duration_s is None and ledger.first_ns is not None and ledger.last_ns is not None:
         duration_s = (ledger.last_ns - ledger.first_ns) / 1e9
-    return {
-        "jobs": counts["done"] + counts["failed"] + counts["lost"] + counts["aborted"],
-        **counts,
-        "planned": planned,
-        "missing": max(0, planned - ran) if isinstance(planned, int) else None,
-        "duration_s": duration_s,
-        "busy_s": busy_s,
-        "jobs_per_s": counts["done"] / busy_s if busy_s else None,
-    }
+    return TotalsReport(
+        jobs=done + failed + lost + aborted,
+        done=done,
+        failed=failed,
+        lost=lost,
+        aborted=aborted,
+        # The footer also counts the jobs of trials that never began.
+        not_started=max(count("not_started"), never if isinstance(never, int) else 0),
+        warmup=count("warmup"),
+        planned=planned,
+        missing=max(0, planned - ran) if isinstance(planned, int) else None,
+        duration_s=duration_s,
+        busy_s=busy_s,
+        jobs_per_s=done / busy_s if busy_s else None,
+    )
 
 
-def _incomplete_reasons(ledger: Aggregator, totals: Document, damage: str | None) -> list[str]:
+def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | None) -> list[str]:
     """Return every reason why the run is not whole; empty when it is."""
     reasons = []
     if damage:
@@ -210,13 +260,14 @@ def _incomplete_reasons(ledger: Aggregator, totals: Document, damage: str | None
         reasons.append("the stats file has no footer: the run was killed or is still under way")
     elif ledger.footer.get("status") != "complete":
         reasons.append(f"the run was {ledger.footer.get('status')}")
-    reasons += [f"{totals[name]:,} of the jobs {name}" for name in ("lost", "aborted") if totals[name]]
+    unfinished = ((totals.lost, "lost"), (totals.aborted, "aborted"))
+    reasons += [f"{count:,} of the jobs {outcome}" for count, outcome in unfinished if count]
     # Those of trials that were begun are among the lost and aborted already.
     among = sum(outcome["not_started"] for outcome in ledger.outcomes.values())
     if among:
         reasons.append(f"{among:,} of these never started")
-    if totals["not_started"] > among:
-        reasons.append(f"{totals['not_started'] - among:,} more never started")
+    if totals.not_started > among:
+        reasons.append(f"{totals.not_started - among:,} more never started")
     for index, treatment in enumerate(ledger.treatments):
         planned, seen = ledger.trials_of(index)
         if seen < planned:
@@ -251,39 +302,65 @@ def _warnings(ledger: Aggregator) -> list[str]:
     return found
 
 
-def _treatment(
-    ledger: Aggregator, index: int, exact: ExactPercentiles, percentiles: Iterable[float], pctile: float
-) -> Document:
-    treatment, counts = ledger.treatments[index], ledger.outcomes[index]
-    busy_s = ledger.busy_ns(index) / 1e9
-    planned, seen = ledger.trials_of(index)
-    ended = {name: counts[name] for name in ("done", "failed", "lost", "aborted")}
-    declared = treatment.get("metrics", {})
-    return {
-        "title": treatment.get("title"),
-        "treatment": dict(treatment.get("labels", {})),
-        "concurrency": treatment.get("concurrency"),
-        "left_out": _skip_reason(ledger, index),
-        "trials": {"planned": planned, "run": seen},
-        "jobs": {
-            "total": sum(ended.values()),
-            **ended,
-            "not_started": counts["not_started"],
-            "warmup": counts["warmup"],
-        },
-        "busy_s": busy_s,
-        "jobs_per_s": counts["done"] / busy_s if busy_s else None,
-        **timing_error(ledger.uncertainties[index]),
-        "open_load": ledger.open.document(index),
-        "operations": {
+def _treatments(
+    ledger: Aggregator,
+    exact: ExactPercentiles,
+    percentiles: Sequence[float],
+    pctile: float,
+    costs: EngineCosts,
+    host_cpu: HostCpu,
+) -> list[TreatmentReport]:
+    found = []
+    for index, treatment in enumerate(ledger.treatments):
+        planned, ran = ledger.trials_of(index)
+        busy_s = ledger.busy_ns(index) / 1e9
+        p99_s, max_s = timing_error(ledger.uncertainties[index])
+        loops, declared = ledger.loops[index], treatment.get("metrics", {})
+        operations = {
             name: _operation((index, name), series, exact, percentiles)
             for name, series in _treatment_series(ledger, index)
-        },
-        "metrics": {
+        }
+        metrics = {
             name: _metric(ledger.metric(index, name), declared.get(name, {}), pctile)
             for name in ledger.metric_names(index)
-        },
-    }
+        }
+        found.append(
+            TreatmentReport(
+                title=str(treatment.get("title")),
+                treatment=dict(treatment.get("labels", {})),
+                concurrency=treatment.get("concurrency"),
+                left_out=_skip_reason(ledger, index),
+                trials=TrialCounts(planned=planned, run=ran),
+                jobs=_jobs(ledger.outcomes[index]),
+                busy_s=busy_s,
+                jobs_per_s=ledger.outcomes[index]["done"] / busy_s if busy_s else None,
+                timing_error_p99_s=p99_s,
+                timing_error_max_s=max_s,
+                open_load=ledger.open.report(index),
+                operations=operations,
+                metrics=metrics,
+                worker_busy_share=loops.busy_share,
+                worker_lag_max_s=loops.lag_max_s,
+                timing_warning=timing_warning(p99_s, operations, loops.busy_share),
+                overhead=costs.report(index),
+                host_cpu=host_cpu.report(index),
+                packing=ledger.packings.report(index, ledger.hosts),
+            )
+        )
+    return compare_to_baseline(found, ledger.baseline)
+
+
+def _jobs(counts: Mapping[str, int]) -> JobCounts:
+    done, failed, lost, aborted = (counts[name] for name in ("done", "failed", "lost", "aborted"))
+    return JobCounts(
+        total=done + failed + lost + aborted,
+        done=done,
+        failed=failed,
+        lost=lost,
+        aborted=aborted,
+        not_started=counts["not_started"],
+        warmup=counts["warmup"],
+    )
 
 
 def _skip_reason(ledger: Aggregator, index: int) -> str | None:
@@ -298,61 +375,75 @@ def _treatment_series(ledger: Aggregator, index: int) -> list[tuple[str, Latency
     return sorted(own, key=lambda item: (JOB, RESPONSE).index(item[0]) + 1 if item[0] in (JOB, RESPONSE) else 0)
 
 
-def _operation(key: Key, series: LatencySeries, exact: ExactPercentiles, percentiles: Iterable[float]) -> Document:
+def _operation(
+    key: Key, series: LatencySeries, exact: ExactPercentiles, percentiles: Iterable[float]
+) -> OperationReport:
     histogram = series.histogram
     found = {percentile: exact.value(key, percentile) for percentile in percentiles}
-    return {
-        "n": histogram.n,
-        "errors": series.errors,
-        "mean_s": _seconds(histogram.mean),
-        "stddev_s": _seconds(series.stddev),
-        "min_s": _seconds(histogram.min),
-        **{f"{percentile_name(percentile)}_s": _seconds(value) for percentile, (value, _) in found.items()},
-        "max_s": _seconds(histogram.max),
-        "slowest_job": series.slowest_job,
-        "percentiles_exact": all(is_exact for _, is_exact in found.values()),
-        "p99_marked": 0 < histogram.n < MIN_TAIL_SAMPLES,
-    }
+    return OperationReport(
+        n=histogram.n,
+        errors=series.errors,
+        mean_s=_seconds(histogram.mean),
+        stddev_s=_seconds(series.stddev),
+        min_s=_seconds(histogram.min),
+        percentiles_s={percentile_name(percentile): _seconds(value) for percentile, (value, _) in found.items()},
+        max_s=_seconds(histogram.max),
+        slowest_job=series.slowest_job,
+        percentiles_exact=all(is_exact for _, is_exact in found.values()),
+        p99_marked=0 < histogram.n < MIN_TAIL_SAMPLES,
+    )
 
 
 def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
-def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: float) -> Document:
-    direction = declared.get("direction")
-    name = percentile_name(pctile)
-    head = {"unit": declared.get("unit", ""), "direction": direction, "n": len(trials)}
+def _metric(trials: list[TrialMetric], declared: Mapping[str, Any], pctile: float) -> MetricReport:
+    unit, direction, name = declared.get("unit", ""), declared.get("direction"), percentile_name(pctile)
     if not trials:
-        return head | dict.fromkeys(("median", "mean", "stddev", "min", name, "max", "worst_job"))
+        return MetricReport(
+            unit=unit,
+            direction=direction,
+            n=0,
+            median=None,
+            mean=None,
+            stddev=None,
+            min=None,
+            percentiles={name: None},
+            max=None,
+            worst_job=None,
+        )
     values = np.array([trial.mean for trial in trials])
     worst = int(values.argmin()) if direction == "higher" else int(values.argmax())
     rank = nearest_rank(len(values), Fraction(repr(float(pctile))) / 100)
-    return head | {
-        "median": float(np.median(values)),
-        "mean": math.fsum(values) / len(values),
-        "stddev": float(values.std(ddof=1)) if len(values) > 1 else None,
-        "min": float(values.min()),
-        name: float(np.sort(values)[rank - 1]),
-        "max": float(values.max()),
-        "worst_job": trials[worst].job,
-    }
+    return MetricReport(
+        unit=unit,
+        direction=direction,
+        n=len(trials),
+        median=float(np.median(values)),
+        mean=math.fsum(values) / len(values),
+        stddev=float(values.std(ddof=1)) if len(values) > 1 else None,
+        min=float(values.min()),
+        percentiles={name: float(np.sort(values)[rank - 1])},
+        max=float(values.max()),
+        worst_job=trials[worst].job,
+    )
 
 
-def _errors(ledger: Aggregator) -> list[Document]:
+def _errors(ledger: Aggregator) -> list[ErrorReport]:
     """Return the groups of errors, the most frequent first."""
     known = len(ledger.treatments)
     return [
-        {
-            "operation": group.operation,
-            "kind": group.kind,
-            "count": group.count,
-            "warmup": group.warmup,
-            "treatments": [
-                ledger.treatments[index].get("title") for index in sorted(group.treatments) if index < known
+        ErrorReport(
+            operation=group.operation,
+            kind=group.kind,
+            count=group.count,
+            warmup=group.warmup,
+            treatments=[
+                str(ledger.treatments[index].get("title")) for index in sorted(group.treatments) if index < known
             ],
-            "job": group.job,
-            "message": group.message,
-        }
+            job=group.job,
+            message=group.message,
+        )
         for group in sorted(ledger.errors.values(), key=lambda group: -group.count)
     ]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -32,6 +32,14 @@ from bench_common.histogram import MAX_VALUE_NS, Histogram
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.thresholds import label_equals
 from bench_common.treatment import SOURCE
+from bench_master.analysis.report_types import LoopReport
+from bench_master.analysis.treatment_types import (
+    HostCpuReport,
+    OverheadReport,
+    RelativeOverheadReport,
+    SampleReport,
+    TreatmentReport,
+)
 
 
 @dataclass(slots=True)
@@ -52,9 +60,9 @@ class MinMeanMax:
             self.total += float(finite.sum())
             self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
 
-    def document(self) -> dict[str, Any]:
+    def report(self) -> SampleReport:
         """Return the figures; there must be a reading."""
-        return {"unit": self.unit, "n": self.n, "mean": self.total / self.n, "min": self.low, "max": self.high}
+        return SampleReport(unit=self.unit, n=self.n, mean=self.total / self.n, min=self.low, max=self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +129,12 @@ class HostLoad:
             if "lag_max_ns" in samples.columns:
                 self.lag.record(samples.columns["lag_max_ns"])
 
-    def samples(self) -> dict[str, Any]:
+    def samples(self) -> dict[str, SampleReport]:
         """Return mean, min and max of each column of the host's samples."""
-        return {name: extent.document() for name, extent in self.columns.items() if extent.n}
+        return {name: readings.report() for name, readings in self.columns.items() if readings.n}
 
-    def loop(self) -> dict[str, Any] | None:
-        """Return how busy the event loop was and how late it came; None where nothing was measured.
+    def loop(self) -> LoopReport | None:
+        """Return how busy and how late the event loop was; None if it was not measured.
 
         Each sample is the longest lag since the one before; `lag_p99_s` is within the histogram's error of the 99th
         percentile of those.
@@ -134,13 +142,13 @@ class HostLoad:
         if not self.lag.n and not self.busy.n:
             return None
         p99 = self.lag.quantile(0.99)
-        return {
-            "n": max(self.lag.n, self.busy.n),
-            "busy_mean": self.busy.total / self.busy.n if self.busy.n else None,
-            "busy_max": self.busy.high if self.busy.n else None,
-            "lag_p99_s": None if p99 is None else p99 / 1e9,
-            "lag_max_s": None if self.lag.max is None else self.lag.max / 1e9,
-        }
+        return LoopReport(
+            n=max(self.lag.n, self.busy.n),
+            busy_mean=self.busy.total / self.busy.n if self.busy.n else None,
+            busy_max=self.busy.high if self.busy.n else None,
+            lag_p99_s=None if p99 is None else p99 / 1e9,
+            lag_max_s=None if self.lag.max is None else self.lag.max / 1e9,
+        )
 
 
 def _per_second(columns: Mapping[str, Column], units: Mapping[str, str]) -> dict[str, tuple[Column, str]]:
@@ -220,18 +228,18 @@ class RateStats:
         parts = histogram.quantile(Fraction(place, histogram.n)) or 0.0
         return min(max(sign * parts / _RESOLUTION, self.low), self.high)
 
-    def document(self) -> dict[str, Any]:
-        """Return the figures as those of a metric, of which n counts readings; there must be one."""
-        return {
-            "unit": UNIT,
-            "direction": "lower",
-            "n": self.n,
-            "median": self.median,
-            "mean": self.mean,
-            "stddev": self.stddev,
-            "min": self.low,
-            "max": self.high,
-        }
+    def report(self) -> HostCpuReport:
+        """Return the figures; there must be a reading."""
+        return HostCpuReport(
+            unit=UNIT,
+            direction="lower",
+            n=self.n,
+            median=self.median,
+            mean=self.mean,
+            stddev=self.stddev,
+            min=self.low,
+            max=self.high,
+        )
 
 
 class HostCpu:
@@ -257,13 +265,11 @@ class HostCpu:
                     rates = columns[column][here] / (lengths[here] / 1e9)
                     self._rates.setdefault((span.treatment, name), RateStats()).add(rates)
 
-    def document(self, treatment: int) -> dict[str, Any] | None:
-        """Return a treatment's figures by name; None where no reading is of it."""
+    def report(self, treatment: int) -> dict[str, HostCpuReport] | None:
+        """Return a treatment's figures by name; None without readings."""
         found = {name: self._rates.get((treatment, name)) for name in COLUMNS}
-        return {name: rates.document() for name, rates in found.items() if rates is not None and rates.n} or None
+        return {name: rates.report() for name, rates in found.items() if rates is not None and rates.n} or None
 
-
-Document = dict[str, Any]
 
 MEMORY: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
 """Columns that are of an instant, with their units; a source has some of them."""
@@ -277,6 +283,17 @@ class _EngineUsage:
     cpu_percent: MinMeanMax = field(default_factory=lambda: MinMeanMax("%"))
     cpu_ns: float = 0.0
     covered_ns: float = 0.0
+
+    def cpu_report(self) -> SampleReport:
+        """Return the CPU time in percent of one CPU; there must be a reading of it."""
+        whole = self.cpu_percent
+        return SampleReport(
+            unit="%",
+            n=whole.n,
+            mean=100.0 * self.cpu_ns / self.covered_ns,
+            min=whole.low if whole.n else None,
+            max=whole.high if whole.n else None,
+        )
 
 
 class EngineCosts:
@@ -332,70 +349,70 @@ class EngineCosts:
             return None
         return self._accounts.setdefault(span.treatment, _EngineUsage())
 
-    def document(self, treatment: int) -> Document | None:
-        """Return what a treatment's engine cost; None where nothing was sampled while it ran.
+    def report(self, treatment: int) -> OverheadReport | None:
+        """Return what a treatment's engine used; None if nothing was sampled while it ran.
 
-        ``cpu_percent.mean`` is all CPU time by all time, of one CPU; its extremes are those of whole intervals.
+        ``cpu_percent.mean`` is all CPU time divided by all time, of one CPU; its extremes are of whole intervals.
         """
         account = self._accounts.get(treatment)
         if account is None:
             return None
-        document: Document = {name: extent.document() for name, extent in account.columns.items() if extent.n}
-        if account.covered_ns:
-            extremes = account.cpu_percent
-            document["cpu_percent"] = {
-                "unit": "%",
-                "n": extremes.n,
-                "mean": 100.0 * account.cpu_ns / account.covered_ns,
-                "min": extremes.low if extremes.n else None,
-                "max": extremes.high if extremes.n else None,
-            }
-            document["cpu_s"] = account.cpu_ns / 1e9
-            document["covered_s"] = account.covered_ns / 1e9
-        return document or None
+        found = {name: readings.report() for name, readings in account.columns.items() if readings.n}
+        if not found and not account.covered_ns:
+            return None
+        return OverheadReport(
+            rss_bytes=found.get("rss_bytes"),
+            pss_bytes=found.get("pss_bytes"),
+            cgroup_bytes=found.get("cgroup_bytes"),
+            processes=found.get("processes"),
+            cpu_percent=account.cpu_report() if account.covered_ns else None,
+            cpu_s=account.cpu_ns / 1e9 if account.covered_ns else None,
+            covered_s=account.covered_ns / 1e9 if account.covered_ns else None,
+        )
 
 
-def compare_to_baseline(treatments: Sequence[Document], baseline: Mapping[str, str]) -> None:
-    """Add to the overhead of each treatment how it relates to its baseline's.
+def compare_to_baseline(treatments: Sequence[TreatmentReport], baseline: Mapping[str, str]) -> list[TreatmentReport]:
+    """Return the treatments with the overhead of each compared to its baseline's.
 
-    The baseline has the labels of `baseline`, and else those of the treatment itself where there is such a one;
-    without `baseline` it is the first treatment that has figures.
+    The baseline is the treatment with the labels of `baseline` and otherwise the treatment's own labels; if there is
+    none, any with the labels of `baseline`; without `baseline`, the first treatment that has figures.
     """
-    measured = [entry for entry in treatments if entry["overhead"]]
-    for entry in measured:
-        other = _baseline_of(entry, measured, baseline)
-        entry["overhead"]["relative"] = None if other is None else _relative_cost(entry, other)
+    measured = [entry for entry in treatments if entry.overhead]
+    return [_compared(entry, _baseline_of(entry, measured, baseline)) for entry in treatments]
 
 
-def _baseline_of(entry: Document, measured: Sequence[Document], baseline: Mapping[str, str]) -> Document | None:
+def _baseline_of(
+    entry: TreatmentReport, measured: Sequence[TreatmentReport], baseline: Mapping[str, str]
+) -> TreatmentReport | None:
     if not baseline:
-        return measured[0]
+        return next(iter(measured), None)
     meant = [
         other
         for other in measured
         if all(
-            key in other["treatment"] and label_equals(other["treatment"][key], value)
-            for key, value in baseline.items()
+            key in other.treatment and label_equals(other.treatment[key], value) for key, value in baseline.items()
         )
     ]
-    own = {key: value for key, value in entry["treatment"].items() if key not in baseline}
+    own = {key: value for key, value in entry.treatment.items() if key not in baseline}
     alike = [
         other
         for other in meant
-        if {key: value for key, value in other["treatment"].items() if key not in baseline} == own
+        if {key: value for key, value in other.treatment.items() if key not in baseline} == own
     ]
     return next(iter(alike or meant), None)
 
 
-def _relative_cost(entry: Document, other: Document) -> Document:
-    memory = next((name for name in ("cgroup_bytes", "rss_bytes") if name in entry["overhead"]), None)
-    there = other["overhead"].get(memory)
-    cpu, cpu_there = (one["overhead"].get("cpu_percent", {}).get("mean") for one in (entry, other))
-    return {
-        "baseline": other["title"],
-        "memory": memory,
-        "memory_percent": 100.0 * (entry["overhead"][memory]["mean"] / there["mean"] - 1)
-        if memory and there and there["mean"]
-        else None,
-        "cpu_factor": cpu / cpu_there if cpu is not None and cpu_there else None,
-    }
+def _compared(entry: TreatmentReport, other: TreatmentReport | None) -> TreatmentReport:
+    if entry.overhead is None or other is None or other.overhead is None:
+        return entry
+    here, there = entry.overhead.readings, other.overhead.readings
+    memory = next((name for name in ("cgroup_bytes", "rss_bytes") if name in here), None)
+    base = there.get(memory) if memory else None
+    cpu, cpu_base = here.get("cpu_percent"), there.get("cpu_percent")
+    relative = RelativeOverheadReport(
+        baseline=other.title,
+        memory=memory,
+        memory_percent=100.0 * (here[memory].mean / base.mean - 1) if memory and base and base.mean else None,
+        cpu_factor=cpu.mean / cpu_base.mean if cpu and cpu_base and cpu_base.mean else None,
+    )
+    return replace(entry, overhead=replace(entry.overhead, relative=relative))

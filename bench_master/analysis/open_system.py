@@ -8,7 +8,7 @@ records say. Where the two disagree, one of them is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ import numpy as np
 from bench_common.records import Outcome
 from bench_common.stats.rows import Columns, SampleColumns
 from bench_master.analysis.percentiles import group_positions
+from bench_master.analysis.treatment_types import LittlesLawReport, OpenLoadReport, TreatmentReport
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -97,25 +98,25 @@ class OpenSystem:
         """Take in how many jobs a worker saw in the system at readings that lie within a trial."""
         self.trials.setdefault(trial, OpenTrial()).in_system.setdefault(worker, []).extend(counts)
 
-    def document(self) -> dict[str, Any]:
-        """Return what the report says of it."""
+    def report(self) -> OpenLoadReport:
+        """Return the load that was offered and achieved."""
         trials = self.trials.values()
         arriving = [(trial.offered, trial.arriving_s) for trial in trials if trial.arriving_s]
         lasting = sum(trial.lasting_s for trial in trials)
         offered_s = sum(seconds for _, seconds in arriving if seconds)
-        return {
-            "rate_per_s": self._load.get("rate_per_s"),
-            "process": self._load.get("process"),
-            "queue_timeout_s": self._load.get("queue_timeout_s"),
-            "offered": sum(trial.offered for trial in trials) + self.unfinished,
-            "offered_per_s": sum(count for count, _ in arriving) / offered_s if offered_s else None,
-            "achieved_per_s": sum(trial.done for trial in trials) / lasting if lasting else None,
-            "dropped": self.dropped,
-            "little": self._littles_law(),
-        }
+        return OpenLoadReport(
+            rate_per_s=self._load.get("rate_per_s"),
+            process=self._load.get("process"),
+            queue_timeout_s=self._load.get("queue_timeout_s"),
+            offered=sum(trial.offered for trial in trials) + self.unfinished,
+            offered_per_s=sum(count for count, _ in arriving) / offered_s if offered_s else None,
+            achieved_per_s=sum(trial.done for trial in trials) / lasting if lasting else None,
+            dropped=self.dropped,
+            little=self._littles_law(),
+        )
 
-    def _littles_law(self) -> dict[str, Any] | None:
-        """Return both sides of Little's law; None where too little was seen, or jobs are missing."""
+    def _littles_law(self) -> LittlesLawReport | None:
+        """Return both sides of Little's law; None with too few readings or jobs, or if jobs are missing."""
         readings = seen = expected_ns = lasting_s = 0.0
         for trial in self.trials.values():
             counts = [values for values in trial.in_system.values() if values]
@@ -131,7 +132,7 @@ class OpenSystem:
         if max(counted, expected) < LITTLES_LAW_MIN_JOBS:
             return None
         apart = abs(counted - expected) / max(counted, expected)
-        return {"in_system": counted, "expected": expected, "readings": int(readings), "apart": apart}
+        return LittlesLawReport(in_system=counted, expected=expected, readings=int(readings), apart=apart)
 
 
 class OpenSystems:
@@ -146,9 +147,9 @@ class OpenSystems:
         self._readings: list[tuple[int, Array, Array]] = []
         """What workers saw, by when, of which it is not known yet to which trial it belongs."""
 
-    def document(self, treatment: int) -> dict[str, Any] | None:
-        """Return what the report says of a treatment; None in the closed model."""
-        return self.systems[treatment].document() if treatment in self.systems else None
+    def report(self, treatment: int) -> OpenLoadReport | None:
+        """Return the load of a treatment; None in the closed model."""
+        return self.systems[treatment].report() if treatment in self.systems else None
 
     def mark_trial(self, trial: int, treatment: int, at_ns: int, *, ended: bool) -> None:
         """Note when the master began or ended a measured trial."""
@@ -190,23 +191,23 @@ class OpenSystems:
                 self.systems[treatment].watch(trial, worker, counts[within].tolist())
 
 
-def open_warnings(treatments: list[dict[str, Any]]) -> list[str]:
-    """Return what a reader of each treatment's open load must know."""
+def open_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:
+    """Return warnings about the open load of each treatment."""
     found = []
     for entry in treatments:
-        load = entry["open_load"]
+        load = entry.open_load
         if load is None:
             continue
-        little = load["little"]
-        if load["dropped"]:
+        little = load.little
+        if load.dropped:
             found.append(
-                f"{entry['title']}: {load['dropped']:,} of {load['offered']:,} jobs were dropped: it cannot keep up "
-                f"with {load['rate_per_s']:g}/s; offer less, or allow more at once (concurrency)"
+                f"{entry.title}: {load.dropped:,} of {load.offered:,} jobs were dropped: it cannot keep up "
+                f"with {load.rate_per_s:g}/s; offer less, or allow more at once (concurrency)"
             )
-        if little is not None and little["apart"] > LITTLES_LAW_TOLERANCE:
+        if little is not None and little.apart > LITTLES_LAW_TOLERANCE:
             found.append(
-                f"{entry['title']}: Little's law does not hold: {little['in_system']:.3g} jobs were counted in the "
-                f"system, rate times response time is {little['expected']:.3g}; run it for longer, and look at the "
-                "loops' busy shares"
+                f"{entry.title}: Little's law does not hold: the workers counted {little.in_system:.3g} jobs in the "
+                f"system, rate times response time is {little.expected:.3g}; run for longer, and check how busy the "
+                "event loops are"
             )
     return found

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.treatment import SOURCE
 from bench_master.analysis.host_samples import MinMeanMax
-
-Document = dict[str, Any]
+from bench_master.analysis.treatment_types import PackedCountReport, PackingReport, PackingTrialReport
 
 _HOST: Final = {"memory_used_bytes": "B", "swap_used_bytes": "B"}
 _ENGINE: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
@@ -119,29 +118,29 @@ class PackingStats:
             used = 100.0 * columns["cpu_ns"] / columns["interval_ns"].clip(1)
             packed.add("engine_cpu_percent", "%", used, inside)
 
-    def document(self, treatment: int, workers: Mapping[int, Mapping[str, Any]]) -> Document | None:
-        """Return a treatment's packings; None where nothing was packed. `workers` are the hosts by number."""
+    def report(self, treatment: int, workers: Mapping[int, Mapping[str, Any]]) -> PackingReport | None:
+        """Return a treatment's packings; None if it packs nothing. `workers` are the hosts by number."""
         own = [packed for packed in self._packed if packed.treatment == treatment]
         if not own:
             return None
         counts = [packed.containers for packed in own if not packed.warmup]
-        return {
-            "containers": {"n": len(counts), "min": min(counts), "median": median(counts), "max": max(counts)}
+        return PackingReport(
+            containers=PackedCountReport(n=len(counts), min=min(counts), median=median(counts), max=max(counts))
             if counts
             else None,
-            "trials": [
-                {
-                    "trial": packed.trial,
-                    "worker": workers.get(packed.worker, {}).get("worker_id", packed.worker),
-                    "warmup": packed.warmup,
-                    "containers": packed.containers,
-                    "full": packed.full,
-                    "reason": packed.reason,
-                    "hold_s": packed.hold_s,
-                    "memory_before_bytes": packed.memory_before,
-                    "memory_per_container_bytes": packed.per_container,
-                    "steady": {name: extent.document() for name, extent in packed.held.items() if extent.n},
-                }
+            trials=[
+                PackingTrialReport(
+                    trial=packed.trial,
+                    worker=workers.get(packed.worker, {}).get("worker_id", packed.worker),
+                    warmup=packed.warmup,
+                    containers=packed.containers,
+                    full=packed.full,
+                    reason=packed.reason,
+                    hold_s=packed.hold_s,
+                    memory_before_bytes=packed.memory_before,
+                    memory_per_container_bytes=packed.per_container,
+                    steady={name: readings.report() for name, readings in packed.held.items() if readings.n},
+                )
                 for packed in own
             ],
-        }
+        )

@@ -18,6 +18,8 @@ from typing import Any, Final
 from bench_common.clock import max_drift_ns
 from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
 from bench_common.stats.reader import RESUMED
+from bench_master.analysis.report_types import ClockDisagreementReport, ClockReport, ResumeReport, TrialOrderReport
+from bench_master.analysis.treatment_types import OperationReport, TreatmentReport
 from bench_master.formatting import plural
 
 MAX_ERROR_SHARE: Final = 0.1
@@ -33,24 +35,21 @@ SWITCH_INTERVAL_S: Final = 500e-6
 """The interpreter's switch interval in a load process: so much there may be in a calm run, whatever is in flight."""
 
 
-def timing_error(bounds: Histogram) -> dict[str, float | None]:
-    """Return the 99th percentile and the maximum, in seconds, of how much too late jobs' ends may be stamped (ns).
+def timing_error(uncertainties: Histogram) -> tuple[float | None, float | None]:
+    """Return the 99th percentile and the maximum, in seconds, of how late job ends may be stamped (recorded in ns).
 
-    The percentile is the upper end of its bucket, so that it is not less than the true one.
+    The percentile is the upper end of its bucket, so it is never less than the true one.
     """
-    if bounds.max is None:
-        return {"timing_error_p99_s": None, "timing_error_max_s": None}
-    bucket, _, _ = bounds.locate(nearest_rank(bounds.n, 0.99))
-    return {
-        "timing_error_p99_s": min(bucket_bounds(bucket)[1], bounds.max) / 1e9,
-        "timing_error_max_s": bounds.max / 1e9,
-    }
+    if uncertainties.max is None:
+        return None, None
+    bucket, _, _ = uncertainties.locate(nearest_rank(uncertainties.n, 0.99))
+    return min(bucket_bounds(bucket)[1], uncertainties.max) / 1e9, uncertainties.max / 1e9
 
 
-def shortest_median_s(operations: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """Return the smallest median of a treatment's operations; one that takes no time at all has nothing to spoil."""
-    medians = [operation["p50_s"] for operation in operations.values() if operation["p50_s"]]
-    return min(medians, default=None)
+def _shortest_median_s(operations: Mapping[str, OperationReport]) -> float | None:
+    """Return the smallest median of a treatment's operations that is not 0."""
+    medians = (operation.percentiles_s["p50"] for operation in operations.values())
+    return min((median for median in medians if median), default=None)
 
 
 @dataclass(slots=True)
@@ -67,29 +66,35 @@ class LoopStats:
         self.busy_ns += busy_ns
         self.lag_max_ns = max(self.lag_max_ns, lag_max_ns)
 
-    def document(self) -> dict[str, float | None]:
-        """Return the busy share over all workers and the longest lag of any, in seconds; None where nobody told."""
-        told = self.span_ns > 0
-        return {
-            "worker_busy_share": self.busy_ns / self.span_ns if told else None,
-            "worker_lag_max_s": self.lag_max_ns / 1e9 if told else None,
-        }
+    @property
+    def busy_share(self) -> float | None:
+        """Share of time that the loops were busy, over all workers; None without readings."""
+        return self.busy_ns / self.span_ns if self.span_ns > 0 else None
+
+    @property
+    def lag_max_s(self) -> float | None:
+        """Longest lag of any loop, in seconds; None without readings."""
+        return self.lag_max_ns / 1e9 if self.span_ns > 0 else None
 
 
-def timing_doubt(entry: Mapping[str, Any]) -> str | None:
-    """Return why a treatment's shortest operation must not be believed, and what to do; None where it may be."""
-    error_s, shortest_s = entry["timing_error_p99_s"], shortest_median_s(entry["operations"])
+def timing_warning(
+    error_s: float | None, operations: Mapping[str, OperationReport], busy: float | None
+) -> str | None:
+    """Return why the durations of a treatment's shortest operation are unreliable, with advice; None if they are not.
+
+    `error_s` is its timing error (p99), `busy` the busy share of the workers' loops.
+    """
+    shortest_s = _shortest_median_s(operations)
     if error_s is None or shortest_s is None or error_s <= max(MAX_ERROR_SHARE * shortest_s, SWITCH_INTERVAL_S):
         return None
     return (
         f"the timing error (p99), {error_s * 1e3:.3g} ms, is more than {MAX_ERROR_SHARE:.0%} of the shortest "
-        f"operation's median, {shortest_s * 1e3:.3g} ms: {_advice(entry)}"
+        f"operation's median, {shortest_s * 1e3:.3g} ms: {_advice(busy)}"
     )
 
 
-def _advice(entry: Mapping[str, Any]) -> str:
-    """Return what to do about stamps of a treatment that are uncertain."""
-    busy = entry["worker_busy_share"]
+def _advice(busy: float | None) -> str:
+    """Return what to do about uncertain stamps, given the busy share of the workers' loops."""
     if busy is None or busy >= MAX_IDLE_BUSY_SHARE:
         return ADVICE
     return (
@@ -98,13 +103,14 @@ def _advice(entry: Mapping[str, Any]) -> str:
     )
 
 
-def timing_warnings(treatments: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a warning with advice where stamps are too uncertain for a treatment's shortest operation."""
+def timing_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:
+    """Return a warning with advice if stamps are too uncertain for a treatment's shortest operation."""
     doubtful = []
     for entry in treatments:
-        error_s, shortest_s = entry["timing_error_p99_s"], shortest_median_s(entry["operations"])
-        if timing_doubt(entry) is not None and error_s is not None and shortest_s is not None:
-            doubtful.append((error_s / shortest_s, error_s, shortest_s, str(entry["title"]), _advice(entry)))
+        error_s, shortest_s = entry.timing_error_p99_s, _shortest_median_s(entry.operations)
+        if entry.timing_warning is not None and error_s is not None and shortest_s is not None:
+            advice = _advice(entry.worker_busy_share)
+            doubtful.append((error_s / shortest_s, error_s, shortest_s, entry.title, advice))
     if not doubtful:
         return []
     worst, error_s, shortest_s, title, advice = max(doubtful)
@@ -177,22 +183,22 @@ class ClockChecker:
         if abs(gained_ns) > allowed_ns:
             self.disagreements.append(ClockDisagreement(worker, trial, bracket_ns, gained_ns, allowed_ns))
 
-    def document(self, worker: int) -> dict[str, Any]:
-        """Return what a report says of one host's clock."""
+    def report(self, worker: int) -> ClockReport:
+        """Return the report on one host's clock."""
         bound_ns = self.uncertainties.get(worker)
-        return {
-            "bound_max_s": None if bound_ns is None else bound_ns / 1e9,
-            "disagreements": [
-                {
-                    "trial": found.trial,
-                    "bracket_s": found.bracket_ns / 1e9,
-                    "own_s": (found.bracket_ns + found.gained_ns) / 1e9,
-                    "allowed_s": found.max_drift_ns / 1e9,
-                }
+        return ClockReport(
+            bound_max_s=None if bound_ns is None else bound_ns / 1e9,
+            disagreements=[
+                ClockDisagreementReport(
+                    trial=found.trial,
+                    bracket_s=found.bracket_ns / 1e9,
+                    own_s=(found.bracket_ns + found.gained_ns) / 1e9,
+                    allowed_s=found.max_drift_ns / 1e9,
+                )
                 for found in self.disagreements
                 if found.worker == worker
             ],
-        }
+        )
 
     def warnings(self, names: Mapping[int, str]) -> list[str]:
         """Return a warning for each host whose clock disagreed with the master's; `names` are the workers'."""
@@ -216,7 +222,7 @@ class TrialOrder:
     def __init__(self, trials: Sequence[Sequence[Any]]) -> None:
         self._blocks = [trial[1] for trial in trials]
         self._parts: list[list[int]] = [[]]
-        self.resumes: list[dict[str, Any]] = []
+        self.resumes: list[ResumeReport] = []
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Take in an event; those of trials that were begun anew are not to be among them."""
@@ -224,51 +230,47 @@ class TrialOrder:
         if event.get("kind") == RESUMED:
             gap_ns, again = event.get("gap_ns"), event.get("again")
             self.resumes.append(
-                {
-                    "at": event.get("at"),
-                    "ended": event.get("ended"),
-                    "gap_s": gap_ns / 1e9 if isinstance(gap_ns, int) else None,
-                    "whole": event.get("whole"),
-                    "again": list(again) if isinstance(again, list) else [],
-                }
+                ResumeReport(
+                    at=event.get("at"),
+                    ended=event.get("ended"),
+                    gap_s=gap_ns / 1e9 if isinstance(gap_ns, int) else None,
+                    whole=event.get("whole"),
+                    again=list(again) if isinstance(again, list) else [],
+                )
             )
             self._parts.append([])
         elif event.get("kind") == "trial-begin" and isinstance(trial, int) and 0 <= trial < len(self._blocks):
             self._parts[-1].append(trial)
 
-    def realised(self) -> dict[str, Any]:
-        """Return how the order that the trials ran in relates to the planned one.
-
-        `late` are the trials that ran after one that was planned behind them, `split_blocks` the blocks of which
-        some trials ran before and some after the run was resumed.
-        """
+    def realised(self) -> TrialOrderReport:
+        """Return how the order in which the trials ran relates to the planned order."""
         late, furthest = [], -1
         for trial in (trial for part in self._parts for trial in part):
             if trial < furthest:
                 late.append(trial)
             furthest = max(furthest, trial)
-        seen: set[Any] = set()
-        split: set[Any] = set()
+        seen: set[int] = set()
+        split: set[int] = set()
         for part in self._parts:
             blocks = {self._blocks[trial] for trial in part}
             split |= blocks & seen
             seen |= blocks
-        return {"as_planned": not late, "late": late, "split_blocks": sorted(split)}
+        return TrialOrderReport(as_planned=not late, late=late, split_blocks=sorted(split))
 
     def warnings(self) -> list[str]:
         """Return what a reader of the figures must know of the course."""
         realised = self.realised()
         found = []
-        if realised["split_blocks"]:
-            numbers = ", ".join(map(str, realised["split_blocks"][:10]))
-            blocks = plural(len(realised["split_blocks"]), "block")
+        if realised.split_blocks:
+            numbers = ", ".join(map(str, realised.split_blocks[:10]))
+            blocks = plural(len(realised.split_blocks), "block")
             found.append(
                 f"the run was resumed {plural(len(self.resumes), 'time')}, without its warm-up; {blocks} ran partly "
                 f"before and partly after that: {numbers}"
             )
-        if realised["late"]:
+        if realised.late:
             found.append(
-                f"{plural(len(realised['late']), 'trial')} did not run in the planned order, but after the run was "
+                f"{plural(len(realised.late), 'trial')} did not run in the planned order, but after the run was "
                 "resumed: what changed with time is not shared by their block"
             )
         return found

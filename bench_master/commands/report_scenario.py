@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Where there is no header there is no report, and a file to write to is left as it was.
     _ = source.stats.header
     if source.stats.header.get("imported"):
-        _check_imported(arguments, needs_times=getattr(report, "needs_times", False))
+        _check_imported(arguments, needs_times=report.needs_times)
     if arguments.rps_histogram is not None:
         _write_rates(source.stats, arguments.rps_histogram)
     if arguments.report_file is None:
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     failed = source.failed_thresholds
     if failed and arguments.format != "text":
         for verdict in failed:
-            sys.stderr.write(f"bench-master: threshold failed: {verdict['message']}\n")
+            sys.stderr.write(f"bench-master: threshold failed: {verdict.message}\n")
     elif failed:
         sys.stderr.write(f"bench-master: {plural(len(failed), 'threshold')} failed\n")
     return int(ExitCode.THRESHOLD if failed else ExitCode.OK)

@@ -10,17 +10,18 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gevent
 
 from bench_common.cli import MAX_SLOTS
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.stats.reader import StatsFile
+from bench_master.analysis.report_types import ReportDocument
 from bench_master.bucketbench import load_scenario_or_definition
 from bench_master.commands.fleet_options import selected_inventory
 from bench_master.commands.fleet_run import expected_worker_names, fleet_workers
@@ -99,16 +100,14 @@ def _save_trace(source: ReportSource, stats: Path) -> Path:
 
 def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     """Return the exit code of a complete run: what gave no result at all is no success, nor is a missed threshold."""
-    treatments = source.document["treatments"]
+    treatments = source.document.treatments
     for row in treatments:
-        if row["left_out"]:
-            sys.stderr.write(
-                f"bench-master: left out, as it is optional: {row['title']}: {one_line(row['left_out'])}\n"
-            )
-    if treatments and all(row["left_out"] for row in treatments):
+        if row.left_out:
+            sys.stderr.write(f"bench-master: left out, as it is optional: {row.title}: {one_line(row.left_out)}\n")
+    if treatments and all(row.left_out for row in treatments):
         sys.stderr.write("bench-master: every treatment was left out, so nothing was measured\n")
         return int(ExitCode.INFRASTRUCTURE)
-    barren = sum(not row["jobs"]["done"] and not row["left_out"] for row in treatments)
+    barren = sum(not row.jobs.done and not row.left_out for row in treatments)
     if barren:
         of_all = f"{barren} of {plural(len(treatments), 'treatment')}"
         reason = "" if errors_shown else _most_frequent_error(source.document)
@@ -117,16 +116,16 @@ def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     if noop:
         return int(ExitCode.OK)
     for verdict in source.failed_thresholds:
-        sys.stderr.write(f"bench-master: threshold failed: {verdict['message']}\n")
+        sys.stderr.write(f"bench-master: threshold failed: {verdict.message}\n")
     return int(ExitCode.THRESHOLD if source.failed_thresholds else ExitCode.OK)
 
 
-def _most_frequent_error(document: Mapping[str, Any]) -> str:
+def _most_frequent_error(document: ReportDocument) -> str:
     """Return what the most frequent error in treatments without a result said, on one line; nothing if none did."""
-    barren = {row["title"] for row in document["treatments"] if not row["jobs"]["done"] and not row["left_out"]}
-    for group in document["errors"]:
-        if barren.intersection(group["treatments"]):
-            return f"; {group['operation']}: {one_line(group['message'])}"
+    barren = {row.title for row in document.treatments if not row.jobs.done and not row.left_out}
+    for group in document.errors:
+        if barren.intersection(group.treatments):
+            return f"; {group.operation}: {one_line(group.message)}"
     return ""
 
 

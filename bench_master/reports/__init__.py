@@ -1,51 +1,52 @@
-"""Reports: each format is one class that registers itself under the entry-point group ``weighbridge.reports``.
+"""Report formats: each is one class, registered under the entry-point group ``weighbridge.reports``.
 
-A report plug-in is a class with a `name`, a constructor without arguments and
-``write(source: ReportSource, out: TextIO) -> None``. The source gives it the summed-up document (what the JSON report
-prints) and the stats file itself, for formats that tell of every job.
+`Report` declares what such a class has. It reads a `ReportSource`: the summed-up document, which is what the JSON
+report prints, and the stats file itself, for formats that show every job.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import Final, Protocol, TextIO, runtime_checkable
 
 from bench_common.cli import check_choice
 from bench_common.errors import InfrastructureError
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import DEFAULT_PERCENTILE, build_document
-
-if TYPE_CHECKING:
-    import os
+from bench_master.analysis.report_types import ReportDocument, ThresholdReport
 
 GROUP: Final = "weighbridge.reports"
 
 
 class ReportSource:
-    """One stats file to report on. The document is computed once, when a report first asks for it."""
+    """One stats file to report on. The document is built once, when a report first asks for it."""
 
     def __init__(self, stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> None:
         self.stats = stats
         self.pctile = pctile
 
     @cached_property
-    def document(self) -> dict[str, Any]:
-        """The whole report as plain values, see `bench_master.analysis.document.summarise`."""
+    def document(self) -> ReportDocument:
+        """The report document, see `bench_master.analysis.report_types`."""
         return build_document(self.stats, self.pctile)
 
     @property
-    def failed_thresholds(self) -> list[dict[str, Any]]:
-        """The verdicts on thresholds that were not met; empty where the scenario has no thresholds."""
+    def failed_thresholds(self) -> list[ThresholdReport]:
+        """The verdicts on failed thresholds; empty if the scenario has no thresholds."""
         if not self.stats.header.get("thresholds"):
             return []
-        return [verdict for verdict in self.document["thresholds"] if not verdict["passed"]]
+        return [verdict for verdict in self.document.thresholds if not verdict.passed]
 
 
+@runtime_checkable
 class Report(Protocol):
-    """What a report plug-in is."""
+    """A report format. Its class takes no arguments."""
 
     name: str
+    """What ``--format`` calls it."""
+    needs_times: bool
+    """Whether it refuses imported results, which carry no timestamps."""
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the whole report to `out`."""
@@ -57,31 +58,19 @@ def report_formats() -> dict[str, EntryPoint]:
 
 
 def report_named(name: str) -> Report:
-    """Return a new report; raise `UsageError` with the nearest spelling, `InfrastructureError` if it is broken."""
+    """Return a new report; raise `UsageError` for an unknown format, `InfrastructureError` for a broken plug-in."""
     formats = report_formats()
     check_choice(name, formats, what="report format")
+    where = formats[name].value
     try:
-        report: Report = formats[name].load()()
+        report = formats[name].load()()
     except Exception as error:
-        # A plug-in is somebody else's code: whatever it raises on import is told as its fault.
-        where = formats[name].value
+        # A plug-in may raise anything on import.
         raise InfrastructureError(
             f"report format {name!r} ({where}) cannot be used: {type(error).__name__}: {error}"
         ) from error
+    if not isinstance(report, Report):
+        raise InfrastructureError(
+            f"report format {name!r} ({where}) cannot be used: its class must have name, needs_times and write"
+        )
     return report
-
-
-def write_report(
-    path: str | os.PathLike[str],
-    out: TextIO,
-    format: str = "text",  # noqa: A002  it is called what the command line calls it
-    pctile: float = DEFAULT_PERCENTILE,
-) -> ReportSource:
-    """Write a report of the stats file at `path` to `out`; the source that is returned knows failed thresholds.
-
-    Raises `UsageError` for an unknown format or percentile, `StatsFileError` for a file that cannot be read.
-    """
-    report = report_named(format)
-    source = ReportSource(StatsFile(path), pctile)
-    report.write(source, out)
-    return source

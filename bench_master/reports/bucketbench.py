@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.aggregate import JOB
+from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.treatment_types import SampleReport, TreatmentReport
 from bench_master.formatting import format_significant, one_line, plural
 from bench_master.layout import align_table
 from bench_master.plan import is_host_ceiling
@@ -31,7 +33,7 @@ class _TreatmentCell:
     row: str
     threads: int
     iterations: int | None
-    entry: Mapping[str, Any]
+    entry: TreatmentReport
 
 
 class BucketbenchReport:
@@ -45,7 +47,7 @@ class BucketbenchReport:
         out.writelines(f"{line}\n" for line in lines(source.document, source.stats.header.get("treatments", ())))
 
 
-def lines(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def lines(document: ReportDocument, treatments: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the report's lines; `treatments` are those of the stats file's header, in the document's order."""
     cells = _cells(document, treatments)
     yield "SUMMARY TIMINGS/THREAD RATES"
@@ -54,19 +56,19 @@ def lines(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) 
     yield ""
     yield "DETAILED COMMAND TIMINGS/STATISTICS (ms)"
     for cell in cells:
-        if not is_host_ceiling(cell.entry["treatment"]):
+        if not is_host_ceiling(cell.entry.treatment):
             yield ""
             yield from _times(cell)
     yield from _overhead(cells)
     yield from _notes(document, cells)
 
 
-def _cells(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]]) -> list[_TreatmentCell]:
-    name = one_line(str(document["scenario"]["name"]))
-    environments = {entry["treatment"].get("environment") for entry in document["treatments"]}
+def _cells(document: ReportDocument, treatments: Sequence[Mapping[str, Any]]) -> list[_TreatmentCell]:
+    name = one_line(str(document.scenario.name))
+    environments = {entry.treatment.get("environment") for entry in document.treatments}
     cells = []
-    for entry, treatment in zip(document["treatments"], treatments, strict=True):
-        labels = entry["treatment"]
+    for entry, treatment in zip(document.treatments, treatments, strict=True):
+        labels = entry.treatment
         ceiling = is_host_ceiling(labels)
         row = ["Limit"] if ceiling else [name, str(labels.get("job", labels.get("engine")))]
         if len(environments) > 1:
@@ -77,19 +79,19 @@ def _cells(document: Mapping[str, Any], treatments: Sequence[Mapping[str, Any]])
         iterations = treatment.get("iterations")
         cells.append(_TreatmentCell(one_line(":".join(row)), int(treatment["concurrency"]), iterations, entry))
     # The host ceiling is the first line, wherever it stands in the file.
-    return sorted(cells, key=lambda cell: not is_host_ceiling(cell.entry["treatment"]))
+    return sorted(cells, key=lambda cell: not is_host_ceiling(cell.entry.treatment))
 
 
 def _rates(cells: Sequence[_TreatmentCell]) -> list[str]:
     """Return a line for each row with its rate at each number of threads that occurs."""
     threads = sorted({cell.threads for cell in cells})
-    rows: dict[tuple[str, int | None], dict[int, Mapping[str, Any]]] = {}
+    rows: dict[tuple[str, int | None], dict[int, TreatmentReport]] = {}
     for cell in cells:
         rows.setdefault((cell.row, cell.iterations), {})[cell.threads] = cell.entry
     head = ["", "Iter/Thd", *(plural(count, "thrd") for count in threads)]
     table = []
     for (row, iterations), entries in rows.items():
-        rates = [entries[count]["jobs_per_s"] if count in entries else None for count in threads]
+        rates = [entries[count].jobs_per_s if count in entries else None for count in threads]
         shown = ["" if count not in entries else "-" for count in threads]
         figures = [
             word if rate is None else format_significant(rate) for rate, word in zip(rates, shown, strict=True)
@@ -101,20 +103,21 @@ def _rates(cells: Sequence[_TreatmentCell]) -> list[str]:
 def _times(cell: _TreatmentCell) -> list[str]:
     head = [f"{cell.row}:{cell.threads}", "Min", "Max", "Avg", "Median", "Stddev", "Errors"]
     table = []
-    for name, operation in cell.entry["operations"].items():
+    for name, operation in cell.entry.operations.items():
         if name == JOB:
             continue
         kind, dash, number = name.partition("-")
-        figures = (operation[f"{figure}_s"] for figure in ("min", "max", "mean", "p50", "stddev"))
+        median = operation.percentiles_s["p50"]
+        figures = (operation.min_s, operation.max_s, operation.mean_s, median, operation.stddev_s)
         word = f"{_WORDS.get(kind, kind)}{dash}{number}"
         table.append([word, *("-" if value is None else f"{1000 * value:.3f}" for value in figures)])
-        table[-1].append(str(operation["errors"]))
+        table[-1].append(str(operation.errors))
     return align_table(head, table, right=head)
 
 
 def _overhead(cells: Sequence[_TreatmentCell]) -> Iterator[str]:
     """Yield what the engines themselves cost, where the run measured it."""
-    measured = [(cell, cell.entry["overhead"]) for cell in cells if cell.entry.get("overhead")]
+    measured = [(cell, cell.entry.overhead) for cell in cells if cell.entry.overhead]
     if not measured:
         return
     yield ""
@@ -123,42 +126,46 @@ def _overhead(cells: Sequence[_TreatmentCell]) -> Iterator[str]:
     head = ["Bench / driver / threads", *(("Min", "Max", "Avg") * 2), "Mem %", "CPU x"]
     table = []
     for cell, overhead in measured:
-        memory = overhead.get("cgroup_bytes") or overhead.get("rss_bytes") or {}
-        cpu, relative = overhead.get("cpu_percent") or {}, overhead.get("relative") or {}
+        relative = overhead.relative
         table.append(
             [
                 f"{cell.row}:{cell.threads}",
-                *(_figure(memory.get(name), "{:.1f} MiB", _MIB) for name in ("min", "max", "mean")),
-                *(_figure(cpu.get(name), "{:.2f} %") for name in ("min", "max", "mean")),
-                _figure(relative.get("memory_percent"), "{:+.2f}%"),
-                _figure(relative.get("cpu_factor"), "{:.2f}x"),
+                *(_figure(value, "{:.1f} MiB", _MIB) for value in _extremes(overhead.memory)),
+                *(_figure(value, "{:.2f} %") for value in _extremes(overhead.cpu_percent)),
+                _figure(relative.memory_percent if relative else None, "{:+.2f}%"),
+                _figure(relative.cpu_factor if relative else None, "{:.2f}x"),
             ]
         )
     yield from align_table(head, table, right=head)
+
+
+def _extremes(reading: SampleReport | None) -> tuple[float | None, float | None, float | None]:
+    return (reading.min, reading.max, reading.mean) if reading else (None, None, None)
 
 
 def _figure(value: float | None, form: str, unit: float = 1.0) -> str:
     return "-" if value is None else form.format(value / unit)
 
 
-def _notes(document: Mapping[str, Any], cells: Sequence[_TreatmentCell]) -> Iterator[str]:
+def _notes(document: ReportDocument, cells: Sequence[_TreatmentCell]) -> Iterator[str]:
     """Yield what has to be known beside the tables."""
-    remarks = [f"INCOMPLETE: {reason}" for reason in document["incomplete"]]
-    if document["run"]["noop"]:
+    remarks = [f"INCOMPLETE: {reason}" for reason in document.incomplete]
+    if document.run.noop:
         remarks.append("NO-OP: nothing was executed; this is the harness's ceiling")
-    remarks += [f"WARNING: {warning}" for warning in document["warnings"]]
+    remarks += [f"WARNING: {warning}" for warning in document.warnings]
     for cell in cells:
-        jobs = cell.entry["jobs"]
-        if lost := {name: jobs[name] for name in ("failed", "lost", "aborted") if jobs[name]}:
-            counts = ", ".join(f"{count} {name}" for name, count in lost.items())
-            remarks.append(f"{cell.row}:{cell.threads}: {counts} of {jobs['total']}, not counted in its rate")
-    for group in document["errors"]:
-        first = next(iter(str(group["message"]).splitlines()), "")
-        remarks.append(f"{group['count']} x {group['operation']}: {group['kind']}: {first}")
-    workers = len(document["hosts"])
+        jobs = cell.entry.jobs
+        unsuccessful = {"failed": jobs.failed, "lost": jobs.lost, "aborted": jobs.aborted}
+        if any(unsuccessful.values()):
+            counts = ", ".join(f"{count} {name}" for name, count in unsuccessful.items() if count)
+            remarks.append(f"{cell.row}:{cell.threads}: {counts} of {jobs.total}, not counted in its rate")
+    for group in document.errors:
+        first = next(iter(str(group.message).splitlines()), "")
+        remarks.append(f"{group.count} x {group.operation}: {group.kind}: {first}")
+    workers = len(document.hosts)
     if workers > 1:
         remarks.append(f"threads are those of each of {workers} workers; rates are of all together")
-    remarks += document["remarks"]
+    remarks += document.remarks
     if remarks:
         yield ""
         yield from (one_line(f"- {remark}") for remark in remarks)

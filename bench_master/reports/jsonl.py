@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, TextIO
 
 from bench_common.records import OPERATION_FAILED, Outcome, attempt_of, job_id_of
 from bench_common.stats.rows import MAX_ROWS, Rows
+from bench_master.analysis.report_types import as_json
 from bench_master.reports import ReportSource
 from bench_master.reports.job_window import JobDetails, JobWindow
 
@@ -20,10 +21,11 @@ class JsonReport:
     """Writes the document as indented JSON; what has no value is null, never NaN or an infinity."""
 
     name: ClassVar[str] = "json"
+    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write one JSON object."""
-        json.dump(replace_nonfinite(source.document), out, indent=2, ensure_ascii=False, allow_nan=False)
+        json.dump(replace_nonfinite(as_json(source.document)), out, indent=2, ensure_ascii=False, allow_nan=False)
         out.write("\n")
 
 
@@ -51,6 +53,7 @@ class JsonLinesReport:
     """
 
     name: ClassVar[str] = "jsonl"
+    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the lines; instants are seconds since the run began."""

@@ -1,18 +1,32 @@
-"""The text report: for a person in front of 80 columns. What is missing or doubtful is said first.
+"""The text report, for a person in front of 80 columns: what is missing or doubtful comes before any figure.
 
-The tables of the text report that hold results: one line per treatment, per operation, per metric.
-
-The tables of the text report that tell how a treatment scales: its rate and latencies by jobs in flight.
+The tables of results and of scaling are here; those of hosts, engines, packings and published figures are in
+`text_sections`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, TextIO
 
 from bench_master.analysis.aggregate import JOB
 from bench_master.analysis.document import percentile_name
+from bench_master.analysis.report_types import (
+    HostReport,
+    ImportReport,
+    ReportDocument,
+    ResumeReport,
+    RunReport,
+    TotalsReport,
+)
+from bench_master.analysis.treatment_types import (
+    JobCounts,
+    MetricReport,
+    OpenLoadReport,
+    OperationReport,
+    TreatmentReport,
+)
 from bench_master.formatting import (
     escape_control,
     format_bytes,
@@ -41,105 +55,108 @@ _DIGITS: Final = 3
 """Seven times of three digits fit a line; the overview and the other formats have more."""
 
 
-def overview_table(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def overview_table(document: ReportDocument, names: Sequence[str]) -> list[str]:
     """Return one line for each treatment, to compare at a glance; `names` are what tells them apart.
 
-    Lost and aborted jobs have a column where there are any, and so have the medians of each treatment's first metric.
+    Lost jobs, aborted jobs and the median of each treatment's first metric have a column if there are any.
     """
-    treatments = document["treatments"]
-    outcomes = ["done", "failed", *(name for name in ("lost", "aborted") if any(e["jobs"][name] for e in treatments))]
-    chosen = list(dict.fromkeys(("p50", percentile_name(document["pctile"]))))
+    treatments = document.treatments
+    outcomes: dict[str, Callable[[JobCounts], int]] = {
+        "done": lambda jobs: jobs.done,
+        "failed": lambda jobs: jobs.failed,
+    }
+    if any(entry.jobs.lost for entry in treatments):
+        outcomes["lost"] = lambda jobs: jobs.lost
+    if any(entry.jobs.aborted for entry in treatments):
+        outcomes["aborted"] = lambda jobs: jobs.aborted
+    chosen = list(dict.fromkeys(("p50", percentile_name(document.pctile))))
     metric, medians = _first_metrics(treatments)
     columns = [Column("treatment", left=True), *map(Column, outcomes), Column("jobs/s")]
     columns += [*(Column(f"job {figure}") for figure in chosen), *([Column(metric)] if metric else [])]
     rows = []
     for entry, name, median in zip(treatments, names, medians, strict=True):
-        rate, job = entry["jobs_per_s"], entry["operations"][JOB]
+        rate, job = entry.jobs_per_s, entry.operations[JOB]
         rows.append(
             [
                 name,
-                *(format_count(entry["jobs"][outcome]) for outcome in outcomes),
+                *(format_count(count(entry.jobs)) for count in outcomes.values()),
                 "-" if rate is None else format_significant(rate),
-                *(format_seconds(job[f"{figure}_s"]) for figure in chosen),
+                *(format_seconds(job.percentiles_s[figure]) for figure in chosen),
                 *([median] if metric else []),
             ]
         )
     return fit_table(columns, rows, indent=0)
 
 
-def _first_metrics(treatments: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
-    """Return a column's title (empty: nobody gave a metric) and the median of each treatment's first metric."""
-    firsts = [
-        next(((name, metric) for name, metric in entry["metrics"].items() if metric["n"]), None)
-        for entry in treatments
-    ]
+def _first_metrics(treatments: Sequence[TreatmentReport]) -> tuple[str, list[str]]:
+    """Return a column's title (empty: there are no metrics) and the median of each treatment's first metric."""
+    firsts = [next(((name, one) for name, one in entry.metrics.items() if one.n), None) for entry in treatments]
     names = {first[0] for first in firsts if first}
-    cells = [
-        "-" if first is None else f"{format_significant(first[1]['median'])} {first[1]['unit']}".strip()
-        for first in firsts
-    ]
+    cells = ["-" if first is None else f"{_significant(first[1].median)} {first[1].unit}".strip() for first in firsts]
     return ("" if not names else names.pop() if len(names) == 1 else "first metric"), cells
 
 
-def treatment_tables(entry: Mapping[str, Any], pctile: float) -> Iterator[str]:
+def _significant(value: float | None) -> str:
+    return "-" if value is None else format_significant(value)
+
+
+def treatment_tables(entry: TreatmentReport, pctile: float) -> Iterator[str]:
     """Yield a treatment's operations, then its metrics."""
-    operations = entry["operations"]
+    operations = entry.operations
     # Results that were measured elsewhere have no operation but the whole job, and that without a time.
-    timed = list(operations) != [JOB] or operations[JOB]["n"] or operations[JOB]["errors"]
+    timed = list(operations) != [JOB] or operations[JOB].n or operations[JOB].errors
     if timed:
         yield from _operations(operations, percentile_name(pctile))
-    given = {name: metric for name, metric in entry["metrics"].items() if metric["n"]}
+    given = {name: metric for name, metric in entry.metrics.items() if metric.n}
     if given:
         if timed:
             yield ""
         yield from _metrics(given, percentile_name(pctile))
-    if missing := [name for name in entry["metrics"] if name not in given]:
+    if missing := [name for name in entry.metrics if name not in given]:
         yield ""
         yield from paragraph(f"not given by any trial: {', '.join(missing)}", indent=2, hanging=4)
 
 
-def _operations(operations: Mapping[str, Mapping[str, Any]], chosen: str) -> list[str]:
+def _operations(operations: Mapping[str, OperationReport], chosen: str) -> list[str]:
     tail = [] if chosen in ("p99", "p50") else ["p99"]
-    shown = dict.fromkeys(("p50", chosen))
+    shown = [*dict.fromkeys(("p50", chosen))]
     columns = [Column("operation", left=True), Column("n"), Column("err")]
     columns += [Column(title) for title in ("min", "mean", "stddev", *shown)]
     columns += [*(Column(title, droppable=True) for title in tail), Column("max"), Column("slowest")]
     rows = []
     for name, operation in operations.items():
-        figures = ("min", "mean", "stddev", *shown, *tail, "max")
-        cells = [
-            format_seconds(operation[f"{figure}_s"], _DIGITS) + _format_figure(figure, operation)
-            for figure in figures
+        percentiles = [
+            format_seconds(operation.percentiles_s[figure], _DIGITS) + _mark(figure, operation)
+            for figure in (*shown, *tail)
         ]
-        slowest = operation["slowest_job"]
+        moments = (operation.min_s, operation.mean_s, operation.stddev_s)
         rows.append(
             [
                 name,
-                format_count(operation["n"]),
-                format_count(operation["errors"]),
-                *cells,
-                "-" if slowest is None else f"{slowest}",
+                format_count(operation.n),
+                format_count(operation.errors),
+                *(format_seconds(value, _DIGITS) for value in moments),
+                *percentiles,
+                format_seconds(operation.max_s, _DIGITS),
+                "-" if operation.slowest_job is None else f"{operation.slowest_job}",
             ]
         )
     return fit_table(columns, rows)
 
 
-def _format_figure(figure: str, operation: Mapping[str, Any]) -> str:
-    return "?" if figure == "p99" and operation["p99_marked"] else ""
+def _mark(figure: str, operation: OperationReport) -> str:
+    return "?" if figure == "p99" and operation.p99_marked else ""
 
 
-def _metrics(metrics: Mapping[str, Mapping[str, Any]], chosen: str) -> list[str]:
+def _metrics(metrics: Mapping[str, MetricReport], chosen: str) -> list[str]:
     columns = [Column("metric", left=True), Column("unit", left=True), Column("n"), Column("min"), Column("mean")]
     columns += [Column("stddev"), Column("median"), Column(chosen, droppable=True), Column("max"), Column("worst")]
     rows = []
     for name, metric in metrics.items():
-        sign = {"higher": " +", "lower": " -"}.get(metric["direction"] or "", "")
-        figures = ("min", "mean", "stddev", "median", chosen, "max")
-        cells = ["-" if metric[figure] is None else format_significant(metric[figure]) for figure in figures]
-        worst = metric["worst_job"]
-        rows.append(
-            [name, f"{metric['unit']}{sign}".strip(), str(metric["n"]), *cells, "-" if worst is None else f"{worst}"]
-        )
+        sign = {"higher": " +", "lower": " -"}.get(metric.direction or "", "")
+        figures = (metric.min, metric.mean, metric.stddev, metric.median, metric.percentiles[chosen], metric.max)
+        worst = "-" if metric.worst_job is None else f"{metric.worst_job}"
+        rows.append([name, f"{metric.unit}{sign}".strip(), str(metric.n), *map(_significant, figures), worst])
     return fit_table(columns, rows)
 
 
@@ -150,13 +167,13 @@ _COLUMNS: Final = 7
 """How many numbers of jobs in flight stand side by side; further ones have a table of their own."""
 
 
-def scaling_tables(document: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[str]:
+def scaling_tables(document: ReportDocument, common: Mapping[str, Any]) -> Iterator[str]:
     """Yield a table for each set of treatments that differ in nothing but the jobs in flight.
 
     `common` are labels that need not be repeated. Nothing is yielded where the concurrency does not vary.
     """
     first = True
-    for labels, entries in _series(document["treatments"]):
+    for labels, entries in _series(document.treatments):
         if not first:
             yield ""
         first = False
@@ -164,39 +181,37 @@ def scaling_tables(document: Mapping[str, Any], common: Mapping[str, Any]) -> It
         if spelled:
             yield from paragraph(spelled, indent=2, hanging=4)
         for start in range(0, len(entries), _COLUMNS):
-            yield from _table(entries[start : start + _COLUMNS], entries[0], document["pctile"])
+            yield from _table(entries[start : start + _COLUMNS], entries[0], document.pctile)
 
 
-def _series(treatments: Sequence[Mapping[str, Any]]) -> list[tuple[tuple[tuple[str, Any], ...], list[Any]]]:
+def _series(treatments: Sequence[TreatmentReport]) -> list[tuple[tuple[tuple[str, Any], ...], list[TreatmentReport]]]:
     """Return the treatments that differ in concurrency alone, by what they have in common, the lowest first."""
-    found: dict[tuple[tuple[str, Any], ...], list[Any]] = {}
+    found: dict[tuple[tuple[str, Any], ...], list[TreatmentReport]] = {}
     for entry in treatments:
-        labels = entry["treatment"]
+        labels = entry.treatment
         # A benchmark may have a parameter of that name, which is not how many of its jobs were in flight.
-        if CONCURRENCY in labels and labels[CONCURRENCY] == entry["concurrency"]:
+        if CONCURRENCY in labels and labels[CONCURRENCY] == entry.concurrency:
             rest = tuple((key, value) for key, value in labels.items() if key != CONCURRENCY)
             found.setdefault(rest, []).append(entry)
     return [
-        (rest, sorted(entries, key=lambda entry: int(entry["treatment"][CONCURRENCY])))
+        (rest, sorted(entries, key=lambda entry: int(entry.treatment[CONCURRENCY])))
         for rest, entries in found.items()
         if len(entries) > 1
     ]
 
 
-def _table(entries: Sequence[Mapping[str, Any]], base: Mapping[str, Any], pctile: float) -> list[str]:
+def _table(entries: Sequence[TreatmentReport], base: TreatmentReport, pctile: float) -> list[str]:
     columns = [Column("jobs in flight", left=True)]
-    columns += [Column(str(entry["treatment"][CONCURRENCY])) for entry in entries]
-    rates = [entry["jobs_per_s"] for entry in entries]
+    columns += [Column(str(entry.treatment[CONCURRENCY])) for entry in entries]
+    rates = [entry.jobs_per_s for entry in entries]
     rows = [["jobs/s", *("-" if rate is None else format_significant(rate) for rate in rates)]]
-    rows.append(
-        [f"x that of {base['treatment'][CONCURRENCY]}", *(_ratio(rate, base["jobs_per_s"]) for rate in rates)]
-    )
-    failed = [entry["jobs"]["failed"] for entry in entries]
+    rows.append([f"x that of {base.treatment[CONCURRENCY]}", *(_ratio(rate, base.jobs_per_s) for rate in rates)])
+    failed = [entry.jobs.failed for entry in entries]
     if any(failed):
         rows.append(["failed", *map(format_count, failed)])
-    names = list(dict.fromkeys(name for entry in entries for name in entry["operations"]))
+    names = list(dict.fromkeys(name for entry in entries for name in entry.operations))
     rows += [
-        [f"{name} {figure}", *(_time(entry["operations"].get(name), f"{figure}_s") for entry in entries)]
+        [f"{name} {figure}", *(_time(entry.operations.get(name), figure) for entry in entries)]
         for name in sorted(names, key=lambda name: name != JOB)
         for figure in dict.fromkeys(("p50", percentile_name(pctile)))
     ]
@@ -207,8 +222,8 @@ def _ratio(rate: float | None, base: float | None) -> str:
     return "-" if rate is None or not base else f"{rate / base:.2f}"
 
 
-def _time(operation: Mapping[str, Any] | None, figure: str) -> str:
-    return format_seconds(None if operation is None else operation[figure], _DIGITS)
+def _time(operation: OperationReport | None, percentile: str) -> str:
+    return format_seconds(None if operation is None else operation.percentiles_s[percentile], _DIGITS)
 
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
@@ -221,17 +236,18 @@ class TextReport:
     """Writes the report for people. Plain text without colours, so that it reads alike on paper and in a mail."""
 
     name: ClassVar[str] = "text"
+    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""
         out.writelines(line + "\n" for line in lines(source.document))
 
 
-def lines(document: Mapping[str, Any]) -> Iterator[str]:
+def lines(document: ReportDocument) -> Iterator[str]:
     """Yield the report's lines, none longer than the page."""
     yield from _head(document)
-    common = _common_labels(document["treatments"])
-    names = [_name(entry, common) for entry in document["treatments"]]
+    common = _common_labels(document.treatments)
+    names = [_name(entry, common) for entry in document.treatments]
     if len(names) > 1:
         yield ""
         if common:
@@ -239,15 +255,15 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
             yield ""
         yield from overview_table(document, names)
         yield from _section("Scaling", scaling_tables(document, common))
-    for entry, name in zip(document["treatments"], names, strict=True):
+    for entry, name in zip(document.treatments, names, strict=True):
         yield ""
         yield from heading(name, "-")
         yield from _jobs(entry)
-        yield from timing_lines(entry, document["hosts"])
+        yield from timing_lines(entry, document.hosts)
         yield ""
-        yield from treatment_tables(entry, document["pctile"])
+        yield from treatment_tables(entry, document.pctile)
         yield from packing_table(entry)
-    yield from _section("Published figures", published_lines(document["published"]))
+    yield from _section("Published figures", published_lines(document.published))
     yield from _section("Thresholds", _thresholds(document))
     yield from _section("Errors", _errors(document, names))
     yield from _section("What the engines themselves cost", overhead_table(document, names))
@@ -264,75 +280,71 @@ def _section(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
         yield from body
 
 
-def _head(document: Mapping[str, Any]) -> Iterator[str]:
-    run, scenario, totals = document["run"], document["scenario"], document["totals"]
-    yield from heading(f"Weighbridge report: {one_line(str(scenario['name']))}", "=")
+def _head(document: ReportDocument) -> Iterator[str]:
+    run, scenario, totals = document.run, document.scenario, document.totals
+    yield from heading(f"Weighbridge report: {one_line(str(scenario.name))}", "=")
     yield from _warning_banners(document)
     yield ""
-    if scenario["description"]:
-        yield from paragraph(one_line(scenario["description"]))
+    if scenario.description:
+        yield from paragraph(one_line(scenario.description))
         yield ""
-    if run["imported"]:
-        yield from _origin(run)
+    if run.imported:
+        yield from _origin(run, run.imported)
     else:
-        yield from field(
-            "run",
-            f"{run['run_id']}, {_format_time(run['created'])}, took {format_span(totals['duration_s'])}",
-        )
-        yield from field("scenario", one_line(str(scenario["path"])))
-        yield from field("order", f"{run['order']}, seed {run['seed']}")
-    for resume in run["resumes"]:
+        yield from field("run", f"{run.run_id}, {_format_time(run.created)}, took {format_span(totals.duration_s)}")
+        yield from field("scenario", one_line(str(scenario.path)))
+        yield from field("order", f"{run.order}, seed {run.seed}")
+    for resume in run.resumes:
         yield from field("resumed", _resumed(resume))
-    yield from field("jobs", _totals(totals, document["treatments"]))
-    yield from field("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))
-    for host in () if run["imported"] else document["hosts"]:
+    yield from field("jobs", _totals(totals, document.treatments))
+    yield from field("versions", ", ".join(f"{name} {version}" for name, version in run.versions.items()))
+    for host in () if run.imported else document.hosts:
         yield from field("host", _host(host))
-        yield from field("", _facts(host["fingerprint"] or {}))
-        if host["clock_checks"]["bound_max_s"] is not None:
-            bound = format_seconds(host["clock_checks"]["bound_max_s"])
+        yield from field("", _facts(host.fingerprint or {}))
+        if host.clock_checks.bound_max_s is not None:
+            bound = format_seconds(host.clock_checks.bound_max_s)
             yield from field("", f"its clock is known to within {bound} of the master's")
 
 
-def _resumed(resume: Mapping[str, Any]) -> str:
-    gap = "" if resume["gap_s"] is None else f"{format_span(resume['gap_s'])} after "
-    again = len(resume["again"])
+def _resumed(resume: ResumeReport) -> str:
+    gap = "" if resume.gap_s is None else f"{format_span(resume.gap_s)} after "
+    again = len(resume.again)
     anew = f", {again} that had begun anew" if again else ""
-    return f"{_format_time(resume['at'])}, {gap}it was {resume['ended']}, with {resume['whole']} trials whole{anew}"
+    return f"{_format_time(resume.at)}, {gap}it was {resume.ended}, with {resume.whole} trials whole{anew}"
 
 
-def _missing(totals: Mapping[str, Any]) -> str:
-    if not totals["missing"]:
+def _missing(totals: TotalsReport) -> str:
+    if not totals.missing:
         return ""
-    return f"{totals['missing']:,} of {totals['planned']:,} planned jobs are missing; "
+    return f"{totals.missing:,} of {totals.planned:,} planned jobs are missing; "
 
 
-def _warning_banners(document: Mapping[str, Any]) -> Iterator[str]:
+def _warning_banners(document: ReportDocument) -> Iterator[str]:
     """Yield what must be known before any figure is read."""
-    run = document["run"]
-    if run["noop"]:
+    run = document.run
+    if run.noop:
         yield from _banner("NO-OP", "this is the harness's ceiling. Nothing was executed; no figure is an engine's.")
-    if run["imported"]:
+    if run.imported:
         yield from _banner("IMPORTED", "measured elsewhere. What is not in the files named below is not known.")
-    if document["incomplete"]:
-        yield from _banner("INCOMPLETE", f"{_missing(document['totals'])}the figures below are of what there is.")
-        for reason in document["incomplete"]:
+    if document.incomplete:
+        yield from _banner("INCOMPLETE", f"{_missing(document.totals)}the figures below are of what there is.")
+        for reason in document.incomplete:
             yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
-    for entry in document["treatments"]:
-        if entry["left_out"]:
-            yield from _banner("LEFT OUT", one_line(f"{entry['title']}, which is optional: {entry['left_out']}"))
-    if document["warnings"]:
+    for entry in document.treatments:
+        if entry.left_out:
+            yield from _banner("LEFT OUT", one_line(f"{entry.title}, which is optional: {entry.left_out}"))
+    if document.warnings:
         yield from _banner("WARNING", "")
-        for warning in document["warnings"]:
+        for warning in document.warnings:
             yield from paragraph(f"- {one_line(warning)}", indent=2, hanging=4)
 
 
-def _origin(run: Mapping[str, Any]) -> Iterator[str]:
+def _origin(run: RunReport, origin: ImportReport) -> Iterator[str]:
     """Yield what is known of results that were measured elsewhere."""
-    origin = run["imported"]
-    yield from field("imported", f"{run['run_id']}, {_format_time(origin['at'])}; when it was measured is not known")
-    for file in origin["files"]:
-        amount = f"{file['readings']:,} readings of a monitor" if file["readings"] else plural(file["runs"], "run")
-        yield from field("from", one_line(f"{file['name']}, {amount}"))
+    yield from field("imported", f"{run.run_id}, {_format_time(origin.at)}; when it was measured is not known")
+    for file in origin.files:
+        amount = f"{file.readings:,} readings of a monitor" if file.readings else plural(file.runs, "run")
+        yield from field("from", one_line(f"{file.name}, {amount}"))
     yield from field("order", "not known; nor are hosts, times, and parameters that the outputs do not state")
 
 
@@ -347,26 +359,29 @@ def _format_time(text: str | None) -> str:
         return str(text)
 
 
-def _totals(totals: Mapping[str, Any], treatments: Iterable[Mapping[str, Any]]) -> str:
+def _totals(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> str:
     """Return how many jobs came to which end, each of them counted once."""
-    among = sum(entry["jobs"]["not_started"] for entry in treatments)
-    parts = [f"{totals['done']:,} done", f"{totals['failed']:,} failed"]
-    parts += [f"{totals[name]:,} {name}" for name in ("lost", "aborted") if totals[name]]
+    among = sum(entry.jobs.not_started for entry in treatments)
+    parts = [f"{totals.done:,} done", f"{totals.failed:,} failed"]
+    if totals.lost:
+        parts.append(f"{totals.lost:,} lost")
+    if totals.aborted:
+        parts.append(f"{totals.aborted:,} aborted")
     if among:
         parts[-1] += f" ({among:,} of these never started)"
-    if totals["not_started"] > among:
-        parts.append(f"{totals['not_started'] - among:,} more never started")
+    if totals.not_started > among:
+        parts.append(f"{totals.not_started - among:,} more never started")
     text = ", ".join(parts)
-    if totals["warmup"]:
-        text += f"; {totals['warmup']:,} of warm-up, counted in no figure below"
+    if totals.warmup:
+        text += f"; {totals.warmup:,} of warm-up, counted in no figure below"
     return text
 
 
-def _host(host: Mapping[str, Any]) -> str:
-    engines = ", ".join(f"{name} {version}".strip() for name, version in (host["engines"] or {}).items())
-    where = f" ({host['environment']})" if host["environment"] else ""
-    slots = plural(host["slots"], "slot")
-    return one_line(f"{host['worker_id']} on {host['host']}{where}, {slots}; {engines or 'no engine'}")
+def _host(host: HostReport) -> str:
+    engines = ", ".join(f"{name} {version}".strip() for name, version in (host.engines or {}).items())
+    where = f" ({host.environment})" if host.environment else ""
+    slots = plural(host.slots or 0, "slot")
+    return one_line(f"{host.worker_id} on {host.host}{where}, {slots}; {engines or 'no engine'}")
 
 
 def _facts(fingerprint: Mapping[str, Any]) -> str:
@@ -380,117 +395,116 @@ def _facts(fingerprint: Mapping[str, Any]) -> str:
     return one_line("; ".join(told))
 
 
-def _common_labels(treatments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _common_labels(treatments: Sequence[TreatmentReport]) -> dict[str, Any]:
     """Return the labels that say the same in every treatment."""
     if len(treatments) < 2:  # noqa: PLR2004
         return {}
-    first = treatments[0]["treatment"]
-    others = [entry["treatment"] for entry in treatments[1:]]
+    first = treatments[0].treatment
+    others = [entry.treatment for entry in treatments[1:]]
     return {
         key: value for key, value in first.items() if all(key in other and other[key] == value for other in others)
     }
 
 
-def _name(entry: Mapping[str, Any], common: Mapping[str, Any]) -> str:
+def _name(entry: TreatmentReport, common: Mapping[str, Any]) -> str:
     """Return what tells a treatment from the others."""
-    own = {key: value for key, value in entry["treatment"].items() if key not in common}
-    return _format_labels(own) or one_line(str(entry["title"]))
+    own = {key: value for key, value in entry.treatment.items() if key not in common}
+    return _format_labels(own) or one_line(str(entry.title))
 
 
 def _format_labels(labels: Mapping[str, Any]) -> str:
     return one_line(" ".join(f"{key}={value}" for key, value in labels.items()))
 
 
-def _jobs(entry: Mapping[str, Any]) -> Iterator[str]:
-    jobs, trials = entry["jobs"], entry["trials"]
-    text = ", ".join(f"{jobs[name]:,} {name}" for name in ("done", "failed", "lost", "aborted"))
-    if jobs["not_started"]:
-        text += f" ({jobs['not_started']:,} never started)"
-    ran = f"{trials['run']}" if trials["run"] == trials["planned"] else f"{trials['run']} of {trials['planned']}"
-    text += f" in {ran} trial{'s' if trials['planned'] != 1 else ''}"
-    if jobs["warmup"]:
-        text += f"; {jobs['warmup']:,} of warm-up left out"
+def _jobs(entry: TreatmentReport) -> Iterator[str]:
+    jobs, trials = entry.jobs, entry.trials
+    text = f"{jobs.done:,} done, {jobs.failed:,} failed, {jobs.lost:,} lost, {jobs.aborted:,} aborted"
+    if jobs.not_started:
+        text += f" ({jobs.not_started:,} never started)"
+    ran = f"{trials.run}" if trials.run == trials.planned else f"{trials.run} of {trials.planned}"
+    text += f" in {ran} trial{'s' if trials.planned != 1 else ''}"
+    if jobs.warmup:
+        text += f"; {jobs.warmup:,} of warm-up left out"
     yield from paragraph(f"jobs   {text}", indent=2, hanging=9)
-    rate = entry["jobs_per_s"]
+    rate = entry.jobs_per_s
     if rate is not None:
         yield from paragraph(
-            f"rate   {format_significant(rate)} jobs/s over {format_span(entry['busy_s'])} of trials",
-            indent=2,
+            f"rate   {format_significant(rate)} jobs/s over {format_span(entry.busy_s)} of trials", indent=2
         )
-    if entry["open_load"] is not None:
-        yield from _open_load(entry["open_load"])
+    if entry.open_load is not None:
+        yield from _open_load(entry.open_load)
 
 
-def _open_load(load: Mapping[str, Any]) -> Iterator[str]:
+def _open_load(load: OpenLoadReport) -> Iterator[str]:
     """Yield what was asked of an open system, and what it did."""
-    offered, achieved, little = load["offered_per_s"], load["achieved_per_s"], load["little"]
-    text = f"open   asked {format_significant(load['rate_per_s'])} jobs/s, {load['process']} arrivals"
-    text += f"; offered {load['offered']:,}" + (f" at {format_significant(offered)}/s" if offered is not None else "")
+    offered, achieved, little = load.offered_per_s, load.achieved_per_s, load.little
+    text = f"open   asked {_significant(load.rate_per_s)} jobs/s, {load.process} arrivals"
+    text += f"; offered {load.offered:,}" + (f" at {format_significant(offered)}/s" if offered is not None else "")
     text += f"; achieved {format_significant(achieved)}/s" if achieved is not None else ""
-    yield from paragraph(f"{text}; dropped {load['dropped']:,}", indent=2, hanging=9)
+    yield from paragraph(f"{text}; dropped {load.dropped:,}", indent=2, hanging=9)
     if little is not None:
-        text = f"Little's law: {format_significant(little['in_system'])} jobs counted in the system, "
-        text += f"{format_significant(little['expected'])} by rate times response time"
+        text = f"Little's law: {format_significant(little.in_system)} jobs counted in the system, "
+        text += f"{format_significant(little.expected)} by rate times response time"
         yield from paragraph(text, indent=9, hanging=9)
 
 
-def _thresholds(document: Mapping[str, Any]) -> Iterator[str]:
-    for threshold in dict.fromkeys(verdict["threshold"] for verdict in document["thresholds"]):
-        verdicts = [verdict for verdict in document["thresholds"] if verdict["threshold"] == threshold]
-        failed = [verdict for verdict in verdicts if not verdict["passed"]]
+def _thresholds(document: ReportDocument) -> Iterator[str]:
+    for threshold in dict.fromkeys(verdict.threshold for verdict in document.thresholds):
+        verdicts = [verdict for verdict in document.thresholds if verdict.threshold == threshold]
+        failed = [verdict for verdict in verdicts if not verdict.passed]
         where = plural(len(verdicts), "treatment")
         word = f"FAILED  {one_line(threshold)}" if failed else f"passed  {one_line(threshold)}  ({where})"
         yield from paragraph(word, indent=2, hanging=10)
         for verdict in failed:
-            yield from paragraph(one_line(verdict["message"]), indent=10, hanging=12)
+            yield from paragraph(one_line(verdict.message), indent=10, hanging=12)
 
 
-def _errors(document: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    short = {entry["title"]: name for entry, name in zip(document["treatments"], names, strict=True)}
-    for group in document["errors"]:
-        where = "; ".join(short[title] for title in group["treatments"])
-        warmup = f", {group['warmup']:,} of them in warm-up" if group["warmup"] else ""
-        head = f"{group['count']:,} x {group['operation']}: {group['kind']}{warmup} ({where})"
-        yield from paragraph(one_line(f"{head}, such as job {group['job']}:"), indent=2, hanging=4, lines=4)
-        shown = [line for line in escape_control(group["message"]).splitlines() if line.strip()]
+def _errors(document: ReportDocument, names: Sequence[str]) -> Iterator[str]:
+    short = {entry.title: name for entry, name in zip(document.treatments, names, strict=True)}
+    for group in document.errors:
+        where = "; ".join(short[title] for title in group.treatments)
+        warmup = f", {group.warmup:,} of them in warm-up" if group.warmup else ""
+        head = f"{group.count:,} x {group.operation}: {group.kind}{warmup} ({where})"
+        yield from paragraph(one_line(f"{head}, such as job {group.job}:"), indent=2, hanging=4, lines=4)
+        shown = [line for line in escape_control(group.message).splitlines() if line.strip()]
         for line in shown[:_MESSAGE_LINES]:
             yield from paragraph(line.strip(), indent=6, hanging=8, lines=2)
         if len(shown) > _MESSAGE_LINES:
             yield f"      ... {len(shown) - _MESSAGE_LINES} more lines in the stats file"
 
 
-def _notes(document: Mapping[str, Any]) -> Iterator[str]:
-    operations = [operation for entry in document["treatments"] for operation in entry["operations"].values()]
-    metrics = [metric for entry in document["treatments"] for metric in entry["metrics"].values()]
-    if any(operation["n"] for operation in operations):
+def _notes(document: ReportDocument) -> Iterator[str]:
+    operations = [operation for entry in document.treatments for operation in entry.operations.values()]
+    metrics = [metric for entry in document.treatments for metric in entry.metrics.values()]
+    if any(operation.n for operation in operations):
         yield from _wrap_note(
             "n counts what was done in jobs that were done. What failed is counted (err); failed jobs enter no time."
         )
-        if any(entry["timing_error_max_s"] for entry in document["treatments"]):
+        if any(entry.timing_error_max_s for entry in document.treatments):
             yield from _wrap_note(
                 "An end is stamped at its latest possible instant: too late by the timing error at most."
             )
         yield from _wrap_note("`job` is a whole job that was done, from its start to its end on the worker.")
-        if any(entry["open_load"] for entry in document["treatments"]):
+        if any(entry.open_load for entry in document.treatments):
             yield from _wrap_note(
                 "`response` counts from a job's arrival, however late it began: what a user waits. `job` leaves the "
                 "queue out."
             )
-        if not all(entry["open_load"] for entry in document["treatments"]):
+        if not all(entry.open_load for entry in document.treatments):
             yield from _wrap_note(
                 "A closed system: each slot begins a job when it has ended one, so slow jobs hide the wait of those "
                 "behind them; a `rate` shows it."
             )
-    if any(operation["p99_marked"] for operation in operations):
+    if any(operation.p99_marked for operation in operations):
         yield from _wrap_note("? marks a p99 of fewer than 1000 values: a few of them decide it.")
-    if not all(operation["percentiles_exact"] for operation in operations):
+    if not all(operation.percentiles_exact for operation in operations):
         yield from _wrap_note("Some percentiles are of a histogram and within 0.2 % of the true value.")
-    if any(metric["n"] for metric in metrics):
+    if any(metric.n for metric in metrics):
         yield from _wrap_note("A metric's n counts trials. + means higher is better, - lower is better.")
-    notes = (*published_notes(document["published"]), *overhead_notes(document), *packing_notes(document))
+    notes = (*published_notes(document.published), *overhead_notes(document), *packing_notes(document))
     for note in notes:
         yield from _wrap_note(note)
-    for remark in document["remarks"]:
+    for remark in document.remarks:
         yield from _wrap_note(f"{one_line(remark)}.")
 
 

@@ -1,21 +1,22 @@
-"""The tables of the text report that tell of the machines: their load, and the harness's own share in it.
-
-The table of the text report that tells what the engines themselves cost.
-
-The table of the text report that tells how many containers hosts held, and how they were meanwhile.
-
-The tables of the text report that put published figures beside ours.
-"""
+"""Tables of the text report: load of hosts and harness, overhead of engines, packings, published figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from bench_master.analysis.host_samples import COLUMNS
+from bench_master.analysis.report_types import (
+    FiguresReport,
+    HostReport,
+    MasterReport,
+    PublishedFiguresReport,
+    PublishedReport,
+    ReportDocument,
+)
+from bench_master.analysis.treatment_types import SampleReport, TreatmentReport
 from bench_master.formatting import format_bytes, format_percent, format_seconds, format_significant, one_line
 from bench_master.layout import Column, fit_table, paragraph
-from bench_master.scenario.published import FIGURES
 
 _DIGITS: Final = 3
 
@@ -32,7 +33,7 @@ _LOAD: Final = {
 }
 
 
-def load_table(document: Mapping[str, Any]) -> list[str]:
+def load_table(document: ReportDocument) -> list[str]:
     """Return mean and maximum of each host's samples; nothing where there are no samples."""
     columns = [
         Column("", left=True),
@@ -40,95 +41,100 @@ def load_table(document: Mapping[str, Any]) -> list[str]:
     ]
     rows = []
     for name, process in _processes(document):
-        samples = process["samples"]
+        samples = process.samples
         if samples:
-            for figure in ("mean", "max"):
-                cells = [_format_amount(samples[key], figure) if key in samples else "-" for key in _LOAD]
-                rows.append([f"{name} {figure}", *cells])
+            known = [samples.get(key) for key in _LOAD]
+            rows.append([f"{name} mean", *("-" if one is None else _amount(one.mean, one.unit) for one in known)])
+            rows.append([f"{name} max", *("-" if one is None else _amount(one.max, one.unit) for one in known)])
     return fit_table(columns, rows) if rows else []
 
 
-def _format_amount(sample: Mapping[str, Any], figure: str) -> str:
-    if sample["unit"].startswith("B"):
-        return format_bytes(sample[figure])
-    return f"{sample[figure]:.1f}" if sample["unit"] == "%" else format_significant(sample[figure])
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit.startswith("B"):
+        return format_bytes(value)
+    return f"{value:.1f}" if unit == "%" else format_significant(value)
 
 
-def harness_table(document: Mapping[str, Any]) -> list[str]:
+def harness_table(document: ReportDocument) -> list[str]:
     """Return how busy and how late the event loops of master and workers were."""
     columns = [Column("process", left=True), Column("readings"), Column("busy mean"), Column("busy max")]
     columns += [Column("lag p99"), Column("lag max")]
     rows = []
     for name, process in _processes(document):
-        loop = process["loop"]
+        loop = process.loop
         if loop:
-            cells = [str(loop["n"]), format_percent(loop["busy_mean"]), format_percent(loop["busy_max"])]
-            rows.append([name, *cells, format_seconds(loop["lag_p99_s"]), format_seconds(loop["lag_max_s"])])
+            cells = [str(loop.n), format_percent(loop.busy_mean), format_percent(loop.busy_max)]
+            rows.append([name, *cells, format_seconds(loop.lag_p99_s), format_seconds(loop.lag_max_s)])
     return fit_table(columns, rows) if rows else []
 
 
-def timing_lines(entry: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> list[str]:
+def timing_lines(entry: TreatmentReport, hosts: Sequence[HostReport]) -> list[str]:
     """Return how far a treatment's stamps may be off, and how busy and how late the workers' loops were meanwhile."""
-    p99, most = entry["timing_error_p99_s"], entry["timing_error_max_s"]
+    p99, most = entry.timing_error_p99_s, entry.timing_error_max_s
     if p99 is None:
         return []
     text = f"timing error <= {format_seconds(p99, _DIGITS)} p99, {format_seconds(most, _DIGITS)} max"
-    busy = entry["worker_busy_share"]
+    busy = entry.worker_busy_share
     if busy is not None:
         text += f"; worker loop{'s' if len(hosts) > 1 else ''} busy {format_percent(busy)}"
-        text += f", lag <= {format_seconds(entry['worker_lag_max_s'], _DIGITS)}"
+        text += f", lag <= {format_seconds(entry.worker_lag_max_s, _DIGITS)}"
     return paragraph(text, indent=2, hanging=4)
 
 
-def _processes(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield "master", document["master"]
-    for host in document["hosts"]:
-        yield str(host["worker_id"]), host
+def _processes(document: ReportDocument) -> Iterator[tuple[str, MasterReport | HostReport]]:
+    yield "master", document.master
+    for host in document.hosts:
+        yield str(host.worker_id), host
 
 
-def overhead_table(document: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def overhead_table(document: ReportDocument, names: Sequence[str]) -> list[str]:
     """Return a line for each treatment whose engine was watched; nothing where none was.
 
     Memory is that of the processes (RSS) or of a control group; the last two columns are against the baseline's.
     """
-    entries = [(name, entry) for name, entry in zip(names, document["treatments"], strict=True) if entry["overhead"]]
-    if not entries:
+    measured = [
+        (name, entry.overhead) for name, entry in zip(names, document.treatments, strict=True) if entry.overhead
+    ]
+    if not measured:
         return []
     columns = [Column("treatment", left=True), Column("n"), Column("mem min"), Column("avg"), Column("max")]
     columns += [Column("PSS avg", droppable=True), Column("CPU% min"), Column("avg"), Column("max")]
     columns += [Column("Mem %"), Column("CPU x")]
     rows = []
-    for name, entry in entries:
-        overhead = entry["overhead"]
-        memory: Mapping[str, Any] = overhead.get("cgroup_bytes") or overhead.get("rss_bytes") or {}
-        cpu: Mapping[str, Any] = overhead.get("cpu_percent") or {}
-        relative: Mapping[str, Any] = overhead["relative"] or {}
+    for name, overhead in measured:
+        relative, pss = overhead.relative, overhead.pss_bytes
         rows.append(
             [
                 name,
-                str(memory.get("n", 0)),
-                *(format_bytes(memory.get(figure)) for figure in ("min", "mean", "max")),
-                format_bytes((overhead.get("pss_bytes") or {}).get("mean")),
-                *(_number(cpu.get(figure), "{:.1f}") for figure in ("min", "mean", "max")),
-                _number(relative.get("memory_percent"), "{:+.2f}"),
-                _number(relative.get("cpu_factor"), "{:.2f}"),
+                str(overhead.memory.n if overhead.memory else 0),
+                *map(format_bytes, _extremes(overhead.memory)),
+                format_bytes(pss.mean if pss else None),
+                *(_number(value, "{:.1f}") for value in _extremes(overhead.cpu_percent)),
+                _number(relative.memory_percent if relative else None, "{:+.2f}"),
+                _number(relative.cpu_factor if relative else None, "{:.2f}"),
             ]
         )
     return fit_table(columns, rows)
 
 
-def overhead_notes(document: Mapping[str, Any]) -> Iterator[str]:
+def _extremes(reading: SampleReport | None) -> tuple[float | None, float | None, float | None]:
+    return (reading.min, reading.mean, reading.max) if reading else (None, None, None)
+
+
+def overhead_notes(document: ReportDocument) -> Iterator[str]:
     """Yield what has to be known to read the table."""
-    overheads = [entry["overhead"] for entry in document["treatments"] if entry["overhead"]]
+    overheads = [entry.overhead for entry in document.treatments if entry.overhead]
     if not overheads:
         return
     yield "CPU% is of one CPU; Mem % and CPU x are against the averages of the baseline."
-    if any("rss_bytes" in overhead for overhead in overheads):
+    if any(overhead.rss_bytes for overhead in overheads):
         yield (
             "mem is the RSS of the engine's processes, in which pages that they share count for each; PSS counts "
             "them once. What began and ended between two readings is missed."
         )
-    if any("cgroup_bytes" in overhead for overhead in overheads):
+    if any(overhead.cgroup_bytes for overhead in overheads):
         yield "mem is what is charged to a control group, less file pages that it has not used lately."
 
 
@@ -136,23 +142,23 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
-def packing_table(entry: Mapping[str, Any]) -> Iterator[str]:
+def packing_table(entry: TreatmentReport) -> Iterator[str]:
     """Yield a line for each packing of a treatment, then why each ended; nothing where nothing was packed."""
-    packing = entry["packing"]
+    packing = entry.packing
     if not packing:
         return
     columns = [Column("packed", left=True), Column("containers"), Column("memory"), Column("each")]
     columns += [Column("CPU busy"), Column("engine mem", droppable=True), Column("engine CPU", droppable=True)]
     rows = []
-    for trial in packing["trials"]:
-        steady = trial["steady"]
+    for trial in packing.trials:
+        steady = trial.steady
         engine = steady.get("engine_cgroup_bytes") or steady.get("engine_rss_bytes")
         rows.append(
             [
-                f"trial {trial['trial']} on {trial['worker']}{' (warm-up)' if trial['warmup'] else ''}",
-                str(trial["containers"]),
+                f"trial {trial.trial} on {trial.worker}{' (warm-up)' if trial.warmup else ''}",
+                str(trial.containers),
                 _mean(steady.get("memory_used_bytes")),
-                format_bytes(trial["memory_per_container_bytes"]),
+                format_bytes(trial.memory_per_container_bytes),
                 _percent(steady.get("cpu_busy_percent")),
                 _mean(engine),
                 _percent(steady.get("engine_cpu_percent")),
@@ -160,59 +166,60 @@ def packing_table(entry: Mapping[str, Any]) -> Iterator[str]:
         )
     yield ""
     yield from fit_table(columns, rows)
-    reasons = dict.fromkeys(one_line(trial["reason"]) for trial in packing["trials"])
+    reasons = dict.fromkeys(one_line(trial.reason) for trial in packing.trials)
     yield from paragraph(f"no more, because: {'; '.join(reasons)}", indent=2, hanging=4)
 
 
-def packing_notes(document: Mapping[str, Any]) -> Iterator[str]:
+def packing_notes(document: ReportDocument) -> Iterator[str]:
     """Yield what has to be known to read the tables."""
-    if any(entry["packing"] for entry in document["treatments"]):
+    if any(entry.packing for entry in document.treatments):
         yield (
             "packed: means of the readings while all containers were held. `each` is how much more memory was in use "
             "than before the first of them, shared out."
         )
 
 
-def _mean(figures: Mapping[str, Any] | None) -> str:
-    return format_bytes(None if figures is None else figures["mean"])
+def _mean(figures: SampleReport | None) -> str:
+    return format_bytes(None if figures is None else figures.mean)
 
 
-def _percent(figures: Mapping[str, Any] | None) -> str:
-    return "-" if figures is None else f"{format_significant(figures['mean'])}%"
+def _percent(figures: SampleReport | None) -> str:
+    return "-" if figures is None else f"{format_significant(figures.mean)}%"
 
 
-def published_lines(section: Mapping[str, Any] | None) -> Iterator[str]:
+def published_lines(section: PublishedReport | None) -> Iterator[str]:
     """Yield the text report's section; nothing where the scenario names no published figures."""
     if section is None:
         return
-    yield from paragraph(f"{section['title']}: {section['source']}.", indent=2)
-    yield from paragraph(section["caution"], indent=2)
-    if not section["tables"]:
+    yield from paragraph(f"{section.title}: {section.source}.", indent=2)
+    yield from paragraph(section.caution, indent=2)
+    if not section.tables:
         yield from paragraph("None of the figures published there is of a treatment of this run.", indent=2)
     columns = [Column("whose", left=True), Column("n"), Column("mean"), Column("stddev")]
     columns += [Column("min", droppable=True), Column("median"), Column("max", droppable=True)]
-    for one in section["tables"]:
+    for one in section.tables:
         yield ""
-        sign = {"higher": ", higher is better", "lower": ", lower is better"}.get(one["direction"] or "", "")
-        yield from paragraph(f"{one['treatment']}: {one['metric']} ({one['unit']}{sign})", indent=2, hanging=4)
-        rows = [["this run", *_cells(one["ours"])]]
-        rows += [[f"published: {row['where']}", *_cells(row)] for row in one["published"]]
+        sign = {"higher": ", higher is better", "lower": ", lower is better"}.get(one.direction or "", "")
+        yield from paragraph(f"{one.treatment}: {one.metric} ({one.unit}{sign})", indent=2, hanging=4)
+        rows = [["this run", *_cells(one.ours)]]
+        rows += [[f"published: {row.where}", *_cells(row)] for row in one.published]
         yield from fit_table(columns, rows, indent=4)
-        for note in dict.fromkeys(row["note"] for row in one["published"] if row["note"]):
-            whose = ", ".join(row["where"] for row in one["published"] if row["note"] == note)
+        for note in dict.fromkeys(row.note for row in one.published if row.note):
+            whose = ", ".join(row.where for row in one.published if row.note == note)
             yield from paragraph(f"{whose}: {note}", indent=6, hanging=8)
 
 
-def published_notes(section: Mapping[str, Any] | None) -> Iterator[str]:
+def published_notes(section: PublishedReport | None) -> Iterator[str]:
     """Yield what has to be known to read the tables."""
-    if section is not None and any(one["metric"] in COLUMNS for one in section["tables"]):
+    if section is not None and any(one.metric in COLUMNS for one in section.tables):
         yield (
             "host_cpu: ticks of all CPUs of a host together, per second. n counts the readings whose whole interval "
             "lies in a measured trial; nice is in user, interrupts are in system, and iowait may run backwards."
         )
 
 
-def _cells(figures: Mapping[str, Any] | None) -> list[str]:
+def _cells(figures: FiguresReport | PublishedFiguresReport | None) -> list[str]:
     if figures is None:
-        return ["-"] * len(FIGURES)
-    return ["-" if figures[name] is None else format_significant(figures[name]) for name in FIGURES]
+        return ["-"] * 6
+    shown = (figures.n, figures.mean, figures.stddev, figures.min, figures.median, figures.max)
+    return ["-" if value is None else format_significant(value) for value in shown]

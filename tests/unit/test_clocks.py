@@ -6,6 +6,7 @@ from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
 from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
+from bench_master.analysis.report_types import as_json
 from bench_master.analysis.validity import ClockChecker
 
 
@@ -22,14 +23,14 @@ def test_a_clock_that_goes_like_the_masters_is_believed():
     clocks = told(("trial-begin", 0, 0, 5 * S, 200_000), ("trial-end", 0, 10 * S, 5 * S + 1_400_000, 200_000))
     assert clocks.disagreements == []
     assert clocks.warnings({}) == []
-    assert clocks.document(0) == {"bound_max_s": 0.0002, "disagreements": []}
+    assert as_json(clocks.report(0)) == {"bound_max_s": 0.0002, "disagreements": []}
 
 
 @pytest.mark.parametrize("gained_ns", [-3 * S, 3 * S])
 def test_a_clock_that_lost_or_gained_time_is_told(gained_ns):
     """A machine that stood still for three of ten seconds counted seven."""
     clocks = told(("trial-begin", 4, 0, 5 * S, MS), ("trial-end", 4, 10 * S, 5 * S + gained_ns, MS))
-    (found,) = clocks.document(0)["disagreements"]
+    (found,) = as_json(clocks.report(0))["disagreements"]
     assert (found["trial"], found["bracket_s"], found["own_s"]) == (4, 10.0, 10 + gained_ns / S)
     (text,) = clocks.warnings({0: "vm-1"})
     assert "the clock of vm-1 disagreed with the master's in 1 trial, at worst in trial 4" in text
@@ -62,7 +63,7 @@ def report(path, *jobs, clocks=()):
     rows = [{"ticket": ticket_of(k), "start_ns": begin + a, "end_ns": begin + b} for k, (a, b) in enumerate(jobs)]
     builder.add_jobs(*rows)
     builder.add("event", {"at_ns": begin + 10 * S, "kind": "trial-end", "trial": 0, "clocks": readings[1:]})
-    return build_document(StatsFile(builder.close(footer())))
+    return as_json(build_document(StatsFile(builder.close(footer()))))
 
 
 def test_the_report_has_the_bound_and_warns(tmp_path):

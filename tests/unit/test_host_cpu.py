@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from builders import S, StatsBuilder, footer, header, host, treatment_wire
+from builders import S, StatsBuilder, footer, header, host, treatment_wire, write_report
 
 from bench_common.stats.rows import SampleColumns
 from bench_master.analysis.host_samples import HostCpu, RateStats, TrialSpan, TrialSpans
-from bench_master.reports import write_report
+from bench_master.analysis.report_types import as_json
 
 PAPER = {
     "title": "A study",
@@ -61,7 +61,7 @@ def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
     cpu = HostCpu(TrialSpans([*SPANS, TrialSpan(7, 1030 * S, 1040 * S, ALL)]))
     for samples in (FIRST, SECOND, block([(1011, 1, 900, 900, 900)], source="engine:docker")):
         cpu.add(samples)
-    found = cpu.document(0)
+    found = as_json(cpu.report(0))
     # Rates of the three readings: user 10, 20, 30; system 4, 4, 2; iowait 0, -1, 4.5.
     assert list(found) == ["host_cpu_user", "host_cpu_system", "host_cpu_iowait"]
     user, system, iowait = found.values()
@@ -72,7 +72,7 @@ def test_readings_are_rates_of_the_trial_that_holds_all_of_their_interval():
     assert (system["mean"], system["stddev"]) == (pytest.approx(10 / 3), pytest.approx(2 / 3**0.5))
     assert (system["min"], system["median"], system["max"]) == (2.0, pytest.approx(4, rel=0.002), 4.0)
     assert (iowait["mean"], iowait["min"], iowait["median"], iowait["max"]) == (pytest.approx(3.5 / 3), -1, 0, 4.5)
-    other = cpu.document(1)["host_cpu_user"]
+    other = as_json(cpu.report(1))["host_cpu_user"]
     assert (other["n"], other["mean"], other["median"], other["stddev"]) == (1, 7.0, 7.0, None)
 
 
@@ -85,8 +85,8 @@ def test_only_hosts_that_ran_jobs_of_a_trial_count():
     )
     for worker in range(3):
         cpu.add(block([(1012, 1, 10 + worker, 0, 0), (1022, 1, 20 + worker, 0, 0)], worker))
-    assert [cpu.document(index)["host_cpu_user"]["mean"] for index in range(2)] == [10.0, 21.0]
-    assert cpu.document(0)["host_cpu_user"]["n"] == 1
+    assert [as_json(cpu.report(index))["host_cpu_user"]["mean"] for index in range(2)] == [10.0, 21.0]
+    assert as_json(cpu.report(0))["host_cpu_user"]["n"] == 1
 
 
 @pytest.mark.parametrize("lacking", ["time_ns", "interval_ns"])
@@ -95,7 +95,7 @@ def test_readings_that_nobody_timed_are_of_no_treatment(lacking):
     cpu = HostCpu(TrialSpans(SPANS))
     columns = {name: values for name, values in FIRST.columns.items() if name != lacking}
     cpu.add(SampleColumns(0, "host", columns, {}))
-    assert cpu.document(0) is None
+    assert cpu.report(0) is None
 
 
 def test_a_host_without_these_counters_has_no_figures():
@@ -103,7 +103,7 @@ def test_a_host_without_these_counters_has_no_figures():
     cpu = HostCpu(TrialSpans(SPANS))
     columns = {name: FIRST.columns[name] for name in ("time_ns", "interval_ns")}
     cpu.add(SampleColumns(0, "host", columns, {}))
-    assert cpu.document(0) is None
+    assert cpu.report(0) is None
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import lzma
 from pathlib import Path
 
 import pytest
+from builders import write_report
 
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
 from bench_master.cli import run_command_line
-from bench_master.reports import write_report
 
 DATA = Path(__file__).parents[1] / "data"
 GOOD = (DATA / "sysbench" / "cpu-1t.txt").read_text()

@@ -5,12 +5,12 @@ import io
 
 import numpy as np
 import pytest
-from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
+from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire, write_report
 
 from bench_common.records import ARRIVAL, DROPPED, ErrorRecord, Outcome
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
-from bench_master.reports import write_report
+from bench_master.analysis.report_types import as_json
 
 BEGAN = 1000 * S
 LOAD = {"rate_per_s": 10.0, "process": "constant", "queue_timeout_s": 0.5}
@@ -38,7 +38,7 @@ def run(path, *, service_ms=20, wait_ms=30, counted=0.5, dropped=0, unfinished=0
     builder.writer.samples(0, "loop", {"time_ns": times, **parts}, {"time_ns": "ns"})
     builder.add("event", {"at_ns": BEGAN + 11 * S, "kind": "trial-end", "trial": 0})
     counts = {"done": 100 - dropped - unfinished, "failed": dropped}
-    report = build_document(StatsFile(builder.close(footer(counts=counts))))
+    report = as_json(build_document(StatsFile(builder.close(footer(counts=counts)))))
     return report["treatments"][0], report
 
 
@@ -82,7 +82,7 @@ def test_the_csv_report_has_both_sides_of_littles_law(tmp_path):
     run(tmp_path / "b", service_ms=50, unfinished=1)
     for name, told in (("a", ("0.8", "0.8")), ("b", ("", ""))):
         out = io.StringIO()
-        write_report(tmp_path / name, out, format="csv")
+        write_report(tmp_path / name, out, "csv")
         rows = list(csv.DictReader(io.StringIO(out.getvalue())))
         assert [(row["open_in_system"][:3], row["open_expected"][:3]) for row in rows] == [told] * len(rows)
         assert rows[0]["open_offered"] == "100"

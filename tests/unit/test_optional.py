@@ -4,13 +4,12 @@ import io
 import json
 
 import pytest
-from builders import MS, header, job_rows, treatment_wire
+from builders import MS, header, job_counts, job_rows, treatment_report, treatment_wire, write_report
 
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import StatsFile, StatsWriter
-from bench_common.thresholds import evaluate
 from bench_common.treatment import Treatment
-from bench_master.reports import write_report
+from bench_master.analysis.verdicts import evaluate
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
@@ -78,13 +77,11 @@ def test_the_key_reaches_the_treatment_and_back():
 
 def test_what_was_left_out_is_not_judged():
     """A threshold speaks of what ran; where nothing of that ran, there is nothing that could fail it."""
-    report = {
-        "treatments": [
-            {"title": "a", "treatment": {"job": "a"}, "left_out": None, "jobs": {"failed": 0}},
-            {"title": "b", "treatment": {"job": "b"}, "left_out": MISSING, "jobs": {"failed": 3}},
-        ]
-    }
-    both, only = evaluate(report, ["jobs.failed == 0", "jobs.failed == 0 where job=b"])
+    treatments = [
+        treatment_report(treatment={"job": "a"}),
+        treatment_report(treatment={"job": "b"}, left_out=MISSING, jobs=job_counts(failed=3)),
+    ]
+    both, only = evaluate(treatments, ["jobs.failed == 0", "jobs.failed == 0 where job=b"])
     assert (both.treatment, both.passed) == ("job=a", True)
     assert only.passed
-    assert "was left out" in only.message
+    assert "was skipped" in only.message

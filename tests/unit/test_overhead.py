@@ -7,13 +7,24 @@ import math
 
 import numpy as np
 import pytest
-from builders import S, StatsBuilder, footer, header, host, treatment_wire
+from builders import (
+    S,
+    StatsBuilder,
+    footer,
+    header,
+    host,
+    overhead_report,
+    sample_report,
+    treatment_report,
+    treatment_wire,
+    write_report,
+)
 
 from bench_common.errors import ScenarioError
 from bench_common.stats.rows import SampleColumns
 from bench_common.treatment import OverheadSampling
 from bench_master.analysis.host_samples import EngineCosts, TrialSpan, TrialSpans, compare_to_baseline
-from bench_master.reports import write_report
+from bench_master.analysis.report_types import as_json
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
@@ -82,9 +93,9 @@ def test_memory_belongs_to_the_trial_of_its_moment():
         TrialSpans([TrialSpan(0, 10 * S, 20 * S, ALL), TrialSpan(1, 30 * S, 40 * S, ALL)]), ["docker", "native"]
     )
     costs.add(block([(5, 1, 900, 0), (12, 1, 100, 0), (18, 1, 200, 0), (25, 1, 900, 0), (35, 1, 900, 0)]))
-    figures = costs.document(0)["rss_bytes"]
+    figures = as_json(costs.report(0))["rss_bytes"]
     assert figures == {"unit": "B", "n": 2, "mean": 150 * MIB, "min": 100 * MIB, "max": 200 * MIB}
-    assert costs.document(1) is None
+    assert costs.report(1) is None
 
 
 def test_cpu_time_is_shared_out_by_overlap():
@@ -93,7 +104,7 @@ def test_cpu_time_is_shared_out_by_overlap():
         TrialSpans([TrialSpan(0, 10 * S, 11 * S, ALL), TrialSpan(1, 11 * S, 14 * S, ALL)]), ["docker", "docker"]
     )
     costs.add(block([(12, 2, 1, 1.0), (13, 1, 1, 0.25)]))
-    first, second = (costs.document(index) for index in (0, 1))
+    first, second = (as_json(costs.report(index)) for index in (0, 1))
     assert first["cpu_s"] == pytest.approx(0.5)
     assert first["cpu_percent"]["mean"] == pytest.approx(50.0)
     assert (first["cpu_percent"]["n"], first["cpu_percent"]["max"]) == (0, None)
@@ -107,7 +118,7 @@ def test_an_engine_of_a_host_that_runs_nothing_of_a_trial_costs_it_nothing():
     costs = EngineCosts(TrialSpans(spans), ["docker", "docker"])
     for worker, mib in ((0, 100), (1, 200), (2, 300)):
         costs.add(block([(5, 1, mib, 0.5), (15, 1, mib, 0.25)], worker=worker))
-    first, second = (costs.document(index) for index in (0, 1))
+    first, second = (as_json(costs.report(index)) for index in (0, 1))
     assert (first["rss_bytes"]["n"], first["rss_bytes"]["mean"], first["cpu_s"]) == (1, 100 * MIB, 0.5)
     assert (second["rss_bytes"]["n"], second["rss_bytes"]["mean"], second["cpu_s"]) == (2, 250 * MIB, 0.5)
 
@@ -117,7 +128,7 @@ def test_what_could_not_be_read_is_left_out():
     costs = EngineCosts(TrialSpans([TrialSpan(0, 0, 100 * S, ALL)]), ["docker"])
     costs.add(block([(1, 1, math.nan, math.nan), (2, 1, 8, 0.5)]))
     costs.add(block([(3, 1, 1000, 1000)], source="host"))
-    document = costs.document(0)
+    document = as_json(costs.report(0))
     assert (document["rss_bytes"]["n"], document["cpu_s"]) == (1, pytest.approx(0.5))
 
 
@@ -125,19 +136,19 @@ def test_what_could_not_be_read_is_left_out():
 
 
 def entry(labels, mean, percent):
-    overhead = {"rss_bytes": {"mean": mean}, "cpu_percent": {"mean": percent}}
-    return {"title": str(labels), "treatment": labels, "overhead": overhead}
+    overhead = overhead_report(rss_bytes=sample_report(mean=mean), cpu_percent=sample_report(mean=percent))
+    return treatment_report(title=str(labels), treatment=labels, overhead=overhead)
 
 
 def test_the_first_treatment_with_figures_is_the_baseline_unless_one_is_named():
     """Without a choice the first; the relation is in percent of memory and a factor of CPU."""
-    none = {"title": "", "treatment": {"engine": "native"}, "overhead": None}
+    none = treatment_report(treatment={"engine": "native"})
     entries = [none, entry({"engine": "a"}, 100, 10), entry({"engine": "b"}, 150, 5)]
-    compare_to_baseline(entries, {})
-    assert entries[2]["overhead"]["relative"]["memory_percent"] == pytest.approx(50.0)
-    assert entries[2]["overhead"]["relative"]["cpu_factor"] == pytest.approx(0.5)
-    assert entries[1]["overhead"]["relative"]["cpu_factor"] == 1.0
-    assert none["overhead"] is None
+    entries = compare_to_baseline(entries, {})
+    assert entries[2].overhead.relative.memory_percent == pytest.approx(50.0)
+    assert entries[2].overhead.relative.cpu_factor == pytest.approx(0.5)
+    assert entries[1].overhead.relative.cpu_factor == 1.0
+    assert entries[0].overhead is None
 
 
 def test_a_baseline_has_the_other_labels_of_its_treatment():
@@ -146,17 +157,17 @@ def test_a_baseline_has_the_other_labels_of_its_treatment():
         entry({"engine": name, "concurrency": count}, 100 * count, 1) for count in (1, 2) for name in ("a", "b")
     ]
     entries.append(entry({"engine": "b", "concurrency": 8}, 800, 1))
-    compare_to_baseline(entries, {"engine": "a"})
-    changes = [one["overhead"]["relative"]["memory_percent"] for one in entries]
+    entries = compare_to_baseline(entries, {"engine": "a"})
+    changes = [one.overhead.relative.memory_percent for one in entries]
     assert changes == pytest.approx([0, 0, 0, 0, 700])
-    assert entries[3]["overhead"]["relative"]["baseline"] == "{'engine': 'a', 'concurrency': 2}"
+    assert entries[3].overhead.relative.baseline == "{'engine': 'a', 'concurrency': 2}"
 
 
 def test_a_baseline_that_used_no_cpu_gives_no_factor():
     """A quotient by nothing is no number, and is not shown as one."""
     entries = [entry({"engine": "a"}, 100, 0.0), entry({"engine": "b"}, 100, 5)]
-    compare_to_baseline(entries, {"engine": "a"})
-    assert entries[1]["overhead"]["relative"]["cpu_factor"] is None
+    entries = compare_to_baseline(entries, {"engine": "a"})
+    assert entries[1].overhead.relative.cpu_factor is None
 
 
 # -- reports ------------------------------------------------------------------------------------------------------

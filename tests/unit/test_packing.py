@@ -7,14 +7,14 @@ import json
 import gevent
 import numpy as np
 import pytest
-from builders import S, StatsBuilder, footer, header, host, treatment_wire
+from builders import S, StatsBuilder, footer, header, host, treatment_wire, write_report
 
 from bench_common.errors import ProtocolError, ScenarioError
 from bench_common.records import Outcome
 from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Operation, Treatment, parse_stop_condition
 from bench_master.analysis.packing import PackingStats
+from bench_master.analysis.report_types import as_json
 from bench_master.plan import allows_look_ahead, estimate_seconds, make_plan
-from bench_master.reports import write_report
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS
 from bench_master.scenario.yaml_tree import Source
@@ -359,7 +359,7 @@ def test_a_trial_that_was_packed_anew_counts_once():
     for count in (2, 5):
         packings.add_event(event | {"containers": count})
     packings.add_event(event | {"trial": 9, "containers": 7})
-    assert packings.document(0, {})["containers"] == {"n": 1, "min": 5, "median": 5, "max": 5}
+    assert as_json(packings.report(0, {}))["containers"] == {"n": 1, "min": 5, "median": 5, "max": 5}
 
 
 def test_a_run_that_packed_nothing_says_nothing(tmp_path):

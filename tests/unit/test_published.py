@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from builders import MS, header, job_rows, treatment_wire
+from builders import MS, header, job_rows, treatment_wire, write_report
 
 from bench_common.errors import ScenarioError
 from bench_common.records import MetricRecord, ticket_of
@@ -14,7 +14,6 @@ from bench_common.stats.reader import StatsWriter
 from bench_common.treatment import Guest
 from bench_master.analysis.host_samples import COLUMNS, UNIT
 from bench_master.analysis.published import published_section
-from bench_master.reports import write_report
 from bench_master.reports.text_sections import published_lines
 from bench_master.scenario.load import load_scenario, parse_scenario
 from bench_master.scenario.published import matches_labels
@@ -91,7 +90,7 @@ def test_treatments_without_a_published_figure_are_noted_and_run(tmp_path):
         f"{tmp_path}/s.yaml:2: no row of {tmp_path}/p.csv belongs to a treatment of this scenario" in scenario.notes
     )
     section = published_section({"published": scenario.published}, [])
-    assert section["tables"] == []
+    assert section.tables == []
     assert "  None of the figures published there is of a treatment of this run." in published_lines(section)
 
 

@@ -1,13 +1,25 @@
 """bucketbench's table and the scaling tables: rates by jobs in flight, and times that nobody has cut."""
 
 import io
+from dataclasses import replace
 
 import pytest
-from builders import MS, S, StatsBuilder, footer, header, host, treatment_wire
+from builders import (
+    MS,
+    S,
+    StatsBuilder,
+    footer,
+    header,
+    host,
+    overhead_report,
+    sample_report,
+    treatment_wire,
+    write_report,
+)
 
 from bench_common.records import ErrorRecord, Outcome, ticket_of
+from bench_master.analysis.treatment_types import RelativeOverheadReport
 from bench_master.layout import WIDTH
-from bench_master.reports import write_report
 from bench_master.reports.bucketbench import lines
 
 NAMES = ("run", "unpause", "stop", "wait", "remove", "remove-2")
@@ -150,11 +162,13 @@ def test_overhead_has_its_table_where_it_was_measured(path):
     _, source = written(path)
     document = source.document
     assert "OVERHEAD" not in "\n".join(lines(document, source.stats.header["treatments"]))
-    document["treatments"][0]["overhead"] = {
-        "rss_bytes": {"min": 60 * 2**20, "max": 70 * 2**20, "mean": 65 * 2**20},
-        "cpu_percent": {"min": None, "max": 12.5, "mean": 3.25},
-        "relative": {"memory_percent": 56.1, "cpu_factor": 1.84},
-    }
+    overhead = overhead_report(
+        rss_bytes=sample_report("B", mean=65 * 2**20, low=60 * 2**20, high=70 * 2**20),
+        cpu_percent=sample_report("%", mean=3.25, high=12.5),
+        relative=RelativeOverheadReport("", "rss_bytes", memory_percent=56.1, cpu_factor=1.84),
+    )
+    first, *others = document.treatments
+    document = replace(document, treatments=[replace(first, overhead=overhead), *others])
     text = "\n".join(lines(document, source.stats.header["treatments"]))
     head, row = text.partition("OVERHEAD\n\n")[2].splitlines()[:2]
     assert head.split("  ")[0] == "Bench / driver / threads"

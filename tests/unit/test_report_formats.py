@@ -17,13 +17,14 @@ from builders import (
     lifecycle_run,
     operation_rows,
     treatment_wire,
+    write_report,
 )
 
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, ticket_of
 from bench_common.stats.reader import Block, StatsFile
 from bench_master import reports
-from bench_master.reports import ReportSource, report_formats, write_report
+from bench_master.reports import ReportSource, report_formats
 from bench_master.reports.job_window import JobWindow
 from bench_master.reports.jsonl import job_lines
 from bench_master.reports.rate import write_rate_histogram
@@ -165,7 +166,7 @@ def test_a_metric_that_is_no_number_is_null_in_its_line_only(path):
     builder = StatsBuilder(path, plain_header()).add_jobs({"ticket": 1}, {"ticket": 2})
     builder.writer.metrics([MetricRecord(1, 0, 0, "speed", float("nan")), MetricRecord(2, 0, 0, "speed", 2.5)])
     out = io.StringIO()
-    write_report(builder.close(), out, format="jsonl")
+    write_report(builder.close(), out, "jsonl")
     assert [json.loads(line)["metrics"]["speed"] for line in out.getvalue().splitlines()] == [None, 2.5]
 
 
@@ -267,10 +268,11 @@ class OwnReport:
     """What another package might register."""
 
     name = "mine"
+    needs_times = False
 
     def write(self, source, out):
         jobs = sum(len(rows) for rows in source.stats.iter_jobs())
-        out.write(f"{source.document['scenario']['name']} {jobs}\n")
+        out.write(f"{source.document.scenario.name} {jobs}\n")
 
 
 def test_the_document_is_computed_once(path, monkeypatch):
@@ -281,5 +283,5 @@ def test_the_document_is_computed_once(path, monkeypatch):
     head = plain_header(thresholds=["jobs.failed == 0", "jobs.done > 5"])
     path = StatsBuilder(path, head).add_jobs({"end_ns": S}).close()
     source = write_report(path, io.StringIO(), "json")
-    assert [verdict["threshold"] for verdict in source.failed_thresholds] == ["jobs.done > 5"]
+    assert [verdict.threshold for verdict in source.failed_thresholds] == ["jobs.done > 5"]
     assert len(calls) == 1

@@ -3,11 +3,10 @@
 import io
 
 import pytest
-from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, treatment_wire
+from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, treatment_wire, write_report
 
 from bench_common.records import ErrorRecord, MetricRecord, Outcome
 from bench_master.layout import WIDTH
-from bench_master.reports import write_report
 
 
 @pytest.fixture

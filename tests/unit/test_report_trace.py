@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, treatment_wire
+from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, treatment_wire, write_report
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_common.records import ErrorRecord, Outcome
 from bench_common.stats.reader import StatsFile
-from bench_master.reports import ReportSource, write_report
+from bench_master.reports import ReportSource
 from bench_master.reports.trace import MASTER, UNKNOWN_WORKER, TrackAllocator, trace_events
 
 

@@ -12,6 +12,7 @@ from bench_common.errors import InfrastructureError, NotAStatsFileError, StatsFi
 from bench_common.records import ErrorRecord, MetricRecord, Outcome, OutputRecord, ticket_of
 from bench_common.stats.reader import StatsFile, StatsWriter, SupersededTrials
 from bench_master.analysis.document import build_document
+from bench_master.analysis.report_types import as_json
 from bench_master.coordinator import Coordinator
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial, make_plan
@@ -208,7 +209,7 @@ def test_what_was_begun_anew_counts_once(path):
     assert begins == [0, 1, 2, 3]
     everything = [block.body for block in stats.blocks({"jobs"}, everything=True)]
     assert sum(map(len, everything)) == 9
-    report = build_document(stats)
+    report = as_json(build_document(stats))
     assert (report["totals"]["done"], report["incomplete"], report["warnings"]) == (8, [], [])
     assert report["errors"] == []
 
@@ -216,7 +217,7 @@ def test_what_was_begun_anew_counts_once(path):
 def test_a_resumed_run_that_was_killed_has_no_end(path):
     """The footer of a part is not the end of the run; what is set aside is found without a footer too."""
     story = Story(path).whole(0).begin(1).ran(1, jobs=1).add("footer", footer(status="interrupted"))
-    report = build_document(StatsFile(story.resumed(1, ended="interrupted").begin(1).ran(1, jobs=1).close()))
+    report = as_json(build_document(StatsFile(story.resumed(1, ended="interrupted").begin(1).ran(1, jobs=1).close())))
     assert report["run"]["status"] is None
     assert "the stats file has no footer: the run was killed or is still under way" in report["incomplete"]
     assert report["totals"]["done"] == 3
@@ -248,7 +249,7 @@ def test_a_report_tells_when_a_run_was_resumed_and_what_that_split(path):
         [(0, 0, False), (1, 0, False), (1, 1, False), (0, 1, False)],
     )
     story = Story(path, two).whole(0).begin(1).ran(1, jobs=1).resumed(1).whole(1, 2, 3)
-    report = build_document(StatsFile(story.close(footer(resumes=1))))
+    report = as_json(build_document(StatsFile(story.close(footer(resumes=1)))))
     assert report["run"]["resumes"] == [
         {"at": "2026-01-02T04:00:00+00:00", "ended": "killed", "gap_s": 1.0, "whole": 0, "again": [1]}
     ]
@@ -259,7 +260,7 @@ def test_a_report_tells_when_a_run_was_resumed_and_what_that_split(path):
 def test_a_trial_out_of_its_turn_is_told(path):
     """A trial that was lost early and run again at the end did not run as planned."""
     story = Story(path).begin(0).ran(0, jobs=1).end(0, whole=False).whole(1, 2, 3).resumed(0).whole(0)
-    report = build_document(StatsFile(story.close(footer(resumes=1))))
+    report = as_json(build_document(StatsFile(story.close(footer(resumes=1)))))
     assert report["run"]["realised"]["late"] == [0]
     assert any("1 trial did not run in the planned order" in text for text in report["warnings"])
 

@@ -10,6 +10,7 @@ from test_coordinator import treatment
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile, StatsWriter
 from bench_master.analysis.document import build_document
+from bench_master.analysis.report_types import as_json
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
@@ -135,7 +136,7 @@ def assert_each_trial_counts_once(path):
     every = [block.body for block in stats.blocks({"jobs"}, everything=True)]
     tickets = [ticket for part in every for ticket in part["ticket"].tolist()]
     assert len(set(tickets)) == len(tickets), "a ticket of one life came again in another"
-    report = build_document(stats)
+    report = as_json(build_document(stats))
     assert report["incomplete"] == []
     assert report["run"]["realised"]["late"] == []
     assert report["totals"]["done"] == JOBS * len(TRIALS)

@@ -16,6 +16,7 @@ from bench_common.stats.reader import StatsFile
 from bench_common.stats.rows import Columns
 from bench_master.analysis.document import build_document, percentile_name
 from bench_master.analysis.percentiles import ExactPercentiles, LatencySeries, group_positions, group_rows
+from bench_master.analysis.report_types import as_json
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def one_treatment(path, *, trials=((0, 0, False),), metrics=None, **changes):
 
 
 def report_of(path, pctile=95.0):
-    return build_document(StatsFile(path), pctile)
+    return as_json(build_document(StatsFile(path), pctile))
 
 
 def timed_operations(durations, **fields):

@@ -1,39 +1,52 @@
 """Thresholds: the grammar, and the verdicts on a report."""
 
 import pytest
+from builders import job_counts, metric_report, operation_report, overhead_report, sample_report, treatment_report
 
-from bench_common.thresholds import evaluate, parse_threshold, required_percentiles
+from bench_common.thresholds import (
+    JOB_FIELDS,
+    METRIC_FIELDS,
+    OPERATION_FIELDS,
+    OVERHEAD_FIELDS,
+    OVERHEAD_UNITS,
+    RELATIVE_UNITS,
+    parse_threshold,
+    required_percentiles,
+)
+from bench_master.analysis.report_types import as_json
+from bench_master.analysis.treatment_types import RelativeOverheadReport
+from bench_master.analysis.verdicts import evaluate
 
 
-def report(**changes):
-    """Build the part of a JSON report that thresholds look into: docker and native, with one operation each."""
-    docker = {
-        "treatment": {"engine": "docker", "memory": 512, "tuned": True},
-        "jobs": {"total": 12, "done": 11, "failed": 1},
-        "jobs_per_s": 2.5,
-        "operations": {"start": {"n": 11, "errors": 1, "p95_s": 0.4, "p99.9_s": 0.9}},
-        "metrics": {"latency": {"unit": "ms", "n": 3, "median": 12.0}},
-        "overhead": {
-            "rss_bytes": {"unit": "B", "n": 4, "mean": 100 << 20, "min": 90 << 20, "max": 120 << 20},
-            "processes": {"unit": "1", "n": 4, "mean": 3.5, "min": 3.0, "max": 4.0},
-            "cpu_percent": {"unit": "%", "n": 0, "mean": 4.0, "min": None, "max": None},
-            "cpu_s": 0.25,
-            "relative": {"memory": "rss_bytes", "memory_percent": 12.0, "cpu_factor": 1.5},
-        },
-    }
-    native = {
-        "treatment": {"engine": "native", "memory": 1024, "tuned": False},
-        "jobs": {"total": 12, "done": 12, "failed": 0},
-        "jobs_per_s": 90.0,
-        "operations": {"start": {"n": 0, "errors": 0, "p95_s": None}},
-        "metrics": {"speed": {"unit": "MiB/s", "n": 3, "median": 100.0}},
-        "overhead": None,
-    }
-    return {"treatments": [docker, native], **changes}
+def treatments():
+    """Build reports on two treatments, docker and native, with one operation each."""
+    return [
+        treatment_report(
+            treatment={"engine": "docker", "memory": 512, "tuned": True},
+            jobs=job_counts(total=12, done=11, failed=1),
+            jobs_per_s=2.5,
+            operations={"start": operation_report(n=11, errors=1, percentiles_s={"p95": 0.4, "p99.9": 0.9})},
+            metrics={"latency": metric_report(unit="ms", n=3, median=12.0)},
+            overhead=overhead_report(
+                rss_bytes=sample_report("B", 4, 100 << 20, 90 << 20, 120 << 20),
+                processes=sample_report("1", 4, 3.5, 3.0, 4.0),
+                cpu_percent=sample_report("%", 0, 4.0),
+                cpu_s=0.25,
+                relative=RelativeOverheadReport("", "rss_bytes", memory_percent=12.0, cpu_factor=1.5),
+            ),
+        ),
+        treatment_report(
+            treatment={"engine": "native", "memory": 1024, "tuned": False},
+            jobs=job_counts(total=12, done=12),
+            jobs_per_s=90.0,
+            operations={"start": operation_report(percentiles_s={"p95": None})},
+            metrics={"speed": metric_report(unit="MiB/s", n=3, median=100.0)},
+        ),
+    ]
 
 
 def verdicts(text):
-    return [(verdict.treatment.partition(" ")[0], verdict.passed) for verdict in evaluate(report(), [text])]
+    return [(verdict.treatment.partition(" ")[0], verdict.passed) for verdict in evaluate(treatments(), [text])]
 
 
 def test_a_threshold_is_taken_apart():
@@ -119,7 +132,7 @@ def test_a_threshold_is_judged_for_each_treatment_it_speaks_of(text, expected):
         ("jobs.failed == 0 where engine=podman", "no treatment has engine=podman"),
         ("operations.strat.p95_s < 1", "no treatment has operations.strat (did you mean 'start'?); there is: start"),
         ("metrics.nothing.median < 1 where engine=docker", "there is: latency"),
-        ("metrics.latency.median < 5MiB", "into which 'MiB' cannot be turned"),
+        ("metrics.latency.median < 5MiB", "which 'MiB' cannot be converted to"),
         ("operations.start.p95_s < 1 where engine=native", "has no value (engine=native"),
         ("nonsense", "is not of the form"),
         ("overhead.cpu_percent.max < 5", "has no value (engine=docker"),
@@ -129,20 +142,20 @@ def test_a_threshold_is_judged_for_each_treatment_it_speaks_of(text, expected):
 )
 def test_a_threshold_that_finds_nothing_has_failed_with_the_reason(text, reason):
     """A wrong path, an empty selection, a missing value or a foreign unit is a failed verdict, never silence."""
-    (verdict,) = evaluate(report(), [text])
+    (verdict,) = evaluate(treatments(), [text])
     assert not verdict.passed
     assert reason in verdict.message
 
 
 def test_a_report_without_treatments_fails_every_threshold():
     """Nothing measured satisfies nothing."""
-    (verdict,) = evaluate(report(treatments=[]), ["jobs.failed == 0"])
+    (verdict,) = evaluate([], ["jobs.failed == 0"])
     assert (verdict.passed, verdict.message) == (False, "there is no treatment")
 
 
 def test_a_verdict_says_what_was_found_and_wanted():
     """The message holds the value and the limit in the figure's own unit, and the treatment."""
-    (verdict,) = evaluate(report(), ["operations.start.p95_s < 250ms where engine=docker"])
+    (verdict,) = evaluate(treatments(), ["operations.start.p95_s < 250ms where engine=docker"])
     assert verdict.message.startswith("operations.start.p95_s is 0.4 s, wanted < 0.25 s (engine=docker")
 
 
@@ -150,3 +163,20 @@ def test_the_percentiles_that_thresholds_need_are_known_beforehand():
     """Any percentile that a threshold names is asked for; other figures ask for none."""
     texts = ["operations.start.p99.9_s < 1", "operations.job.p75_s < 1", "jobs.failed == 0", "broken"]
     assert required_percentiles(texts) == {99.9, 75.0}
+
+
+def test_every_figure_that_a_threshold_may_name_is_in_the_report():
+    """The grammar lists no field that the report does not have."""
+    reading, relative = sample_report(), RelativeOverheadReport("", "rss_bytes", memory_percent=0.0, cpu_factor=1.0)
+    overhead = overhead_report(**dict.fromkeys(OVERHEAD_UNITS, reading), cpu_s=1.0, relative=relative)
+    operation = operation_report(percentiles_s=dict.fromkeys(("p50", "p95", "p99")))
+    entry = as_json(
+        treatment_report(operations={"start": operation}, metrics={"speed": metric_report()}, overhead=overhead)
+    )
+    assert set(OPERATION_FIELDS) <= entry["operations"]["start"].keys()
+    assert set(METRIC_FIELDS) <= entry["metrics"]["speed"].keys()
+    assert set(JOB_FIELDS) <= entry["jobs"].keys()
+    assert {*OVERHEAD_UNITS, "cpu_s", "relative"} <= entry["overhead"].keys()
+    assert set(OVERHEAD_FIELDS) <= entry["overhead"]["rss_bytes"].keys()
+    assert set(RELATIVE_UNITS) <= entry["overhead"]["relative"].keys()
+    assert "jobs_per_s" in entry

@@ -1,0 +1,402 @@
+"""The report document as declared types: what `build_document` returns and every report format reads.
+
+`as_json` turns it into the object that ``--format json`` prints; the name of an attribute is its key there. Times are
+seconds (``_s``), sizes bytes, shares 0 to 1; None is a figure without a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from bench_master.analysis.treatment_types import INLINE, OMIT_NONE, SampleReport, TreatmentReport
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFileReport:
+    """One file that results were imported from."""
+
+    name: str
+    """Its path, or ``<stdin>``."""
+    bytes: int
+    """Its size."""
+    sha256: str
+    """Its checksum."""
+    runs: int
+    """Runs of the tool that it holds."""
+    readings: int
+    """Readings of a monitor that it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """Where results that were measured elsewhere come from."""
+
+    at: str | None
+    """When they were imported (ISO 8601)."""
+    workload: str | None
+    """The workload that the files are outputs of."""
+    files: Sequence[ImportedFileReport]
+    """The files, in the order of the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeReport:
+    """One time that the run was resumed."""
+
+    at: str | None
+    """When (ISO 8601)."""
+    ended: str | None
+    """How the run had ended before: ``killed``, ``interrupted`` ..."""
+    gap_s: float | None
+    """Seconds between its last record and the resume; None if unknown, as after a reboot."""
+    whole: int | None
+    """Trials that were complete and are kept."""
+    again: Sequence[int]
+    """Trials that were incomplete and are run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOrderReport:
+    """How the order in which trials ran relates to the planned order."""
+
+    as_planned: bool
+    """Whether no trial ran late."""
+    late: Sequence[int]
+    """Trials that ran after a trial that was planned to follow them."""
+    split_blocks: Sequence[int]
+    """Blocks that ran partly before and partly after a resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """The run itself."""
+
+    run_id: str | None
+    """The run's id: date, time and a random suffix."""
+    created: str | None
+    """When it began (ISO 8601); None for imported results."""
+    ended: str | None
+    """When it ended; None without a footer."""
+    status: str | None
+    """``complete``, ``interrupted``, ``failed`` ...; None without a footer."""
+    noop: bool
+    """Whether nothing was executed."""
+    measures: str
+    """``scenario``, ``harness-ceiling`` for a no-op run, ``elsewhere`` for imported results."""
+    imported: ImportReport | None
+    """Where imported results come from; None for a run."""
+    order: str | None
+    """``interleaved`` or ``sequential``."""
+    seed: int | None
+    """The seed of the order."""
+    argv: Sequence[str]
+    """The command line."""
+    versions: Mapping[str, str]
+    """Versions of Weighbridge and Python."""
+    sampling_interval_s: float | None
+    """Seconds between samples of hosts; None if off."""
+    resumes: Sequence[ResumeReport]
+    """Each time that the run was resumed, the first first."""
+    realised: TrialOrderReport
+    """The order in which the trials ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioReport:
+    """The scenario that was run."""
+
+    name: str | None
+    """Its name."""
+    description: str | None
+    """What it says of itself."""
+    path: str | None
+    """The file it was read from."""
+    document: Mapping[str, Any] | None
+    """The resolved scenario."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopReport:
+    """How busy and how late a process's event loop was."""
+
+    n: int
+    """How many readings."""
+    busy_mean: float | None
+    """Mean share of time that it was busy."""
+    busy_max: float | None
+    """The largest share of any reading."""
+    lag_p99_s: float | None
+    """99th percentile of the longest lag of each reading."""
+    lag_max_s: float | None
+    """The longest lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterReport:
+    """What the master and its host did during the run."""
+
+    samples: Mapping[str, SampleReport]
+    """Each column of the host's samples, by name; amounts are per second."""
+    loop: LoopReport | None
+    """Its event loop; None if it was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockDisagreementReport:
+    """A trial in which a host's clock gained or lost more against the master's than their uncertainties allow."""
+
+    trial: int
+    """The trial."""
+    bracket_s: float
+    """How long it lasted by the master's clock."""
+    own_s: float
+    """How long it lasted by the host's clock."""
+    allowed_s: float
+    """By how much the two may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReport:
+    """How a host's clock compares to the master's."""
+
+    bound_max_s: float | None
+    """Largest uncertainty of its offset in any trial; None if it is the master's own clock."""
+    disagreements: Sequence[ClockDisagreementReport]
+    """Trials in which the clocks disagree."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    """A worker and its host."""
+
+    worker: int | None
+    """Roster number."""
+    worker_id: str | None
+    """The worker's name."""
+    host: str | None
+    """The host's name."""
+    environment: str | None
+    """The environment that the worker belongs to."""
+    slots: int | None
+    """Jobs that it can run at once."""
+    engines: Mapping[str, str] | None
+    """Its engines and their versions."""
+    fingerprint: Mapping[str, Any] | None
+    """Facts about the host."""
+    clock: Mapping[str, Any] | None
+    """Offset of its clock against the master's when it connected."""
+    samples: Mapping[str, SampleReport]
+    """Each column of the host's samples, by name; amounts are per second."""
+    loop: LoopReport | None
+    """The worker's event loop; None if it was not measured."""
+    clock_checks: ClockReport
+    """Its clock during the trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsReport:
+    """Jobs and time of the whole run."""
+
+    jobs: int
+    """Measured jobs, whatever became of them."""
+    done: int
+    """Measured jobs that were done."""
+    failed: int
+    """Measured jobs that failed."""
+    lost: int
+    """Measured jobs that were lost with their worker."""
+    aborted: int
+    """Measured jobs that were cancelled."""
+    not_started: int
+    """Jobs that were never handed out, those of trials that never began included."""
+    warmup: int
+    """Warm-up jobs."""
+    planned: int | None
+    """All planned jobs, warm-up included; None if trials last a time."""
+    missing: int | None
+    """Planned jobs that were neither done nor failed."""
+    duration_s: float | None
+    """Duration of the run."""
+    busy_s: float
+    """Summed duration of the measured trials."""
+    jobs_per_s: float | None
+    """Jobs done per second of the measured trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """Errors of one operation and kind."""
+
+    operation: str
+    """The operation that failed."""
+    kind: str
+    """The kind of failure."""
+    count: int
+    """How many."""
+    warmup: int
+    """How many of them in warm-up."""
+    treatments: Sequence[str]
+    """Titles of the treatments in which they occurred."""
+    job: int
+    """Id of the job that the message comes from."""
+    message: str
+    """One real message."""
+
+
+@dataclass(frozen=True, slots=True)
+class FiguresReport:
+    """The figures that stand beside published ones."""
+
+    n: int | None
+    """Trials, or readings of a host's CPU."""
+    mean: float | None
+    """Mean."""
+    stddev: float | None
+    """Sample standard deviation."""
+    min: float | None
+    """The smallest value."""
+    median: float | None
+    """The median."""
+    max: float | None
+    """The largest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFiguresReport:
+    """What others measured in one place."""
+
+    where: str
+    """The machine or environment."""
+    n: int | None
+    """Runs, if published."""
+    mean: float | None
+    """Mean."""
+    stddev: float | None
+    """Standard deviation, if published."""
+    min: float | None
+    """The smallest value, if published."""
+    median: float | None
+    """The median, if published."""
+    max: float | None
+    """The largest value, if published."""
+    source: str
+    """Where it is published."""
+    note: str
+    """What to know about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTableReport:
+    """One metric of one treatment: this run's figures and the published ones."""
+
+    treatment: str
+    """The treatment's title."""
+    labels: Mapping[str, Any]
+    """The treatment's labels."""
+    metric: str
+    """The metric's name."""
+    unit: str
+    """Its unit."""
+    direction: str | None
+    """``higher`` or ``lower`` is better."""
+    ours: FiguresReport | None
+    """This run's figures; None if it did not measure the metric."""
+    published: Sequence[PublishedFiguresReport]
+    """The published figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedReport:
+    """Published figures beside this run's."""
+
+    title: str
+    """The study's title."""
+    source: str
+    """Where it is published."""
+    file: str
+    """The table beside the scenario."""
+    caution: str
+    """How far the figures can be compared."""
+    tables: Sequence[PublishedTableReport]
+    """A table for each treatment and metric; none if no figure matches a treatment."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdReport:
+    """The verdict on a threshold for one treatment."""
+
+    threshold: str
+    """The threshold as the scenario has it."""
+    treatment: str
+    """The treatment's title; empty if none was found."""
+    value: float | None
+    """The figure."""
+    passed: bool
+    """Whether it holds."""
+    message: str
+    """Figure, value, limit and treatment."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDocument:
+    """A whole report."""
+
+    format: str
+    """``weighbridge-report``."""
+    version: int
+    """Version of the format."""
+    stats_file: str
+    """Path of the stats file."""
+    run: RunReport
+    """The run."""
+    scenario: ScenarioReport
+    """Its scenario."""
+    hosts: Sequence[HostReport]
+    """Its workers and their hosts, by roster number."""
+    master: MasterReport
+    """The master and its host."""
+    pctile: float
+    """The percentile that was asked for (0 to 100)."""
+    incomplete: Sequence[str]
+    """Why the run is incomplete; empty if it is complete."""
+    damage: str | None
+    """Where and why reading the stats file ended early."""
+    warnings: Sequence[str]
+    """What makes figures doubtful."""
+    remarks: Sequence[str]
+    """What else to know about the run."""
+    totals: TotalsReport
+    """Jobs and time of the whole run."""
+    treatments: Sequence[TreatmentReport]
+    """The treatments in the order of the plan."""
+    errors: Sequence[ErrorReport]
+    """Groups of errors, the largest first."""
+    published: PublishedReport | None
+    """Published figures; None if the scenario names none."""
+    thresholds: Sequence[ThresholdReport]
+    """Verdicts on the scenario's thresholds."""
+
+
+def as_json(value: Any) -> Any:
+    """Return a part of the document as plain dicts, lists and scalars, with the keys of the JSON report."""
+    if is_dataclass(value) and not isinstance(value, type):
+        found: dict[str, Any] = {}
+        for name, inline, omit_none in _keys(type(value)):
+            item = getattr(value, name)
+            if inline is not None:
+                found.update({inline.format(key): as_json(each) for key, each in item.items()})
+            elif item is not None or not omit_none:
+                found[name] = as_json(item)
+        return found
+    if isinstance(value, Mapping):
+        return {key: as_json(item) for key, item in value.items()}
+    return [as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@cache
+def _keys(kind: type[Any]) -> tuple[tuple[str, str | None, bool], ...]:
+    """Return for each field its name, the form of its keys if it is inline, and whether None is left out."""
+    return tuple((each.name, each.metadata.get(INLINE), OMIT_NONE in each.metadata) for each in fields(kind))

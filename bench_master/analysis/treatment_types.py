@@ -1,0 +1,310 @@
+"""The report on one treatment as declared types: a part of the report document, see `report_types`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+INLINE: Final = "inline"
+"""Metadata of a field whose entries become keys of their own in JSON; its value is the form of these keys."""
+OMIT_NONE: Final = "omit_none"
+"""Metadata of a field that JSON leaves out if it is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleReport:
+    """Mean and extremes of readings."""
+
+    unit: str
+    """The unit of the readings."""
+    n: int
+    """How many readings."""
+    mean: float
+    """Their mean."""
+    min: float | None
+    """The smallest; None if no reading covers a whole interval."""
+    max: float | None
+    """The largest; None if no reading covers a whole interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCounts:
+    """Measured trials of a treatment."""
+
+    planned: int
+    """How many were planned."""
+    run: int
+    """How many ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """Measured jobs of a treatment by outcome."""
+
+    total: int
+    """All of them."""
+    done: int
+    """Jobs that were done."""
+    failed: int
+    """Jobs that failed."""
+    lost: int
+    """Jobs that were lost with their worker."""
+    aborted: int
+    """Jobs that were cancelled."""
+    not_started: int
+    """Jobs of begun trials that were never handed out; they are among the lost or aborted."""
+    warmup: int
+    """Warm-up jobs; they are in no other count."""
+
+
+@dataclass(frozen=True, slots=True)
+class LittlesLawReport:
+    """Both sides of Little's law, L = lambda W."""
+
+    in_system: float
+    """Mean jobs in the system, as the workers counted them."""
+    expected: float
+    """Arrivals per second times mean response time."""
+    readings: int
+    """Readings of half a second that were used."""
+    apart: float
+    """Their relative difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoadReport:
+    """The load of an open system: what was offered and what was achieved."""
+
+    rate_per_s: float | None
+    """Jobs per second that the scenario asks for."""
+    process: str | None
+    """How arrivals are spaced: ``constant`` or ``poisson``."""
+    queue_timeout_s: float | None
+    """How long a job waits for a slot before it is dropped."""
+    offered: int
+    """Jobs that arrived."""
+    offered_per_s: float | None
+    """Arrivals per second."""
+    achieved_per_s: float | None
+    """Jobs done per second, until the last one ended."""
+    dropped: int
+    """Jobs that found no slot in time."""
+    little: LittlesLawReport | None
+    """The check by Little's law; None with too few readings or jobs, or if jobs were lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationReport:
+    """The durations of one operation, or of the whole job."""
+
+    n: int
+    """Successful operations of successful jobs."""
+    errors: int
+    """Failed operations."""
+    mean_s: float | None
+    """Mean duration."""
+    stddev_s: float | None
+    """Sample standard deviation; None below two values."""
+    min_s: float | None
+    """Shortest duration."""
+    percentiles_s: Mapping[str, float | None] = field(metadata={INLINE: "{}_s"})
+    """Percentiles by name (``p95``); in JSON each is a key of its own, such as ``p95_s``."""
+    max_s: float | None
+    """Longest duration."""
+    slowest_job: int | None
+    """Id of the job with the longest duration."""
+    percentiles_exact: bool
+    """Whether every percentile is a recorded value; otherwise within 0.2 % of it."""
+    p99_marked: bool
+    """Whether p99 comes from fewer than 1,000 values."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricReport:
+    """A metric of a workload over the trials of a treatment."""
+
+    unit: str
+    """Its unit."""
+    direction: str | None
+    """``higher`` or ``lower`` is better; None if undeclared."""
+    n: int
+    """Trials that gave it."""
+    median: float | None
+    """The middle value, or the mean of the two middle ones."""
+    mean: float | None
+    """Mean of the trials."""
+    stddev: float | None
+    """Sample standard deviation; None below two trials."""
+    min: float | None
+    """The smallest value."""
+    percentiles: Mapping[str, float | None] = field(metadata={INLINE: "{}"})
+    """Percentiles by name (``p95``); in JSON each is a key of its own."""
+    max: float | None
+    """The largest value."""
+    worst_job: int | None
+    """First job of the worst trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeOverheadReport:
+    """An engine's overhead compared to the baseline's."""
+
+    baseline: str
+    """The baseline's title."""
+    memory: str | None
+    """Which reading of memory is compared."""
+    memory_percent: float | None
+    """How much more memory on average, in percent."""
+    cpu_factor: float | None
+    """Its CPU time per time, divided by the baseline's."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadReport:
+    """What an engine's own processes used during a treatment's measured trials."""
+
+    rss_bytes: SampleReport | None = field(metadata={OMIT_NONE: True})
+    """Resident memory of its processes; pages that they share count for each."""
+    pss_bytes: SampleReport | None = field(metadata={OMIT_NONE: True})
+    """Proportional memory of its processes; shared pages count once."""
+    cgroup_bytes: SampleReport | None = field(metadata={OMIT_NONE: True})
+    """Memory of its control group, without inactive file pages."""
+    processes: SampleReport | None = field(metadata={OMIT_NONE: True})
+    """Number of its processes."""
+    cpu_percent: SampleReport | None = field(metadata={OMIT_NONE: True})
+    """CPU in percent of one CPU: mean over all time, extremes of whole intervals."""
+    cpu_s: float | None = field(metadata={OMIT_NONE: True})
+    """CPU time."""
+    covered_s: float | None = field(metadata={OMIT_NONE: True})
+    """Time that the readings of CPU time cover."""
+    relative: RelativeOverheadReport | None = None
+    """Compared to the baseline; None without one."""
+
+    @property
+    def memory(self) -> SampleReport | None:
+        """The reading of memory to show: the control group's if there is one, else resident memory."""
+        return self.cgroup_bytes or self.rss_bytes
+
+    @property
+    def readings(self) -> dict[str, SampleReport]:
+        """The readings that there are, by name."""
+        names = ("rss_bytes", "pss_bytes", "cgroup_bytes", "processes", "cpu_percent")
+        found = (self.rss_bytes, self.pss_bytes, self.cgroup_bytes, self.processes, self.cpu_percent)
+        return {name: reading for name, reading in zip(names, found, strict=True) if reading is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class HostCpuReport:
+    """CPU time of hosts during a treatment's measured trials, in USER_HZ per second over all CPUs."""
+
+    unit: str
+    """``USER_HZ/s``."""
+    direction: str
+    """``lower`` is better."""
+    n: int
+    """Readings that lie completely within a measured trial."""
+    median: float
+    """Within 0.2 % of the true median."""
+    mean: float
+    """Mean of the readings."""
+    stddev: float | None
+    """Sample standard deviation; None below two readings."""
+    min: float
+    """The smallest reading; iowait can be negative."""
+    max: float
+    """The largest reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCountReport:
+    """Containers per packing, over the measured trials."""
+
+    n: int
+    """Packings."""
+    min: int
+    """The fewest containers."""
+    median: float
+    """The median."""
+    max: int
+    """The most containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackingTrialReport:
+    """One packing: a trial on a worker."""
+
+    trial: int
+    """The trial."""
+    worker: str | int
+    """The worker's name, or its roster number."""
+    warmup: bool
+    """Whether it is warm-up."""
+    containers: int
+    """Containers that ran at once."""
+    full: bool
+    """Whether the host, not the scenario, set the limit."""
+    reason: str
+    """Why no more containers were started."""
+    hold_s: float
+    """How long all of them were held."""
+    memory_before_bytes: int
+    """Memory in use before the first container."""
+    memory_per_container_bytes: float | None
+    """Additional memory in use during the hold, per container."""
+    steady: Mapping[str, SampleReport]
+    """Readings of the host and the engine during the hold, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackingReport:
+    """How many containers fit on the hosts."""
+
+    containers: PackedCountReport | None
+    """Containers per packing; None if there was only warm-up."""
+    trials: Sequence[PackingTrialReport]
+    """Each packing, warm-up included."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreatmentReport:
+    """One treatment: a cell of the matrix."""
+
+    title: str
+    """Its labels as text."""
+    treatment: Mapping[str, Any]
+    """Its labels: environment, engine, job, then the keys of the matrix."""
+    concurrency: int | None
+    """Jobs in flight on each worker."""
+    left_out: str | None
+    """Why an optional treatment was skipped; None if it was not."""
+    trials: TrialCounts
+    """Its measured trials."""
+    jobs: JobCounts
+    """Its measured jobs by outcome."""
+    busy_s: float
+    """Summed duration of its measured trials."""
+    jobs_per_s: float | None
+    """Jobs done per second of its measured trials."""
+    timing_error_p99_s: float | None
+    """99th percentile of how late an end may be stamped."""
+    timing_error_max_s: float | None
+    """The most that an end may be stamped late."""
+    open_load: OpenLoadReport | None
+    """Its load; None in the closed model."""
+    operations: Mapping[str, OperationReport]
+    """Its operations by name, ``job`` and ``response`` last."""
+    metrics: Mapping[str, MetricReport]
+    """Its metrics by name."""
+    worker_busy_share: float | None
+    """Share of time that the workers' event loops were busy while its jobs ran."""
+    worker_lag_max_s: float | None
+    """Longest lag of a worker's event loop while its jobs ran."""
+    timing_warning: str | None
+    """Why the durations of its shortest operation are unreliable, with advice; None if they are reliable."""
+    overhead: OverheadReport | None
+    """What its engine's own processes used; None if not sampled."""
+    host_cpu: Mapping[str, HostCpuReport] | None
+    """CPU time of the hosts by name; None without readings."""
+    packing: PackingReport | None
+    """Its packings; None if it packs nothing."""
