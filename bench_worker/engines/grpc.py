@@ -1,40 +1,72 @@
-"""Calls a gRPC service on a unix socket, and takes the stamps at the socket, as for Docker's API.
+"""Calls gRPC services on a Unix socket, with the time of each call taken at the socket, as for Docker's API.
 
-gRPC's own library brings an event loop of its own, in threads that gevent's patches break. What is needed of it here
-is little: one call at a time on each connection, over HTTP/2 (`the protocol
+gRPC's own library brings an event loop in threads, which gevent's patches break. Little of it is needed here: one
+call at a time on each connection, over HTTP/2 (`the protocol
 <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>`_), which the package h2 speaks without doing I/O.
-
-Packs and unpacks the few messages of the CRI and of containerd in protobuf's wire format, by field numbers.
-
-The format is small (`<https://protobuf.dev/programming-guides/encoding/>`_) and the numbers are fixed for ever by
-their version 1, so there is no need of generated classes.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import unquote
 
 import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError, Message
 
+from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.timing.socket_stamps import SOCKET_ARRIVALS
 
 _CHUNK_BYTES: Final = 1 << 16
 _PREFIX: Final = struct.Struct(">BI")
-_TIMED_OUT: Final = 4
+"""What precedes each message: whether it is compressed, and its length."""
+
+TIMED_OUT: Final = 4
+_NOT_FOUND: Final = 5
+UNIMPLEMENTED: Final = 12
+_INTERNAL: Final = 13
 _UNAVAILABLE: Final = 14
+
+KIND_BY_CODE: Final = {
+    TIMED_OUT: "timeout",
+    _NOT_FOUND: "not-found",
+    6: "conflict",
+    9: "conflict",
+    UNIMPLEMENTED: "unsupported",
+    _UNAVAILABLE: "unreachable",
+}
+"""The kind of failure (see `OperationFailed`) that a gRPC code means by itself."""
+ERROR_KINDS: Final = tuple(
+    (kind, re.compile(pattern, re.IGNORECASE))
+    for kind, pattern in (
+        ("unreachable", r"failed to dial|connection refused|error while dialing"),
+        ("refused", r"rlimit"),
+        ("disk-full", r"no space left on device|disk quota exceeded"),
+        ("not-executable", r"exec:.*(permission denied|exec format error|is a directory)"),
+        ("command-not-found", r"executable file not found|exec:.*no such file or directory"),
+        ("image-missing", r"image .*not found"),
+        ("conflict", r"is in CONTAINER_[A-Z]+ state|already exists|already finished"),
+        ("conflict", r"cannot (pause|resume|exec)|must be stopped|not running"),
+        ("not-found", r"not found"),
+    )
+)
+"""What the messages of containerd and of CRI runtimes mean; most of their failures have the code UNKNOWN."""
+
+Reply = TypeVar("Reply", bound=Message)
 
 
 class GrpcError(Exception):
-    """A call that failed: `code` is gRPC's, the text the service's own or why it could not be reached."""
+    """A call that failed: `code` is gRPC's, the message the service's own or why it could not be reached."""
 
     def __init__(self, code: int, message: str, *, start_ns: int, end_ns: int) -> None:
         super().__init__(message)
@@ -44,31 +76,39 @@ class GrpcError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class GrpcReply:
-    """What a call returned: the message, when its first byte went out, when the last one of the answer came in."""
+class GrpcReply(Generic[Reply]):
+    """What a call returned, in nanoseconds of CLOCK_MONOTONIC."""
 
-    message: bytes
+    messages: Sequence[Reply]
+    """One message, or those of a stream."""
     start_ns: int
+    """Just before the first byte of the request left."""
     end_ns: int
+    """The latest instant at which the last byte of the reply can have arrived."""
     end_uncertainty_ns: int
+    """How much earlier that may have been."""
 
 
 @dataclass
 class _Call:
-    """What has come in of the answer to one call."""
+    """One call, and what has arrived of its reply."""
 
     stream: int
+    start_ns: int = 0
     body: bytearray = field(default_factory=bytearray)
     headers: dict[str, str] = field(default_factory=dict)
-    over: bool = False
+    sent: bool = False
+    """Whether all of the request was sent."""
+    finished: bool = False
     broken: str = ""
+    """Why there is no complete reply."""
 
-    def take(self, event: h2.events.Event) -> None:
-        """Take in an event of the connection."""
+    def handle(self, event: h2.events.Event) -> None:
+        """Handle an event of the connection."""
         if isinstance(event, h2.events.ConnectionTerminated):
-            self.broken = "the service has ended the connection"
-        elif isinstance(event, h2.events.StreamReset) and event.stream_id == self.stream:
-            self.broken = f"the service has broken off the call (HTTP/2 error {event.error_code})"
+            self.broken = "the service ended the connection"
+        elif isinstance(event, h2.events.StreamReset) and event.stream_id == self.stream and not self.finished:
+            self.broken = f"the service reset the call (HTTP/2 error {event.error_code})"
         elif getattr(event, "stream_id", None) != self.stream:
             return
         elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
@@ -76,7 +116,21 @@ class _Call:
         elif isinstance(event, h2.events.DataReceived):
             self.body += event.data or b""
         elif isinstance(event, h2.events.StreamEnded):
-            self.over = True
+            self.finished = True
+
+    def messages(self, kind: type[Reply]) -> list[Reply]:
+        """Return the messages of the reply; raise `DecodeError`."""
+        found, position = [], 0
+        while position + _PREFIX.size <= len(self.body):
+            _, size = _PREFIX.unpack_from(self.body, position)
+            position += _PREFIX.size
+            if position + size > len(self.body):
+                raise DecodeError("the message is truncated")
+            message = kind()
+            message.ParseFromString(bytes(self.body[position : position + size]))
+            found.append(message)
+            position += size
+        return found
 
 
 class _Connection:
@@ -95,24 +149,56 @@ class _Connection:
             raise
 
     def flush(self) -> None:
-        """Send what the protocol has to say."""
+        """Send what h2 has ready."""
         data = self.http.data_to_send()
         if data:
             self.socket.sendall(data)
 
-    def receive(self, call: _Call) -> tuple[int, int]:
-        """Wait for bytes and take them in; return when they came in and the earliest instant of that."""
+    def send(
+        self, call: _Call, headers: Sequence[tuple[str, str]], requests: Iterable[Message], deadline: float
+    ) -> None:
+        """Send the requests, as fast as the service takes them; stop where it replies before that."""
+        self.http.send_headers(call.stream, headers)
+        waiting = iter(requests)
+        request = next(waiting, None)
+        while request is not None and not call.finished and not call.broken:
+            following = next(waiting, None)
+            body = _PREFIX.pack(0, request.ByteSize()) + request.SerializeToString()
+            self._send_body(call, body, deadline, is_last=following is None)
+            request = following
+        call.sent = request is None and not call.finished
+        self._flush_timed(call)
+
+    def _send_body(self, call: _Call, body: bytes, deadline: float, *, is_last: bool) -> None:
+        position = 0
+        while position < len(body) and not call.finished and not call.broken:
+            room = min(self.http.local_flow_control_window(call.stream), self.http.max_outbound_frame_size)
+            if room > 0:
+                chunk = body[position : position + room]
+                position += len(chunk)
+                self.http.send_data(call.stream, chunk, end_stream=is_last and position == len(body))
+            else:
+                self._flush_timed(call)
+                self.receive(call, deadline)
+
+    def _flush_timed(self, call: _Call) -> None:
+        call.start_ns = call.start_ns or time.monotonic_ns()
+        self.flush()
+
+    def receive(self, call: _Call, deadline: float) -> tuple[int, int]:
+        """Wait for bytes and handle them; return the latest and the earliest instant of their arrival."""
+        self.socket.settimeout(max(0.001, deadline - time.monotonic()))
         with SOCKET_ARRIVALS.watch_socket(self.socket.fileno()) as arrival:
             data = self.socket.recv(_CHUNK_BYTES)
             read_ns = time.monotonic_ns()
             stamp = arrival.latest_at(read_ns, len(data)), arrival.earliest_at(read_ns)
         if not data:
-            call.broken = "the service has closed the connection"
+            call.broken = "the service closed the connection"
             return stamp
         for event in self.http.receive_data(data):
             if isinstance(event, h2.events.DataReceived) and event.flow_controlled_length:
                 self.http.acknowledge_received_data(event.flow_controlled_length, event.stream_id or 0)
-            call.take(event)
+            call.handle(event)
         self.flush()
         return stamp
 
@@ -122,74 +208,175 @@ class _Connection:
 
 
 class GrpcChannel:
-    """A service at a socket. Calls from several greenlets go over connections of their own.
+    """The services at a socket. Calls from several greenlets go over connections of their own.
 
-    Each call carries `metadata`, headers by name, beside those that the protocol asks for.
+    `package` precedes the name of each method; each call carries the headers `metadata`.
     """
 
-    def __init__(self, path: str, metadata: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: str, package: str, metadata: Mapping[str, str] | None = None) -> None:
         self.path = path
+        self._package = package
         self._metadata = tuple((metadata or {}).items())
         self._idle: list[_Connection] = []
 
-    def call(self, method: str, message: bytes, *, timeout_s: float) -> GrpcReply:
-        """Call a method such as ``/runtime.v1.RuntimeService/Version``; raise `GrpcError`."""
+    def call(
+        self,
+        method: str,
+        requests: Iterable[Message],
+        reply: type[Reply],
+        *,
+        timeout_s: float,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> GrpcReply[Reply]:
+        """Call a method such as ``RuntimeService/Version`` and return its replies; raise `GrpcError`.
+
+        There is one request, or those of a stream; all of them are sent before a reply is expected.
+        """
         deadline = time.monotonic() + timeout_s
-        start_ns = time.monotonic_ns()
+        path = f"/{self._package}.{method}"
+        headers = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "localhost"),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+            ("grpc-timeout", f"{max(1, int(timeout_s * 1000))}m"),
+            *self._metadata,
+            *metadata,
+        ]
+        begun_ns = time.monotonic_ns()
         connection: _Connection | None = None
+        call = _Call(0)
         try:
             connection = self._idle.pop() if self._idle else _Connection(self.path, timeout_s)
-            call = self._ask(connection, method, message, timeout_s)
-            start_ns = time.monotonic_ns()
-            connection.flush()
-            end_ns = earliest_ns = start_ns
-            while not call.over and not call.broken:
-                connection.socket.settimeout(max(0.001, deadline - time.monotonic()))
-                end_ns, earliest_ns = connection.receive(call)
+            call.stream = connection.http.get_next_available_stream_id()
+            connection.send(call, headers, requests, deadline)
+            end_ns = earliest_ns = call.start_ns
+            while not call.finished and not call.broken:
+                end_ns, earliest_ns = connection.receive(call, deadline)
         except TimeoutError as error:
             _close_quietly(connection)
-            text = f"{method} had no answer after {timeout_s:.3g} s"
-            raise GrpcError(_TIMED_OUT, text, start_ns=start_ns, end_ns=time.monotonic_ns()) from error
+            raise _error(TIMED_OUT, f"{path} did not answer within {timeout_s:.3g} s", call, begun_ns) from error
         except (OSError, h2.exceptions.H2Error) as error:
             _close_quietly(connection)
             text = f"{self.path}: {getattr(error, 'strerror', None) or error}"
-            raise GrpcError(_UNAVAILABLE, text, start_ns=start_ns, end_ns=time.monotonic_ns()) from error
+            raise _error(_UNAVAILABLE, text, call, begun_ns) from error
         except BaseException:
-            # This greenlet was thrown out of its wait: what comes now would be taken for the next call's answer.
+            # This greenlet was killed in its wait: the next call would get this one's reply.
             _close_quietly(connection)
             raise
-        end_ns = max(start_ns, end_ns)
+        end_ns = max(call.start_ns, end_ns)
         if call.broken:
             _close_quietly(connection)
-            raise GrpcError(_UNAVAILABLE, f"{self.path}: {call.broken}", start_ns=start_ns, end_ns=end_ns)
-        self._idle.append(connection)
+            raise _error(_UNAVAILABLE, f"{self.path}: {call.broken}", call, begun_ns, end_ns)
+        if call.sent:
+            self._idle.append(connection)
+        else:
+            connection.close()
         code = int(call.headers.get("grpc-status", "2"))
         if code:
-            said = unquote(call.headers.get("grpc-message", "")) or f"{method} failed with code {code}"
-            raise GrpcError(code, said, start_ns=start_ns, end_ns=end_ns)
-        return GrpcReply(bytes(call.body[_PREFIX.size :]), start_ns, end_ns, end_ns - max(start_ns, earliest_ns))
+            text = unquote(call.headers.get("grpc-message", "")) or f"{path} failed with gRPC code {code}"
+            raise _error(code, text, call, begun_ns, end_ns)
+        try:
+            messages = call.messages(reply)
+        except DecodeError as error:
+            text = f"{self.path}: the reply to {path} is not valid: {error}"
+            raise _error(_INTERNAL, text, call, begun_ns, end_ns) from error
+        return GrpcReply(messages, call.start_ns, end_ns, end_ns - max(call.start_ns, earliest_ns))
 
     def close(self) -> None:
         """Close all connections that are not in use."""
         while self._idle:
             self._idle.pop().close()
 
-    def _ask(self, connection: _Connection, method: str, message: bytes, timeout_s: float) -> _Call:
-        http = connection.http
-        call = _Call(http.get_next_available_stream_id())
-        headers = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", method),
-            (":authority", "localhost"),
-            ("te", "trailers"),
-            ("content-type", "application/grpc"),
-            ("grpc-timeout", f"{max(1, int(timeout_s * 1000))}m"),
-            *self._metadata,
-        ]
-        http.send_headers(call.stream, headers)
-        http.send_data(call.stream, _PREFIX.pack(0, len(message)) + message, end_stream=True)
-        return call
+
+@dataclass
+class CallSequence:
+    """The calls of one operation, which lasts from the first one's request to the last one's reply; one deadline."""
+
+    channel: GrpcChannel
+    timeout_s: float
+    kinds: Sequence[tuple[str, re.Pattern[str]]] = ()
+    """What messages mean that say more than gRPC's code."""
+    metadata: Sequence[tuple[str, str]] = ()
+    """Headers of each call, beside the channel's."""
+    begun: float = field(default_factory=time.monotonic)
+    """When its time began to run, in seconds of CLOCK_MONOTONIC."""
+    start_ns: int = 0
+    """When the first request left; 0 before that."""
+    last_start_ns: int = 0
+    """When the last request left."""
+    end_ns: int = 0
+    """When the last reply arrived."""
+    end_uncertainty_ns: int = 0
+    """How much earlier that may have been."""
+
+    def call(self, method: str, request: Message, reply: type[Reply]) -> Reply:
+        """Call a method and return its only reply; raise `OperationFailed`."""
+        messages = self.stream(method, [request], reply)
+        return messages[0] if messages else reply()
+
+    def do(self, method: str, request: Message) -> None:
+        """Call a method whose reply says nothing; raise `OperationFailed`."""
+        self.call(method, request, Empty)
+
+    def do_if_present(self, method: str, request: Message) -> None:
+        """Call a method that removes something; it is no error if that is gone already."""
+        with suppress(NotFound):
+            self.do(method, request)
+
+    def stream(self, method: str, requests: Iterable[Message], reply: type[Reply]) -> Sequence[Reply]:
+        """Call a method with one request or several and return all of its replies; raise `OperationFailed`."""
+        left_s = self.remaining_s()
+        try:
+            got = self.channel.call(method, requests, reply, timeout_s=left_s, metadata=self.metadata)
+        except GrpcError as error:
+            self.start_ns = self.start_ns or error.start_ns
+            self.end_ns = max(error.end_ns, self.start_ns)
+            raise self._failed(error) from error
+        self.start_ns = self.start_ns or got.start_ns
+        self.last_start_ns, self.end_ns = got.start_ns, got.end_ns
+        self.end_uncertainty_ns = got.end_uncertainty_ns
+        return got.messages
+
+    def result(self, **values: Any) -> OperationResult:
+        """Return the operation as finished, with its times and `values`."""
+        now_ns = time.monotonic_ns()
+        if not self.start_ns:
+            return OperationResult(now_ns, now_ns, **values)
+        return OperationResult(self.start_ns, self.end_ns, end_uncertainty_ns=self.end_uncertainty_ns, **values)
+
+    def failure(self, kind: str, text: str) -> OperationFailed:
+        """Return a failure of this operation that happens now."""
+        now_ns = time.monotonic_ns()
+        return OperationFailed(kind, text, start_ns=self.start_ns or now_ns, end_ns=now_ns)
+
+    def remaining_s(self) -> float:
+        """Return the time left in seconds; raise the failure ``timeout`` when there is none."""
+        left_s = self.begun + self.timeout_s - time.monotonic()
+        if left_s <= 0:
+            raise self.failure("timeout", f"the operation did not finish within {self.timeout_s:.3g} s")
+        return left_s
+
+    def _failed(self, error: GrpcError) -> OperationFailed:
+        text = str(error)
+        kind = kind_of_message(text, self.kinds) or KIND_BY_CODE.get(error.code) or kind_of_message(text) or "engine"
+        failure = NotFound if error.code == _NOT_FOUND or kind == "not-found" else OperationFailed
+        return failure(kind, text, start_ns=self.start_ns, end_ns=self.end_ns)
+
+
+class NotFound(OperationFailed):
+    """An operation on something that does not exist."""
+
+
+def kind_of_message(text: str, kinds: Sequence[tuple[str, re.Pattern[str]]] = ERROR_KINDS) -> str:
+    """Return the kind of failure that a message means; empty where no pattern matches."""
+    return next((kind for kind, pattern in kinds if pattern.search(text)), "")
+
+
+def _error(code: int, text: str, call: _Call, begun_ns: int, end_ns: int = 0) -> GrpcError:
+    return GrpcError(code, text, start_ns=call.start_ns or begun_ns, end_ns=end_ns or time.monotonic_ns())
 
 
 def _close_quietly(connection: _Connection | None) -> None:
@@ -199,115 +386,3 @@ def _close_quietly(connection: _Connection | None) -> None:
 
 def _text(value: str | bytes) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-Value: TypeAlias = "int | str | bytes | Sequence[str | bytes] | Mapping[str, str] | None"
-Fields: TypeAlias = "Mapping[int, Sequence[int | bytes]]"
-"""An unpacked message: by field number, all values."""
-
-_VARINT: Final = 0
-_FIXED64: Final = 1
-_BYTES: Final = 2
-_FIXED32: Final = 5
-_MORE: Final = 0x80
-_64_BITS: Final = (1 << 64) - 1
-
-
-class MalformedMessage(ValueError):
-    """Bytes that are no protobuf message."""
-
-
-def pack(fields: Mapping[int, Value]) -> bytes:
-    """Return a message with these fields by number; 0, False, empty text and None are left out, as the format has it.
-
-    A sequence is a repeated field, a mapping a map of text to text, and bytes may be a message of their own.
-    """
-    packed = bytearray()
-    for number, value in fields.items():
-        if not value:
-            continue
-        if isinstance(value, int):
-            packed += _varint(number << 3 | _VARINT) + _varint(value & _64_BITS)
-        elif isinstance(value, Mapping):
-            for key, text in value.items():
-                packed += _chunk(number, pack({1: key, 2: text}))
-        elif isinstance(value, str | bytes):
-            packed += _chunk(number, value)
-        else:
-            for item in value:
-                packed += _chunk(number, item)
-    return bytes(packed)
-
-
-def unpack(data: bytes) -> dict[int, list[int | bytes]]:
-    """Return the fields of a message by number, each with all its values; raise `MalformedMessage`."""
-    fields: dict[int, list[int | bytes]] = {}
-    position = 0
-    while position < len(data):
-        key, position = _read_varint(data, position)
-        kind = key & 7
-        value: int | bytes
-        if kind == _VARINT:
-            value, position = _read_varint(data, position)
-        elif kind in {_BYTES, _FIXED32, _FIXED64}:
-            size = {_FIXED32: 4, _FIXED64: 8}.get(kind, 0)
-            if kind == _BYTES:
-                size, position = _read_varint(data, position)
-            if position + size > len(data):
-                raise MalformedMessage(f"field {key >> 3} is cut short")
-            value, position = data[position : position + size], position + size
-        else:
-            raise MalformedMessage(f"field {key >> 3} is of the unknown kind {kind}")
-        fields.setdefault(key >> 3, []).append(value)
-    return fields
-
-
-def text(fields: Fields, number: int) -> str:
-    """Return a field of text; empty where there is none."""
-    return blob(fields, number).decode("utf-8", "replace")
-
-
-def blob(fields: Fields, number: int) -> bytes:
-    """Return a field of bytes, or a message in it; empty where there is none."""
-    value = fields.get(number, (b"",))[-1]
-    return value if isinstance(value, bytes) else b""
-
-
-def number(fields: Fields, number: int) -> int:
-    """Return a field that is a whole number with a sign; 0 where there is none."""
-    value = fields.get(number, (0,))[-1]
-    if not isinstance(value, int):
-        return 0
-    return value - (1 << 64) if value >> 63 else value
-
-
-def texts(fields: Fields, number: int) -> dict[str, str]:
-    """Return a field that is a map of text to text."""
-    entries = [unpack(item) for item in fields.get(number, ()) if isinstance(item, bytes)]
-    return {text(entry, 1): text(entry, 2) for entry in entries}
-
-
-def _chunk(number: int, value: str | bytes) -> bytes:
-    data = value.encode() if isinstance(value, str) else value
-    return _varint(number << 3 | _BYTES) + _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    packed = bytearray()
-    while value >= _MORE:
-        packed.append(value & (_MORE - 1) | _MORE)
-        value >>= 7
-    packed.append(value)
-    return bytes(packed)
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(data) and shift < 64:  # noqa: PLR2004  the format's longest number has 64 bits
-        byte = data[position]
-        position += 1
-        value |= (byte & (_MORE - 1)) << shift
-        if byte < _MORE:
-            return value, position
-        shift += 7
-    raise MalformedMessage("a number is cut short")

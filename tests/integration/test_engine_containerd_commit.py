@@ -1,15 +1,15 @@
 """Containers of containerd saved as images: what is in them, how large they are, and that they go."""
 
-import json
-
 import pytest
 from runtime_bench import FOREVER, RuntimeBench, kind_of, printed_by, until
-from test_engine_oci import require
+from test_engine_oci import container_names, require
 from tiny_image import DockerBench
 from weighing import Weighing
 
 from bench_worker.engines.containerd import images as containerd_images
+from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.containerd.engine import ContainerdEngine
+from bench_worker.engines.containerd.storage import IMAGES
 
 KIB = 1024
 WRITING = ("sh", "-c", "dd if=/dev/zero of=/written bs=1024 count=300; echo ready; exec sleep 1000")
@@ -25,8 +25,8 @@ def bench(image):
 
 def images(bench):
     """Return the names of the images that were made of containers, of any run."""
-    names = bench.engine._cli.errand(10).ask("images", "ls", "-q").text.split()
-    return [name for name in names if name.startswith(containerd_images.REPOSITORY)]
+    names = containerd_images.image_names(bench.engine._api.calls(10))
+    return [name for name in names if name.startswith(containerd_images.COMMITTED)]
 
 
 def writing(bench, **settings):
@@ -88,8 +88,10 @@ def test_what_was_saved_is_a_leftover_of_its_run(bench):
     labelled, bare = writing(bench), writing(bench)
     for life in (labelled, bare):
         bench.engine.commit(life, timeout_s=60)
-    keys = [f"{key}=" for key in bare.labels]
-    bench.engine._cli.errand(10).do("images", "label", bare.images[0], *keys)
+    calls, name = bench.engine._api.calls(10), bare.images[0]
+    image = calls.call(f"{IMAGES}Get", messages.ImageRequest(name=name), messages.ImageMessage).image
+    image.labels.clear()
+    calls.do(f"{IMAGES}Update", messages.UpdateImageRequest(image=image))
     found = bench.engine.leftovers(bench.run_id)
     assert [item.name for item in found if item.what == "image"] == labelled.images
     assert {item.name for item in found if item.what == "container"} == {labelled.name, bare.name}
@@ -108,7 +110,7 @@ def test_an_image_that_is_no_longer_what_it_was_is_said_so(bench):
     assert kind_of(bench.engine.commit, life) == "image-missing"
     assert life.images == []
     assert bench.engine.committed_bytes(life, timeout_s=5) is None
-    assert json.loads(bench.engine._cli.errand(10).ask("containers", "info", life.name).stdout)["ID"] == life.name
+    assert life.name in container_names(bench.engine._api.calls(10))
 
 
 def test_a_run_says_how_much_was_saved(image, tmp_path):

@@ -18,11 +18,12 @@ from tiny_image import layer, missing, remove_image, run_patched
 from weighing import Weighing, require_images
 
 from bench_common.treatment import Mount
-from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.containerd.api import ContainerdApi
+from bench_worker.engines.containerd.images import import_archive, qualified_name
 from bench_worker.engines.cri import images as cri_images
+from bench_worker.engines.cri import messages_pb2 as messages
 from bench_worker.engines.cri.engine import CriEngine
 from bench_worker.engines.cri.messages import pod_config
-from bench_worker.engines.grpc import pack, text, unpack
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.timing.processes import spawn
 
@@ -56,11 +57,10 @@ def endpoint(image):
         client = docker.APIClient(timeout=30)
         repository, _, tag = PAUSE.partition(":")
         client.import_image_from_data(layer(), repository, tag, changes=['CMD ["/bin/sleep", "100000"]'])
-        with (home / "pause.tar").open("wb") as file:
-            file.writelines(client.get_image(PAUSE))
+        api = ContainerdApi(str(socket), "k8s.io")
+        import_archive(api, client.get_image(PAUSE), home, qualified_name(PAUSE))
+        api.close()
         client.close()
-        ctr = CommandLine("ctr", ("--address", str(socket), "--namespace", "k8s.io"))
-        ctr.errand(30).do("images", "import", str(home / "pause.tar"))
         yield f"unix://{socket}"
     finally:
         with contextlib.suppress(docker.errors.DockerException):
@@ -79,7 +79,7 @@ def bench(endpoint, image, monkeypatch):
 
 
 def test_pulling_an_image(bench, tmp_path):
-    """It comes from the registry into the runtime's own store, anew where that is asked, never from under a pod."""
+    """It comes from the registry into the runtime's own store, fresh where that is asked, never from under a pod."""
     engine = bench.engine
     with private_registry(tmp_path) as registry:
         life = bench.container("sh", "-c", "test -s /unique && exit 5", image=registry.image)
@@ -133,7 +133,7 @@ def test_a_whole_life(bench):
     executed = engine.exec(life, ("sh", "-c", "echo there; echo oops >&2; exit 5"), timeout_s=10)
     assert (executed.exit_code, executed.stdout, executed.stderr) == (5, b"there\n", b"oops\n")
     done += [executed, engine.stats(life, timeout_s=10)]
-    assert unpack(done[-1].stdout)
+    assert done[-1].stdout
     until(lambda: b"err\n" in printed_by(engine, life))
     done.append(engine.stop(life, grace_s=10, timeout_s=20))
     done.append(engine.wait(life, timeout_s=10))
@@ -230,8 +230,9 @@ def test_only_what_is_labelled_is_ours(bench):
     engine = bench.engine
     stranger = bench.container("true")
     stranger.labels["owner"] = "somebody"
-    config = pod_config(stranger, Path("/tmp"))
-    identity = text(unpack(engine._ask("RunPodSandbox", {1: config}, time.monotonic() + 30).message), 1)
+    calls = engine._calls(60)
+    request = messages.RunPodSandboxRequest(config=pod_config(stranger, Path("/tmp")))
+    identity = calls.call("RuntimeService/RunPodSandbox", request, messages.RunPodSandboxResponse).pod_sandbox_id
     try:
         made = bench.running(*FOREVER)
         assert [item.name for item in engine.leftovers(bench.run_id)] == [made.name]
@@ -242,11 +243,11 @@ def test_only_what_is_labelled_is_ours(bench):
         engine.discard(item)
         assert engine.leftovers(bench.run_id) == []
         assert not made.handle.directory.exists()
-        listed = engine._ask("ListPodSandbox", {1: pack({1: identity})}, time.monotonic() + 5).message
-        assert unpack(listed).get(1)
+        request = messages.ListPodSandboxRequest(filter=messages.PodSandboxFilter(id=identity))
+        assert calls.call("RuntimeService/ListPodSandbox", request, messages.ListPodSandboxResponse).items
     finally:
         for method in ("StopPodSandbox", "RemovePodSandbox"):
-            engine._ask(method, {1: identity}, time.monotonic() + 30)
+            calls.do(f"RuntimeService/{method}", messages.PodSandboxRequest(pod_sandbox_id=identity))
 
 
 def test_twenty_lives_at_once(bench):

@@ -14,6 +14,7 @@ from tiny_image import at_once, layer, missing, run_patched
 from bench_common.treatment import Mount
 from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.containerd.engine import ContainerdEngine
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.runtimes import CrunEngine, RuncEngine, RunscEngine, YoukiEngine
@@ -258,11 +259,20 @@ def stranger(bench):
         yield name, directory.exists
         oci_images.delete_directory(directory)
         return
-    ctr = bench.engine._cli
-    image = bench.engine._images.get(bench.image)
-    ctr.errand(10).do("containers", "create", "--label=owner=somebody", image, name)
-    yield name, lambda: name in ctr.errand(10).do("containers", "ls", "-q").text
-    ctr.errand(10).do("containers", "delete", name)
+    calls = bench.engine._api.calls(60)
+    record = messages.Container(
+        id=name, labels={"owner": "somebody"}, runtime=messages.Runtime(name="io.containerd.runc.v2")
+    )
+    record.spec.type_url = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
+    calls.do("containers.v1.Containers/Create", messages.ContainerMessage(container=record))
+    yield name, lambda: name in container_names(calls)
+    calls.do("containers.v1.Containers/Delete", messages.ContainerRequest(id=name))
+
+
+def container_names(calls):
+    """Return the names of all containers of containerd's namespace of ours."""
+    listed = calls.call("containers.v1.Containers/List", messages.ListRequest(), messages.ListContainersResponse)
+    return [container.id for container in listed.containers]
 
 
 def test_only_what_is_labelled_is_ours(bench):

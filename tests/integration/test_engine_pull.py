@@ -9,7 +9,9 @@ from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, until
 from test_engine_oci import require
 from weighing import Weighing
 
+from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.containerd.engine import ContainerdEngine
+from bench_worker.engines.containerd.storage import IMAGES
 from bench_worker.engines.docker.cli import DockerCliEngine
 from bench_worker.engines.docker.engine import DockerEngine
 from bench_worker.engines.docker.podman import PodmanEngine
@@ -43,7 +45,8 @@ def bench(request, registry, tmp_path, monkeypatch):
 def forget(bench, image):
     """Take an image off this host, whatever the test has left of it."""
     if isinstance(bench.engine, ContainerdEngine):
-        bench.engine._cli.errand(30).call("images", "rm", "--sync", image)
+        bench.engine._api.calls(30).do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=image, sync=True))
+        bench.engine.close()
         return
     bench.engine.open()
     try:

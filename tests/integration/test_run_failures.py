@@ -154,7 +154,7 @@ def test_a_guest_over_its_memory_limit(weighing, client, engine, step, job):
     if engine in {"runc", "podman"}:
         require_tools(engine)
     elif engine == "containerd":
-        require_tools("ctr")
+        require_tools("containerd")
     limited = {**job, "container": {"memory": "24MiB", "network": "none"}}
     error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=limited))
     assert (error["operation"], error["kind"]) == (step, "oom-killed"), error

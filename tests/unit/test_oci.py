@@ -6,13 +6,11 @@ import pytest
 
 from bench_common.requirements import NETWORK_CHOICE, UNNAMED_VOLUMES, unsupported_features
 from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operation, Treatment
-from bench_worker.engines.base import Container
 from bench_worker.engines.command_line import CommandLine, ProgramResult
-from bench_worker.engines.containerd.engine import ContainerdEngine, create_options
-from bench_worker.engines.containerd.tasks import ERROR_KINDS as CTR_KINDS
-from bench_worker.engines.containerd.tasks import parse_exit_event
+from bench_worker.engines.containerd.engine import ContainerdEngine
 from bench_worker.engines.cri.engine import CriEngine
 from bench_worker.engines.docker.settings import MountRefused
+from bench_worker.engines.grpc import ERROR_KINDS as CTR_KINDS
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, oom_kills
 from bench_worker.engines.oci.runtime import ERROR_KINDS, RuntimeCommandSequence
@@ -191,49 +189,6 @@ def test_each_engine_says_which_processes_are_its_own(monkeypatch):
     monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", "unix:///r.sock")
     assert ContainerdEngine.daemon_processes().sockets == ("/c.sock",)
     assert CriEngine.daemon_processes().sockets == ("/r.sock",)
-
-
-def test_containerds_options(tmp_path):
-    """Each setting is the option of ``ctr`` that means it."""
-    settings = ContainerSettings(
-        network="host",
-        memory_bytes=5,
-        cpus=0.5,
-        env={"A": "1 2"},
-        storage=(Mount("tmpfs", "/t"),),
-        files={"/f": "x"},
-        read_only=True,
-    )
-    made = Container("c", 1, settings)
-    made.labels.update({"weighbridge.run": "r"})
-    assert create_options(made, tmp_path, allow_host_mounts=False) == [
-        "--label=weighbridge.run=r",
-        "--env=A=1 2",
-        "--net-host",
-        "--memory-limit=5",
-        "--cpus=0.5",
-        "--read-only",
-        "--mount=type=tmpfs,src=tmpfs,dst=/t,options=rw:nosuid:nodev",
-        f"--mount=type=bind,src={tmp_path}/files/0,dst=/f,options=bind:rw",
-    ]
-    with pytest.raises(UnsupportedSetting, match="ctr starts runc"):
-        check_settings(ContainerdEngine, ContainerSettings(runtime="crun"), ANYTHING)
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        (b'2026 +0000 UTC ns /tasks/exit {"container_id":"c","id":"c","pid":3,"exit_status":7}', ("c", 7)),
-        (b'2026 +0000 UTC ns /tasks/exit {"container_id":"c","id":"c","pid":3}', ("c", 0)),
-        (b'2026 +0000 UTC ns /tasks/exit {"container_id":"c","id":"exec-1","pid":3,"exit_status":7}', None),
-        (b'2026 +0000 UTC ns /containers/delete {"id":"c"}', None),
-        (b"ctr: nonsense", None),
-        (b"{}", None),
-    ],
-)
-def test_an_exit_is_read_from_containerds_events(line, told):
-    """That of a container's own process; an exec's is another's, and what cannot be read is no exit."""
-    assert parse_exit_event(line) == told
 
 
 @pytest.mark.parametrize(

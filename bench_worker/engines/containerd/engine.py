@@ -1,25 +1,18 @@
-"""containerd, through its own command line ``ctr``, in a namespace of its own.
+"""containerd, through its own API, in a namespace of its own.
 
-A container in containerd is a record and a snapshot; a task is its process. `create` makes the first, `start` the
-second, `remove` deletes both. The end of a process is stamped by the reaper's thread, which waits on a pidfd: it is
-no child of ours, so its exit code is what containerd tells of it (see `bench_worker.engines.containerd.tasks`).
-
-Finds and removes what runs left in containerd: in our namespace, and only what carries the label.
-
-Turns a container's settings into options of ``ctr``.
-
-What is around the verbs of containerd, and not timed: being found, images, directories of ours, leftovers.
+A container in containerd is a record and a snapshot; a task is its process. `create` makes the first two, `start` the
+third, `remove` deletes all. Clean-up finds what carries Weighbridge's label, in that namespace alone.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import gevent
+from google.protobuf.any_pb2 import Any as TypedValue
 
 from bench_common.errors import InfrastructureError
 from bench_worker.engines.base import (
@@ -32,167 +25,130 @@ from bench_worker.engines.base import (
     OperationFailed,
     OperationResult,
 )
-from bench_worker.engines.command_line import CommandLine, CommandSequence
-from bench_worker.engines.containerd import TRAITS
+from bench_worker.engines.containerd import TRAITS, storage
 from bench_worker.engines.containerd import api as containerd_api
 from bench_worker.engines.containerd import images as containerd_images
-from bench_worker.engines.containerd import probe as containerd_probe
-from bench_worker.engines.containerd.api import ContainerdApi, ExecProcess
+from bench_worker.engines.containerd import messages_pb2 as messages
+from bench_worker.engines.containerd.api import NAMESPACE, SNAPSHOTTER, ContainerdApi
 from bench_worker.engines.containerd.images import ContainerdImages, committed_image_prefix
-from bench_worker.engines.containerd.tasks import (
-    ERROR_KINDS,
-    ExitEvents,
-    Task,
-    delete_if_present,
-    paused_during,
-    run_unless_ended,
-    wait_ended,
-)
+from bench_worker.engines.containerd.storage import IMAGES
+from bench_worker.engines.containerd.tasks import TASKS, ExecProcess, Task, delete_task, read_metrics
 from bench_worker.engines.daemon_processes import containerd_daemon
-from bench_worker.engines.low_level import LowLevelEngine
+from bench_worker.engines.grpc import NotFound
+from bench_worker.engines.low_level import HOST, LowLevelEngine
 from bench_worker.engines.native.container import disk_errors_as_failures, raise_operation_failed, result_at_exit
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
-from bench_worker.engines.oci.cgroups import OomKillCounter
+from bench_worker.engines.oci.cgroups import Cgroups, OomKillCounter
 from bench_worker.engines.oci.images import ImageUnavailable
-from bench_worker.engines.oci.settings import as_operation_failures, bind_mount, check_settings, make_volumes
+from bench_worker.engines.oci.settings import (
+    UnsupportedSetting,
+    as_operation_failures,
+    bind_mount,
+    check_settings,
+    make_volumes,
+)
+from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
+from bench_worker.engines.oci.spec import HostContext, ImageConfig, User, make_config
 from bench_worker.engines.output import parse_signal, read_head
 from bench_worker.timing.processes import WaitTimeout
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.grpc import CallSequence
 
-ENGINE: Final = "containerd"
+_CONTAINERS: Final = "containers.v1.Containers/"
+_RUNTIME: Final = "io.containerd.runc.v2"
+_SPEC_TYPE: Final = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 _IMAGE: Final = "image"
+_EXIT_CODE_TIMEOUT_S: Final = 10.0
+"""How long after the end of a process containerd may take to know its exit code."""
+_OPEN_FILES: Final = {"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 1024}
+_RUN_MOUNT: Final = {
+    "destination": "/run",
+    "type": "tmpfs",
+    "source": "tmpfs",
+    "options": ["nosuid", "strictatime", "mode=755", "size=65536k"],
+}
+_HOST_FILES: Final = ("/etc/hosts", "/etc/resolv.conf")
 
 
-def find_leftovers(
-    cli: CommandLine, run_id: str | None, worker_id: str | None, *, timeout_s: float
-) -> list[Leftover]:
-    """Return containers and images with the label; raise `InfrastructureError` when containerd does not tell."""
-    wanted = [f'labels."{RUN_LABEL}"' if run_id is None else f'labels."{RUN_LABEL}"=="{run_id}"']
-    if worker_id is not None:
-        wanted.append(f'labels."{WORKER_LABEL}"=="{worker_id}"')
-    try:
-        names = cli.errand(timeout_s).ask("containers", "ls", "-q", ",".join(wanted)).text.split()
-        runs = {name: _run_id_of_container(cli, name, timeout_s) for name in names}
-        images = _images(cli, ",".join(wanted), timeout_s)
-    except OperationFailed as error:
-        raise InfrastructureError(f"containerd cannot say what was left behind: {error}") from error
-    return [
-        *(Leftover(ENGINE, "container", name, name, run) for name, run in runs.items() if run),
-        *(Leftover(ENGINE, _IMAGE, name, name, run) for name, run in images.items()),
-    ]
+def container_spec(
+    container: Container,
+    image: ImageConfig,
+    user: User,
+    directory: Path,
+    *,
+    cgroups: Cgroups,
+    allow_host_mounts: bool,
+) -> dict[str, Any]:
+    """Return the OCI specification of a container; its volumes are below `directory`.
 
-
-def remove_leftover(cli: CommandLine, leftover: Leftover, home: Path, *, timeout_s: float) -> None:
-    """Remove one that still carries the label of its run, and its directory below `home`; gone already is fine.
-
-    With a container goes the image that was made of it and has no label yet. Raises `InfrastructureError`.
-    """
-    try:
-        if leftover.what == _IMAGE:
-            if _images(cli, f"name=={leftover.identity}", timeout_s).get(leftover.identity) == leftover.run_id:
-                delete_if_present(cli.errand(timeout_s), "images", "rm", "--sync", leftover.identity)
-        elif _run_id_of_container(cli, leftover.identity, timeout_s) == leftover.run_id:
-            errand = cli.errand(timeout_s)
-            delete_if_present(errand, "tasks", "delete", "--force", leftover.identity)
-            delete_if_present(errand, "containers", "delete", leftover.identity)
-            for image in errand.ask("images", "ls", "-q").text.split():
-                if image.startswith(committed_image_prefix(leftover.identity)):
-                    delete_if_present(errand, "images", "rm", "--sync", image)
-            oci_images.delete_directory(home / leftover.identity)
-    except (OperationFailed, OSError) as error:
-        raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
-
-
-def _images(cli: CommandLine, wanted: str, timeout_s: float) -> dict[str, str]:
-    """Return the images with our label that a filter lets through, with their runs."""
-    # A table with a line of titles: the name comes first, the labels last.
-    rows = [row.split() for row in cli.errand(timeout_s).ask("images", "ls", wanted).text.splitlines()[1:]]
-    labels = {row[0]: dict(pair.partition("=")[::2] for pair in row[-1].split(",")) for row in rows}
-    return {name: pairs[RUN_LABEL] for name, pairs in labels.items() if RUN_LABEL in pairs}
-
-
-def _run_id_of_container(cli: CommandLine, name: str, timeout_s: float) -> str:
-    """Return the run whose label a container carries; nothing where there is no such container any more."""
-    errand = cli.errand(timeout_s)
-    answer = errand.call("containers", "info", name)
-    if answer.exit_code:
-        failure = errand.failed(answer)
-        if failure.kind == "not-found":
-            return ""
-        raise failure
-    facts: dict[str, Any] = json.loads(answer.stdout)
-    return str((facts.get("Labels") or {}).get(RUN_LABEL, ""))
-
-
-def create_options(container: Container, directory: Path, *, allow_host_mounts: bool) -> list[str]:
-    """Return the options of ``containers create`` and ``run``; volumes are below `directory`.
-
-    Raises `UnsupportedSetting` and `MountRefused`.
+    It is that of the OCI engines, but for what containerd's own client does otherwise: a process gets no new
+    privileges and at most 1,024 open files, /run is a tmpfs, no cgroups are mounted, and a container in the host's
+    network has the host's name and its files of names. Raises `UnsupportedSetting` and `MountRefused`.
     """
     settings = container.settings
-    options = [f"--label={name}={value}" for name, value in container.labels.items()]
-    options += [f"--env={name}={value}" for name, value in settings.env.items()]
-    if settings.network == "host":
-        options.append("--net-host")
-    if settings.memory_bytes is not None:
-        options.append(f"--memory-limit={settings.memory_bytes}")
-    if settings.cpus is not None:
-        options.append(f"--cpus={settings.cpus:g}")
-    if settings.read_only:
-        options.append("--read-only")
-    mounts = [bind_mount(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
-    for mount in (*mounts, *oci_bundle.bind_mounts(settings.files, directory)):
-        chosen = ":".join(mount["options"])
-        options.append(
-            f"--mount=type={mount['type']},src={mount['source']},dst={mount['destination']},options={chosen}"
-        )
-    return options
+    binds = [bind_mount(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
+    binds += oci_bundle.bind_mounts(settings.files, directory)
+    if settings.network == HOST:
+        binds[:0] = [
+            {"destination": path, "type": "bind", "source": path, "options": ["rbind", "ro"]}
+            for path in _HOST_FILES
+            if os.path.exists(path)  # noqa: PTH110
+        ]
+    place = HostContext(
+        rootfs="rootfs",
+        cgroups_path=f"/{NAMESPACE}/{container.name}",
+        cgroup_v2=cgroups.version > 1,
+        swap_limit=False,
+        binds=[_RUN_MOUNT, *binds],
+    )
+    try:
+        spec = make_config({}, image, settings, user, place)
+    except ValueError as error:
+        raise UnsupportedSetting(str(error)) from error
+    process = spec["process"]
+    if not process["args"]:
+        raise UnsupportedSetting("there is no command: neither `command` nor the image says what runs")
+    del spec["hostname"]
+    spec["mounts"] = [mount for mount in spec["mounts"] if mount["type"] != "cgroup"]
+    process["noNewPrivileges"] = True
+    limits = process.setdefault("rlimits", [])
+    if all(limit["type"] != _OPEN_FILES["type"] for limit in limits):
+        limits.append(_OPEN_FILES)
+    return spec
 
 
-class ContainerdBase(LowLevelEngine):
-    """What is around the verbs; these are in `bench_worker.engines.containerd.engine`."""
+class ContainerdEngine(LowLevelEngine):
+    """Drives containerd; see the module's text."""
 
     name: ClassVar[str] = "containerd"
     operations: ClassVar[frozenset[str]] = frozenset(
-        {
-            "pull",
-            "create",
-            "start",
-            "run",
-            "exec",
-            "wait",
-            "pause",
-            "unpause",
-            "stop",
-            "kill",
-            "commit",
-            "stats",
-            "logs",
-            "remove",
-        }
+        {"pull", "create", "start", "run", "exec", "wait", "pause", "unpause", "stop", "kill", "commit", "stats"}
+        | {"logs", "remove"}
     )
     settings: ClassVar[frozenset[str]] = frozenset(
-        {"image", "command", "memory_bytes", "cpus", "network", "storage", "env", "files"} | containerd_api.SETTINGS
+        {"image", "command", "memory_bytes", "cpus", "cpuset", "network", "storage", "env", "files"} | CONFINEMENT
     )
     setup_errors: ClassVar[tuple[type[Exception], ...]] = (ImageUnavailable, OperationFailed)
     inapplicable: ClassVar[frozenset[str]] = TRAITS.inapplicable
     reasons: ClassVar[dict[str, str]] = {
         "init": "containerd brings no init of its own; use a command that reaps its children",
-        "runtime": "ctr starts runc, the runtime that it was built with; runtimes are engines of their own",
-        "rootfs": "ctr makes no snapshot of a directory; use an OCI runtime",
+        "runtime": "containers run under runc, containerd's default; runtimes are engines of their own",
+        "rootfs": "containerd starts containers from images; use an OCI runtime",
     }
     lacks: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("checkpoint", "restore"), "ctr restores what was saved only as another container"
+        ("checkpoint", "restore"), "containerd restores a checkpoint only as another container"
     )
 
     @classmethod
     def probe(cls) -> EngineStatus:
         """Ask containerd for its version."""
-        return containerd_probe.probe_containerd(
+        return containerd_api.probe_containerd(
             cls.name,
             operations=cls.operations,
             settings=cls.settings,
@@ -204,227 +160,148 @@ class ContainerdBase(LowLevelEngine):
     @classmethod
     def daemon_processes(cls) -> DaemonProcesses:
         """Return the containerd that listens at the present address, with its shims."""
-        return containerd_daemon(containerd_probe.address())
+        return containerd_daemon(containerd_api.address())
 
     def open(self) -> None:
-        """See that it answers, and begin to hear of exits."""
+        """Check that it answers."""
         self._usable()
-        socket = containerd_probe.address()
-        ctr, *options = program = containerd_probe.program(socket)
-        self._cli = CommandLine(ctr, tuple(options), error_kinds=ERROR_KINDS)
-        self._cgroups = oci_cgroups.Cgroups.look(swap_limit=False)
+        self._cgroups = Cgroups.look(swap_limit=False)
         self._home = oci_images.make_private(oci_images.containers_directory(self.name))
-        self._images = ContainerdImages(self._cli, self._home)
-        self._exits = ExitEvents(program, containerd_probe.NAMESPACE)
-        self._exits.open()
-        self._api = ContainerdApi(socket, containerd_probe.NAMESPACE)
-        self._specifications = containerd_api.ContainerSpecs(self._api)
+        self._api = ContainerdApi(containerd_api.address())
+        self._images = ContainerdImages(self._api, self._home)
 
     def close(self) -> None:
-        """Hear no more, and close the connections."""
-        self._exits.close()
+        """Close the connections."""
         self._api.close()
 
     def _fetch_image(self, settings: ContainerSettings) -> None:
         self._images.get(settings.image)
 
-    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
-        """Return the containers and images of our namespace that carry the label."""
-        return find_leftovers(self._cli, run_id, worker_id, timeout_s=self.options.timeout_s)
-
-    def discard(self, leftover: Leftover) -> None:
-        """Delete one of them, if it still carries the label of that run."""
-        remove_leftover(self._cli, leftover, self._home, timeout_s=self.options.timeout_s)
-
-    def _before(self, container: Container, *words: str) -> tuple[str, ...]:
-        """Get a container's directory and image ready, which is not timed; return the command that makes it."""
-        begun_ns = time.monotonic_ns()
-        self._label(container)
-        directory = self._home / container.name
-        with as_operation_failures(begun_ns):
-            check_settings(type(self), container.settings, self._cgroups)
-            containerd_api.check_spec_settings(container.settings)
-            image = container.pulled_image or self._images.get(container.settings.image)
-            options = create_options(container, directory, allow_host_mounts=self.options.allow_host_mounts)
-        with disk_errors_as_failures(begun_ns):
-            directory.mkdir(mode=0o700)
-            container.handle = task = Task(directory, image)
-            make_volumes(container.settings, directory)
-            oci_bundle.write_files(container.settings.files, directory)
-        if words[0] == "run":
-            options += task.options
-        return (*words, *options, "--", image, container.name, *(container.settings.command or ()))
-
-    def _task(self, container: Container) -> Task:
-        if not isinstance(container.handle, Task):
-            raise_operation_failed("not-found", f"{container.name} does not exist", time.monotonic_ns())
-        return container.handle
-
-
-_EXIT_EVENT_TIMEOUT_S: Final = 10.0
-"""How long after the end of a process containerd may take to tell its exit code."""
-
-
-class ContainerdEngine(ContainerdBase):
-    """Drives containerd by ``ctr``; see the module's text."""
-
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
-        """``images pull``, which unpacks it, too."""
+        """Pull and unpack the image with ``ctr images pull``: the API has no call for it."""
         with as_operation_failures(time.monotonic_ns()):
-            errand, container.pulled_image = self._images.pull(
+            done, container.pulled_image = self._images.pull(
                 container.settings.image, fresh=fresh, timeout_s=timeout_s
             )
-        return errand.done()
+        return done
 
     def create(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``containers create``: a snapshot and a record."""
-        words = self._before(container, "containers", "create")
-        errand = self._cli.errand(timeout_s)
-        errand.do(*words)
-        if containerd_api.needs_spec_change(container.settings):
-            self._specifications.confine(container.name, container.settings, timeout_s=errand.remaining_s())
-        return errand.done()
+        """``Containers/Create`` and ``Snapshots/Prepare``: a record and a writable snapshot of its image."""
+        task, record, chain = self._prepare_record(container)
+        calls = self._api.calls(timeout_s)
+        # The record first: it keeps the snapshot from the garbage collector, and clean-up finds it.
+        calls.do(f"{_CONTAINERS}Create", messages.ContainerMessage(container=record))
+        task.mounts = storage.prepare_snapshot(calls, container.name, chain)
+        return calls.result()
 
     def start(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``tasks start --detach``; what is left of a task that has ended goes before."""
+        """``Tasks/Create`` and ``Tasks/Start``; what is left of a task that has ended is deleted before."""
         task = self._task(container)
-        errand = self._cli.errand(timeout_s)
-        if task.started and task.main is not None and task.main.exit is not None:
-            errand.do("tasks", "delete", container.name)
-        return self._launch(container, errand, "tasks", "start", "--detach", *task.options, container.name)
-
-    def run(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``run --detach``: both in one. Two commands where its specification has to be changed in between."""
-        if containerd_api.needs_spec_change(container.settings):
-            return super().run(container, timeout_s=timeout_s)
-        words = self._before(container, "run", "--detach")
-        return self._launch(container, self._cli.errand(timeout_s), *words)
+        calls = self._api.calls(timeout_s)
+        task.start(calls)
+        return calls.result()
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> OperationResult:
-        """Run a command with containerd's task API, streams attached; at the timeout the command is killed, too."""
+        """``Tasks/Exec``, ``Start`` and ``Wait``, streams attached; at the timeout the command is killed."""
         task = self._task(container)
         if not argv:
             raise_operation_failed("refused", "there is no command to start", time.monotonic_ns())
         task.execs += 1
-        exec_id = f"exec-{task.execs}"
-        deadline = time.monotonic() + timeout_s
-        process = self._specifications.process(container.name, argv, timeout_s=timeout_s)
         kills = OomKillCounter(self._memory_directory(container))
-        execution = ExecProcess(self._api, container.name, exec_id, task.directory)
-        done = execution.run(process, timeout_s=deadline - time.monotonic())
+        done = ExecProcess(self._api, task, f"exec-{task.execs}").run(argv, timeout_s=timeout_s)
         done.oom_killed = kills.explain(done)
         return done
 
     def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """Wait for the end of the process (stamped), and for containerd to tell its exit code."""
+        """Wait for the end of the process (stamped), then ask for its exit code by ``Tasks/Wait``."""
         start_ns = time.monotonic_ns()
         task = self._task(container)
         if not task.started:
             raise_operation_failed("conflict", f"{container.name} was never started", start_ns)
-        done = wait_ended(task, start_ns, timeout_s)
-        done.exit_code = self._exits.code(container.name, _EXIT_EVENT_TIMEOUT_S)
-        if done.exit_code is None:
-            raise_operation_failed(
-                "engine",
-                f"containerd has not told how {container.name} ended, {_EXIT_EVENT_TIMEOUT_S:g} s later",
-                start_ns,
-            )
+        done = task.wait_ended(start_ns, timeout_s)
+        done.exit_code = task.exit_code(self._api.calls(_EXIT_CODE_TIMEOUT_S))
         directory = self._memory_directory(container)
         done.oom_killed = bool(done.exit_code) and directory is not None and oci_cgroups.oom_kills(directory) > 0
         return done
 
-    def _memory_directory(self, container: Container) -> Path | None:
-        """Return the directory of its cgroup; None where its memory is not limited."""
-        if container.settings.memory_bytes is None:
-            return None
-        return self._cgroups.memory_directory(f"/{containerd_probe.NAMESPACE}/{container.name}")
-
     def pause(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``tasks pause``."""
-        done = self._run_simple(container, timeout_s, "tasks", "pause")
+        """``Tasks/Pause``."""
+        done = self._do(container, "Pause", timeout_s)
         self._task(container).paused = True
         return done
 
     def unpause(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``tasks resume``."""
-        done = self._run_simple(container, timeout_s, "tasks", "resume")
+        """``Tasks/Resume``."""
+        done = self._do(container, "Resume", timeout_s)
         self._task(container).paused = False
         return done
 
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
-        """``tasks kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when it is dead."""
+        """``Tasks/Kill`` with the image's stop signal and, after `grace_s`, with SIGKILL; done when it is dead."""
         task = self._task(container)
         deadline = time.monotonic() + timeout_s
-        errand = self._cli.errand(timeout_s)
-        if not task.started or task.main is None or task.main.exit is not None:
-            return errand.done()
-        run_unless_ended(errand, task.main, "tasks", "kill", container.name)
+        calls = self._api.calls(timeout_s)
+        if not task.started or not task.runs or task.main is None:
+            return calls.result()
+        task.do_unless_ended(calls, "Kill", _kill(container, task.stop_signal))
         if grace_s < timeout_s:
             with suppress(WaitTimeout):
-                return self._await_exit_event(container, result_at_exit(errand.start_ns, task.main.wait(grace_s)))
-            run_unless_ended(errand, task.main, "tasks", "kill", "--signal", "SIGKILL", container.name)
-        return self._await_exit_event(container, wait_ended(task, errand.start_ns, deadline - time.monotonic()))
+                return self._confirm_end(task, result_at_exit(calls.start_ns, task.main.wait(grace_s)))
+            task.do_unless_ended(calls, "Kill", _kill(container, "SIGKILL"))
+        return self._confirm_end(task, task.wait_ended(calls.start_ns, deadline - time.monotonic()))
 
     def kill(self, container: Container, signal: str, *, timeout_s: float) -> OperationResult:
-        """``tasks kill``. After SIGKILL, done when the process is dead."""
+        """``Tasks/Kill``. After SIGKILL, done when the process is dead."""
         task = self._task(container)
         deadline = time.monotonic() + timeout_s
         try:
-            number = parse_signal(signal)
+            name = parse_signal(signal).name
         except ValueError as error:
             raise_operation_failed("refused", str(error), time.monotonic_ns())
-        errand = self._cli.errand(timeout_s)
-        errand.do("tasks", "kill", "--signal", number.name, container.name)
-        if number.name != "SIGKILL" or task.main is None:
-            return errand.done()
-        return self._await_exit_event(container, wait_ended(task, errand.start_ns, deadline - time.monotonic()))
+        calls = self._api.calls(timeout_s)
+        calls.do(f"{TASKS}Kill", _kill(container, name))
+        if name != "SIGKILL" or task.main is None:
+            return calls.result()
+        return self._confirm_end(task, task.wait_ended(calls.start_ns, deadline - time.monotonic()))
 
     def commit(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``snapshots diff``, while it is paused, then ``images import`` of that on top of its image, and labels."""
+        """``Diff/Diff``, while it is paused; then the new image is written, unpacked and named."""
         task = self._task(container)
-        before = self._cli.errand(timeout_s)
-        base = containerd_images.base_image(before, task.image, container.name)
-        layer, archive = task.directory / "layer.tar", task.directory / "image.tar"
-        name = f"{containerd_images.committed_image_prefix(container.name)}{len(container.images) + 1}"
-        errand = self._cli.errand(before.remaining_s())
-        try:
-            with paused_during(errand, container.name, task):
-                errand.do(*containerd_images.DIFF, container.name, stdout_path=str(layer))
-            with disk_errors_as_failures(errand.start_ns):
-                work = (layer, archive, base, container)
-                packing = gevent.get_hub().threadpool.spawn(containerd_images.write_image_archive, *work)
-                try:
-                    task.committed_bytes = packing.get(timeout=errand.remaining_s())
-                except gevent.Timeout:
-                    raise errand.failure("timeout", "the image was not packed in its time") from None
-            errand.do("images", "import", "--index-name", name, str(archive))
+        before = self._api.calls(timeout_s)
+        base = self._images.resolve(task.image)
+        parent = storage.snapshot_parent(before, container.name)
+        if base.chain != parent:
+            text = f"image {task.image}, which {container.name} was made from, has changed since"
+            raise before.failure("image-missing", text)
+        with self._api.lease(before.remaining_s()) as header, storage.view(before, parent) as left:
+            calls = self._api.calls(before.remaining_s(), [header])
+            with task.paused_during(self._api, calls):
+                layer = storage.save_layer(calls, left, container.name)
+            name = f"{committed_image_prefix(container.name)}{len(container.images) + 1}"
             container.images.append(name)
-            errand.do("images", "label", name, *(f"{key}={value}" for key, value in container.labels.items()))
-        finally:
-            for path in (layer, archive):
-                path.unlink(missing_ok=True)
-        return errand.done()
+            containerd_images.save_image(calls, base, layer, container, name)
+        task.committed_layer = layer
+        return calls.result()
 
     def committed_bytes(self, container: Container, *, timeout_s: float) -> int | None:
         """Return the size of the files in the layer that the last `commit` added."""
-        del timeout_s
-        return self._task(container).committed_bytes
+        layer = self._task(container).committed_layer
+        return None if layer is None else storage.changed_bytes(self._api.calls(timeout_s), layer)
 
     def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``tasks delete --force`` where it was started, ``containers delete``, and its images."""
+        """``Tasks/Kill`` and ``Tasks/Delete`` where it was started, then its snapshot, its record and its images."""
         task = self._task(container)
-        errand = self._cli.errand(timeout_s)
-        if task.started:
-            delete_if_present(errand, "tasks", "delete", "--force", container.name)
-        delete_if_present(errand, "containers", "delete", container.name)
+        calls = self._api.calls(timeout_s)
+        if task.created:
+            delete_task(calls, container.name, runs=task.runs)
+        _delete_container(calls, container.name)
         while container.images:
-            delete_if_present(errand, "images", "rm", "--sync", container.images[-1])
+            calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=container.images[-1], sync=True))
             container.images.pop()
-        with disk_errors_as_failures(errand.start_ns):
+        with disk_errors_as_failures(calls.start_ns):
             oci_images.delete_directory(task.directory)
-        self._exits.forget(container.name)
         container.handle = None
-        return errand.done()
+        return calls.result()
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Return what its command wrote; containerd puts both streams in one file, so all of it is `stdout`."""
@@ -434,27 +311,129 @@ class ContainerdEngine(ContainerdBase):
         return OperationResult(start_ns, time.monotonic_ns(), stdout=stdout, truncated=cut)
 
     def stats(self, container: Container, *, timeout_s: float) -> OperationResult:
-        """``tasks metrics``: one reading, as JSON in `stdout`."""
+        """``Tasks/Metrics``: one reading, as JSON in `stdout`."""
         self._task(container)
-        errand = self._cli.errand(timeout_s)
-        answer = errand.do("tasks", "metrics", "--format", "json", container.name)
-        return errand.done(stdout=answer.stdout)
+        calls = self._api.calls(timeout_s)
+        return calls.result(stdout=read_metrics(calls, container.name))
 
-    def _launch(self, container: Container, errand: CommandSequence, *words: str) -> OperationResult:
-        """Start the process, by a command that ends before it, and watch it from then on."""
-        task = self._task(container)
-        self._exits.expect(container.name)
-        errand.do(*words)
-        task.watch(errand.start_ns)
-        return errand.done()
+    def leftovers(self, run_id: str | None = None, worker_id: str | None = None) -> list[Leftover]:
+        """Return the containers and images of our namespace that carry the label."""
+        wanted = f'labels."{RUN_LABEL}"' if run_id is None else f'labels."{RUN_LABEL}"=="{run_id}"'
+        if worker_id is not None:
+            wanted += f',labels."{WORKER_LABEL}"=="{worker_id}"'
+        request = messages.ListRequest(filters=[wanted])
+        calls = self._api.calls(self.options.timeout_s)
+        try:
+            containers = calls.call(f"{_CONTAINERS}List", request, messages.ListContainersResponse).containers
+            images = calls.call(f"{IMAGES}List", request, messages.ListImagesResponse).images
+        except OperationFailed as error:
+            raise InfrastructureError(f"containerd does not list what was left behind: {error}") from error
+        return [
+            *(Leftover(self.name, "container", one.id, one.id, one.labels[RUN_LABEL]) for one in containers),
+            *(Leftover(self.name, _IMAGE, one.name, one.name, one.labels[RUN_LABEL]) for one in images),
+        ]
 
-    def _run_simple(self, container: Container, timeout_s: float, *words: str) -> OperationResult:
+    def discard(self, leftover: Leftover) -> None:
+        """Delete one of them, if it still carries the label of that run; gone already is no error.
+
+        With a container goes the image that was saved from it and has no label.
+        """
+        calls = self._api.calls(self.options.timeout_s)
+        name = leftover.identity
+        try:
+            with suppress(NotFound):
+                if leftover.what == _IMAGE:
+                    if _labels_of_image(calls, name).get(RUN_LABEL) == leftover.run_id:
+                        calls.do(f"{IMAGES}Delete", messages.ImageRequest(name=name, sync=True))
+                elif _labels_of_container(calls, name).get(RUN_LABEL) == leftover.run_id:
+                    delete_task(calls, name, runs=True)
+                    _delete_container(calls, name)
+                    for image in containerd_images.image_names(calls):
+                        if image.startswith(committed_image_prefix(name)):
+                            calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=image, sync=True))
+                    oci_images.delete_directory(self._home / name)
+        except (OperationFailed, OSError) as error:
+            raise InfrastructureError(f"{leftover.name} cannot be removed: {error}") from error
+
+    def _prepare_record(self, container: Container) -> tuple[Task, messages.Container, str]:
+        """Prepare a container's directory, image and specification, which is not timed.
+
+        Return what stands for it, its record, and the name of its image's snapshot.
+        """
+        begun_ns = time.monotonic_ns()
+        self._label(container)
+        directory = self._home / container.name
+        with as_operation_failures(begun_ns):
+            check_settings(type(self), container.settings, self._cgroups)
+            name = container.pulled_image or self._images.get(container.settings.image)
+            image = self._images.resolve(name)
+            try:
+                user = self._images.user(image)
+            except ValueError as error:
+                raise UnsupportedSetting(str(error)) from error
+            spec = container_spec(
+                container,
+                image.config,
+                user,
+                directory,
+                cgroups=self._cgroups,
+                allow_host_mounts=self.options.allow_host_mounts,
+            )
+        with disk_errors_as_failures(begun_ns):
+            directory.mkdir(mode=0o700)
+            task = Task(container.name, directory, name, image.config.stop_signal, spec["process"])
+            container.handle = task
+            make_volumes(container.settings, directory)
+            oci_bundle.write_files(container.settings.files, directory)
+        record = messages.Container(
+            id=container.name,
+            labels=container.labels,
+            image=name,
+            runtime=messages.Runtime(name=_RUNTIME),
+            spec=TypedValue(type_url=_SPEC_TYPE, value=json.dumps(spec).encode()),
+            snapshotter=SNAPSHOTTER,
+            snapshot_key=container.name,
+        )
+        return task, record, image.chain
+
+    def _task(self, container: Container) -> Task:
+        if not isinstance(container.handle, Task):
+            raise_operation_failed("not-found", f"{container.name} does not exist", time.monotonic_ns())
+        return container.handle
+
+    def _memory_directory(self, container: Container) -> Path | None:
+        """Return the directory of its cgroup; None where its memory is not limited."""
+        if container.settings.memory_bytes is None:
+            return None
+        return self._cgroups.memory_directory(f"/{NAMESPACE}/{container.name}")
+
+    def _do(self, container: Container, method: str, timeout_s: float) -> OperationResult:
         self._task(container)
-        errand = self._cli.errand(timeout_s)
-        errand.do(*words, container.name)
-        return errand.done()
+        calls = self._api.calls(timeout_s)
+        calls.do(f"{TASKS}{method}", messages.ProcessRequest(container_id=container.name))
+        return calls.result()
 
-    def _await_exit_event(self, container: Container, done: OperationResult) -> OperationResult:
-        """Let containerd see that the process has ended, before it is asked to delete its task: not timed."""
-        self._exits.code(container.name, _EXIT_EVENT_TIMEOUT_S)
+    def _confirm_end(self, task: Task, done: OperationResult) -> OperationResult:
+        """Wait, untimed, until containerd knows that the process has ended: only then can its task be deleted."""
+        with suppress(OperationFailed):
+            task.exit_code(self._api.calls(_EXIT_CODE_TIMEOUT_S))
         return done
+
+
+def _kill(container: Container, signal: str) -> messages.KillRequest:
+    return messages.KillRequest(container_id=container.name, signal=parse_signal(signal).value)
+
+
+def _delete_container(calls: CallSequence, name: str) -> None:
+    """Delete a container's snapshot and then its record, by which clean-up finds both; gone already is no error."""
+    storage.remove_snapshot(calls, name)
+    calls.do_if_present(f"{_CONTAINERS}Delete", messages.ContainerRequest(id=name))
+
+
+def _labels_of_container(calls: CallSequence, name: str) -> dict[str, str]:
+    request = messages.ContainerRequest(id=name)
+    return dict(calls.call(f"{_CONTAINERS}Get", request, messages.ContainerMessage).container.labels)
+
+
+def _labels_of_image(calls: CallSequence, name: str) -> dict[str, str]:
+    return dict(calls.call(f"{IMAGES}Get", messages.ImageRequest(name=name), messages.ImageMessage).image.labels)

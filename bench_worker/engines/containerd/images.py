@@ -1,57 +1,91 @@
-"""Takes images into containerd's namespace of ours from the Docker Engine, each once for each digest.
+"""Images in containerd: imported from the Docker Engine, pulled from a registry, and saved from containers.
 
-Saves a container of containerd as an image, for which ``ctr`` has no command of its own, only the parts.
-
-What changed in a container's snapshot (``ctr snapshots diff``) becomes one more layer above those of the image that
-it was made from: with a configuration and a manifest of its own, as an archive of an `OCI image layout
-<https://github.com/opencontainers/image-spec/blob/main/image-layout.md>`_, for ``ctr images import``. The layers
-below are named there by their digests and not carried, as containerd has them.
+containerd's API has no call that pulls: that takes ``ctr``.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import io
 import json
+import platform
 import re
 import secrets
 import tarfile
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import docker
 import docker.errors
 from gevent.lock import RLock
 
+from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.containerd import messages_pb2 as messages
+from bench_worker.engines.containerd.api import NAMESPACE, address
+from bench_worker.engines.containerd.storage import IMAGES, LAYER, ImageWriter, chain_id, read_content, view
 from bench_worker.engines.docker.images import PULL_KIND_PATTERNS
+from bench_worker.engines.grpc import ERROR_KINDS, NotFound
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.images import ImageUnavailable, docker_client
-from bench_worker.engines.oci.spec import DEFAULT_PATH
+from bench_worker.engines.oci.spec import DEFAULT_PATH, ImageConfig, User, read_user
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from bench_worker.engines.base import Container
-    from bench_worker.engines.command_line import CommandLine, CommandSequence
+    from bench_worker.engines.base import Container, OperationResult
+    from bench_worker.engines.containerd.api import ContainerdApi
+    from bench_worker.engines.grpc import CallSequence
 
-PREFIX: Final = "weighbridge.invalid/image:"
-"""What the images that we import are called, before the digest of their configuration; it can be no real registry."""
+IMPORTED: Final = "weighbridge.invalid/image:"
+"""How imported images are called, before the digest of their configuration; no real registry can have this name."""
+COMMITTED: Final = "weighbridge.invalid/commit/"
+"""How saved images are called, before the container's name and a number."""
 _IMPORT_S: Final = 300.0
+_CALL_S: Final = 30.0
 _REGISTRY: Final = re.compile(r"[.:]|^localhost$")
-"""What tells a registry's name from the first part of an image's."""
+"""What distinguishes a registry's name from the first part of an image's."""
 _HAS_TAG: Final = re.compile(r"[:@]")
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+"""The OCI's names of the machines that call themselves otherwise."""
+_DOCKER_LAYERS: Final = {
+    "application/vnd.docker.image.rootfs.diff.tar": LAYER,
+    "application/vnd.docker.image.rootfs.diff.tar.gzip": f"{LAYER}+gzip",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerdImage:
+    """An image with all that a container is made from."""
+
+    name: str
+    """Its name in containerd."""
+    layers: Sequence[Mapping[str, Any]]
+    """The descriptors of its layers, the lowest first."""
+    document: Mapping[str, Any]
+    """Its configuration."""
+
+    @property
+    def chain(self) -> str:
+        """The name of the snapshot of all its layers."""
+        return chain_id(self.document["rootfs"]["diff_ids"])
+
+    @property
+    def config(self) -> ImageConfig:
+        """What it says about its containers."""
+        return ImageConfig.read(self.document.get("config") or {})
 
 
 class ContainerdImages:
-    """The images of our namespace. Each is imported by the first that wants it, while the others wait."""
+    """The images of one namespace. Each is imported by the first that needs it, while the others wait."""
 
-    def __init__(self, cli: CommandLine, folder: Path) -> None:
-        self._cli = cli
+    def __init__(self, api: ContainerdApi, folder: Path) -> None:
+        self._api = api
         self._folder = folder
         self._names: dict[str, str] = {}
+        self._resolved: dict[str, ContainerdImage] = {}
+        self._users: dict[tuple[str, str], User] = {}
         self._lock = RLock()
 
     def get(self, image: str | None) -> str:
@@ -64,51 +98,81 @@ class ContainerdImages:
                     self._names[image] = self._import(client, image)
             return self._names[image]
 
-    def pull(self, image: str | None, *, fresh: bool, timeout_s: float) -> tuple[CommandSequence, str]:
-        """Fetch an image from its registry into our namespace; return the errand, and what it is called there.
+    def resolve(self, name: str) -> ContainerdImage:
+        """Return what an image consists of by now; raise `OperationFailed`."""
+        calls = self._api.calls(_CALL_S)
+        target = calls.call(f"{IMAGES}Get", messages.ImageRequest(name=name), messages.ImageMessage).image.target
+        key = f"{name} {target.digest}"
+        if key not in self._resolved:
+            self._resolved[key] = _read_image(calls, name, target.digest)
+        return self._resolved[key]
 
-        With `fresh` what our namespace has of it is taken away before, untimed, once the registry has shown by a pull
-        that it can bring it back. Raises `ImageUnavailable` where a container is made from it, and `OperationFailed`.
+    def user(self, image: ContainerdImage) -> User:
+        """Return the user that an image's commands run as; raise `ValueError` for one that it does not know."""
+        text = image.config.user
+        if not text:
+            return User()
+        key = image.chain, text
+        if key not in self._users:
+            with view(self._api.calls(_CALL_S), image.chain) as mounts:
+                accounts = [_read_below(mounts, path) for path in ("etc/passwd", "etc/group")]
+            self._users[key] = read_user(text, *accounts)
+        return self._users[key]
+
+    def pull(self, image: str | None, *, fresh: bool, timeout_s: float) -> tuple[OperationResult, str]:
+        """Pull an image from its registry; return the operation, and the image's name in containerd.
+
+        With `fresh` the present one is removed before, untimed, once a pull shows that the registry can bring it
+        back. Raises `ImageUnavailable` where a container is made from it, and `OperationFailed`.
         """
         name = qualified_name(image)
         if fresh:
-            before = self._cli.errand(timeout_s)
-            if name in before.ask("images", "ls", "-q").text.split():
-                if name in before.ask("containers", "ls").text.split():
-                    raise ImageUnavailable("conflict", f"image {name} is not taken away: a container is made from it")
-                _pull(before, name)
-                before.ask("images", "rm", "--sync", name)
-        errand = self._cli.errand(timeout_s)
-        _pull(errand, name)
-        return errand, name
+            calls = self._api.calls(timeout_s)
+            if name in image_names(calls):
+                used = calls.call(
+                    "containers.v1.Containers/List", messages.ListRequest(), messages.ListContainersResponse
+                )
+                if any(container.image == name for container in used.containers):
+                    raise ImageUnavailable("conflict", f"image {name} is not removed: a container is made from it")
+                _pull(name, timeout_s)
+                calls.do(f"{IMAGES}Delete", messages.ImageRequest(name=name, sync=True))
+        return _pull(name, timeout_s), name
 
     def _import(self, client: docker.APIClient, image: str) -> str:
         facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
-        name = PREFIX + str(facts["Id"]).rpartition(":")[2]
-        errand = self._cli.errand(_IMPORT_S)
-        present = errand.ask("images", "ls", "-q").text.split()
+        name = IMPORTED + str(facts["Id"]).rpartition(":")[2]
+        present = image_names(self._api.calls(_CALL_S))
         if name in present:
             return name
-        archive = oci_images.make_private(self._folder) / f".{secrets.token_hex(8)}.tar"
-        try:
-            with archive.open("wb") as file:
-                for chunk in client.get_image(facts["Id"]):
-                    file.write(chunk)
-            errand.ask("images", "import", "--index-name", name, str(archive))
-        finally:
-            archive.unlink(missing_ok=True)
+        import_archive(self._api, client.get_image(facts["Id"]), self._folder, name)
         self._prune(client, present)
         return name
 
-    def _prune(self, client: docker.APIClient, present: list[str]) -> None:
-        """Remove what the Docker Engine no longer has, unless somebody is at work."""
-        errand = self._cli.errand(_IMPORT_S)
+    def _prune(self, client: docker.APIClient, present: Sequence[str]) -> None:
+        """Remove what the Docker Engine no longer has, unless there are containers."""
+        calls = self._api.calls(_IMPORT_S)
         for name in present:
-            if name.startswith(PREFIX) and not errand.ask("containers", "ls", "-q").text:
-                try:
-                    client.inspect_image(name.removeprefix(PREFIX))  # type: ignore[no-untyped-call]
-                except docker.errors.ImageNotFound:
-                    errand.call("images", "rm", name)
+            if not name.startswith(IMPORTED):
+                continue
+            if calls.call(
+                "containers.v1.Containers/List", messages.ListRequest(), messages.ListContainersResponse
+            ).containers:
+                return
+            try:
+                client.inspect_image(name.removeprefix(IMPORTED))  # type: ignore[no-untyped-call]
+            except docker.errors.ImageNotFound:
+                calls.do_if_present(f"{IMAGES}Delete", messages.ImageRequest(name=name))
+
+
+def image_names(calls: CallSequence) -> list[str]:
+    """Return the names of all images of the namespace."""
+    found = calls.call(f"{IMAGES}List", messages.ListRequest(), messages.ListImagesResponse).images
+    return [image.name for image in found]
+
+
+def committed_image_prefix(name: str) -> str:
+    """Return how the names of all images begin that were saved from the container `name`."""
+    return f"{COMMITTED}{name}:"
 
 
 def qualified_name(image: str | None) -> str:
@@ -128,110 +192,62 @@ def qualified_name(image: str | None) -> str:
     return image if _HAS_TAG.search(last) else f"{image}:latest"
 
 
-def _pull(errand: CommandSequence, name: str) -> None:
-    answer = errand.call("images", "pull", name)
-    if answer.exit_code:
-        said = answer.complaint.rpartition("\n")[2]
-        kind = next((kind for kind, pattern in PULL_KIND_PATTERNS if pattern.search(said)), errand.cli.kind_of(said))
-        raise errand.failure(kind, said)
+def _pull(name: str, timeout_s: float) -> OperationResult:
+    """Pull and unpack an image with ``ctr``."""
+    options = ("--address", address(), "--connect-timeout", "3s", "--namespace", NAMESPACE)
+    command = CommandLine("ctr", options, error_kinds=(*PULL_KIND_PATTERNS, *ERROR_KINDS)).errand(timeout_s)
+    ended = command.call("images", "pull", name)
+    if ended.exit_code:
+        text = ended.complaint.rpartition("\n")[2]
+        raise command.failure(command.cli.kind_of(text), text)
+    return command.done()
 
 
-REPOSITORY: Final = "weighbridge.invalid/commit/"
-"""What the images that we save are called, before the container's name and a number; it can be no real registry."""
-LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
-"""The type of the layer: not compressed, as Docker's are not."""
+def import_archive(api: ContainerdApi, chunks: Iterator[bytes], folder: Path, name: str) -> None:
+    """Import an image as ``docker save`` writes it, under a name; `folder` holds the archive meanwhile.
 
-DIFF: Final = ("snapshots", "diff", "--media-type", LAYER)
-"""What writes a container's layer to stdout, before its name."""
-
-_INDEX: Final = "application/vnd.oci.image.index.v1+json"
-_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
-_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
-_DOCKER_LAYERS: Final = {
-    "application/vnd.docker.image.rootfs.diff.tar": LAYER,
-    "application/vnd.docker.image.rootfs.diff.tar.gzip": f"{LAYER}+gzip",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class BaseImage:
-    """The image that a container was made from: its layers as a manifest names them, and its configuration."""
-
-    layers: Sequence[Mapping[str, Any]]
-    config: Mapping[str, Any]
-
-
-def committed_image_prefix(name: str) -> str:
-    """Return how the names of all images begin that were made of the container `name`."""
-    return f"{REPOSITORY}{name}:"
-
-
-def base_image(errand: CommandSequence, image: str, snapshot: str) -> BaseImage:
-    """Look up what the container with this snapshot was made from: the image whose layers are below.
-
-    All commands of this errand are looking it up.
-
-    Raises the failure ``image-missing`` where the image has another content by now.
+    Raises `OperationFailed` and `OSError`.
     """
-    parent = str(json.loads(errand.ask("snapshots", "info", snapshot).stdout).get("Parent", ""))
-    rows = errand.ask("images", "ls", f"name=={image}").text.splitlines()[1:]
-    # Its index may name manifests for other machines, which are not here.
-    waiting = [row.split()[2] for row in rows]
-    while waiting:
-        answer = errand.call("content", "get", waiting.pop(0))
-        if answer.exit_code:
-            continue
-        document: dict[str, Any] = json.loads(answer.stdout)
-        waiting += [str(one["digest"]) for one in document.get("manifests", ())]
-        if "config" in document:
-            config: dict[str, Any] = json.loads(errand.ask("content", "get", document["config"]["digest"]).stdout)
-            if chain_id(config["rootfs"]["diff_ids"]) == parent:
-                return BaseImage(document["layers"], config)
-    raise errand.failure("image-missing", f"image {image}, which {snapshot} was made from, is no longer what it was")
+    archive = oci_images.make_private(folder) / f".{secrets.token_hex(8)}.tar"
+    try:
+        with archive.open("wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+        with api.lease(_CALL_S) as header, tarfile.open(archive) as packed:
+            writer = ImageWriter(api.calls(_IMPORT_S, [header]))
+            manifest = json.load(_member(packed, "manifest.json"))[0]
+            config = _member(packed, manifest["Config"]).read()
+            chain, layers = "", []
+            diff_ids = json.loads(config)["rootfs"]["diff_ids"]
+            for path, diff_id in zip(manifest["Layers"], diff_ids, strict=True):
+                layers.append(writer.write_layer(_member(packed, path)))
+                chain = writer.unpack(chain, layers[-1], diff_id)
+            writer.finish(name, config, chain, layers, {})
+    finally:
+        archive.unlink(missing_ok=True)
 
 
-def chain_id(diff_ids: Sequence[str]) -> str:
-    """Return what a snapshot of these layers, the lowest first, is called (OCI image-spec, "Layer ChainID")."""
-    chain = ""
-    for diff_id in diff_ids:
-        chain = sha256_digest(f"{chain} {diff_id}".encode()) if chain else diff_id
-    return chain
+def _member(packed: tarfile.TarFile, name: str) -> IO[bytes]:
+    file = packed.extractfile(name)
+    if file is None:
+        raise OSError(f"{name} is no file in the archive of the image")
+    return file
 
 
-def sha256_digest(content: bytes) -> str:
-    """Return what something is called by its content."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
-def write_image_archive(layer: Path, archive: Path, base: BaseImage, container: Container) -> int:
-    """Write the archive of an image that has `layer` above `base`; return how many bytes of files are in the layer.
-
-    As Docker counts them, without directories, names and holes. Not for the event loop: it reads and writes files.
-    Raises `OSError`.
-    """
-    with layer.open("rb") as file:
-        digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    with tarfile.open(layer) as changes:
-        changed_bytes = sum(entry.size for entry in changes if entry.isreg())
-    added = {"mediaType": LAYER, "digest": digest, "size": layer.stat().st_size}
-    config = _json(configuration(base.config, digest, container))
-    layers = [{**one, "mediaType": _DOCKER_LAYERS.get(one["mediaType"], one["mediaType"])} for one in base.layers]
-    manifest = _json(
-        {
-            "schemaVersion": 2,
-            "mediaType": _MANIFEST,
-            "config": _descriptor(_CONFIG, config),
-            "layers": [*layers, added],
-        }
-    )
-    index = _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": [_descriptor(_MANIFEST, manifest)]})
-    with tarfile.open(archive, "w") as packed:
-        _add(packed, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
-        for content in (config, manifest):
-            _add(packed, _blob(sha256_digest(content)), content)
-        packed.add(layer, _blob(digest), recursive=False)
-        _add(packed, "index.json", index)
-    return changed_bytes
+def save_image(
+    calls: CallSequence, base: ContainerdImage, layer: messages.Descriptor, container: Container, name: str
+) -> None:
+    """Make an image of `base` and one more layer, which is stored, with the container's settings and labels."""
+    writer = ImageWriter(calls)
+    config = json.dumps(configuration(base.document, layer.digest, container), sort_keys=True).encode()
+    layers = [
+        messages.Descriptor(
+            media_type=_DOCKER_LAYERS.get(one["mediaType"], one["mediaType"]), digest=one["digest"], size=one["size"]
+        )
+        for one in base.layers
+    ]
+    chain = writer.unpack(base.chain, layer, layer.digest)
+    writer.finish(name, config, chain, [*layers, layer], container.labels)
 
 
 def configuration(base: Mapping[str, Any], diff_id: str, container: Container) -> dict[str, Any]:
@@ -250,26 +266,39 @@ def configuration(base: Mapping[str, Any], diff_id: str, container: Container) -
     if settings.command is not None:
         inner["Cmd"] = list(settings.command)
     present = dict(item.partition("=")[::2] for item in inner.get("Env") or ())
-    # containerd gives a PATH of its own only to an image that has no environment at all.
     merged = {"PATH": DEFAULT_PATH, **present, **settings.env}
     inner["Env"] = [f"{name}={value}" for name, value in merged.items()]
     inner["Labels"] = {**(inner.get("Labels") or {}), **container.labels}
     return config
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True).encode()
+def _read_image(calls: CallSequence, name: str, digest: str) -> ContainerdImage:
+    """Read an image's manifest for this machine and its configuration; raise `OperationFailed`."""
+    waiting = [digest]
+    while waiting:
+        try:
+            document: dict[str, Any] = json.loads(read_content(calls, waiting.pop(0)))
+        except NotFound:
+            # An index may name manifests for other machines, which are not here.
+            continue
+        waiting += [str(one["digest"]) for one in document.get("manifests", ()) if _is_for_this_machine(one)]
+        if "config" in document:
+            config = read_content(calls, document["config"]["digest"])
+            return ContainerdImage(name, document["layers"], json.loads(config))
+    raise calls.failure("image-missing", f"image {name} has no manifest for this machine in containerd")
 
 
-def _descriptor(kind: str, content: bytes) -> dict[str, Any]:
-    return {"mediaType": kind, "digest": sha256_digest(content), "size": len(content)}
+def _is_for_this_machine(manifest: Mapping[str, Any]) -> bool:
+    machine = platform.machine()
+    wanted = _ARCHITECTURES.get(machine, machine)
+    return bool((manifest.get("platform") or {}).get("architecture", wanted) == wanted)
 
 
-def _blob(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/')}"
-
-
-def _add(packed: tarfile.TarFile, name: str, content: bytes) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(content), 0o644
-    packed.addfile(entry, io.BytesIO(content))
+def _read_below(mounts: Sequence[messages.Mount], path: str) -> str:
+    """Return the text of a file of a read-only snapshot, from the directories that it is mounted from."""
+    prefix = "lowerdir="
+    layers = [option.removeprefix(prefix) for one in mounts for option in one.options if option.startswith(prefix)]
+    for folder in layers[0].split(":") if layers else [one.source for one in mounts]:
+        with suppress(OSError):
+            return Path(folder, path).read_text(encoding="utf-8", errors="replace")
+    return ""

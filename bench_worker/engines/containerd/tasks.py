@@ -1,199 +1,249 @@
-"""The process of a container in containerd: started by one ``ctr``, watched by us, ended and deleted by others.
+"""Processes in containerd: a container's own, and the commands that run beside it.
 
-Hears from containerd how containers end: ``ctr`` has no command that waits for one that it does not own.
-
-``ctr events`` goes on for as long as the engine is open and prints a line for each event of the namespace. Only exit
-codes are taken from it; when a process ended is known from the kernel.
+containerd starts a process; its end is stamped by the reaper's thread, which waits on a pidfd. The process is no
+child of ours, so its exit code comes from containerd.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
+import signal
 import time
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import gevent
-from gevent.event import AsyncResult
+from google.protobuf.any_pb2 import Any as TypedValue
+from google.protobuf.json_format import MessageToJson
 
 from bench_worker.engines.base import OperationFailed, OperationResult
-from bench_worker.engines.native.container import result_at_exit, wait_exit
-from bench_worker.timing.processes import Process, WaitTimeout, spawn, spawn_lock, watch_process
+from bench_worker.engines.containerd import messages_pb2 as messages
+from bench_worker.engines.native.container import disk_errors_as_failures, result_at_exit, wait_exit
+from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, PipeReader
+from bench_worker.timing.processes import Process, WaitTimeout, spawn_lock, watch_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from bench_worker.engines.command_line import CommandSequence
+    from google.protobuf.message import Message
 
-ERROR_KINDS: Final = tuple(
-    (kind, re.compile(pattern, re.IGNORECASE))
-    for kind, pattern in (
-        ("unreachable", r"failed to dial|connection refused|error while dialing"),
-        ("refused", r"rlimit"),
-        ("disk-full", r"no space left on device|disk quota exceeded"),
-        ("not-executable", r"exec:.*(permission denied|exec format error|is a directory)"),
-        ("command-not-found", r"executable file not found|exec:.*no such file or directory"),
-        ("image-missing", r"image .*not found"),
-        ("conflict", r"already exists|already finished|cannot (pause|resume|exec)|must be stopped|not running"),
-        ("not-found", r"not found"),
-    )
-)
-_ENDING_TIMEOUT_S: Final = 0.2
+    from bench_worker.engines.containerd.api import ContainerdApi
+    from bench_worker.engines.grpc import CallSequence
+
+TASKS: Final = "tasks.v1.Tasks/"
+_PROCESS_TYPE: Final = "types.containerd.io/opencontainers/runtime-spec/1/Process"
+"""containerd's name for the type of an OCI process; its value is JSON."""
+_METRICS: Final[Mapping[str, type[Message]]] = {
+    "io.containerd.cgroups.v1.Metrics": messages.CgroupV1Metrics,
+    "io.containerd.cgroups.v2.Metrics": messages.CgroupV2Metrics,
+}
+_END_CONFIRMATION_S: Final = 0.2
 _RESUME_TIMEOUT_S: Final = 5.0
+_CLEANUP_S: Final = 5.0
 
 
 @dataclass(slots=True)
 class Task:
-    """What we know of a container: its directory of ours, and its process once there is one."""
+    """What the engine knows of a container, and its process once there is one."""
 
+    name: str
+    """The container's name."""
     directory: Path
+    """Its directory of ours."""
     image: str
+    """The name in containerd of what it was made from."""
+    stop_signal: str = "SIGTERM"
+    """The image's."""
+    process: dict[str, Any] = field(default_factory=dict)
+    """The entry ``process`` of its OCI specification."""
+    mounts: Sequence[messages.Mount] = ()
+    """What its root file system is mounted from."""
     main: Process | None = None
+    """Its process, as long as it is watched."""
+    created: bool = False
+    """Whether containerd has a task for it."""
     started: bool = False
+    """Whether its process was started."""
     paused: bool = False
+    """Whether it was paused by `pause`."""
     execs: int = 0
-    committed_bytes: int | None = None
-    """How much the last image that was made of it has beyond the one that it was made from."""
+    """How many commands ran beside it."""
+    committed_layer: messages.Descriptor | None = None
+    """What the last image that was made of it has beyond the one that it was made from."""
 
     @property
-    def options(self) -> list[str]:
-        """The options that say where its output and its number go."""
-        return [f"--log-uri=file://{self.directory / 'log'}", f"--pid-file={self.directory / 'pid'}"]
+    def runs(self) -> bool:
+        """Whether its process runs, as far as is known."""
+        return self.main is not None and self.main.exit is None
 
-    def watch(self, start_ns: int) -> None:
-        """Watch the process that was started after `start_ns`; `main` stays None where it has ended already."""
-        self.started, self.paused, self.main = True, False, None
+    def start(self, calls: CallSequence) -> None:
+        """Start its process and watch it; what is left of one that has ended is deleted before."""
+        if self.created and not self.runs:
+            calls.do_if_present(f"{TASKS}Delete", messages.ProcessRequest(container_id=self.name))
+        # Both streams go to one file: the shim does not keep them apart.
+        log = f"file://{self.directory / 'log'}"
+        self.started, self.paused, self.main = False, False, None
+        made = calls.call(
+            f"{TASKS}Create",
+            messages.CreateTaskRequest(container_id=self.name, rootfs=self.mounts, stdout=log, stderr=log),
+            messages.TaskPid,
+        )
+        self.created = True
+        # The process waits to be started, so that it cannot end before it is watched.
         with suppress(ProcessLookupError), spawn_lock:
-            pid = int((self.directory / "pid").read_text(encoding="ascii"))
-            self.main = watch_process(pid, start_ns=start_ns)
+            self.main = watch_process(made.pid, start_ns=calls.start_ns)
+        calls.do(f"{TASKS}Start", messages.ProcessRequest(container_id=self.name))
+        self.started = True
 
+    def wait_ended(self, start_ns: int, timeout_s: float) -> OperationResult:
+        """Wait for the end of the process; one that ended before it could be watched ended before `start_ns`."""
+        if self.main is None:
+            return OperationResult(start_ns, start_ns)
+        return result_at_exit(start_ns, wait_exit(self.main, start_ns, time.monotonic() + timeout_s))
 
-def wait_ended(task: Task, start_ns: int, timeout_s: float) -> OperationResult:
-    """Wait for the end of the process; one that was gone before it could be watched ended before `start_ns`."""
-    if task.main is None:
-        return OperationResult(start_ns, start_ns)
-    return result_at_exit(start_ns, wait_exit(task.main, start_ns, time.monotonic() + timeout_s))
+    def exit_code(self, calls: CallSequence) -> int:
+        """Return the exit code of a process that has ended, as soon as containerd knows it."""
+        request = messages.ProcessRequest(container_id=self.name)
+        return calls.call(f"{TASKS}Wait", request, messages.WaitResponse).exit_status
 
-
-def run_unless_ended(errand: CommandSequence, main: Process, *words: str) -> bool:
-    """Run a command on the process and return True; False where it has just ended, which is no error."""
-    answer = errand.call(*words)
-    if answer.exit_code:
+    def do_unless_ended(self, calls: CallSequence, method: str, request: Message) -> bool:
+        """Call a method for the running process and return True; False where it has just ended."""
         try:
-            main.wait(_ENDING_TIMEOUT_S)
-        except WaitTimeout:
-            raise errand.failed(answer) from None
-    return not answer.exit_code
+            calls.do(f"{TASKS}{method}", request)
+        except OperationFailed:
+            if self.main is None:
+                raise
+            try:
+                self.main.wait(_END_CONFIRMATION_S)
+            except WaitTimeout:
+                pass
+            else:
+                return False
+            raise
+        return True
 
-
-@contextmanager
-def paused_during(errand: CommandSequence, name: str, task: Task) -> Iterator[None]:
-    """Have the process of `task` paused meanwhile, where it runs, so that its files do not change."""
-    runs = task.main is not None and task.main.exit is None and not task.paused
-    if not runs or task.main is None or not run_unless_ended(errand, task.main, "tasks", "pause", name):
-        yield
-        return
-    try:
-        yield
-    except BaseException:
-        # The time may be up: it must not stay as it is for that.
-        with suppress(OperationFailed):
-            errand.cli.errand(_RESUME_TIMEOUT_S).do("tasks", "resume", name)
-        raise
-    run_unless_ended(errand, task.main, "tasks", "resume", name)
-
-
-def delete_if_present(errand: CommandSequence, *words: str) -> None:
-    """Run a command that deletes something; that it is gone already is no error."""
-    answer = errand.call(*words)
-    if answer.exit_code:
-        failure = errand.failed(answer)
-        if failure.kind != "not-found":
-            raise failure
-
-
-_READ: Final = 1
-"""libev's and libuv's flag for "readable"."""
-_CHUNK_BYTES: Final = 1 << 16
-_END_S: Final = 5.0
-
-
-class ExitEvents:
-    """The exit codes of the containers of one namespace, by their names, from `open` on."""
-
-    def __init__(self, program: Sequence[str], namespace: str) -> None:
-        self._argv = (*program, "events", f'topic=="/tasks/exit",namespace=={namespace}')
-        self._codes: dict[str, AsyncResult[int]] = {}
-        self._rest = b""
-        self._process: Process | None = None
-        self._watcher: Any = None
-        self._read_fd = -1
-
-    def open(self) -> None:
-        """Begin to listen."""
-        self._read_fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            # Opened anew by its path, so that it blocks there and not here.
-            self._process = spawn(self._argv, env=os.environ, cwd="/", stdout_path=f"/proc/self/fd/{write_fd}")
-        finally:
-            os.close(write_fd)
-        self._watcher = gevent.get_hub().loop.io(self._read_fd, _READ)
-        self._watcher.start(self._read_events)
-
-    def expect(self, name: str) -> None:
-        """Note that this container's process is about to start; an earlier exit of the same name is forgotten."""
-        self._codes[name] = AsyncResult()
-
-    def code(self, name: str, timeout_s: float) -> int | None:
-        """Return the exit code of a container that was expected, once it is told; None when it is not in time."""
-        try:
-            return self._codes[name].get(timeout=timeout_s)
-        except gevent.Timeout:
-            return None
-
-    def forget(self, name: str) -> None:
-        """Expect no exit of this container any longer."""
-        self._codes.pop(name, None)
-
-    def close(self) -> None:
-        """End the listening."""
-        if self._watcher is not None:
-            self._watcher.stop()
-            self._watcher.close()
-            self._watcher = None
-        if self._process is not None and self._process.signal_group(9):
-            self._process.wait(_END_S)
-        self._process = None
-        if self._read_fd >= 0:
-            os.close(self._read_fd)
-            self._read_fd = -1
-
-    def _read_events(self) -> None:
-        try:
-            chunk = os.read(self._read_fd, _CHUNK_BYTES)
-        except BlockingIOError:
+    @contextmanager
+    def paused_during(self, api: ContainerdApi, calls: CallSequence) -> Iterator[None]:
+        """Pause the process meanwhile, where it runs, so that its files do not change."""
+        request = messages.ProcessRequest(container_id=self.name)
+        if not self.runs or self.paused or not self.do_unless_ended(calls, "Pause", request):
+            yield
             return
-        if not chunk:
-            self._watcher.stop()
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            told = parse_exit_event(line)
-            if told is not None and told[0] in self._codes:
-                self._codes[told[0]].set(told[1])
+        try:
+            yield
+        except BaseException:
+            # The operation's time may be over: the process must not stay paused for that.
+            with suppress(OperationFailed):
+                api.calls(_RESUME_TIMEOUT_S).do(f"{TASKS}Resume", request)
+            raise
+        self.do_unless_ended(calls, "Resume", request)
 
 
-def parse_exit_event(line: bytes) -> tuple[str, int] | None:
-    """Return the container and its exit code from a line of ``ctr events``; None for any other, as of an exec."""
-    _, brace, body = line.partition(b"{")
-    try:
-        event = json.loads(brace + body)
-    except ValueError:
-        return None
-    if event.get("id") != event.get("container_id") or not isinstance(event.get("id"), str):
-        return None
-    # Zero is left out of the JSON.
-    return event["id"], int(event.get("exit_status", 0))
+def delete_task(calls: CallSequence, name: str, *, runs: bool) -> None:
+    """Kill what runs in a container and delete its task; one that is gone already is no error."""
+    request = messages.ProcessRequest(container_id=name)
+    if runs:
+        try:
+            calls.do(f"{TASKS}Kill", messages.KillRequest(container_id=name, signal=signal.SIGKILL.value, all=True))
+        except OperationFailed as failure:
+            # It may have ended meanwhile.
+            if failure.kind not in {"not-found", "conflict"}:
+                raise
+        calls.do_if_present(f"{TASKS}Wait", request)
+    calls.do_if_present(f"{TASKS}Delete", request)
+
+
+def read_metrics(calls: CallSequence, name: str) -> bytes:
+    """Return one reading of what a container uses, as JSON."""
+    request = messages.MetricsRequest(filters=[f'id=="{name}"'])
+    readings = calls.call(f"{TASKS}Metrics", request, messages.MetricsResponse).metrics
+    if not readings:
+        raise calls.failure("not-found", f"containerd has no metrics of {name}: it does not run")
+    data = readings[0].data
+    kind = _METRICS.get(data.type_url.rpartition("/")[2])
+    if kind is None:
+        return json.dumps({"type": data.type_url}).encode()
+    metrics = kind()
+    metrics.ParseFromString(data.value)
+    return MessageToJson(metrics, preserving_proto_field_name=True).encode()
+
+
+class ExecProcess:
+    """One command beside the process of `task`, known there as `exec_id`."""
+
+    def __init__(self, api: ContainerdApi, task: Task, exec_id: str) -> None:
+        self._api = api
+        self._task = task
+        self._exec_id = exec_id
+        self._request = messages.ProcessRequest(container_id=task.name, exec_id=exec_id)
+
+    def run(self, argv: Sequence[str], *, timeout_s: float) -> OperationResult:
+        """Run a command to its end, as the container's own is run; at the timeout it is killed.
+
+        It lasts from the first byte of ``Exec`` to the last one of the reply to ``Wait``. Raises `OperationFailed`.
+        """
+        calls = self._api.calls(timeout_s)
+        process = {**self._task.process, "terminal": False, "args": list(argv)}
+        spec = TypedValue(type_url=_PROCESS_TYPE, value=json.dumps(process).encode())
+        with ExitStack() as opened:
+            with disk_errors_as_failures(time.monotonic_ns()):
+                taps = [opened.enter_context(self._stream(which)) for which in ("stdout", "stderr")]
+            stdout, stderr = taps
+            request = messages.ExecProcessRequest(
+                container_id=self._task.name,
+                stdout=stdout.path,
+                stderr=stderr.path,
+                spec=spec,
+                exec_id=self._exec_id,
+            )
+            calls.do(f"{TASKS}Exec", request)
+            try:
+                calls.do(f"{TASKS}Start", self._request)
+                for tap in taps:
+                    tap.open()
+                ended = calls.call(f"{TASKS}Wait", self._request, messages.WaitResponse)
+            except OperationFailed:
+                with suppress(OperationFailed):
+                    self._end()
+                raise
+            complete = self._was_deleted()
+            for tap in taps:
+                tap.drain()
+        return calls.result(
+            exit_code=ended.exit_status,
+            stdout=stdout.capture.data,
+            stderr=stderr.capture.data,
+            truncated=stdout.capture.truncated or stderr.capture.truncated or not complete,
+        )
+
+    @contextmanager
+    def _stream(self, which: str) -> Iterator[PipeReader]:
+        path = self._task.directory / f"{self._exec_id}-{which}"
+        os.mkfifo(path, 0o600)
+        try:
+            tap = PipeReader.of_fifo(path, EXEC_OUTPUT_LIMIT_BYTES)
+            try:
+                yield tap
+            finally:
+                tap.close()
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _was_deleted(self) -> bool:
+        """Delete a command that has ended; return whether all of its output is copied, as it is by then."""
+        try:
+            self._api.calls(_CLEANUP_S).do(f"{TASKS}DeleteProcess", self._request)
+        except OperationFailed:
+            return False
+        return True
+
+    def _end(self) -> None:
+        """Kill the command if it runs, and delete it."""
+        calls = self._api.calls(_CLEANUP_S)
+        kill = messages.KillRequest(container_id=self._task.name, exec_id=self._exec_id, signal=signal.SIGKILL.value)
+        with suppress(OperationFailed):
+            calls.do(f"{TASKS}Kill", kill)
+            calls.do(f"{TASKS}Wait", self._request)
+        calls.do(f"{TASKS}DeleteProcess", self._request)

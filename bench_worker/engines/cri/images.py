@@ -1,13 +1,8 @@
-"""Gets images into a CRI's own store: pulled by it, or taken from the Docker Engine where it is a containerd.
-
-Finds a CRI socket and asks what is behind it.
-"""
+"""A CRI runtime's socket, and the images in its own store: pulled by it, or imported where it is a containerd."""
 
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 from gevent.lock import RLock
@@ -21,28 +16,40 @@ from bench_common.requirements import (
 )
 from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import EngineStatus, OperationFailed
-from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.cri.messages import IMAGES, RUNTIME, image_spec
-from bench_worker.engines.grpc import GrpcChannel, GrpcError, MalformedMessage, blob, pack, text, unpack
+from bench_worker.engines.containerd.api import ContainerdApi
+from bench_worker.engines.containerd.images import import_archive, qualified_name
+from bench_worker.engines.cri import messages_pb2 as messages
+from bench_worker.engines.docker.images import PULL_KIND_PATTERNS
+from bench_worker.engines.grpc import CallSequence, GrpcChannel
 from bench_worker.engines.low_level import HOST
-from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.images import ImageUnavailable, docker_client
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from bench_worker.engines.grpc import Fields, GrpcReply
+    from bench_worker.engines.base import OperationResult
 
+PACKAGE: Final = "runtime.v1"
+VARIABLE: Final = "CONTAINER_RUNTIME_ENDPOINT"
+"""The variable of ``crictl`` and of the kubelet's tools."""
+
+_IMAGES: Final = "ImageService/"
 _ANSWER_S: Final = 30.0
 _FETCH_S: Final = 300.0
 _NAMESPACE: Final = "k8s.io"
-"""Where containerd's CRI plugin keeps what is its own."""
+"""Where containerd's CRI plugin keeps its images and containers."""
+_SOCKETS: Final = ("/run/crio/crio.sock", "/run/containerd/containerd.sock", "/run/cri-dockerd.sock")
+_PROBE_S: Final = 3.0
+_ADVICE: Final = (
+    "start CRI-O, or containerd with its CRI plugin (take `cri` out of disabled_plugins in its config.toml), "
+    "or set CONTAINER_RUNTIME_ENDPOINT to the socket"
+)
 
 
 class CriImages:
-    """The images that one engine has used. Each is got by the first that wants it, while the others wait."""
+    """The images that one engine has used. Each is fetched by the first that needs it, while the others wait."""
 
     def __init__(self, channel: GrpcChannel, folder: Path) -> None:
         self._channel = channel
@@ -51,7 +58,7 @@ class CriImages:
         self._lock = RLock()
 
     def get(self, image: str | None) -> str:
-        """Return `image` when the CRI has it; raise `ImageUnavailable`, and `GrpcError` when it does not answer."""
+        """Return `image` when the CRI has it; raise `ImageUnavailable` and `OperationFailed`."""
         if image is None:
             raise ImageUnavailable("refused", "an `image` is needed to make a container from")
         with self._lock:
@@ -60,98 +67,80 @@ class CriImages:
                 self._known_images.add(image)
         return image
 
-    def pull(self, image: str | None, *, fresh: bool, timeout_s: float) -> GrpcReply:
-        """Fetch an image from its registry; raise `ImageUnavailable`, and `GrpcError` with gRPC's code.
+    def pull(self, image: str | None, *, fresh: bool, timeout_s: float) -> OperationResult:
+        """Pull an image from its registry; raise `ImageUnavailable` and `OperationFailed`.
 
-        With `fresh` what is there of it is taken away before, untimed, once the registry has shown by a pull that it
-        can bring it back, and where nobody would miss it.
+        With `fresh` the present one is removed before, untimed, once a pull shows that the registry can bring it
+        back, and where nothing else needs it.
         """
         if not image:
             raise ImageUnavailable("refused", "there is no image to pull")
         if fresh:
             present = self._status(image)
-            if present:
-                self._object(image, present)
-                self._ask_pull(image, timeout_s)
-                self._channel.call(f"{IMAGES}RemoveImage", pack({1: image_spec(image)}), timeout_s=timeout_s)
-        return self._ask_pull(image, timeout_s)
+            if present.id:
+                self._check_unused(image, present)
+                self._pull(image, timeout_s)
+                self._calls(timeout_s).do(f"{_IMAGES}RemoveImage", _request(image))
+        return self._pull(image, timeout_s)
 
-    def _object(self, image: str, status: Fields) -> None:
-        """Raise `ImageUnavailable` where somebody would miss an image: the CRI removes it with all of its names."""
-        names = _texts(status, 2)
+    def _calls(self, timeout_s: float) -> CallSequence:
+        return CallSequence(self._channel, timeout_s)
+
+    def _check_unused(self, image: str, present: messages.Image) -> None:
+        """Raise `ImageUnavailable` where something needs an image: the CRI removes it with all of its names."""
+        names = present.repo_tags
         if len(names) > 1:
             others = ", ".join(names)
-            raise ImageUnavailable(
-                "refused", f"image {image} is not taken away to be pulled anew: it is also {others}"
-            )
-        known = {text(status, 1), *_texts(status, 3)}
-        reply = self._channel.call(f"{RUNTIME}ListContainers", b"", timeout_s=_ANSWER_S)
-        for item in unpack(reply.message).get(1, ()):
-            container = unpack(item) if isinstance(item, bytes) else {}
-            if text(container, 5) in known:
-                raise ImageUnavailable("conflict", f"image {image} is not taken away: a container is made from it")
+            raise ImageUnavailable("refused", f"image {image} is not removed to pull it fresh: it is also {others}")
+        known = {present.id, *present.repo_digests}
+        listed = self._calls(_ANSWER_S).call(
+            "RuntimeService/ListContainers", messages.ListContainersRequest(), messages.ListContainersResponse
+        )
+        if any(container.image_ref in known for container in listed.containers):
+            raise ImageUnavailable("conflict", f"image {image} is not removed: a container is made from it")
 
     def _fetch(self, image: str) -> None:
-        present = self._identity(image)
+        present = self._status(image).id
         try:
             with docker_client(f"image {image}") as client:
                 facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
                 if facts["Id"] == present:
                     return
-                # By its name: that is what the CRI will be asked for.
-                self._import(client.get_image(image))
+                self._import(image, client.get_image(image))
         except (ImageUnavailable, OperationFailed) as trouble:
             if not present:
-                self._pull(image, trouble)
+                self._pull_instead(image, trouble)
 
-    def _identity(self, image: str) -> str:
-        return text(self._status(image), 1)
+    def _status(self, image: str) -> messages.Image:
+        """Return what the CRI has of an image; an empty message where it has none."""
+        reply = self._calls(_ANSWER_S).call(f"{_IMAGES}ImageStatus", _request(image), messages.ImageStatusResponse)
+        return reply.image
 
-    def _status(self, image: str) -> Fields:
-        reply = self._channel.call(f"{IMAGES}ImageStatus", pack({1: image_spec(image)}), timeout_s=_ANSWER_S)
-        return unpack(blob(unpack(reply.message), 1))
-
-    def _ask_pull(self, image: str, timeout_s: float) -> GrpcReply:
-        return self._channel.call(f"{IMAGES}PullImage", pack({1: image_spec(image)}), timeout_s=timeout_s)
-
-    def _import(self, chunks: Any) -> None:
-        if shutil.which("ctr") is None:
-            raise ImageUnavailable("image-missing", "there is no program 'ctr' to take it from Docker")
-        archive = oci_images.make_private(self._folder) / f".{secrets.token_hex(8)}.tar"
+    def _import(self, image: str, chunks: Iterator[bytes]) -> None:
+        api = ContainerdApi(self._channel.path, _NAMESPACE)
         try:
-            with archive.open("wb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-            options = ("--address", self._channel.path, "--connect-timeout", "3s", "--namespace", _NAMESPACE)
-            CommandLine("ctr", options).errand(_FETCH_S).do("images", "import", str(archive))
+            import_archive(api, chunks, self._folder, qualified_name(image))
         finally:
-            archive.unlink(missing_ok=True)
+            api.close()
 
-    def _pull(self, image: str, trouble: Exception) -> None:
+    def _pull(self, image: str, timeout_s: float) -> OperationResult:
+        calls = CallSequence(self._channel, timeout_s, PULL_KIND_PATTERNS)
+        calls.do(f"{_IMAGES}PullImage", _request(image))
+        return calls.result()
+
+    def _pull_instead(self, image: str, trouble: Exception) -> None:
         try:
-            self._ask_pull(image, _FETCH_S)
-        except GrpcError as error:
+            self._pull(image, _FETCH_S)
+        except OperationFailed as error:
             raise ImageUnavailable("image-missing", f"{trouble}; and pulling it failed: {error}") from error
 
 
-def _texts(fields: Fields, number: int) -> list[str]:
-    """Return all values of a repeated field of text."""
-    return [item.decode("utf-8", "replace") for item in fields.get(number, ()) if isinstance(item, bytes)]
-
-
-VARIABLE: Final = "CONTAINER_RUNTIME_ENDPOINT"
-"""The variable of ``crictl`` and of the kubelet's tools."""
-_SOCKETS: Final = ("/run/crio/crio.sock", "/run/containerd/containerd.sock", "/run/cri-dockerd.sock")
-_PROBE_S: Final = 3.0
-_UNIMPLEMENTED: Final = 12
-_ADVICE: Final = (
-    "start CRI-O, or containerd with its CRI plugin (take `cri` out of disabled_plugins in its config.toml), "
-    "or name a socket in CONTAINER_RUNTIME_ENDPOINT"
-)
+def _request(image: str) -> messages.ImageRequest:
+    return messages.ImageRequest(image=messages.ImageSpec(image=image))
 
 
 def address() -> str:
-    """Return the socket that the environment names, or the first of the usual ones that there is."""
+    """Return the socket that the environment names, or the first default one that exists."""
     named = os.environ.get(VARIABLE, "").removeprefix("unix://")
     return named or next((path for path in _SOCKETS if os.path.exists(path)), _SOCKETS[1])  # noqa: PTH110
 
@@ -168,27 +157,27 @@ def probe_cri(
     """Ask for the version; never raises, within `_PROBE_S`."""
     path = address()
     cgroups = Cgroups.look(swap_limit=False)
-    channel = GrpcChannel(path)
-    reason, version, runtime = "", "", ""
+    channel = GrpcChannel(path, PACKAGE)
+    reason, version = "", ""
     try:
-        said = unpack(channel.call(f"{RUNTIME}Version", b"", timeout_s=_PROBE_S).message)
-        runtime, version = text(said, 2), text(said, 3)
-    except GrpcError as error:
+        found = CallSequence(channel, _PROBE_S).call(
+            "RuntimeService/Version", messages.VersionRequest(), messages.VersionResponse
+        )
+        version = f"{found.runtime_name} {found.runtime_version}".strip()
+    except OperationFailed as error:
         missing = (
-            "it does not speak the CRI (its plugin is disabled)"
-            if error.code == _UNIMPLEMENTED
-            else _failure_reason(error, path)
+            "it does not serve the CRI (its plugin is disabled)"
+            if error.kind == "unsupported"
+            else str(error).removeprefix(f"{path}: ")
         )
         reason = f"no CRI answers at {path}: {missing}"
-    except MalformedMessage as error:
-        reason = f"what answers at {path} is no CRI: {error}"
     finally:
         channel.close()
     unenforced = {**reasons, **{key: why for key, why in cgroups.unenforced.items() if key in settings}}
     return EngineStatus(
         name=name,
         usable=not reason,
-        version=f"{runtime} {version}".strip(),
+        version=version,
         endpoint=f"unix://{path}",
         reason=reason,
         advice=_ADVICE if reason else "",
@@ -208,7 +197,3 @@ def probe_cri(
             **{f"setting.{setting}": why for setting, why in unenforced.items()},
         },
     )
-
-
-def _failure_reason(error: GrpcError, path: str) -> str:
-    return str(error).removeprefix(f"{path}: ")

@@ -1,10 +1,11 @@
-"""The messages of the CRI that we send, by their field numbers in its ``api.proto`` of version 1."""
+"""The configurations of pods and containers that the CRI is asked to create, and the format of its logs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.engines.grpc import pack
+from bench_worker.engines.cri import messages_pb2 as messages
+from bench_worker.engines.low_level import HOST
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci.settings import bind_mount
 from bench_worker.engines.oci.spec import CPU_PERIOD_US
@@ -15,91 +16,77 @@ if TYPE_CHECKING:
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container
 
-RUNTIME: Final = "/runtime.v1.RuntimeService/"
-IMAGES: Final = "/runtime.v1.ImageService/"
 LOG: Final = "log"
 """The name of a container's log in its directory of ours."""
 
-_NODE: Final = 2
-"""`NamespaceMode`: the host's own network."""
-_UNCONFINED: Final = 1
-"""`SecurityProfile.ProfileType`: none at all."""
 _POD_NAMESPACE: Final = "weighbridge"
+_UNCONFINED: Final = messages.SecurityProfile(profile_type=messages.SecurityProfile.UNCONFINED)
 
 
-def pod_config(container: Container, directory: Path) -> bytes:
-    """Return a ``PodSandboxConfig``: a pod of one container, which logs below `directory`."""
-    network = pack({1: _NODE if container.settings.network == "host" else 0})
-    metadata = {1: container.name, 2: container.name, 3: _POD_NAMESPACE}
-    return pack(
-        {
-            1: pack(metadata),
-            2: "" if container.settings.network == "host" else "weighbridge",
-            3: str(directory),
-            6: container.labels,
-            8: pack({1: f"/weighbridge/{container.name}", 2: pack({1: network})}),
-        }
+def pod_config(container: Container, directory: Path) -> messages.PodSandboxConfig:
+    """Return the configuration of a pod of one container, which logs below `directory`."""
+    name, network = container.name, container.settings.network
+    options = messages.NamespaceOption(network=_network_mode(network))
+    return messages.PodSandboxConfig(
+        metadata=messages.PodSandboxMetadata(name=name, uid=name, namespace=_POD_NAMESPACE),
+        hostname="" if network == HOST else "weighbridge",
+        log_directory=str(directory),
+        labels=container.labels,
+        linux=messages.LinuxPodSandboxConfig(
+            cgroup_parent=f"/weighbridge/{name}",
+            security_context=messages.LinuxSandboxSecurityContext(namespace_options=options),
+        ),
     )
 
 
-def container_config(container: Container, image: str, directory: Path, *, allow_host_mounts: bool) -> bytes:
-    """Return a ``ContainerConfig``; raise `UnsupportedSetting` and `MountRefused`."""
+def container_config(
+    container: Container, image: str, directory: Path, *, allow_host_mounts: bool
+) -> messages.ContainerConfig:
+    """Return the configuration of a pod's container; raise `UnsupportedSetting` and `MountRefused`."""
     settings = container.settings
     binds = [bind_mount(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
-    mounts = [
-        pack({1: mount["destination"], 2: mount["source"], 3: int("ro" in mount["options"])})
-        for mount in (*binds, *oci_bundle.bind_mounts(settings.files, directory))
-    ]
-    network = pack({1: _NODE if settings.network == "host" else 0, 2: 1})
-    return pack(
-        {
-            1: pack({1: "main"}),
-            2: image_spec(image),
-            4: settings.command,
-            6: [pack({1: name, 2: value}) for name, value in settings.env.items()],
-            7: mounts,
-            9: container.labels,
-            11: LOG,
-            15: pack({1: _resources(settings), 2: _security(settings, network)}),
-        }
+    return messages.ContainerConfig(
+        metadata=messages.ContainerMetadata(name="main"),
+        image=messages.ImageSpec(image=image),
+        args=settings.command or (),
+        envs=[messages.KeyValue(key=name, value=value) for name, value in settings.env.items()],
+        mounts=[
+            messages.Mount(
+                container_path=mount["destination"], host_path=mount["source"], readonly="ro" in mount["options"]
+            )
+            for mount in (*binds, *oci_bundle.bind_mounts(settings.files, directory))
+        ],
+        labels=container.labels,
+        log_path=LOG,
+        linux=messages.LinuxContainerConfig(
+            resources=_resources(settings), security_context=_security_context(settings)
+        ),
     )
 
 
-def image_spec(image: str) -> bytes:
-    """Return an ``ImageSpec``."""
-    return pack({1: image})
-
-
-def pod_filter(identity: str = "", labels: dict[str, str] | None = None) -> bytes:
-    """Return a ``ListPodSandboxRequest`` for one pod, or for those with these labels."""
-    return pack({1: pack({1: identity, 3: labels or {}})})
-
-
-def _security(settings: ContainerSettings, network: bytes) -> bytes:
-    """Return a ``LinuxContainerSecurityContext``."""
+def _security_context(settings: ContainerSettings) -> messages.LinuxContainerSecurityContext:
     options = settings.security_options
-    capabilities = pack({1: settings.cap_add, 2: settings.cap_drop})
-    return pack(
-        {
-            1: capabilities,
-            3: network,
-            7: int(settings.read_only or 0),
-            11: int("no-new-privileges" in options),
-            15: pack({1: _UNCONFINED}) if "seccomp=unconfined" in options else b"",
-            16: pack({1: _UNCONFINED}) if "apparmor=unconfined" in options else b"",
-        }
+    return messages.LinuxContainerSecurityContext(
+        capabilities=messages.Capability(add_capabilities=settings.cap_add, drop_capabilities=settings.cap_drop),
+        namespace_options=messages.NamespaceOption(network=_network_mode(settings.network), pid=messages.CONTAINER),
+        readonly_rootfs=bool(settings.read_only),
+        no_new_privs="no-new-privileges" in options,
+        seccomp=_UNCONFINED if "seccomp=unconfined" in options else None,
+        apparmor=_UNCONFINED if "apparmor=unconfined" in options else None,
     )
 
 
-def _resources(settings: ContainerSettings) -> bytes:
+def _network_mode(network: str | None) -> messages.NamespaceMode:
+    return messages.NODE if network == HOST else messages.POD
+
+
+def _resources(settings: ContainerSettings) -> messages.LinuxContainerResources:
     quota = None if settings.cpus is None else round(settings.cpus * CPU_PERIOD_US)
-    return pack(
-        {
-            1: CPU_PERIOD_US if quota else None,
-            2: quota,
-            4: settings.memory_bytes,
-            6: settings.cpuset,
-        }
+    return messages.LinuxContainerResources(
+        cpu_period=CPU_PERIOD_US if quota else None,
+        cpu_quota=quota,
+        memory_limit_in_bytes=settings.memory_bytes,
+        cpuset_cpus=settings.cpuset,
     )
 
 
@@ -109,7 +96,7 @@ def split_log(text: bytes) -> tuple[bytes, bytes]:
     for line in text.splitlines():
         _, _, rest = line.partition(b" ")
         stream, _, rest = rest.partition(b" ")
-        tag, _, said = rest.partition(b" ")
+        tag, _, printed = rest.partition(b" ")
         if stream in streams:
-            streams[stream] += said + (b"\n" if tag.startswith(b"F") else b"")
+            streams[stream] += printed + (b"\n" if tag.startswith(b"F") else b"")
     return bytes(streams[b"stdout"]), bytes(streams[b"stderr"])
