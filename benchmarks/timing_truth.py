@@ -114,31 +114,29 @@ def calls_of_the_engine(path: str, calls: int, at_once: int, way: str) -> list[t
 
     from bench_worker.engines.docker import http as docker_http
     from bench_worker.engines.docker.errors import docker_operation
-    from bench_worker.engines.docker.http import DockerHttp
 
     sys.setswitchinterval(0.0005)  # as in a worker's load process
     os.environ["DOCKER_HOST"] = f"unix://{path}"
-    client = docker_http.connect(at_once, 10.0)
-    wire = DockerHttp(client, docker_http.endpoint())
+    engine = docker_http.connect(10.0)
 
-    def started(_made: docker_http.TimedRequest) -> int:
-        return int(wire.post("containers", "x", "start"))
+    def started(timed: docker_http.TimedRequest) -> int:
+        return int(timed.post("containers", "x", "start"))
 
-    def executed(made: docker_http.TimedRequest) -> int:
-        made_ns = int(wire.post("containers", "x", "exec", body={"Cmd": ["true"]}))
-        made.pause()
-        with wire.stream("exec", "x", "start", body={"Detach": False}) as answer:
-            return made_ns + int(answer.read())
+    def executed(timed: docker_http.TimedRequest) -> int:
+        create_ns = int(timed.post("containers", "x", "exec", body={"Cmd": ["true"]}))
+        timed.exclude_gap()
+        with timed.stream("POST", "exec", "x", "start", body={"Detach": False}) as answer:
+            return create_ns + int(answer.read())
 
     call, pairs = {"start": started, "exec": executed}[way], []
 
     def call_on() -> None:
         first = True
         while len(pairs) < calls:
-            with docker_operation(10.0) as made:
-                took_ns = call(made)
+            with docker_operation(engine, 10.0) as timed:
+                took_ns = call(timed)
             if not first:  # the stub had to accept the connection
-                pairs.append((made.end_ns - made.start_ns, took_ns))
+                pairs.append((timed.end_ns - timed.start_ns, took_ns))
             first = False
 
     gevent.joinall([gevent.spawn(call_on) for _ in range(at_once)], raise_error=True)

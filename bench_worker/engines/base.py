@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench_common.treatment import ContainerSettings
+    from bench_worker.images.build import ImageStore
 
 LABEL = "weighbridge"
 """Prefix of every label: ``weighbridge.run``, ``weighbridge.worker``, ``weighbridge.ticket``."""
@@ -240,6 +241,14 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Disconnect. Containers are not touched."""
+
+    @classmethod
+    def image_store(cls) -> ImageStore | None:
+        """Connect to the store in which this engine builds images from Dockerfiles; None where it builds none.
+
+        Raises `EngineUnavailable` where the engine does not answer.
+        """
+        return None
 
     def missing(self, settings: ContainerSettings) -> list[str]:
         """Say what containers with these settings would lack on this host: an image, a network, a log driver ...

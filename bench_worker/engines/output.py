@@ -40,7 +40,7 @@ def parse_cpuset(text: str) -> frozenset[int]:
         match = _CPU_RANGE.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
-            raise ValueError(f"cpuset {text!r}: {part.strip()!r} is no CPU number or range; expected such as '0-1,4'")
+            raise ValueError(f"cpuset {text!r}: {part.strip()!r} is not a CPU or a range; expected such as '0-1,4'")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from bench_worker.engines.base import EngineOptions
+    from bench_worker.images.build import ImageStore
 
 PROBE_TIMEOUT_S: Final = 5.0
 
@@ -78,6 +79,15 @@ def open_engine(name: str, options: EngineOptions) -> Engine:
     opened = engine(options)
     opened.open()
     return opened
+
+
+def open_image_store() -> ImageStore:
+    """Connect to the first engine, by name, that builds images; raise `EngineUnavailable` where none can."""
+    for engine in engine_classes().values():
+        store = None if isinstance(engine, BrokenEngine) else engine.image_store()
+        if store is not None:
+            return store
+    raise EngineUnavailable("no registered engine builds images; reinstall Weighbridge, whose engine docker does")
 
 
 def daemon_processes(name: str) -> DaemonProcesses | None:

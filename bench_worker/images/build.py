@@ -192,6 +192,9 @@ class ImageStore(Protocol):
     def discard(self, identity: str) -> None:
         """Remove an image that a newer one of its name has replaced, unless it is in use."""
 
+    def close(self) -> None:
+        """Close the connections."""
+
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:

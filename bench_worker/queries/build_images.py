@@ -26,7 +26,7 @@ def configure(group: argparse._ArgumentGroup) -> None:
 
 def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield one object for each image: image, action, source, identity, size_bytes, seconds."""
-    from bench_worker.engines.docker.images import DockerImages
+    from bench_worker.engines.registry import open_image_store
     from bench_worker.images.base_system import cache_folder, read_host
     from bench_worker.images.build import (
         NAMESPACE,
@@ -42,7 +42,7 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     given = dict(text.split("=", 1) for text in arguments.image_args)
     check_arguments(given, recipes)
     named = {name.removeprefix(NAMESPACE) for name in arguments.images} or set(known)
-    store = DockerImages()
+    store = open_image_store()
     try:
         builder = Builder(
             store=store,

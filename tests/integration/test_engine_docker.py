@@ -10,7 +10,7 @@ from tiny_image import DockerBench, at_once, require_podman, run_patched
 
 from bench_common.treatment import Mount
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, EngineOptions, OperationFailed
-from bench_worker.engines.docker import oom as docker_oom
+from bench_worker.engines.docker import errors as docker_errors
 from bench_worker.engines.docker.cli import DockerCliEngine
 from bench_worker.engines.docker.engine import DockerEngine
 from bench_worker.engines.docker.podman import PodmanEngine, service_limits
@@ -274,7 +274,7 @@ def test_what_a_memory_limit_killed_beside_the_containers_own_command_is_told(be
 
 def test_where_the_cgroup_is_another_hosts_the_engines_events_tell(bench, engine, monkeypatch):
     """Of a command that was killed itself; Podman has no such events."""
-    monkeypatch.setattr(docker_oom, "memory_directory", lambda *_: None)
+    monkeypatch.setattr(docker_errors, "memory_directory", lambda *_: None)
     made = bench.running(*FOREVER, memory_bytes=32 << 20)
     for script, ended in GREEDY_AND_OTHERS[:2]:
         done = engine.exec(made, ("sh", "-c", script), timeout_s=30)

@@ -1,4 +1,7 @@
-"""From what Docker says to the kinds of failure."""
+"""From Docker's words to the kinds of failure, and what the kernel's log says of an out-of-memory kill."""
+
+import os
+from pathlib import Path
 
 import pytest
 import requests
@@ -6,8 +9,11 @@ import urllib3
 from docker.errors import APIError
 
 from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.docker import errors as docker_errors
 from bench_worker.engines.docker.errors import docker_operation, exec_failure, failure_kind, root_cause
+from bench_worker.engines.docker.http import DockerHttp
 
+ENGINE = DockerHttp("unix:///nonexistent/docker.sock")
 RUNTIME = "OCI runtime create failed: runc create failed: unable to start container process: "
 
 
@@ -56,7 +62,6 @@ def api_error(status, explanation):
     ("error", "kind", "text"),
     [
         (requests.ReadTimeout("slow"), "timeout", "no answer in 5 s"),
-        (urllib3.exceptions.ReadTimeoutError(None, "", "slow"), "timeout", "no answer in 5 s"),
         (TimeoutError("late"), "timeout", "no answer in 5 s"),
         (
             requests.ConnectionError(ConnectionRefusedError(111, "Connection refused")),
@@ -70,7 +75,7 @@ def api_error(status, explanation):
 )
 def test_whatever_breaks_inside_an_operation_becomes_its_failure(error, kind, text):
     """The kind is stable, the message is the engine's or the system's own, and the stamps are in order."""
-    with pytest.raises(OperationFailed) as caught, docker_operation(5):
+    with pytest.raises(OperationFailed) as caught, docker_operation(ENGINE, 5):
         raise error
     assert caught.value.kind == kind
     assert text in str(caught.value)
@@ -79,7 +84,7 @@ def test_whatever_breaks_inside_an_operation_becomes_its_failure(error, kind, te
 
 def test_a_broken_connection_after_the_deadline_is_a_timeout():
     """requests reports a body that ran out of time as a broken connection; the clock knows better."""
-    with pytest.raises(OperationFailed) as caught, docker_operation(0.0):
+    with pytest.raises(OperationFailed) as caught, docker_operation(ENGINE, 0.0):
         raise requests.ConnectionError("Read timed out.")
     assert caught.value.kind == "timeout"
 
@@ -90,3 +95,44 @@ def test_the_root_cause_is_what_the_system_said():
     middle = urllib3.exceptions.ProtocolError("Connection aborted.", inner)
     assert root_cause(requests.ConnectionError(middle)) == "Permission denied"
     assert root_cause(ValueError("plain")) == "plain"
+
+
+MINE, OTHER = "5a70e157", "660c8649"
+KILL = b"6,99,1,-;oom-kill:constraint=%b,cpuset=%b,oom_memcg=/docker/%b,task_memcg=/docker/%b,task=sh,pid=7"
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (KILL % (b"CONSTRAINT_MEMCG", b"x", MINE.encode(), MINE.encode()), True),
+        (KILL % (b"CONSTRAINT_MEMCG", b"x", OTHER.encode(), OTHER.encode()), False),
+        # The whole host was short of memory: its own limit was not to blame.
+        (b"6,99,1,-;oom-kill:constraint=CONSTRAINT_NONE,cpuset=%b,global_oom" % MINE.encode(), False),
+        (b"", False),
+    ],
+)
+def test_only_a_kill_by_its_own_limit_counts(monkeypatch, tmp_path, record, told):
+    """Records are read to the last one, which nobody waits for; one that was overwritten ends nothing."""
+    answers = iter([b"6,98,1,-;eth0: link up", BrokenPipeError(), record, BlockingIOError()])
+
+    log, real = tmp_path / "kmsg", os.read
+    log.touch()
+
+    def read(descriptor, size):
+        # Native threads that other tests have left in this process go on reading pipes of their own.
+        if Path(f"/proc/self/fd/{descriptor}").readlink() != log:
+            return real(descriptor, size)
+        answer = next(answers)
+        if isinstance(answer, bytes):
+            return answer
+        raise answer
+
+    monkeypatch.setattr(docker_errors, "KERNEL_LOG", str(log))
+    monkeypatch.setattr(docker_errors.os, "read", read)
+    assert docker_errors.kernel_log_has_oom_kill(MINE) is told
+
+
+def test_a_log_that_cannot_be_read_tells_nothing(monkeypatch, tmp_path):
+    """As to users who may not read it."""
+    monkeypatch.setattr(docker_errors, "KERNEL_LOG", str(tmp_path / "none"))
+    assert docker_errors.kernel_log_has_oom_kill(MINE) is False

@@ -239,7 +239,7 @@ ALLOWED = {
     "bench_master": {"bench_master", "bench_common", "workloads"},
     "bench_worker": {"bench_worker", "bench_common", "workloads"},
 }
-ENGINES = {"bench_worker.engines.noop", "bench_worker.engines.docker"}
+ENGINES = {"bench_worker.engines.noop"}
 """What of bench_worker/engines others may import beside base and registry: no engine that is weighed is among it."""
 
 

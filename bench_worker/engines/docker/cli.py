@@ -1,14 +1,9 @@
 """Docker through its command line: every verb is one ``docker`` command, timed as a shell would time it.
 
-An operation begins just before the program is started and ends when it has ended, so what is weighed is what a user
-of the command line waits for: the client's own start, its question for the API's version, and the call. What is no
-verb (probing, finding leftovers, whether an exit was for want of memory) goes through the API, as for the engine
-``docker``: it is not measured, and one place knows how.
-
-Turns a container's settings into the words of ``docker create`` and ``docker run``. Pure but for host mounts.
-
-The same settings as through the API, and the same refusals (see `docker_settings`): whether Docker is weighed through
-its API or its command line, it is asked for the same container.
+An operation begins just before the program is started and ends when it has ended, so it costs what a user of the
+command line waits for: the client's own start, its question for the API's version, and the call. What is no verb
+(probing, finding leftovers, whether an exit was for want of memory) goes through the API, as for the engine
+``docker``, and is not measured. Settings and refusals are those of the API, too: it is the same container.
 """
 
 from __future__ import annotations
@@ -28,9 +23,14 @@ from bench_worker.engines.command_line import CommandLine, CommandSequence
 from bench_worker.engines.docker import images as docker_images
 from bench_worker.engines.docker import probe as docker_probe
 from bench_worker.engines.docker.engine import COMMIT_REPOSITORY, DockerEngine
-from bench_worker.engines.docker.errors import KIND_PATTERNS, exec_failure, operation_failed
+from bench_worker.engines.docker.errors import (
+    KIND_PATTERNS,
+    count_oom_kills,
+    exec_failure,
+    operation_failed,
+    was_oom_killed,
+)
 from bench_worker.engines.docker.http import endpoint, socket_path
-from bench_worker.engines.docker.oom import count_oom_kills, was_oom_killed
 from bench_worker.engines.docker.settings import MountRefused, allowed_source, limit_flags
 from bench_worker.engines.output import parse_signal
 
@@ -136,7 +136,6 @@ class DockerCliEngine(DockerEngine):
     # What is put into a container, or made for it, before it starts: ``docker create`` has no word for that.
     settings: ClassVar[frozenset[str]] = DockerEngine.settings - {"files"}
     store: ClassVar[str] = "docker"
-    light: ClassVar[bool] = False
 
     @classmethod
     def probe(cls) -> EngineStatus:
@@ -151,6 +150,10 @@ class DockerCliEngine(DockerEngine):
             key: text for key, text in status.details.items() if key not in {ENGINE_MANAGED_STORAGE, STATS_INTERVAL}
         }
         return replace(status, details={**details, "client": version})
+
+    @classmethod
+    def image_store(cls) -> None:
+        """Leave building to the engine ``docker``, which has the same images."""
 
     def open(self) -> None:
         """Find the program, and connect for what is not measured."""
@@ -191,8 +194,8 @@ class DockerCliEngine(DockerEngine):
 
     def exec(self, container: Container, argv: tuple[str, ...], *, timeout_s: float) -> OperationResult:
         """Run ``docker exec``, attached, to its end; at the timeout the client is killed, the command goes on."""
-        with self._operation(timeout_s):
-            kills = count_oom_kills(self._client, container)
+        with self._operation(timeout_s) as before:
+            kills = count_oom_kills(before, container)
         errand = self._cli.errand(timeout_s)
         answer = errand.call("exec", "--", _container_id(container, errand), *argv)
         if answer.exit_code and _DAEMON_ERROR.match(answer.stderr):
@@ -204,8 +207,8 @@ class DockerCliEngine(DockerEngine):
         done = errand.done(
             exit_code=answer.exit_code, stdout=answer.stdout, stderr=answer.stderr, truncated=answer.truncated
         )
-        with self._operation(timeout_s):
-            done.oom_killed = was_oom_killed(self._client, container, done, kills)
+        with self._operation(timeout_s) as after:
+            done.oom_killed = was_oom_killed(after, container, done, kills)
         return done
 
     def wait(self, container: Container, *, timeout_s: float) -> OperationResult:
@@ -213,8 +216,8 @@ class DockerCliEngine(DockerEngine):
         errand = self._cli.errand(timeout_s)
         answer = errand.do("wait", "--", _container_id(container, errand))
         done = errand.done(exit_code=_exit_code(answer, errand))
-        with self._operation(errand.remaining_s()):
-            state = self._last_state(container, done)
+        with self._operation(errand.remaining_s()) as after:
+            state = self._last_state(after, container, done)
         if state["Status"] == "created":
             raise errand.failure("conflict", f"{container.name} was never started")
         done.oom_killed = bool(state["OOMKilled"])
@@ -231,7 +234,7 @@ class DockerCliEngine(DockerEngine):
     def stop(self, container: Container, *, grace_s: float, timeout_s: float) -> OperationResult:
         """Run ``docker stop``, which takes whole seconds of grace only."""
         if grace_s != int(grace_s):
-            text = f"docker counts the grace period of stop in whole seconds: {grace_s:g} s cannot be had"
+            text = f"docker takes the grace period of stop in whole seconds, not {grace_s:g} s"
             raise self._cli.errand(timeout_s).failure("refused", text)
         done = self._run_simple(container, ("stop", "-t", str(int(grace_s))), timeout_s)
         container.killed = True
@@ -248,8 +251,8 @@ class DockerCliEngine(DockerEngine):
         errand.do("kill", f"--signal={number.name}", "--", identity)
         if number.name == "SIGKILL":
             container.killed = True
-            with self._operation(errand.remaining_s()):
-                dead = not self._state(container)["Running"]
+            with self._operation(errand.remaining_s()) as after:
+                dead = not self._state(after, container)["Running"]
             if not dead:
                 errand.do("wait", "--", identity)
         return errand.done()
@@ -268,8 +271,8 @@ class DockerCliEngine(DockerEngine):
         identity = _container_id(container, errand)
         container.checkpoints += 1
         errand.do("checkpoint", "create", "--", identity, docker_probe.checkpoint_name(container.checkpoints))
-        with self._operation(errand.remaining_s()):
-            running = self._state(container)["Running"]
+        with self._operation(errand.remaining_s()) as after:
+            running = self._state(after, container)["Running"]
         if running:
             errand.do("wait", "--", identity)
         return errand.done()
@@ -320,9 +323,9 @@ class DockerCliEngine(DockerEngine):
             yield from Engine.watch(self, container, interval_s=interval_s, timeout_s=timeout_s)
         except OperationFailed as failure:
             # Under way when its container ends or is removed, the client says no more than "EOF".
-            with self._operation(_LOOKUP_TIMEOUT_S) as made:
-                if not self._state(container)["Running"]:
-                    raise operation_failed("conflict", f"{container.name} has ended: {failure}", made) from failure
+            with self._operation(_LOOKUP_TIMEOUT_S) as after:
+                if not self._state(after, container)["Running"]:
+                    raise operation_failed("conflict", f"{container.name} has ended: {failure}", after) from failure
             raise
 
     def _make(self, container: Container, verb: tuple[str, ...], timeout_s: float) -> OperationResult:
@@ -378,14 +381,14 @@ def _exit_code(answer: ProgramResult, errand: CommandSequence) -> int:
 def _version() -> str:
     """Return the program's version; raise `EngineUnavailable` where it is missing, too old or not Docker's."""
     if shutil.which(PROGRAM) is None:
-        raise EngineUnavailable(f"there is no program {PROGRAM!r} on PATH")
+        raise EngineUnavailable(f"program {PROGRAM!r} is not on PATH")
     try:
         said = CommandLine(PROGRAM).errand(_PROBE_TIMEOUT_S).do("--version").text
     except OperationFailed as error:
         raise EngineUnavailable(f"`docker --version` failed: {error}") from error
     match = re.match(r"Docker version (\d+)\.(\d+)([^\s,]*)", said)
     if not match:
-        raise EngineUnavailable(f"what `docker` on PATH starts is not Docker's command line: {said!r}")
+        raise EngineUnavailable(f"`docker` on PATH is not Docker's command line: {said!r}")
     if (int(match[1]), int(match[2])) < _MIN_VERSION:
         raise EngineUnavailable(f"Docker's command line is too old: {match[1]}.{match[2]}{match[3]}")
     return f"{match[1]}.{match[2]}{match[3]}"

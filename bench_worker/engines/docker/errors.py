@@ -1,21 +1,31 @@
-"""Says in Weighbridge's words why a Docker operation failed, and keeps the engine's own."""
+"""Why a Docker operation failed: the kind of failure beside the engine's own words, and out-of-memory kills.
+
+A container's state reports an out-of-memory kill of its first process, and of no other. A command executed in it is
+counted by its cgroup; where that is on another host only the engine's events report it.
+"""
 
 from __future__ import annotations
 
 import http.client
+import json
+import os
 import re
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
+import gevent
 import requests
-import urllib3
 from docker.errors import APIError, DockerException
 
 from bench_worker.engines.base import OperationFailed
-from bench_worker.engines.docker.http import DockerApiError, TimedRequest, endpoint, timed_request
+from bench_worker.engines.docker.http import DockerApiError, DockerHttp, TimedRequest
+from bench_worker.engines.oci.cgroups import OomKillCounter, memory_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from bench_worker.engines.base import Container, OperationResult
 
 KIND_PATTERNS = (
     ("disk-full", re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)),
@@ -52,14 +62,16 @@ IMAGE_ADVICE = "`bench-master build-images` makes Weighbridge's own; any other h
 _RUNTIME_REFUSED = re.compile(rb"\A(OCI runtime exec failed: |Error: .*: OCI (permission denied|runtime ))")
 """How Docker's and Podman's words begin when the runtime failed an `exec`."""
 
-_TIMEOUTS = (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError)
-_TRANSPORT = (
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
-    DockerException,
-    http.client.HTTPException,
-    OSError,
-)
+CALL_ERRORS: Final = (DockerException, requests.RequestException, http.client.HTTPException, OSError)
+"""What a call of an engine raises when it gets no proper answer, through docker-py or not."""
+
+KILLED_CODE: Final = 137
+EVENT_TIMEOUT_S: Final = 1.5
+"""How long the news of an out-of-memory kill may come after that of the exit: containerd sends them apart."""
+_POLL_S: Final = 0.02
+KERNEL_LOG: Final = "/dev/kmsg"
+_RECORD_BYTES: Final = 8192
+"""No record of the kernel's log is larger."""
 
 
 def failure_kind(status: int | None, message: str) -> str:
@@ -83,37 +95,34 @@ def exec_failure(exit_code: int, output: bytes) -> str | None:
 
 
 @contextmanager
-def docker_operation(timeout_s: float, address: str | None = None) -> Iterator[TimedRequest]:
-    """Stamp and bound the requests inside, all to `address` (None: that of the environment).
+def docker_operation(engine: DockerHttp, timeout_s: float) -> Iterator[TimedRequest]:
+    """Give the requests of one operation, stamped and bounded by `timeout_s` in all.
 
-    Raises `OperationFailed`, with the stamps, for whatever goes wrong.
+    Raises `OperationFailed`, with the stamps, for whatever goes wrong, in calls of docker-py as well.
     """
-    with timed_request(timeout_s) as made:
-        try:
-            yield made
-        except _TIMEOUTS as error:
-            raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", made) from error
-        except APIError as error:
-            message = str(error.explanation or error)
-            raise operation_failed(failure_kind(error.status_code, message), message, made) from error
-        except DockerApiError as error:
-            raise operation_failed(failure_kind(error.status, str(error)), str(error), made) from error
-        except requests.HTTPError as error:
-            message = _error_message(error.response)
-            raise operation_failed(failure_kind(error.response.status_code, message), message, made) from error
-        except _TRANSPORT as error:
-            if made.expired():
-                # Some layers report a read that ran out of time as a broken connection.
-                raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", made) from error
-            raise operation_failed("unreachable", f"{address or endpoint()}: {root_cause(error)}", made) from error
+    timed = TimedRequest(engine, timeout_s)
+    try:
+        yield timed
+    except (TimeoutError, requests.Timeout) as error:
+        raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", timed) from error
+    except APIError as error:
+        message = str(error.explanation or error)
+        raise operation_failed(failure_kind(error.status_code, message), message, timed) from error
+    except DockerApiError as error:
+        raise operation_failed(failure_kind(error.status, str(error)), str(error), timed) from error
+    except CALL_ERRORS as error:
+        if timed.expired():
+            # Some layers report a read that ran out of time as a broken connection.
+            raise operation_failed("timeout", f"the engine gave no answer in {timeout_s:g} s", timed) from error
+        raise operation_failed("unreachable", f"{engine.address}: {root_cause(error)}", timed) from error
 
 
-def operation_failed(kind: str, message: str, made: TimedRequest) -> OperationFailed:
-    """Return the failure of an operation whose requests `made` has timed."""
-    end_ns = made.end_ns if kind not in {"timeout", "unreachable"} else made.now_ns()
+def operation_failed(kind: str, message: str, timed: TimedRequest) -> OperationFailed:
+    """Return the failure of an operation with its stamps."""
+    end_ns = timed.end_ns if kind not in {"timeout", "unreachable"} else timed.now_ns()
     if kind == "image-missing":
         message += f" ({IMAGE_ADVICE})"
-    return OperationFailed(kind, message, start_ns=made.start_ns, end_ns=end_ns)
+    return OperationFailed(kind, message, start_ns=timed.start_ns, end_ns=end_ns)
 
 
 def root_cause(error: BaseException) -> str:
@@ -129,15 +138,62 @@ def root_cause(error: BaseException) -> str:
     return str(error)
 
 
-def raise_for_status(response: requests.Response) -> None:
-    """Raise `requests.HTTPError` for an answer that is an error, once its text is read."""
-    if not response.ok:
-        _ = response.content
-        response.raise_for_status()
+def container_id(container: Container, timed: TimedRequest) -> str:
+    """Return the engine's id of a container; raise the failure ``not-found`` where it was not made."""
+    if not isinstance(container.handle, str):
+        raise operation_failed("not-found", f"{container.name} does not exist", timed)
+    return container.handle
 
 
-def _error_message(response: requests.Response) -> str:
+def count_oom_kills(timed: TimedRequest, container: Container) -> OomKillCounter:
+    """Begin to count what a container's memory limit kills, where it has one and its cgroup is on this host."""
+    identity = container.handle
+    known = container.settings.memory_bytes is None or container.memory_directory is not None
+    if isinstance(identity, str) and not known:
+        state = timed.get("containers", identity, "json")["State"]
+        container.memory_directory = memory_directory(int(state["Pid"]), identity)
+    return OomKillCounter(container.memory_directory)
+
+
+def was_oom_killed(timed: TimedRequest, container: Container, done: OperationResult, kills: OomKillCounter) -> bool:
+    """Say whether a command with this end was killed by its container's memory limit.
+
+    Where the cgroup is on another host, Docker's events report it; Podman has none.
+    """
+    if kills.is_counted or done.exit_code != KILLED_CODE or container.settings.memory_bytes is None:
+        return kills.explain(done)
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
+    while not _events_have_oom(timed, str(container.handle)):
+        if time.monotonic() >= deadline:
+            return False
+        gevent.sleep(_POLL_S)
+    return True
+
+
+def kernel_log_has_oom_kill(identity: str) -> bool:
+    """Say whether the kernel's log has a kill by the memory limit of a container with this id.
+
+    Docker itself misses one where the cgroup is gone before it looks. The log is that of this host, read without
+    waiting (Documentation/ABI/testing/dev-kmsg); where it cannot be read nothing is known.
+    """
+    wanted = re.compile(rb"oom_memcg=[^,]*" + re.escape(identity.encode()))
     try:
-        return str(response.json()["message"])
-    except (ValueError, KeyError, TypeError, requests.RequestException):
-        return f"HTTP status {response.status_code}"
+        kernel_log = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        while True:
+            with suppress(BrokenPipeError):  # records were lost meanwhile: it goes on with the oldest there is
+                record = os.read(kernel_log, _RECORD_BYTES)
+                if not record or wanted.search(record):
+                    return bool(record)
+    except OSError:  # nothing more in it, as a rule
+        return False
+    finally:
+        os.close(kernel_log)
+
+
+def _events_have_oom(timed: TimedRequest, identity: str) -> bool:
+    """Ask for the events until now: the answer ends at once, and is empty where there is none."""
+    filters = json.dumps({"container": [identity], "event": ["oom"]})
+    return bool(timed.read("GET", "events", since="0", until=f"{time.time():.9f}", filters=filters).strip())

@@ -1,17 +1,10 @@
-"""Talks to a Docker Engine with docker-py, and takes the stamps at the socket.
+"""Makes timed requests to a Docker Engine: HTTP/1.1 on its socket, stamped and bounded there.
 
-docker-py spends about a millisecond of Python on each call, which is none of the engine's. So an operation is timed
-where its bytes are: its start just before the first byte of a request goes out, its end when the last bytes of the
-answer came in, be they read at once or later (see `bench_worker.timing.socket_stamps`). The same place holds every
-read to the operation's deadline, body included. `TimedRequest` carries both, in a context variable: each greenlet and
-each thread has its own, patched or not.
-
-The short way to an engine's API: HTTP/1.1 on its socket, for the calls of which a life cycle is made.
-
-docker-py prepares a request, a session and a response object for each call, at about half a millisecond of CPU;
-that is CPU which the engine on the same host then lacks. Here a call is a request of `http.client` on a connection
-that is used again, stamped and bounded like all others (`docker_transport`). Set-up, images, logs and statistics
-stay with docker-py.
+docker-py spends about a millisecond of Python on each call, which is none of the engine's. So whatever a verb does
+goes this way: its start is stamped just before the first byte of a request goes out, its end when the last bytes of
+the answer came in, be they read at once or later (see `bench_worker.timing.socket_stamps`), and one deadline holds
+for connecting, sending and every read. Looking up images, networks and volumes, building, importing and finding
+leftovers is docker-py's (`docker_client`): nobody times it.
 """
 
 from __future__ import annotations
@@ -23,98 +16,112 @@ import os
 import select
 import socket
 import ssl
+import struct
 import time
 from collections import deque
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 import docker
-import requests
-import requests.adapters
-import urllib3
-from docker.constants import MINIMUM_DOCKER_API_VERSION
 from docker.utils import kwargs_from_env
 from gevent.monkey import get_original
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationResult
+from bench_worker.engines.output import Capture
 from bench_worker.timing.socket_stamps import SOCKET_ARRIVALS, SocketArrival
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
+DEFAULT_ENDPOINT: Final = "unix:///var/run/docker.sock"
 
-_SPARE_CONNECTIONS = 4
+_HEADERS: Final = "Host: localhost\r\nUser-Agent: weighbridge\r\n"
+_OK: Final = 400
+"""Answers with this status, or a higher one, are refusals."""
+_TLS_PORT: Final = 2376
+_PORT: Final = 2375
+_SPARE_CONNECTIONS: Final = 4
 """Beyond one per slot: clean-up and probes do not wait for a slot's connection."""
+
+_poll: Any = get_original("select", "poll")
+
+
+class DockerApiError(Exception):
+    """The engine refused a request: `status` is that of HTTP, the message the engine's own."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class TimedRequest:
-    """The requests of one operation: when its first byte went out, when its last one came in, and its deadline.
+    """The requests of one operation: when the first byte went out, when the last one came in, and their deadline.
 
-    `sent_ns` and `heard_ns` are nanoseconds of CLOCK_MONOTONIC, 0 until there is one. `asked_ns` is when the last
-    request went out, and `heard_from_ns` the earliest instant at which the last byte can have come in.
+    All instants are nanoseconds of CLOCK_MONOTONIC, 0 until there is one.
     """
 
-    def __init__(self, timeout_s: float) -> None:
-        self.begun_ns = time.monotonic_ns()
-        self.deadline_ns = self.begun_ns + int(timeout_s * 1e9)
+    def __init__(self, engine: DockerHttp, timeout_s: float) -> None:
+        self._engine = engine
         self.timeout_s = timeout_s
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin the next operation on a stream that goes on: stamps and deadline start again."""
+        self.begun_ns = time.monotonic_ns()
+        self.deadline_ns = self.begun_ns + int(self.timeout_s * 1e9)
         self.sent_ns = 0
-        self.heard_ns = 0
+        self.received_ns = 0
         self.last_sent_ns = 0
         self.earliest_received_ns = 0
-        self._paused_ns = 0
+        self._gap_start_ns = 0
 
     @property
     def start_ns(self) -> int:
         """When the operation began: the first byte sent, or the attempt itself when nothing could be sent.
 
-        It is later by what was left out, see `pause`.
+        Later by the time that `exclude_gap` leaves out.
         """
         return self.sent_ns or self.begun_ns
 
     @property
     def end_ns(self) -> int:
-        """When the operation ended: the last byte heard."""
-        return max(self.heard_ns, self.start_ns)
+        """When the operation ended: the last byte received."""
+        return max(self.received_ns, self.start_ns)
 
     @property
     def end_uncertainty_ns(self) -> int:
         """How much earlier the last byte may have been there."""
         return max(0, self.end_ns - max(self.earliest_received_ns, self.start_ns))
 
-    def send(self) -> None:
+    def note_sent(self) -> None:
         """Note that bytes are about to go out."""
         self.last_sent_ns = time.monotonic_ns()
         if not self.sent_ns:
             self.sent_ns = self.last_sent_ns
-        elif self._paused_ns:
-            self.sent_ns += self.last_sent_ns - self._paused_ns
-            self._paused_ns = 0
+        elif self._gap_start_ns:
+            self.sent_ns += self.last_sent_ns - self._gap_start_ns
+            self._gap_start_ns = 0
 
-    def pause(self) -> None:
+    def exclude_gap(self) -> None:
         """Leave out what passes from the last answer until the next request goes out: it is our own time.
 
         Where the loop is busy that may be more than what the engine takes. The deadline does not wait.
         """
-        self._paused_ns = self.heard_ns
+        self._gap_start_ns = self.received_ns
 
     def note_received(self, arrival: SocketArrival, count: int) -> None:
-        """Note that `count` bytes, of which `arrival` tells, have been read just now."""
+        """Note that `count` bytes, whose arrival is `arrival`, have been read just now."""
         read_ns = time.monotonic_ns()
-        self.heard_ns = arrival.latest_at(read_ns, count)
+        self.received_ns = arrival.latest_at(read_ns, count)
         # No answer comes before its question, and no byte before the one in front of it.
         self.earliest_received_ns = max(self.earliest_received_ns, arrival.earliest_at(read_ns), self.last_sent_ns)
 
-    def done(self, **gave: Any) -> OperationResult:
-        """Return the operation as one that is done, with its stamps and what it `gave`."""
-        return OperationResult(self.start_ns, self.end_ns, end_uncertainty_ns=self.end_uncertainty_ns, **gave)
+    def result(self, **given: Any) -> OperationResult:
+        """Return the result of an operation that succeeded: its stamps and the fields `given`."""
+        return OperationResult(self.start_ns, self.end_ns, end_uncertainty_ns=self.end_uncertainty_ns, **given)
 
     def now_ns(self) -> int:
         """Return the present instant on the clock of the stamps."""
@@ -131,157 +138,170 @@ class TimedRequest:
             raise TimeoutError(f"no answer in {self.timeout_s:g} s")
         return left_ns / 1e9
 
+    def post(self, *path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
+        """POST to an API path such as ``containers, ID, start``; return the JSON of the answer, None without one."""
+        answer = self.read("POST", *path, content=_json(body), **query)
+        return json.loads(answer) if answer else None
 
-_current: ContextVar[TimedRequest | None] = ContextVar("docker_exchange", default=None)
+    def get(self, *path: str, **query: Any) -> Any:
+        """GET an API path; return the JSON of the answer."""
+        return json.loads(self.read("GET", *path, **query))
+
+    def delete(self, *path: str, **query: Any) -> None:
+        """DELETE an API path."""
+        self.read("DELETE", *path, **query)
+
+    def header(self, name: str, *path: str) -> str | None:
+        """GET an API path; return a header of the answer, None where it has none of that name."""
+        with self._engine.answer(self, "GET", path, {}, None) as answer:
+            answer.read()
+            return answer.headers.get(name)
+
+    def read(
+        self,
+        method: str,
+        *path: str,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        **query: Any,
+    ) -> bytes:
+        """Make a request and return the whole answer; raise `DockerApiError` where the engine refuses it."""
+        with self._engine.answer(self, method, path, query, content, headers) as answer:
+            return answer.read()
+
+    @contextmanager
+    def stream(
+        self,
+        method: str,
+        *path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **query: Any,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Make a request whose answer is read while it comes in; its connection is not used again."""
+        content = _json(body)
+        with self._engine.answer(self, method, path, query, content, headers, keep=False) as answer:
+            yield answer
 
 
-def current_request() -> TimedRequest | None:
-    """Return the exchange that requests made here belong to."""
-    return _current.get()
+class DockerHttp:
+    """The connections to one engine, for any number of greenlets: each request has its own, idle ones are kept."""
 
+    def __init__(self, address: str, version: str = "", tls: ssl.SSLContext | None = None) -> None:
+        self.address = address
+        self.version = version
+        self._tls = tls
+        self._idle: deque[socket.socket] = deque()
 
-def unix_socket(path: str, timeout_s: float | None) -> socket.socket:
-    """Return a socket that is connected to the one at `path`."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(timeout_s)
-        connection.connect(path)
-    except OSError:
-        connection.close()
-        raise
-    return connection
+    def close(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            self._idle.pop().close()
 
+    @contextmanager
+    def answer(
+        self,
+        timed: TimedRequest,
+        method: str,
+        path: tuple[str, ...],
+        query: Mapping[str, Any],
+        content: bytes | None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        keep: bool = True,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request and give the head of its answer; raise `DockerApiError` for a refusal.
 
-@contextmanager
-def timed_request(timeout_s: float) -> Iterator[TimedRequest]:
-    """Stamp, and bound by `timeout_s` in all, the requests that are made inside."""
-    made = TimedRequest(timeout_s)
-    token = _current.set(made)
-    try:
-        yield made
-    finally:
-        _current.reset(token)
+        The connection is kept for other requests when the answer was read to its end, unless `keep` is false.
+        """
+        connection = self._idle_connection() or self._connect(timed.remaining_s())
+        reusable = False
+        try:
+            request = self._request(method, path, query, content, headers or {})
+            connection.settimeout(timed.remaining_s())
+            timed.note_sent()
+            connection.sendall(request)
+            source: Any = _TimedReader(connection, timed)
+            answer = http.client.HTTPResponse(source, method=method)
+            answer.begin()
+            if answer.status >= _OK:
+                refusal = answer.read()
+                reusable = answer.isclosed() and not answer.will_close
+                raise DockerApiError(answer.status, _message(refusal, answer.status))
+            yield answer
+            reusable = keep and answer.isclosed() and not answer.will_close
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer in {timed.timeout_s:g} s") from error
+        finally:
+            if reusable:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _request(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        query: Mapping[str, Any],
+        content: bytes | None,
+        headers: Mapping[str, str],
+    ) -> bytes:
+        # A path that begins with a slash names its version itself.
+        prefix = f"/v{self.version}/" if self.version and not path[0].startswith("/") else ""
+        target = prefix + "/".join(quote(part, safe="/" if part.startswith("/") else "") for part in path)
+        if query:
+            target += f"?{urlencode(query)}"
+        head = f"{method} {target} HTTP/1.1\r\n{_HEADERS}"
+        kind = {} if content is None else {"Content-Type": "application/json"}
+        head += "".join(f"{name}: {value}\r\n" for name, value in {**kind, **headers}.items())
+        if method != "GET":
+            head += f"Content-Length: {len(content or b'')}\r\n"
+        return f"{head}\r\n".encode("ascii") + (content or b"")
+
+    def _idle_connection(self) -> socket.socket | None:
+        """Return a connection that is open as far as one can see: the engine may have been restarted meanwhile."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not _readable(connection.fileno()):
+                return connection
+            connection.close()
+        return None
+
+    def _connect(self, timeout_s: float) -> socket.socket:
+        path = socket_path(self.address)
+        if path is not None:
+            return _unix_socket(path, timeout_s)
+        place = urlsplit(self.address)
+        host, port = place.hostname or "localhost", place.port or (_PORT if self._tls is None else _TLS_PORT)
+        connection = socket.create_connection((host, port), timeout_s)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection if self._tls is None else self._tls.wrap_socket(connection, server_hostname=host)
+        except BaseException:
+            connection.close()
+            raise
 
 
 class _TimedReader(io.RawIOBase):
-    """Reads a connection's answer: stamps what comes in, and gives up at the deadline."""
+    """Reads an answer from a connection: stamps what comes in, and gives up at the deadline."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, timed: TimedRequest) -> None:
         self._connection = connection
-        # A file of its own keeps the socket open until the answer is read, whatever becomes of the connection.
-        self._file = connection.makefile("rb", buffering=0)
+        self._timed = timed
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """Return the file that `http.client.HTTPResponse` reads its answer from: it asks its socket for one."""
+        return io.BufferedReader(self)
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any, /) -> int | None:
-        current = _current.get()
-        if current is None:
-            return self._file.readinto(buffer)
-        self._connection.settimeout(current.remaining_s())
+    def readinto(self, buffer: Any, /) -> int:
+        self._connection.settimeout(self._timed.remaining_s())
         with SOCKET_ARRIVALS.watch_socket(self._connection.fileno()) as arrival:
-            count = self._file.readinto(buffer)
-            current.note_received(arrival, count or 0)
+            count = self._connection.recv_into(buffer)
+            self._timed.note_received(arrival, count)
         return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-class _TimedResponse(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
-        super().__init__(sock, *arguments, **options)
-        timed: Any = io.BufferedReader(_TimedReader(sock))
-        self.fp.close()
-        self.fp = timed
-
-
-class _TimedMixin:
-    """What makes a class of connections a stamped one, when it is put in front of it."""
-
-    response_class: Any = _TimedResponse
-    sock: Any
-
-    def send(self, data: Any) -> None:
-        if self.sock is None:
-            self.connect()  # type: ignore[attr-defined]
-        current = _current.get()
-        if current is not None:
-            current.send()
-        super().send(data)  # type: ignore[misc]
-
-
-class _TimedConnection(_TimedMixin, HTTPConnection):
-    pass
-
-
-class _TimedTlsConnection(_TimedMixin, HTTPSConnection):
-    pass
-
-
-class PlainConnection(_TimedMixin, http.client.HTTPConnection):
-    """The standard library's connection, stamped and bounded."""
-
-
-class PlainTlsConnection(_TimedMixin, http.client.HTTPSConnection):
-    """The same, encrypted."""
-
-
-class _UnixConnection(_TimedConnection):
-    def __init__(self, *arguments: Any, socket_path: str, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._socket_path = socket_path
-
-    def connect(self) -> None:
-        timeout: Any = self.timeout
-        self.sock = unix_socket(self._socket_path, timeout)
-
-
-class _UnixPool(HTTPConnectionPool):
-    ConnectionCls = _UnixConnection
-
-
-class _TimedPool(HTTPConnectionPool):
-    ConnectionCls = _TimedConnection
-
-
-class _TimedTlsPool(HTTPSConnectionPool):
-    ConnectionCls = _TimedTlsConnection
-
-
-class _BoundedAdapter(requests.adapters.HTTPAdapter):
-    """An adapter whose every request has what is left of the current exchange as its timeout."""
-
-    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        super().init_poolmanager(*arguments, **options)
-        self.poolmanager.pool_classes_by_scheme = {"http": _TimedPool, "https": _TimedTlsPool}
-
-    def send(self, request: requests.PreparedRequest, *arguments: Any, **options: Any) -> requests.Response:
-        current = _current.get()
-        if current is not None:
-            options["timeout"] = current.remaining_s()
-        return super().send(request, *arguments, **options)
-
-
-class _UnixAdapter(_BoundedAdapter):
-    """Reaches the engine over its Unix socket; one pool for all paths, so that connections are used again."""
-
-    def __init__(self, socket_path: str, connections: int) -> None:
-        super().__init__()
-        self._pool = _UnixPool("localhost", maxsize=connections, socket_path=socket_path)
-
-    def get_connection_with_tls_context(self, *_arguments: Any, **_options: Any) -> urllib3.HTTPConnectionPool:
-        return self._pool
-
-    get_connection = get_connection_with_tls_context
-
-    def request_url(self, request: requests.PreparedRequest, _proxies: Any) -> str:
-        return request.path_url
-
-    def close(self) -> None:
-        self._pool.close()
-        super().close()
 
 
 def endpoint() -> str:
@@ -294,180 +314,113 @@ def socket_path(address: str) -> str | None:
     return "/" + address.removeprefix("unix://").lstrip("/") if address.startswith("unix://") else None
 
 
-def connect(connections: int, timeout_s: float, address: str | None = None) -> docker.APIClient:
-    """Return docker-py's client of the engine at `address`, stamped and bounded, after it has answered once.
+def connect(timeout_s: float, address: str | None = None) -> DockerHttp:
+    """Return the way to the engine at `address` (None: `endpoint`), after it has answered once.
 
-    None is the address that `endpoint` gives. `connections` is how many requests may be under way. Raises docker-py's
-    and requests' own errors, and `EngineUnavailable` for an address that cannot be timed.
+    Raises `EngineUnavailable` for an address that cannot be timed and for a server that is no Docker Engine, and
+    `OSError`, `http.client.HTTPException` and `DockerException` where nothing answers or the TLS settings are wrong.
     """
     address = address or endpoint()
     if address.startswith(("ssh://", "npipe://")):
-        raise EngineUnavailable(
-            f"{address}: through a tunnel its time would be measured too; run bench-worker on that host"
-        )
+        raise EngineUnavailable(f"{address}: the tunnel's time would be measured too; run bench-worker on that host")
     if not address.startswith(("unix://", "tcp://", "http://", "https://")):
         raise EngineUnavailable(f"{address}: expected unix:///PATH or tcp://HOST:PORT")
-    size = connections + _SPARE_CONNECTIONS
-    with timed_request(timeout_s):
-        # docker-py would ask for the version through its own transport, with no deadline. Any version will do to ask.
-        first = _client(address, MINIMUM_DOCKER_API_VERSION, size)
-        try:
-            # Podman asks the package manager for its full answer, which takes ten times as long as the rest.
-            version = first.get(f"{first.base_url}/_ping").headers.get("Api-Version")
-            if not version:
-                answer = first.get(f"{first.base_url}/version")
-                answer.raise_for_status()
-                version = str(answer.json()["ApiVersion"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise EngineUnavailable(f"what answers at {address} is no Docker Engine: {error}") from error
-        finally:
-            first.close()
-        return _client(address, version, size)
+    encrypted = address.startswith("https://") or (
+        address.startswith("tcp://") and "tls" in _client_settings(address)
+    )
+    engine = DockerHttp(address, tls=_tls_context() if encrypted else None)
+    try:
+        engine.version = _api_version(TimedRequest(engine, timeout_s))
+    except (ValueError, KeyError, TypeError, DockerApiError) as error:
+        engine.close()
+        raise EngineUnavailable(f"the server at {address} is not a Docker Engine: {error}") from error
+    return engine
 
 
-def _client(address: str, version: str, size: int) -> docker.APIClient:
-    settings: dict[str, Any] = {
-        **(kwargs_from_env() if address == endpoint() else {}),
-        "base_url": address,
-        "version": version,
-    }
-    client = docker.APIClient(**settings, max_pool_size=size)
-    # Proxies and .netrc are for web sites; looking for them costs each request a scan of the environment.
+def _api_version(timed: TimedRequest) -> str:
+    version = timed.header("Api-Version", "/_ping")
+    # Podman asks the package manager for its full answer to /version, which takes ten times as long as the rest.
+    return version or str(timed.get("/version")["ApiVersion"])
+
+
+def docker_client(engine: DockerHttp, timeout_s: float, connections: int = 1) -> docker.APIClient:
+    """Return docker-py's client of an engine, for what is not timed; `timeout_s` bounds each wait for an answer.
+
+    `connections` is how many requests may be under way. Raises `DockerException` where its settings are wrong.
+    """
+    settings: dict[str, Any] = {**_client_settings(engine.address), "base_url": engine.address}
+    settings |= {"version": engine.version, "timeout": timeout_s}
+    client = docker.APIClient(**settings, max_pool_size=connections + _SPARE_CONNECTIONS)
+    # Proxies and .netrc are for web sites, not for an engine.
     client.trust_env = False
-    path = socket_path(address)
-    if path is not None:
-        client.mount("http+docker://", _UnixAdapter(path, size))
-    else:
-        for scheme in ("http://", "https://"):
-            client.mount(scheme, _BoundedAdapter(pool_connections=1, pool_maxsize=size))
     return client
 
 
-def url(client: docker.APIClient, *parts: str) -> str:
-    """Return the address of an API path, such as ``url(client, "containers", name, "wait")``."""
-    path = "/".join(quote(part, safe="") for part in parts)
-    return f"{client.base_url}/v{client.api_version}/{path}"
+_FRAME: Final = struct.Struct(">BxxxL")
+_STDERR: Final = 2
+_CHUNK_BYTES: Final = 64 * 1024
 
 
-_HEADERS: Final = {"Host": "localhost", "User-Agent": "weighbridge"}
-_JSON: Final = {**_HEADERS, "Content-Type": "application/json"}
-_OK: Final = 400
-"""Answers with this status, or a higher one, are refusals."""
-_TLS_PORT: Final = 2376
-_PORT: Final = 2375
+class Readable(Protocol):
+    """The body of an answer: `read` returns fewer bytes than asked for only at its end."""
 
-_poll: Any = get_original("select", "poll")
+    def read(self, amt: int, /) -> bytes:
+        """Return up to `amt` bytes."""
 
 
-class DockerApiError(Exception):
-    """The engine answered that it will not: `status` is that of HTTP, the message the engine's own."""
+def frames(body: Readable) -> Iterator[tuple[int, bytes]]:
+    """Yield the number of the stream and a piece of its bytes until the body ends, be it in the middle of a frame.
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class DockerHttp:
-    """Calls of one engine, from any number of greenlets; each uses a connection of its own, idle ones are kept.
-
-    `client` is docker-py's of the same engine at `address`: its version of the API and its certificates are used.
+    A frame is a byte for the stream (1 stdout, 2 stderr), three zero bytes, the payload's length as a big-endian
+    32-bit number, and the payload (Docker Engine API, "Attach to a container"). There are always frames, since no
+    terminal is ever asked for.
     """
-
-    def __init__(self, client: docker.APIClient, address: str) -> None:
-        self._version = f"/v{client.api_version}"
-        self._address = address
-        self._tls = _tls_context() if str(client.base_url).startswith("https://") else None
-        self._idle: deque[http.client.HTTPConnection] = deque()
-
-    def post(self, *path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
-        """POST to an API path such as ``containers, ID, start``; return the JSON of the answer, None without one."""
-        return self._call("POST", path, query, body)
-
-    def get(self, *path: str, **query: Any) -> Any:
-        """GET an API path; return the JSON of the answer."""
-        return self._call("GET", path, query, None)
-
-    def delete(self, *path: str, **query: Any) -> None:
-        """DELETE an API path."""
-        self._call("DELETE", path, query, None)
-
-    def close(self) -> None:
-        """Close the connections that nobody uses."""
-        while self._idle:
-            self._idle.pop().close()
-
-    @contextmanager
-    def stream(self, *path: str, body: Mapping[str, Any]) -> Iterator[http.client.HTTPResponse]:
-        """POST to an API path, and give the answer to be read while it comes in; its connection is not used again."""
-        connection = self._connection()
-        try:
-            with self._asked(connection, "POST", path, {}, body) as answer:
-                if answer.status >= _OK:
-                    raise DockerApiError(answer.status, _message(answer.read(), answer.status))
-                yield answer
-        finally:
-            connection.close()
-
-    def _asked(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: tuple[str, ...],
-        query: Mapping[str, Any],
-        body: Mapping[str, Any] | None,
-    ) -> http.client.HTTPResponse:
-        address = "/".join((self._version, *(quote(part, safe="") for part in path)))
-        if query:
-            address += f"?{urlencode(query)}"
-        content = None if body is None else json.dumps(body).encode()
-        connection.request(method, address, content, _HEADERS if content is None else _JSON)
-        return connection.getresponse()
-
-    def _call(
-        self, method: str, path: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None
-    ) -> Any:
-        connection = self._connection()
-        try:
-            answer = self._asked(connection, method, path, query, body)
-            told = answer.read()
-        except BaseException:
-            connection.close()
-            raise
-        if answer.will_close:
-            connection.close()
-        else:
-            self._idle.append(connection)
-        if answer.status >= _OK:
-            raise DockerApiError(answer.status, _message(told, answer.status))
-        return json.loads(told) if told else None
-
-    def _connection(self) -> http.client.HTTPConnection:
-        """Return a connection that is open as far as one can see: the engine may have been restarted meanwhile."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.sock is not None and not _readable(connection.sock.fileno()):
-                connection.sock.settimeout(_remaining_s())
-                return connection
-            connection.close()
-        return self._connected()
-
-    def _connected(self) -> http.client.HTTPConnection:
-        timeout = _remaining_s()
-        path = socket_path(self._address)
-        if path is not None:
-            connection = PlainConnection("localhost", timeout=timeout)
-            connection.sock = unix_socket(path, timeout)
-            return connection
-        place = urlsplit(self._address)
-        host = place.hostname or "localhost"
-        if self._tls is not None:
-            return PlainTlsConnection(host, place.port or _TLS_PORT, timeout=timeout, context=self._tls)
-        return PlainConnection(host, place.port or _PORT, timeout=timeout)
+    while len(header := body.read(_FRAME.size)) == _FRAME.size:
+        stream, left = _FRAME.unpack(header)
+        while left:
+            piece = body.read(min(left, _CHUNK_BYTES))
+            if not piece:
+                return
+            left -= len(piece)
+            yield stream, piece
 
 
-def _remaining_s() -> float | None:
-    exchange = current_request()
-    return None if exchange is None else exchange.remaining_s()
+def capture(
+    body: Readable, limit_bytes: int, *, drain: bool, stdout: Capture | None = None
+) -> tuple[Capture, Capture]:
+    """Return the beginnings of stdout and stderr, at most `limit_bytes` of each.
+
+    With `drain` the body is read to its end all the same, because its end means something (the command has ended);
+    without, reading stops at the first stream that is full. A `stdout` that is given is filled, and can be read
+    meanwhile.
+    """
+    streams = stdout or Capture(limit_bytes), Capture(limit_bytes)
+    for stream, piece in frames(body):
+        kept = streams[1] if stream == _STDERR else streams[0]
+        kept.add(piece)
+        if kept.truncated and not drain:
+            break
+    return streams
+
+
+def _client_settings(address: str) -> dict[str, Any]:
+    """Return docker-py's settings from the environment, which are for the engine that the environment names."""
+    return dict(kwargs_from_env()) if address == endpoint() else {}
+
+
+def _json(body: Mapping[str, Any] | None) -> bytes | None:
+    return None if body is None else json.dumps(body).encode()
+
+
+def _unix_socket(path: str, timeout_s: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _readable(descriptor: int) -> bool:
@@ -477,9 +430,9 @@ def _readable(descriptor: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _message(told: bytes, status: int) -> str:
+def _message(refusal: bytes, status: int) -> str:
     try:
-        return str(json.loads(told)["message"])
+        return str(json.loads(refusal)["message"])
     except (ValueError, KeyError, TypeError):
         return f"HTTP status {status}"
 

@@ -1,15 +1,7 @@
-"""Images in a Docker Engine: look at them, build them, import them. The thin shell under `bench_worker.images`.
+"""Images in a Docker Engine: look them up, build and import them, pull them, and remove one before it is pulled.
 
-Why a build has failed, in a sentence: Docker itself repeats the whole command, and leaves what it said above.
-
-Lists the images of an engine with Docker's API.
-
-Fetches images through Docker's API, and takes one away before, where nobody would miss it.
-
-Taking away is never forced. An image that has another name, that containers or other images are made from, or that
-no registry could give again, stays, and the operation fails with that reason.
-
-Says before a run what a Docker Engine lacks for it: images, networks, log drivers, runtimes.
+docker-py does it all but the pull, which is timed. A removal is never forced: an image that has another name, that
+containers or other images are made from, or that no registry could give again, stays, and the operation fails.
 """
 
 from __future__ import annotations
@@ -23,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import docker
+import docker.auth
 import docker.errors
 import docker.utils
-import requests
 
-from bench_common.errors import EngineUnavailable, InfrastructureError, did_you_mean
-from bench_worker.engines.docker.errors import IMAGE_ADVICE, failure_kind, operation_failed, root_cause
-from bench_worker.engines.docker.http import timed_request
+from bench_common.errors import EngineUnavailable, InfrastructureError
+from bench_worker.engines.docker.errors import CALL_ERRORS, failure_kind, operation_failed
+from bench_worker.engines.docker.http import DockerApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,12 +46,12 @@ def build_failure_reason(error: str, said: Iterable[str]) -> str:
     failed = _STEP.fullmatch(error.strip())
     if failed is None:
         if _NO_IMAGE.search(error):
-            return f"the image that its Dockerfile begins with is not here, and no registry gives it: {error.strip()}"
+            return f"the base image of its Dockerfile is not on this host and cannot be pulled: {error.strip()}"
         return error.strip()
     own = [line.strip() for line in said if line.strip() and not _BUILDERS_OWN.match(line)]
     telling = [line for line in own if _ERROR_LINE.search(line)]
     words = (telling or own)[-1:]
-    return f"a step of it ended with exit code {failed[1]}" + (f"; it said: {words[0]}" if words else "")
+    return f"a build step failed with exit code {failed[1]}" + (f": {words[0]}" if words else "")
 
 
 REGISTRY_LIMIT_S: Final = 5
@@ -86,7 +78,7 @@ class DockerImages:
         try:
             self._client = docker.APIClient(**docker.utils.kwargs_from_env(), version="auto", timeout=10)
             self.version = str(self._client.version()["Version"])
-        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        except CALL_ERRORS as error:
             raise EngineUnavailable(
                 f"no Docker Engine answers: {error}; start one with `script/docker-engine start`, or name one in "
                 "DOCKER_HOST"
@@ -114,7 +106,7 @@ class DockerImages:
         )
         try:
             impatient.inspect_distribution(image)  # type: ignore[no-untyped-call]
-        except (docker.errors.DockerException, requests.RequestException):
+        except CALL_ERRORS:
             return None
         finally:
             impatient.close()
@@ -182,7 +174,7 @@ class DockerImages:
                 if "error" in message:
                     reason = "\n".join([build_failure_reason(str(message["error"]), last), "last lines:", *last])
                     raise InfrastructureError(f"{image} cannot be built: {reason}")
-        except (docker.errors.DockerException, requests.RequestException) as error:
+        except CALL_ERRORS as error:
             raise InfrastructureError(f"{image} cannot be built: {error}") from error
 
 
@@ -223,23 +215,29 @@ PULL_KIND_PATTERNS: Final = (
 """What engines say of a registry that has no such image, or does not answer; the first match wins."""
 
 
-def require_image(settings: ContainerSettings, made: TimedRequest) -> str:
+def require_image(settings: ContainerSettings, timed: TimedRequest) -> str:
     """Return the image that the settings name; raise the failure ``refused`` where they name none."""
     if not settings.image:
-        raise operation_failed("refused", "there is no image to pull", made)
+        raise operation_failed("refused", "there is no image to pull", timed)
     return settings.image
 
 
-def pull_image(client: docker.APIClient, image: str, made: TimedRequest) -> None:
-    """Fetch an image, as ``docker pull`` does; raise the failure that the engine's words mean."""
+def pull_image(client: docker.APIClient, image: str, timed: TimedRequest) -> None:
+    """Pull an image, as ``docker pull`` does; raise the failure that the engine's words mean.
+
+    docker-py's `pull` has no timeout and no stamps; the credentials of `docker login` are as it finds them.
+    """
+    name, tag = docker.utils.parse_repository_tag(image)
+    registry, _ = docker.auth.resolve_repository_name(name)
+    login = docker.auth.get_config_header(client, registry)
+    headers = {"X-Registry-Auth": login.decode("ascii")} if login else {}
     try:
-        complaint = next(
-            (said["error"] for said in client.pull(image, stream=True, decode=True) if "error" in said), ""
-        )
-    except docker.errors.APIError as error:
-        complaint = error.explanation or error
-    if complaint:
-        raise operation_failed(pull_failure_kind(str(complaint)), str(complaint), made)
+        with timed.stream("POST", "images", "create", headers=headers, fromImage=name, tag=tag or "latest") as answer:
+            error = next((line["error"] for line in map(json.loads, answer) if "error" in line), "")
+    except DockerApiError as refusal:
+        error = refusal
+    if error:
+        raise operation_failed(pull_failure_kind(str(error)), str(error), timed)
 
 
 def pull_failure_kind(text: str) -> str:
@@ -247,12 +245,12 @@ def pull_failure_kind(text: str) -> str:
     return next((kind for kind, pattern in PULL_KIND_PATTERNS if pattern.search(text)), failure_kind(None, text))
 
 
-def remove_image(client: docker.APIClient, image: str, made: TimedRequest) -> None:
+def remove_image(client: docker.APIClient, image: str, timed: TimedRequest) -> None:
     """Remove an image by its name, so that all of it has to be fetched; one that is not there is no error.
 
     The registry has to show first that it can bring it back, by a pull that finds everything there. Raises the
     failure ``refused`` where somebody would miss the image, ``conflict`` where a container is made from it, and
-    whatever the pull fails of.
+    the pull's own failure.
     """
     try:
         facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
@@ -260,8 +258,8 @@ def remove_image(client: docker.APIClient, image: str, made: TimedRequest) -> No
         return
     reason = removal_objection(facts, list_images(client, all=True))
     if reason:
-        raise operation_failed("refused", f"image {image} is not taken away to be pulled anew: {reason}", made)
-    pull_image(client, image, made)
+        raise operation_failed("refused", f"image {image} is not removed for a fresh pull: {reason}", timed)
+    pull_image(client, image, timed)
     client.remove_image(image, force=False)
 
 
@@ -269,76 +267,9 @@ def removal_objection(facts: Mapping[str, Any], images: Iterable[Mapping[str, An
     """Return why an image must stay, from its own facts and the list of all images; nothing where it may go."""
     names = facts.get("RepoTags") or []
     if len(names) > 1:
-        return f"it has other names, too: {', '.join(map(str, names))}"
+        return f"it has other names: {', '.join(map(str, names))}"
     if not facts.get("RepoDigests"):
-        return "it came from no registry, so nobody could bring it back"
+        return "it was not pulled from a registry, so it could not be pulled again"
     if any(one.get("ParentId") == facts["Id"] for one in images):
         return "other images are built on it"
     return ""
-
-
-_NETWORK_MODES: Final = ("default", "bridge", "host", "none", "private")
-"""What is no name of a network; ``container:NAME`` is another."""
-_BUILTIN_LOG_DRIVERS: Final = frozenset({"json-file", "local", "none", "k8s-file", "passthrough"})
-"""Log drivers that an engine has without a plugin, be they listed or not."""
-
-
-def missing_resources(client: docker.APIClient, settings: ContainerSettings, *, timeout_s: float) -> list[str]:
-    """Return what containers with these settings would lack, one reason each; raise `InfrastructureError`."""
-    try:
-        with timed_request(timeout_s):
-            return [
-                *_missing_image(client, settings.image),
-                *_missing_network(client, settings.network),
-                *_missing_log_driver(client, settings.log_driver),
-                *_missing_runtime(client, settings.runtime),
-            ]
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-        raise InfrastructureError(f"it cannot say what it has: {root_cause(error)}") from error
-
-
-def _missing_image(client: docker.APIClient, image: str | None) -> list[str]:
-    if image is None:
-        return []
-    try:
-        client.inspect_image(image)  # type: ignore[no-untyped-call]
-    except docker.errors.NotFound:
-        return [f"image {image!r} is not on this host ({IMAGE_ADVICE})"]
-    return []
-
-
-def _missing_network(client: docker.APIClient, network: str | None) -> list[str]:
-    if network is None or network in _NETWORK_MODES or network.startswith(("container:", "ns:")):
-        return []
-    # Asked for, too, and not only looked for in the list: a network may be named by its id.
-    try:
-        client.inspect_network(network)
-    except docker.errors.NotFound:
-        names = sorted(str(item["Name"]) for item in client.networks())
-        return [f"there is no network {network!r}{did_you_mean(network, names)}; there are {', '.join(names)}"]
-    return []
-
-
-def _missing_log_driver(client: docker.APIClient, driver: str | None) -> list[str]:
-    if driver is None or driver in _BUILTIN_LOG_DRIVERS:
-        return []
-    plugins: dict[str, Any] = client.info().get("Plugins") or {}
-    known = sorted(map(str, plugins.get("Log") or ()))
-    # A plugin for logs that was installed is listed by its own command only; its name has a tag.
-    if not known or driver in known or ":" in driver:
-        return []
-    return [f"there is no log driver {driver!r}{did_you_mean(driver, known)}; there are {', '.join(known)}"]
-
-
-def _missing_runtime(client: docker.APIClient, runtime: str | None) -> list[str]:
-    # A shim of containerd's may be named without being registered.
-    if runtime is None or runtime.startswith("io.containerd."):
-        return []
-    known = sorted(map(str, client.info().get("Runtimes") or ()))
-    if runtime in known:
-        return []
-    advice = (
-        f'register it in /etc/docker/daemon.json ("runtimes": {{"{runtime}": {{"path": ...}}}}) and reload the daemon'
-    )
-    there = ", ".join(known)
-    return [f"no runtime {runtime!r} is registered{did_you_mean(runtime, known)}; there are {there} ({advice})"]

@@ -1,27 +1,23 @@
-"""Finds and removes what runs left in a Docker Engine. Only labels count: a name alone makes nothing ours.
+"""What a run leaves in a Docker Engine beside its containers: found again by its labels, made and removed with them.
 
-What a container owns beside itself: a data container, and host directories of its own. Made and removed with it.
-
-A data container never runs. It holds volumes that the other uses (``--volumes-from``), as people did before volumes
-had names. A host directory of its own is for weighing directories of the host without naming one: it stands where
-the native engine has its private directories and carries the same labels, so that the same clean-up finds it.
+Only labels count: a name alone makes nothing ours. A container may own a data container, which never runs and holds
+volumes that the other uses (``--volumes-from``), and host directories, which stand where the native engine has its
+private directories and carry the same labels, so that the same clean-up finds them.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import docker
 import docker.errors
-import requests
 
 from bench_common.errors import InfrastructureError
 from bench_worker.engines.base import RUN_LABEL, WORKER_LABEL, Leftover
-from bench_worker.engines.docker.errors import docker_operation, root_cause
-from bench_worker.engines.docker.http import timed_request, url
+from bench_worker.engines.docker.errors import CALL_ERRORS, docker_operation, root_cause
+from bench_worker.engines.docker.http import DockerApiError
 from bench_worker.engines.docker.images import list_images
 from bench_worker.engines.docker.settings import data_container_name, has_data_container, private_directory
 from bench_worker.engines.native import labels as native_labels
@@ -29,53 +25,49 @@ from bench_worker.engines.native.container import delete_directory, disk_errors_
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     from bench_worker.engines.base import Container
-    from bench_worker.engines.docker.http import TimedRequest
+    from bench_worker.engines.docker.http import DockerHttp
+
+_NOT_FOUND: Final = 404
 
 
 def find_leftovers(
-    client: docker.APIClient, engine: str, run_id: str | None, worker_id: str | None, *, timeout_s: float
+    client: docker.APIClient, engine: str, run_id: str | None, worker_id: str | None
 ) -> list[Leftover]:
     """Return containers, images, networks and volumes that carry the label, in the order in which they have to go.
 
-    `engine` is what lists them. Raises `InfrastructureError` when the engine does not tell.
+    `engine` is what lists them. Raises `InfrastructureError` when the engine does not answer.
     """
     labels = [RUN_LABEL if run_id is None else f"{RUN_LABEL}={run_id}"]
     if worker_id is not None:
         labels.append(f"{WORKER_LABEL}={worker_id}")
     wanted: dict[str, Any] = {"label": labels}
     try:
-        with timed_request(timeout_s):
-            found = [
-                *_containers(engine, client.containers(all=True, filters=wanted)),
-                *_images(engine, list_images(client, filters=wanted)),
-                *_networks(engine, client.networks(filters=wanted)),
-                *_volumes(engine, client.volumes(filters=wanted).get("Volumes") or ()),
-            ]
-    except _ERRORS as error:
-        raise InfrastructureError(f"{engine} cannot say what was left behind: {_error_text(error)}") from error
+        found = [
+            *_containers(engine, client.containers(all=True, filters=wanted)),
+            *_images(engine, list_images(client, filters=wanted)),
+            *_networks(engine, client.networks(filters=wanted)),
+            *_volumes(engine, client.volumes(filters=wanted).get("Volumes") or ()),
+        ]
+    except CALL_ERRORS as error:
+        raise InfrastructureError(f"{engine} cannot list what runs left behind: {_error_text(error)}") from error
     return found
 
 
-def remove_leftover(client: docker.APIClient, leftover: Leftover, *, timeout_s: float) -> None:
+def remove_leftover(client: docker.APIClient, leftover: Leftover) -> None:
     """Remove one; one that is gone, or that somebody else is removing, ends as well. Raises `InfrastructureError`."""
     try:
-        with timed_request(timeout_s):
-            _remove_by_kind(client, leftover)
+        _remove_by_kind(client, leftover)
     except docker.errors.NotFound:
         return
     except docker.errors.APIError as error:
         if leftover.what == "container" and "already in progress" in str(error.explanation):
-            _await_removal(client, leftover.identity, timed_request(timeout_s))
-        elif _exists(client, leftover, timed_request(timeout_s)):
+            _await_removal(client, leftover.identity)
+        elif _exists(client, leftover):
             raise InfrastructureError(_error_text(error)) from error
-    except _ERRORS as error:
+    except CALL_ERRORS as error:
         raise InfrastructureError(_error_text(error)) from error
-
-
-_ERRORS = (docker.errors.DockerException, requests.RequestException, OSError)
 
 
 def _remove_by_kind(client: docker.APIClient, leftover: Leftover) -> None:
@@ -88,34 +80,34 @@ def _remove_by_kind(client: docker.APIClient, leftover: Leftover) -> None:
     elif leftover.what == "volume":
         client.remove_volume(leftover.identity)
     else:
-        raise InfrastructureError(f"{leftover.engine} knows no {leftover.what!r} to remove")
+        raise InfrastructureError(f"{leftover.engine} cannot remove a {leftover.what!r}")
 
 
-def _exists(client: docker.APIClient, leftover: Leftover, bounded: AbstractContextManager[TimedRequest]) -> bool:
+def _exists(client: docker.APIClient, leftover: Leftover) -> bool:
     """Say whether it still exists: two removals at once can fail in more ways than by "not found"."""
-    look = {
+    inspect = {
         "container": client.inspect_container,
         "image": client.inspect_image,
         "network": client.inspect_network,
         "volume": client.inspect_volume,
     }[leftover.what]
     try:
-        with bounded:
-            look(leftover.identity)
+        inspect(leftover.identity)
     except docker.errors.NotFound:
         return False
-    except _ERRORS:
+    except CALL_ERRORS:
         return True
     return True
 
 
-def _await_removal(client: docker.APIClient, identity: str, bounded: AbstractContextManager[TimedRequest]) -> None:
+def _await_removal(client: docker.APIClient, identity: str) -> None:
     try:
-        with bounded:
-            client.post(url(client, "containers", identity, "wait"), params={"condition": "removed"})
-    except _ERRORS as error:
+        client.wait(identity, condition="removed", timeout=client.timeout)
+    except docker.errors.NotFound:
+        return
+    except CALL_ERRORS as error:
         raise InfrastructureError(
-            f"somebody else began to remove it and did not end: {_error_text(error)}"
+            f"somebody else began to remove it and did not finish: {_error_text(error)}"
         ) from error
 
 
@@ -153,8 +145,8 @@ def _error_text(error: BaseException) -> str:
     return str(getattr(error, "explanation", None) or root_cause(error))
 
 
-def create_attached(client: docker.APIClient, container: Container, *, timeout_s: float, address: str) -> None:
-    """Make what the container's storage asks for, in the engine at `address`; raise `OperationFailed`."""
+def create_attached(engine: DockerHttp, container: Container, *, timeout_s: float) -> None:
+    """Make what the container's storage asks for; raise `OperationFailed`."""
     with disk_errors_as_failures(time.monotonic_ns()):
         for mount in container.settings.storage:
             if mount.kind == "host" and not mount.source:
@@ -162,19 +154,19 @@ def create_attached(client: docker.APIClient, container: Container, *, timeout_s
     if not has_data_container(container):
         return
     targets = [mount.target for mount in container.settings.storage if mount.kind == "data_container"]
-    with docker_operation(timeout_s, address):
-        answer = client.create_container(
-            image=container.settings.image,
-            command=["true"],
-            name=data_container_name(container),
-            labels=dict(container.labels),
-            volumes=targets,
-            host_config=client.create_host_config(network_mode="none"),
-        )
+    body: dict[str, Any] = {
+        "Image": container.settings.image,
+        "Cmd": ["true"],
+        "Labels": dict(container.labels),
+        "Volumes": {target: {} for target in targets},
+        "HostConfig": {"NetworkMode": "none"},
+    }
+    with docker_operation(engine, timeout_s) as timed:
+        answer = timed.post("containers", "create", body=body, name=data_container_name(container))
     container.attached_resources.append(answer["Id"])
 
 
-def remove_attached(client: docker.APIClient, container: Container, *, timeout_s: float, address: str) -> None:
+def remove_attached(engine: DockerHttp, container: Container, *, timeout_s: float) -> None:
     """Remove it all, with what is in it; what is gone already is no error. Raises `OperationFailed`."""
     while container.attached_resources:
         one = container.attached_resources[-1]
@@ -182,8 +174,12 @@ def remove_attached(client: docker.APIClient, container: Container, *, timeout_s
             with disk_errors_as_failures(time.monotonic_ns()):
                 delete_directory(Path(one))
         else:
-            with docker_operation(timeout_s, address), suppress(docker.errors.NotFound):
-                client.remove_container(one, v=True, force=True)
+            with docker_operation(engine, timeout_s) as timed:
+                try:
+                    timed.delete("containers", one, v="true", force="true")
+                except DockerApiError as error:
+                    if error.status != _NOT_FOUND:
+                        raise
         container.attached_resources.pop()
 
 

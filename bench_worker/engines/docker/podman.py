@@ -1,15 +1,9 @@
 """Podman through its API, which speaks Docker's: the same verbs, calls and stamps as the engine ``docker``.
 
-There is no daemon to start with: where no service of Podman's API runs, the worker has one of its own for as long as
-the engine is open (see `podman_service`). Images are built into Docker's store; `missing` copies them from there.
-
-Brings an image into Podman's store from Docker's on the same machine, where Weighbridge's images are built.
-
-Podman's API: the socket that runs already, or a private ``podman system service`` for as long as it is needed.
-
-A private service uses the user's own storage, so it sees the images and containers that ``podman`` sees; only its
-socket is its own. It ends with the process that started it, however that ends: the kernel sends it a signal then
-(``PR_SET_PDEATHSIG``).
+Podman has no daemon: where no service of its API runs, the worker starts a private ``podman system service`` for as
+long as the engine is open. That uses the user's own storage, so it sees the images and containers that ``podman``
+sees; only its socket is private. It ends with the process that started it, however that ends: the kernel sends it a
+signal then (``PR_SET_PDEATHSIG``). `missing` copies Weighbridge's images from Docker's store, where they are built.
 """
 
 from __future__ import annotations
@@ -22,7 +16,7 @@ import struct
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -30,7 +24,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import docker
 import docker.errors
 import gevent
-import requests
 from docker.types import Ulimit
 from gevent.lock import RLock
 
@@ -39,9 +32,9 @@ from bench_common.requirements import STATS_INTERVAL
 from bench_worker.engines.base import DaemonProcesses, Engine, EngineOptions, EngineStatus, OperationResult
 from bench_worker.engines.daemon_processes import podman_daemon
 from bench_worker.engines.docker import probe as docker_probe
-from bench_worker.engines.docker.engine import DockerEngine, container_id
-from bench_worker.engines.docker.errors import IMAGE_ADVICE, raise_for_status, root_cause
-from bench_worker.engines.docker.http import connect, timed_request
+from bench_worker.engines.docker.engine import DockerEngine
+from bench_worker.engines.docker.errors import CALL_ERRORS, IMAGE_ADVICE, container_id, root_cause
+from bench_worker.engines.docker.http import connect, docker_client
 from bench_worker.engines.oci import runtime as oci_runtime
 from bench_worker.timing.processes import SpawnFailed, WaitTimeout, spawn
 
@@ -54,7 +47,7 @@ if TYPE_CHECKING:
     from bench_worker.timing.processes import Process
 
 COPY_LIMIT_S: Final = 300.0
-"""How long the copying of one image may take."""
+"""How long an engine may be silent while an image is copied."""
 _LOOKUP_TIMEOUT_S: Final = 10.0
 _OWN_IMAGE_PREFIX: Final = "weighbridge/"
 """Images that Weighbridge builds: of these Docker's store has the true one, and a rebuilt one is copied anew."""
@@ -70,16 +63,17 @@ def ensure_image(podman: docker.APIClient, image: str) -> str:
     if present and not image.startswith(_OWN_IMAGE_PREFIX):
         return ""
     try:
-        source = connect(1, _LOOKUP_TIMEOUT_S)
-    except (EngineUnavailable, docker.errors.DockerException, requests.RequestException, OSError):
-        return "" if present else _not_found_reason(image, "and no Docker Engine answers that could have it")
+        with closing(connect(_LOOKUP_TIMEOUT_S)) as engine:
+            source = docker_client(engine, COPY_LIMIT_S)
+    except (EngineUnavailable, *CALL_ERRORS):
+        return "" if present else _not_found_reason(image, "and no Docker Engine answers to copy it from")
     try:
         wanted = _identity(source, image)
         if wanted and wanted != present:
             _copy(source, podman, image)
     finally:
         source.close()
-    return "" if wanted or present else _not_found_reason(image, "nor in Docker's, from where it would be copied")
+    return "" if wanted or present else _not_found_reason(image, "nor in Docker's, from which it would be copied")
 
 
 def _not_found_reason(image: str, elsewhere: str) -> str:
@@ -88,27 +82,28 @@ def _not_found_reason(image: str, elsewhere: str) -> str:
 
 def _identity(client: docker.APIClient, image: str) -> str | None:
     try:
-        with timed_request(_LOOKUP_TIMEOUT_S):
-            facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
+        facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
     except docker.errors.NotFound:
         return None
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-        raise InfrastructureError(f"image {image!r} cannot be looked at: {root_cause(error)}") from error
+    except CALL_ERRORS as error:
+        raise InfrastructureError(f"image {image!r} cannot be inspected: {root_cause(error)}") from error
     return str(facts["Id"]).removeprefix("sha256:")
 
 
 def _copy(source: docker.APIClient, podman: docker.APIClient, image: str) -> None:
+    usual_s, podman.timeout = podman.timeout, int(COPY_LIMIT_S)
     try:
-        with timed_request(COPY_LIMIT_S):
-            # What it says while it loads is of no interest, but it has loaded only once that has ended.
-            for _ in podman.load_image(source.get_image(image)):  # type: ignore[no-untyped-call]
-                pass
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        # What it prints while it loads is of no interest, but it has loaded only once that has ended.
+        for _ in podman.load_image(source.get_image(image)):  # type: ignore[no-untyped-call]
+            pass
+    except CALL_ERRORS as error:
         raise InfrastructureError(
             f"image {image!r} cannot be copied into Podman's store: {root_cause(error)}"
         ) from error
+    finally:
+        podman.timeout = usual_s
     if _identity(podman, image) is None:
-        raise InfrastructureError(f"image {image!r} was copied into Podman's store and is not there")
+        raise InfrastructureError(f"image {image!r} was copied into Podman's store but is missing there")
 
 
 PROGRAM: Final = "podman"
@@ -286,13 +281,13 @@ def _make_folder() -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root))
     except OSError as error:
-        raise EngineUnavailable(f"no folder for Podman's socket can be made in {root}: {error.strerror}") from error
+        raise EngineUnavailable(f"no directory for Podman's socket in {root}: {error.strerror}") from error
 
 
 _START_S: Final = 10.0
 _PROBE_START_S: Final = 2.5
-_NO_RUNTIME: Final = "its API has none for a container; start its service with `podman --runtime NAME system service`"
-_OWN_API: Final = "/v4.0.0/libpod"
+_NO_RUNTIME: Final = "its API has no option for it; start its service with `podman --runtime NAME system service`"
+_LIBPOD: Final = "/v4.0.0/libpod"
 _INIT: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
 """Where Podman looks for the first process that ``init: true`` asks for."""
 
@@ -318,6 +313,10 @@ class PodmanEngine(DockerEngine):
         return _with_podman_details(status, private=service.started) if status.usable else cls._failed(status)
 
     @classmethod
+    def image_store(cls) -> None:
+        """Leave building to Docker, from whose store `missing` copies."""
+
+    @classmethod
     def daemon_processes(cls) -> DaemonProcesses:
         """Return the service that runs, or a private one once it is there, and the monitor of each container."""
         address = running_address() or ""
@@ -327,15 +326,15 @@ class PodmanEngine(DockerEngine):
     def __init__(self, options: EngineOptions) -> None:
         super().__init__(options)
         self._service = PrivateService()
-        self._at = ""
+        self._service_address = ""
         self._limits = HardLimits({})
         self._restart_lock = RLock()
 
     def open(self) -> None:
         """Connect to the service that runs, or to one that is started now."""
         try:
-            self._at = running_address() or _start(self._service, _START_S)
-            self._limits = service_limits(self._at)
+            self._service_address = running_address() or _start(self._service, _START_S)
+            self._limits = service_limits(self._service_address)
             super().open()
         except EngineUnavailable as error:
             self._service.end()
@@ -354,17 +353,17 @@ class PodmanEngine(DockerEngine):
         self._label(container)
         named = [mount.source for mount in container.settings.storage if mount.kind == "volume" and mount.source]
         if named:
-            with self._operation(timeout_s):
-                there = {volume["Name"] for volume in self._client.volumes().get("Volumes") or ()}
-                for name in sorted(set(named) - there):
-                    self._client.create_volume(name, labels=dict(container.labels))
+            with self._operation(timeout_s) as before:
+                known = {volume["Name"] for volume in before.get("volumes").get("Volumes") or ()}
+                for name in sorted(set(named) - known):
+                    before.post("volumes", "create", body={"Name": name, "Labels": dict(container.labels)})
         return super().create(container, timeout_s=timeout_s)
 
     def remove(self, container: Container, *, timeout_s: float) -> OperationResult:
         """Remove it; where the private service has died, by another one, so that nothing is left of a run."""
-        if is_private(self._at):
+        if is_private(self._service_address):
             with self._restart_lock:
-                if not is_listening(self._at):
+                if not is_listening(self._service_address):
                     self._restart_service()
         return super().remove(container, timeout_s=timeout_s)
 
@@ -372,31 +371,31 @@ class PodmanEngine(DockerEngine):
         self._service.end()
         self._service = PrivateService()
         with suppress(EngineUnavailable):
-            self._at = self._service.start(_START_S)
+            self._service_address = self._service.start(_START_S)
             super().close()
             super().open()
 
-    def _checkpoint(self, identity: str, ordinal: int) -> None:
+    def _checkpoint(self, timed: TimedRequest, identity: str, ordinal: int) -> None:
         del ordinal  # Podman keeps the last one only, and knows which that is
-        self._libpod_call(identity, "checkpoint")
+        self._libpod_call(timed, identity, "checkpoint")
 
-    def _restore(self, identity: str, ordinal: int) -> None:
+    def _restore(self, timed: TimedRequest, identity: str, ordinal: int) -> None:
         del ordinal
-        self._libpod_call(identity, "restore")
+        self._libpod_call(timed, identity, "restore")
 
-    def _libpod_call(self, identity: str, verb: str) -> None:
+    def _libpod_call(self, timed: TimedRequest, identity: str, verb: str) -> None:
         """Make a call that Docker's API has not, in Podman's own."""
-        raise_for_status(self._client.post(f"{self._client.base_url}{_OWN_API}/containers/{identity}/{verb}"))
+        timed.read("POST", f"{_LIBPOD}/containers/{identity}/{verb}")
 
     def logs(self, container: Container, *, limit_bytes: int, timeout_s: float) -> OperationResult:
         """Return what its log driver kept of both streams, up to where one of them is full.
 
         Asked for one stream of a container that goes on writing to the other, Podman reads on and never ends.
         """
-        with self._operation(timeout_s) as made:
-            streams = {"stdout": "1", "stderr": "1"}
-            stdout, stderr = self._logs(container_id(container, made), streams, limit_bytes)
-        return made.done(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
+        with self._operation(timeout_s) as timed:
+            identity = container_id(container, timed)
+            stdout, stderr = self._logs(timed, identity, limit_bytes, stdout="1", stderr="1")
+        return timed.result(stdout=stdout.data, stderr=stderr.data, truncated=stdout.truncated or stderr.truncated)
 
     def watch(self, container: Container, *, interval_s: float, timeout_s: float) -> Iterator[OperationResult]:
         """Ask again and again: Podman's own stream comes every five seconds, and cannot be had at another pace."""
@@ -414,10 +413,10 @@ class PodmanEngine(DockerEngine):
         )
 
     def _address(self) -> str:
-        return self._at
+        return self._service_address
 
-    def _arguments(self, container: Container, made: TimedRequest) -> dict[str, Any]:
-        arguments = super()._arguments(container, made)
+    def _arguments(self, container: Container, timed: TimedRequest) -> dict[str, Any]:
+        arguments = super()._arguments(container, timed)
         host = arguments["host_config"]
         given = {limit["Name"] for limit in host.get("Ulimits") or ()}
         host["Ulimits"] = [
@@ -433,7 +432,7 @@ class PodmanEngine(DockerEngine):
 
 def _start(service: PrivateService, timeout_s: float) -> str:
     if shutil.which(PROGRAM) is None:
-        raise EngineUnavailable(f"there is no program {PROGRAM!r} on PATH, and no service of its API")
+        raise EngineUnavailable(f"program {PROGRAM!r} is not on PATH, and no service of its API")
     return service.start(timeout_s)
 
 

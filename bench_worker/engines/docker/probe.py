@@ -1,49 +1,33 @@
-"""Finds out whether a Docker Engine can be used here, and which limits this host would let it enforce.
-
-Saves containers and lets them go on through Docker's API, which has it among its experimental features.
-
-A checkpoint lies in the container's own directory and goes with it.
-"""
+"""What a Docker Engine can do here: whether it can be used, which limits hold, and what it lacks for a run."""
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import docker
 import docker.errors
-import requests
 
-from bench_common.errors import EngineUnavailable
+from bench_common.errors import EngineUnavailable, InfrastructureError, did_you_mean
 from bench_common.requirements import CAPABILITIES_WITHHELD, ENGINE_MANAGED_STORAGE
 from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import EngineStatus
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker import settings as docker_settings
-from bench_worker.engines.docker.errors import root_cause
+from bench_worker.engines.docker.errors import CALL_ERRORS, IMAGE_ADVICE, root_cause
 from bench_worker.engines.oci import runtime as oci_runtime
 from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from bench_worker.engines.docker.http import DockerHttp
+    from bench_common.treatment import ContainerSettings
 
 
 def checkpoint_name(ordinal: int) -> str:
     """Return what a container's checkpoint with this ordinal is called."""
     return f"weighbridge-{ordinal}"
-
-
-def save_checkpoint(wire: DockerHttp, identity: str, ordinal: int) -> None:
-    """Save a container and end its processes."""
-    wire.post("containers", identity, "checkpoints", body={"CheckpointID": checkpoint_name(ordinal), "Exit": True})
-
-
-def restore_checkpoint(wire: DockerHttp, identity: str, ordinal: int) -> None:
-    """Let a saved container go on."""
-    wire.post("containers", identity, "start", checkpoint=checkpoint_name(ordinal))
 
 
 def unavailable_reason(info: Mapping[str, Any], *, here: bool) -> str:
@@ -88,8 +72,8 @@ def failed_status(name: str, address: str, error: BaseException) -> EngineStatus
         reason, advice = str(error), "set DOCKER_HOST to a Docker Engine's socket, or unset it for the usual one"
     else:
         cause = root_cause(error)
-        if slow := re.search(r"Read timed out\. \(read timeout=(\d+(?:\.\d)?)", cause):
-            cause = f"no answer in {slow[1]} s, though something listens there"
+        if isinstance(error, TimeoutError):
+            cause += ", though something listens there"
         reason = f"no Docker Engine answers at {address}: {cause}"
         advice = next((text for sign, text in _ADVICE if sign in cause), _START)
     return EngineStatus(name, usable=False, endpoint=address, reason=reason, advice=advice)
@@ -171,13 +155,14 @@ def probe_docker(
     """
     began = time.monotonic()
     try:
-        client = docker_http.connect(1, PROBE_TIMEOUT_S, address)
+        engine = docker_http.connect(PROBE_TIMEOUT_S, address)
         try:
-            with docker_http.timed_request(PROBE_TIMEOUT_S - (time.monotonic() - began)):
-                info = client.info()
+            timed = docker_http.TimedRequest(engine, PROBE_TIMEOUT_S - (time.monotonic() - began))
+            # Not docker-py's call: a probe is bounded as a whole, not each wait for a piece of the answer.
+            info = timed.get("info")
         finally:
-            client.close()
-    except (EngineUnavailable, docker.errors.DockerException, requests.RequestException, OSError) as error:
+            engine.close()
+    except (EngineUnavailable, docker_http.DockerApiError, *CALL_ERRORS) as error:
         return failed_status(name, address, error)
     here = docker_http.socket_path(address) is not None
     swap_bytes, sys = (_swap_bytes(), Path("/sys")) if here else (0, None)
@@ -192,3 +177,69 @@ def _swap_bytes() -> int:
             if name == "SwapTotal":
                 return int(value.split()[0]) * 1024
     return 0
+
+
+_NETWORK_MODES: Final = ("default", "bridge", "host", "none", "private")
+"""What is no name of a network; ``container:NAME`` is another."""
+_BUILTIN_LOG_DRIVERS: Final = frozenset({"json-file", "local", "none", "k8s-file", "passthrough"})
+"""Log drivers that an engine has without a plugin, be they listed or not."""
+
+
+def missing_resources(client: docker.APIClient, settings: ContainerSettings) -> list[str]:
+    """Return what containers with these settings would lack, one reason each; raise `InfrastructureError`."""
+    try:
+        return [
+            *_missing_image(client, settings.image),
+            *_missing_network(client, settings.network),
+            *_missing_log_driver(client, settings.log_driver),
+            *_missing_runtime(client, settings.runtime),
+        ]
+    except CALL_ERRORS as error:
+        raise InfrastructureError(f"the engine did not list what it has: {root_cause(error)}") from error
+
+
+def _missing_image(client: docker.APIClient, image: str | None) -> list[str]:
+    if image is None:
+        return []
+    try:
+        client.inspect_image(image)  # type: ignore[no-untyped-call]
+    except docker.errors.NotFound:
+        return [f"image {image!r} is not on this host ({IMAGE_ADVICE})"]
+    return []
+
+
+def _missing_network(client: docker.APIClient, network: str | None) -> list[str]:
+    if network is None or network in _NETWORK_MODES or network.startswith(("container:", "ns:")):
+        return []
+    # Asked for, too, and not only looked for in the list: a network may be named by its id.
+    try:
+        client.inspect_network(network)
+    except docker.errors.NotFound:
+        names = sorted(str(item["Name"]) for item in client.networks())
+        return [f"there is no network {network!r}{did_you_mean(network, names)}; there are {', '.join(names)}"]
+    return []
+
+
+def _missing_log_driver(client: docker.APIClient, driver: str | None) -> list[str]:
+    if driver is None or driver in _BUILTIN_LOG_DRIVERS:
+        return []
+    plugins: dict[str, Any] = client.info().get("Plugins") or {}
+    known = sorted(map(str, plugins.get("Log") or ()))
+    # A plugin for logs that was installed is listed by its own command only; its name has a tag.
+    if not known or driver in known or ":" in driver:
+        return []
+    return [f"there is no log driver {driver!r}{did_you_mean(driver, known)}; there are {', '.join(known)}"]
+
+
+def _missing_runtime(client: docker.APIClient, runtime: str | None) -> list[str]:
+    # A shim of containerd's may be named without being registered.
+    if runtime is None or runtime.startswith("io.containerd."):
+        return []
+    known = sorted(map(str, client.info().get("Runtimes") or ()))
+    if runtime in known:
+        return []
+    advice = (
+        f'register it in /etc/docker/daemon.json ("runtimes": {{"{runtime}": {{"path": ...}}}}) and reload the daemon'
+    )
+    there = ", ".join(known)
+    return [f"no runtime {runtime!r} is registered{did_you_mean(runtime, known)}; there are {there} ({advice})"]

@@ -55,7 +55,7 @@ _WARNED: Final = {
 """How `docker info` calls what the kernel lacks: ``WARNING: No blkio throttle.read_bps_device support``."""
 
 NO_IO_WEIGHT: Final = (
-    "no disk of this host shares its time by weight: that takes the I/O scheduler bfq "
+    "no disk of this host supports I/O weights: they need the I/O scheduler bfq "
     "(`echo bfq > /sys/block/DISK/queue/scheduler`), or io.cost under cgroup v2"
 )
 
@@ -282,11 +282,11 @@ def safe_host_directory(source: str, sockets: Iterable[str]) -> str:
     try:
         real = path.resolve()
     except OSError as error:
-        raise MountRefused(f"host directory {source} cannot be looked into: {error.strerror}") from error
+        raise MountRefused(f"host directory {source} cannot be read: {error.strerror}") from error
     _check_pseudo_filesystems(source, real)
     for guarded in {Path(item) for item in sockets} | {Path(item).resolve() for item in sockets}:
         if guarded.is_relative_to(real):
-            raise MountRefused(f"host directory {source} holds an engine's socket ({guarded}): it is never mounted")
+            raise MountRefused(f"host directory {source} contains an engine's socket ({guarded}): never mounted")
     if real.exists() and stat.S_ISSOCK(real.stat().st_mode):
         raise MountRefused(f"{source} is a socket; only directories and files are mounted")
     return str(real)

@@ -6,7 +6,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_worker.engines.docker.engine import capture, frames
+from bench_worker.engines.docker.http import capture, frames
 
 
 def frame(stream, payload):

@@ -1,4 +1,4 @@
-"""The stamps and deadlines of the Docker transport, against a server that notes when it spoke."""
+"""The stamps and deadlines of requests to a Docker Engine, against a server that notes when it answered."""
 
 import json
 import socket
@@ -13,7 +13,6 @@ from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.docker import http as docker_http
 from bench_worker.engines.docker.errors import docker_operation
-from bench_worker.engines.docker.http import DockerHttp
 
 LATENCY_S = 0.05
 
@@ -23,8 +22,8 @@ class Server:
 
     def __init__(self, path):
         self.answers = {"/_ping": b"OK", "/version": b'{"ApiVersion": "1.41"}'}
-        self.heard_ns = []
-        self.said_ns = []
+        self.received_ns = []
+        self.answered_ns = []
         self.connections = 0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -48,7 +47,7 @@ class Server:
                     if line.lower().startswith(b"content-length:"):
                         length = int(line.split(b":")[1])
                 lines.read(length)
-                self.heard_ns.append(time.monotonic_ns())
+                self.received_ns.append(time.monotonic_ns())
                 answer = self.answers[request.split()[1].decode().removeprefix("/v1.41")]
                 try:
                     if callable(answer):
@@ -56,7 +55,7 @@ class Server:
                         return
                     time.sleep(LATENCY_S)
                     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer))
-                    self.said_ns.append(time.monotonic_ns())
+                    self.answered_ns.append(time.monotonic_ns())
                     connection.sendall(answer)
                 except OSError:
                     return
@@ -69,64 +68,64 @@ class Server:
 def server(monkeypatch):
     # A socket's path is limited to 107 bytes, which pytest's own directories may well exceed.
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        made = Server(f"{directory}/engine.sock")
+        served = Server(f"{directory}/engine.sock")
         monkeypatch.setenv("DOCKER_HOST", f"unix://{directory}/engine.sock")
-        yield made
-        made.close()
+        yield served
+        served.close()
 
 
 @pytest.fixture
-def client(server):
-    made = docker_http.connect(2, 5.0)
-    yield made
-    made.close()
+def engine(server):
+    connected = docker_http.connect(5.0)
+    yield connected
+    connected.close()
 
 
-def test_the_stamps_enclose_the_servers_own_and_leave_our_work_out(server, client):
+def test_the_stamps_enclose_the_servers_own_and_leave_our_work_out(server, engine):
     """The start is before the server hears, the end after it spoke; making and parsing of messages is outside."""
     server.answers["/slow"] = json.dumps({"x": ["y"] * 200_000}).encode()
-    server.heard_ns.clear()
-    server.said_ns.clear()
-    with docker_operation(5.0) as made:
+    server.received_ns.clear()
+    server.answered_ns.clear()
+    with docker_operation(engine, 5.0) as timed:
         time.sleep(0.1)
-        client.get(docker_http.url(client, "slow")).json()
+        timed.get("slow")
         time.sleep(0.1)
-    assert made.begun_ns + 0.1e9 <= made.start_ns <= server.heard_ns[0] <= server.said_ns[0] <= made.end_ns
-    assert made.end_ns <= time.monotonic_ns() - 0.1e9
+    assert timed.begun_ns + 0.1e9 <= timed.start_ns <= server.received_ns[0] <= server.answered_ns[0] <= timed.end_ns
+    assert timed.end_ns <= time.monotonic_ns() - 0.1e9
 
 
-def test_several_requests_are_one_operation(server, client):
+def test_several_requests_are_one_operation(server, engine):
     """The operation lasts from the first byte of the first to the last byte of the last."""
     server.answers["/a"] = server.answers["/b"] = b"{}"
-    server.heard_ns.clear()
-    with docker_operation(5.0) as made:
-        client.get(docker_http.url(client, "a"))
-        client.get(docker_http.url(client, "b"))
-    assert made.start_ns <= server.heard_ns[0]
-    assert made.end_ns >= server.said_ns[-1]
-    assert made.end_ns - made.start_ns >= 2 * LATENCY_S * 1e9
+    server.received_ns.clear()
+    with docker_operation(engine, 5.0) as timed:
+        timed.get("a")
+        timed.get("b")
+    assert timed.start_ns <= server.received_ns[0]
+    assert timed.end_ns >= server.answered_ns[-1]
+    assert timed.end_ns - timed.start_ns >= 2 * LATENCY_S * 1e9
 
 
-def test_our_own_time_between_two_requests_can_be_left_out(server, client):
+def test_our_own_time_between_two_requests_can_be_left_out(server, engine):
     """Of an operation that pauses there is left what its requests took; its end stays where it was."""
     server.answers["/a"] = server.answers["/b"] = b"{}"
-    with docker_operation(5.0) as made:
-        client.get(docker_http.url(client, "a"))
-        made.pause()
+    with docker_operation(engine, 5.0) as timed:
+        timed.get("a")
+        timed.exclude_gap()
         time.sleep(20 * LATENCY_S)
-        client.get(docker_http.url(client, "b"))
-    assert made.end_ns >= server.said_ns[-1]
-    assert 2 * LATENCY_S * 1e9 <= made.end_ns - made.start_ns < 20 * LATENCY_S * 1e9
+        timed.get("b")
+    assert timed.end_ns >= server.answered_ns[-1]
+    assert 2 * LATENCY_S * 1e9 <= timed.end_ns - timed.start_ns < 20 * LATENCY_S * 1e9
 
 
-def test_connections_are_used_again(server, client):
+def test_connections_are_used_again(server, engine):
     """Whatever the path, an operation does not pay for a connection of its own."""
     server.answers["/a"] = server.answers["/b"] = b"{}"
     before = server.connections
     for path in ("a", "b", "a", "b"):
-        with docker_operation(5.0):
-            client.get(docker_http.url(client, path))
-    assert server.connections - before == 1
+        with docker_operation(engine, 5.0) as timed:
+            timed.get(path)
+    assert server.connections - before <= 1
 
 
 def piece_by_piece(connection):
@@ -140,34 +139,31 @@ def refusal(connection):
     connection.sendall(b'HTTP/1.1 409 Conflict\r\nContent-Length: 25\r\n\r\n{"message": "is paused"} ')
 
 
-def test_a_stream_is_read_while_it_comes_in(server, client):
+def test_a_stream_is_read_while_it_comes_in(server, engine):
     """It is the operation's to its last byte, bounded where that is read late; its connection serves no other."""
     server.answers["/exec/x/start"], server.answers["/exec/x/json"] = piece_by_piece, b"7"
-    wire = DockerHttp(client, docker_http.endpoint())
-    with docker_operation(5.0) as made:
-        with wire.stream("exec", "x", "start", body={"Detach": False}) as answer:
+    with docker_operation(engine, 5.0) as timed:
+        with timed.stream("POST", "exec", "x", "start", body={"Detach": False}) as answer:
             assert answer.read(4) == b"one "
             time.sleep(8 * LATENCY_S)
             assert answer.read(4) == b"two"
-        from_ns, heard_ns = made.end_ns - made.end_uncertainty_ns, made.end_ns
+        from_ns, last_ns = timed.end_ns - timed.end_uncertainty_ns, timed.end_ns
         connections = server.connections
-        assert wire.get("exec", "x", "json") == 7
+        assert timed.get("exec", "x", "json") == 7
     assert server.connections == connections + 1
-    assert from_ns - made.start_ns < 4 * LATENCY_S * 1e9 < 8 * LATENCY_S * 1e9 <= heard_ns - made.start_ns
-    wire.close()
+    assert from_ns - timed.start_ns < 4 * LATENCY_S * 1e9 < 8 * LATENCY_S * 1e9 <= last_ns - timed.start_ns
 
 
 @pytest.mark.parametrize(
     ("answer", "kind"), [(refusal, "conflict"), (lambda connection: connection.recv(1), "timeout")]
 )
-def test_a_stream_that_does_not_come_says_why(server, client, answer, kind):
+def test_a_stream_that_does_not_come_says_why(server, engine, answer, kind):
     """The engine's own words, or that there were none in time."""
     server.answers["/exec/x/start"] = answer
-    wire = DockerHttp(client, docker_http.endpoint())
     with (
         pytest.raises(OperationFailed) as caught,
-        docker_operation(0.3),
-        wire.stream("exec", "x", "start", body={}),
+        docker_operation(engine, 0.3) as timed,
+        timed.stream("POST", "exec", "x", "start", body={}),
     ):
         pytest.fail("there is no such stream")
     assert caught.value.kind == kind
@@ -185,12 +181,12 @@ def trickle(connection):
 
 
 @pytest.mark.parametrize("answer", [silent, trickle])
-def test_the_deadline_is_of_the_whole_operation(server, client, answer):
+def test_the_deadline_is_of_the_whole_operation(server, engine, answer):
     """Neither silence nor a byte now and then keeps an operation going beyond its time."""
     server.answers["/late"] = answer
     begun = time.monotonic()
-    with pytest.raises(OperationFailed) as caught, docker_operation(0.3):
-        client.get(docker_http.url(client, "late"))
+    with pytest.raises(OperationFailed) as caught, docker_operation(engine, 0.3) as timed:
+        timed.get("late")
     assert caught.value.kind == "timeout"
     assert 0.25 < time.monotonic() - begun < 5
 
@@ -204,11 +200,11 @@ def babble(connection):
 
 
 @pytest.mark.parametrize("answer", [hang_up, babble])
-def test_an_engine_that_breaks_off_is_unreachable(server, client, answer):
+def test_an_engine_that_breaks_off_is_unreachable(server, engine, answer):
     """A daemon that dies in the middle of an answer, and one that is none, are failures of their own kind."""
     server.answers["/broken"] = answer
-    with pytest.raises(OperationFailed) as caught, docker_operation(5.0):
-        client.get(docker_http.url(client, "broken"))
+    with pytest.raises(OperationFailed) as caught, docker_operation(engine, 5.0) as timed:
+        timed.get("broken")
     assert caught.value.kind == "unreachable"
     assert "engine.sock" in str(caught.value)
 
@@ -216,8 +212,8 @@ def test_an_engine_that_breaks_off_is_unreachable(server, client, answer):
 def test_greetings_of_another_service_are_no_engine(server):
     """Something that speaks HTTP without being a Docker Engine is said to be none."""
     server.answers["/version"] = b'{"hello": "world"}'
-    with pytest.raises(EngineUnavailable, match="no Docker Engine"):
-        docker_http.connect(1, 5.0)
+    with pytest.raises(EngineUnavailable, match="not a Docker Engine"):
+        docker_http.connect(5.0)
 
 
 @pytest.mark.parametrize("address", ["ssh://somewhere", "npipe:////./pipe/docker_engine"])
@@ -225,7 +221,7 @@ def test_a_tunnel_is_not_measured_through(monkeypatch, address):
     """The time of an SSH connection is none of the engine's."""
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(EngineUnavailable, match="run bench-worker on that host"):
-        docker_http.connect(1, 1.0)
+        docker_http.connect(1.0)
 
 
 @pytest.mark.parametrize("address", ["unix:/run/docker.sock", "/run/docker.sock", "fd://", "docker"])
@@ -233,7 +229,7 @@ def test_an_address_of_no_known_kind_is_refused(monkeypatch, address):
     """Rather than reached by a way that takes no stamps."""
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(EngineUnavailable, match="expected unix:///PATH or tcp://HOST:PORT"):
-        docker_http.connect(1, 1.0)
+        docker_http.connect(1.0)
 
 
 def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
@@ -251,13 +247,13 @@ def test_an_engine_over_tcp_is_stamped_too(monkeypatch):
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{listener.getsockname()[1]}")
-    client = docker_http.connect(1, 5.0)
+    engine = docker_http.connect(5.0)
     try:
-        with docker_operation(5.0) as made:
-            client.get(docker_http.url(client, "x"))
-        assert 0 < made.sent_ns < made.heard_ns
+        with docker_operation(engine, 5.0) as timed:
+            timed.read("GET", "x")
+        assert 0 < timed.sent_ns < timed.received_ns
     finally:
-        client.close()
+        engine.close()
         listener.close()
         thread.join(5)
 
