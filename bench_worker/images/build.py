@@ -1,18 +1,14 @@
-"""Builds images in order, skips what is there already, and tells what it does as it happens.
+"""Builds Weighbridge's images in order from the folders of `dockerfiles`, and skips what is up to date.
 
-Recipes: one folder of `dockerfiles` each, what they are built on, and the fingerprint that says when to rebuild.
-
-A pure reading of files. The image made from folder ``x`` is called ``weighbridge/x``.
+The image made from folder ``x`` is called ``weighbridge/x``; a fingerprint over what it is made from says when to
+build it again. Where no registry has the image that the base starts from, the base is made (see `base_image`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
@@ -20,15 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
-from bench_worker.images.base_system import (
-    MIRROR_VARIABLE,
-    BaseSource,
-    HostApt,
-    base_tarball,
-    build_lock,
-    choose_source,
-    read_settings,
-)
+from bench_worker.images.base_image import SCRIPT, BaseSource, base_tarball, build_lock, choose_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -144,10 +132,6 @@ def check_arguments(given: Iterable[str], recipes: Iterable[Recipe]) -> None:
             )
 
 
-MIRROR_TIMEOUT_S: Final = 10.0
-"""How long a mirror may take to answer before the next one is asked."""
-
-
 class ImageInfo(Protocol):
     """What a store knows of an image."""
 
@@ -208,24 +192,23 @@ class BuildResult:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that the question answers with."""
+        """Return the JSON object that the query answers with."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """Builds recipes in a store.
-
-    `progress` gets a line for each thing that is done, with `verbose` also what the tools print. `answers` says
-    whether a URL can be fetched; `cache` is the folder of base tarballs.
-    """
+    """Builds recipes in a store."""
 
     store: ImageStore
-    host: HostApt
+    host_arguments: Mapping[str, str]
+    """Build arguments with which a build fetches packages as this host does: proxies and APT_OPTIONS."""
     cache: Path
+    """The folder of base tarballs."""
     progress: Callable[[str], None]
-    answers: Callable[[str], bool]
+    """Gets a line for each step."""
     verbose: bool = False
+    """Whether `progress` also gets what the tools print."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Build arguments of the user's, for every folder that is built from its Dockerfile."""
 
@@ -234,12 +217,14 @@ class Builder:
     ) -> Iterator[BuildResult]:
         """Build what is missing or out of date, parents first, and the recipes that are `forced` in any case."""
         if dry_run:
-            yield from self._each(recipes, forced, dry_run=True)
+            yield from self._build_each(recipes, forced, dry_run=True)
             return
         with build_lock(self.cache, self.progress):
-            yield from self._each(recipes, forced, dry_run=False)
+            yield from self._build_each(recipes, forced, dry_run=False)
 
-    def _each(self, recipes: Sequence[Recipe], forced: Collection[str], *, dry_run: bool) -> Iterator[BuildResult]:
+    def _build_each(
+        self, recipes: Sequence[Recipe], forced: Collection[str], *, dry_run: bool
+    ) -> Iterator[BuildResult]:
         stale: set[str] = set()
         for recipe in recipes:
             parent = self._parent_id(recipe) if recipe.parent not in stale else ""
@@ -273,7 +258,7 @@ class Builder:
         if not _is_base(recipe):
             return f"Dockerfile {recipe.folder}"
         where = self.store.find_source(_external_parent(recipe))
-        return f"{where} image {_external_parent(recipe)}" if where else str(self._base_source(recipe))
+        return f"{where} image {_external_parent(recipe)}" if where else str(self._source(recipe))
 
     def _build(self, recipe: Recipe, fingerprint: str) -> BuildResult:
         started = time.monotonic()
@@ -281,7 +266,7 @@ class Builder:
         source = self._build_base(recipe, labels) if _is_base(recipe) else self._build_folder(recipe, labels)
         made = self.store.inspect(recipe.image)
         if made is None:
-            raise InfrastructureError(f"{recipe.image} was built and is not there: something removed it at once")
+            raise InfrastructureError(f"{recipe.image} was built but is missing: something removed it at once")
         seconds = time.monotonic() - started
         self.progress(f"{recipe.image}: built, {made.size_bytes / 1e6:.0f} MB in {seconds:.0f} s")
         return BuildResult(recipe.image, "built", source, made.identity, made.size_bytes, round(seconds, 1))
@@ -290,7 +275,7 @@ class Builder:
         source = f"Dockerfile {recipe.folder}"
         self.progress(f"{recipe.image}: building from {recipe.folder}")
         # The builder knows the names of proxies and leaves them out of the image; the rest holds no secret.
-        arguments = {**self.host.proxies, "APT_OPTIONS": " ".join(self.host.options), **self.arguments}
+        arguments = {**self.host_arguments, **self.arguments}
         try:
             self.store.build(
                 recipe.folder,
@@ -303,7 +288,7 @@ class Builder:
             if not recipe.on_request:
                 raise
             raise InfrastructureError(
-                f"{error}\n{recipe.image} is not to be had everywhere: {recipe.on_request}"
+                f"{error}\n{recipe.image} cannot be built everywhere: {recipe.on_request}"
             ) from error
         return source
 
@@ -319,29 +304,27 @@ class Builder:
                     recipe.folder,
                     recipe.image,
                     labels={**labels, SOURCE_LABEL: source},
-                    arguments=self.host.proxies,
+                    arguments={name: value for name, value in self.host_arguments.items() if name in _PROXIES},
                     progress=self._step,
                 )
             except InfrastructureError as error:
-                self.progress(f"{recipe.image}: the registry's image cannot be had ({error}); making one")
+                self.progress(f"{recipe.image}: the registry's image cannot be pulled ({error}); making one")
             else:
                 return source
         else:
-            self.progress(f"{recipe.image}: no registry has {ready_made} within reach; making one")
-        chosen = self._base_source(recipe)
+            self.progress(f"{recipe.image}: no reachable registry has {ready_made}; making one")
+        chosen = self._source(recipe)
         source = str(chosen)
         self.progress(f"{recipe.image}: {source} (about a minute, once)")
-        tarball, cached = base_tarball(self.cache, chosen, self._indented)
+        tarball, cached = base_tarball(self.cache, recipe.folder, chosen, self._indented)
         self.progress(f"{recipe.image}: importing {'the cached ' if cached else ''}{tarball}")
         self.store.import_tarball(
             tarball, recipe.image, labels={**labels, SOURCE_LABEL: source}, progress=lambda _: None
         )
         return f"{source} (cached)" if cached else source
 
-    def _base_source(self, recipe: Recipe) -> BaseSource:
-        return choose_source(
-            read_settings(recipe.folder), self.host, override=os.environ.get(MIRROR_VARIABLE), answers=self.answers
-        )
+    def _source(self, recipe: Recipe) -> BaseSource:
+        return choose_source(recipe.folder)
 
     def _indented(self, line: str) -> None:
         self.progress(f"  {line}")
@@ -352,7 +335,7 @@ class Builder:
 
 
 def _is_base(recipe: Recipe) -> bool:
-    return recipe.parent is None and (recipe.folder / "recipe.toml").exists()
+    return recipe.parent is None and (recipe.folder / SCRIPT).exists()
 
 
 def _external_parent(recipe: Recipe) -> str:
@@ -361,14 +344,3 @@ def _external_parent(recipe: Recipe) -> str:
         if line.upper().startswith("FROM "):
             return line.split()[1]
     raise InfrastructureError(f"{recipe.folder / 'Dockerfile'} has no FROM line")
-
-
-def is_url_reachable(url: str) -> bool:
-    """Say whether an http(s) URL can be fetched within `MIRROR_TIMEOUT_S`, through the environment's proxy."""
-    if not url.startswith(("http://", "https://")):
-        return False
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=MIRROR_TIMEOUT_S) as answer:  # noqa: S310
-            return bool(answer.status < 400)  # noqa: PLR2004  HTTP: what is below is an answer
-    except (urllib.error.URLError, OSError, ValueError):
-        return False

@@ -10,31 +10,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FLAG = "--build-images"
-HELP = "build the images that scenarios use (all, or each --image), and say what was done"
+HELP = "build the images that scenarios use (all, or each --image), and print what was done"
 
 
 def configure(group: argparse._ArgumentGroup) -> None:
-    """Add the arguments that only this question knows."""
+    """Add the arguments of this query."""
     group.add_argument("--image", dest="images", metavar="NAME", action="append", default=[], help="build this image")
     group.add_argument(
         "--image-arg", dest="image_args", metavar="NAME=VALUE", action="append", default=[], help="a build argument"
     )
     group.add_argument("--image-force", action="store_true", help="build them even if up to date")
     group.add_argument("--image-dry-run", action="store_true", help="say what would be built; build nothing")
-    group.add_argument("--image-quiet", action="store_true", help="do not tell progress on stderr")
+    group.add_argument("--image-quiet", action="store_true", help="print no progress on stderr")
 
 
 def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield one object for each image: image, action, source, identity, size_bytes, seconds."""
     from bench_worker.engines.registry import open_image_store
-    from bench_worker.images.base_system import cache_folder, read_host
+    from bench_worker.images.base_image import cache_folder, host_arguments
     from bench_worker.images.build import (
         NAMESPACE,
         Builder,
         all_recipes,
         check_arguments,
         in_build_order,
-        is_url_reachable,
     )
 
     known = all_recipes()
@@ -46,10 +45,9 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     try:
         builder = Builder(
             store=store,
-            host=read_host(),
+            host_arguments=host_arguments(known["base"].folder),
             cache=cache_folder(),
             progress=_discard_progress if arguments.image_quiet else _print_progress,
-            answers=is_url_reachable,
             verbose=arguments.verbose,
             arguments=given,
         )

@@ -11,18 +11,12 @@ import pytest
 
 from bench_common.errors import InfrastructureError
 from bench_master.commands.build_images import format_result
-from bench_worker.images import base_system, build
-from bench_worker.images.base_system import BaseSource, HostApt, build_lock, cache_folder, is_intact, tarball_path
-from bench_worker.images.build import (
-    IMAGE_LABEL,
-    RECIPE_LABEL,
-    Builder,
-    all_recipes,
-    in_build_order,
-    is_url_reachable,
-)
+from bench_worker.images import base_image, build
+from bench_worker.images.base_image import BaseSource, build_lock, cache_folder, is_intact, tarball_path
+from bench_worker.images.build import IMAGE_LABEL, RECIPE_LABEL, Builder, all_recipes, in_build_order
 
-SOURCE = BaseSource("bookworm", "http://m/debian", ("main",), "/k.gpg", "minbase", ())
+BASE = all_recipes()["base"].folder
+SOURCE = BaseSource("bookworm http://m/debian main /k.gpg minbase\ndeb http://m/debian bookworm main")
 
 
 @dataclass
@@ -67,16 +61,16 @@ class Store:
 @pytest.fixture
 def tarballs(monkeypatch, tmp_path):
     """Stand in for debootstrap: a tarball that is there already."""
-    monkeypatch.setattr(build, "base_tarball", lambda folder, source, progress: (tmp_path / "base.tar.gz", True))
-    monkeypatch.delenv("WEIGHBRIDGE_MIRROR", raising=False)
+    monkeypatch.setattr(build, "base_tarball", lambda *_: (tmp_path / "base.tar.gz", True))
+    monkeypatch.setattr(build, "choose_source", lambda _: SOURCE)
 
 
 @pytest.fixture
 def bench(tmp_path, tarballs):
     def make(store, *, verbose=False):
         said = []
-        host = HostApt("debian", "bookworm", (), {"http_proxy": "http://p"}, ("-oAcquire::Check-Date=false",))
-        return Builder(store, host, tmp_path / "cache", said.append, lambda url: True, verbose), said
+        host = {"http_proxy": "http://p", "APT_OPTIONS": "-oAcquire::Check-Date=false"}
+        return Builder(store, host, tmp_path / "cache", said.append, verbose), said
 
     return make
 
@@ -100,8 +94,8 @@ def test_without_a_registry_the_base_is_imported_and_the_rest_is_built_on_it(ben
         ("import", "weighbridge/base", "base.tar.gz"),
         ("build", "weighbridge/sysbench", {"http_proxy": "http://p", "APT_OPTIONS": "-oAcquire::Check-Date=false"}),
     ]
-    assert any("no registry has debian:bookworm-slim" in line for line in said)
-    assert any("debootstrap minbase bookworm from http://deb.debian.org/debian" in line for line in said)
+    assert any("no reachable registry has debian:bookworm-slim" in line for line in said)
+    assert any("debootstrap minbase bookworm from http://m/debian" in line for line in said)
 
 
 def test_with_a_registry_the_base_is_its_image(bench):
@@ -216,7 +210,7 @@ def test_the_cache_is_where_the_xdg_convention_says(tmp_path, monkeypatch):
 
 def test_a_tarball_is_used_only_when_its_sum_is_right(tmp_path):
     """A tarball that is missing, unsummed, cut or altered is not whole."""
-    tarball = tarball_path(tmp_path, SOURCE)
+    tarball = tarball_path(tmp_path, BASE, SOURCE)
     summed = tarball.with_name(f"{tarball.name}.sha256")
     assert not is_intact(tarball)
     tarball.write_bytes(b"content")
@@ -231,8 +225,10 @@ def test_a_tarball_is_used_only_when_its_sum_is_right(tmp_path):
 
 def test_another_source_is_another_tarball(tmp_path):
     """The name holds all that went into it."""
-    other = BaseSource("bookworm", "http://n/debian", ("main",), "/k.gpg", "minbase", ())
-    assert tarball_path(tmp_path, SOURCE) != tarball_path(tmp_path, other)
+    other = BaseSource(SOURCE.text.replace("http://m/", "http://n/"))
+    (tmp_path / base_image.SCRIPT).write_text("another script")
+    named = {tarball_path(tmp_path, *what) for what in ((BASE, SOURCE), (BASE, other), (tmp_path, SOURCE))}
+    assert len(named) == 3
 
 
 def test_a_second_builder_is_kept_out_and_gives_up_in_time(tmp_path):
@@ -249,35 +245,34 @@ def test_a_second_builder_is_kept_out_and_gives_up_in_time(tmp_path):
         pass
 
 
-def test_without_root_the_way_out_is_told(tmp_path, monkeypatch):
-    """debootstrap needs root; the message says what to do."""
-    monkeypatch.setattr(base_system.os, "geteuid", lambda: 1000)
-    with pytest.raises(InfrastructureError, match="sudo bench-master build-images"):
-        base_system.base_tarball(tmp_path, SOURCE, lambda line: None)
+def recipe_with(folder, script):
+    (folder / base_image.SCRIPT).write_text(script)
+    return folder
 
 
-def test_a_tool_that_fails_is_quoted(tmp_path):
+def test_a_script_that_fails_is_quoted(tmp_path):
     """The last lines of what it printed are in the message, with its exit code."""
     said = []
-    with pytest.raises(InfrastructureError, match=r"(?s)exit code 3; last lines:.*no space left"):
-        base_system._run_logged(
-            ["sh", "-c", "echo no space left; exit 3"], 20, said.append, {"PATH": "/usr/bin:/bin"}
-        )
-    assert said == ["no space left"]
+    recipe = recipe_with(tmp_path, "echo 'E: no space left'; exit 4")
+    with pytest.raises(InfrastructureError, match=r"(?s)exit code 4; last lines:.*no space left"):
+        base_image.base_tarball(tmp_path, recipe, SOURCE, said.append)
+    assert said == ["E: no space left"]
 
 
-def test_a_tool_that_hangs_is_ended_with_what_it_started(tmp_path):
+def test_a_script_that_knows_why_it_fails_says_so_alone(tmp_path):
+    """Its last line is the message."""
+    recipe = recipe_with(tmp_path, "echo 'I: some phase'; echo no mirror answers >&2; exit 3")
+    with pytest.raises(InfrastructureError) as caught:
+        base_image.choose_source(recipe)
+    assert str(caught.value) == "no mirror answers"
+
+
+def test_a_script_that_hangs_is_ended_with_what_it_started(tmp_path, monkeypatch):
     """The limit ends the whole session, so that no orphan holds the pipe."""
-    with pytest.raises(InfrastructureError, match=r"did not end in 0\.05 s"):
-        base_system._run_logged(
-            ["sh", "-c", "sleep 60 & sleep 60"], 0.05, lambda line: None, {"PATH": "/usr/bin:/bin"}
-        )
-
-
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://x/y", "nonsense", "http://127.0.0.1:9/x"])
-def test_a_url_that_cannot_be_fetched_answers_nothing(url):
-    """Only http and https are asked, and a refusal is an answer of no."""
-    assert not is_url_reachable(url)
+    monkeypatch.setattr(base_image, "QUERY_TIMEOUT_S", 0.05)
+    recipe = recipe_with(tmp_path, "sleep 60 & sleep 60")
+    with pytest.raises(InfrastructureError, match=r"did not end within 0\.05 s"):
+        base_image.host_arguments(recipe)
 
 
 def test_an_answer_becomes_one_line():

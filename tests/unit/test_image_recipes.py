@@ -1,23 +1,15 @@
-"""Recipes of images: names, order, fingerprints, and what the host's apt says, all from text and folders."""
+"""Recipes of images: names, order and fingerprints, and what the base image's script makes of the host's apt."""
 
 from __future__ import annotations
+
+import shutil
+import subprocess
 
 import pytest
 
 from bench_common.errors import InfrastructureError, UsageError
 from bench_master.cli import run_command_line
-from bench_worker.images.base_system import (
-    AptArchive,
-    HostApt,
-    apt_switches,
-    choose_source,
-    parse_apt_config,
-    parse_archives,
-    proxy_arguments,
-    read_host,
-    read_settings,
-    without_credentials,
-)
+from bench_worker.images.base_image import SCRIPT, choose_source, host_arguments
 from bench_worker.images.build import all_recipes, check_arguments, in_build_order
 
 
@@ -32,8 +24,41 @@ def recipes(tmp_path):
     return write
 
 
-def host(*archives, distribution="debian", codename="bookworm"):
-    return HostApt(distribution, codename, tuple(archives), {}, ())
+BASE = all_recipes()["base"].folder
+
+APT_CONFIG = """#!/bin/bash
+while read -r name value; do [ "$name" != "$3" ] || printf "%s='%s'\\n" "$2" "$value"; done <"${0%/*}/settings"
+"""
+FAKE_CURL = """#!/bin/bash
+echo "${@: -1}" >>"${0%/*}/asked"
+grep -qxF -f "${0%/*}/answers" <<<"${@: -1}"
+"""
+PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """Return a function that gives the script another host: its archives, settings of apt, and URLs that answer."""
+    for name in (*PROXIES, *map(str.upper, PROXIES), "WEIGHBRIDGE_MIRROR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("OS_RELEASE", str(tmp_path / "os-release"))
+
+    def make(*archives, settings="", answers=(), os_release="ID=debian\nVERSION_CODENAME=bookworm\n"):
+        programs = {"apt-get": '#!/bin/bash\ncat "${0%/*}/archives"\n', "apt-config": APT_CONFIG, "curl": FAKE_CURL}
+        texts = {
+            "archives": "".join(f"{archive}\n" for archive in archives),
+            "settings": settings,
+            "answers": "".join(f"{url}\n" for url in answers),
+            "asked": "",
+            "os-release": os_release,
+        }
+        for name, text in {**programs, **texts}.items():
+            (tmp_path / name).write_text(text)
+            (tmp_path / name).chmod(0o755)
+        return tmp_path
+
+    return make
 
 
 def test_the_shipped_recipes_build_on_the_base():
@@ -106,128 +131,130 @@ def test_build_arguments_that_mean_nothing_are_refused(capsys, words, message):
     assert message in capsys.readouterr().err
 
 
-def test_both_styles_of_sources_are_read():
-    """One-line entries and stanzas give the same archives; sources and disabled entries are left out."""
-    assert parse_archives(
-        "# deb http://old/debian buster main\n"
-        "deb [arch=amd64 signed-by=/k.gpg] http://a/debian bookworm main contrib\n"
-        "deb-src http://a/debian bookworm main\n",
-        deb822=False,
-    ) == [AptArchive("http://a/debian", ("bookworm",))]
-    assert parse_archives(
-        "Types: deb deb-src\n# a remark\nURIs: http://a/debian\n http://b/debian\nSuites: bookworm bookworm-updates\n"
-        "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n x: y\n\n"
-        "Types: deb\nURIs: http://c/debian\nSuites: sid\nEnabled: no\n\nTypes: deb-src\nURIs: http://d/\nSuites: x\n",
-        deb822=True,
-    ) == [
-        AptArchive("http://a/debian", ("bookworm", "bookworm-updates")),
-        AptArchive("http://b/debian", ("bookworm", "bookworm-updates")),
-    ]
+def release(mirror, suite="bookworm"):
+    return f"{mirror}/dists/{suite}/Release"
 
 
-def test_credentials_never_leave_the_host():
+def test_the_script_is_clean():
+    """As shellcheck sees it."""
+    subprocess.run(["shellcheck", str(BASE / SCRIPT)], check=True)
+
+
+def test_credentials_never_leave_the_host(host):
     """A mirror's user and password are not part of what may be written into an image."""
-    assert (
-        without_credentials("https://user:s3cret@mirror.example:8443/debian/") == "https://mirror.example:8443/debian"
-    )
-    assert host(AptArchive("http://u:p@m/x/debian", ("a",))).mirror_of("/debian") == "http://m/x/debian"
+    mirror = "https://mirror.example:8443/x/debian"
+    host("https://user:s3cret@mirror.example:8443/x/debian/ trixie", answers=[release(mirror)])
+    source = choose_source(BASE)
+    assert source.text.split()[1] == mirror
+    assert "s3cret" not in source.text
 
 
-def test_only_mirrors_that_a_build_can_reach_are_named():
+def test_only_mirrors_that_a_build_can_reach_are_named(host):
     """A CD, a local folder and another distribution's mirror are no mirrors for a build."""
-    apt = host(
-        AptArchive("cdrom:[x]/debian", ("a",)),
-        AptArchive("file:/srv/debian", ("a",)),
-        AptArchive("http://m/ubuntu/", ("a",)),
+    folder = host("cdrom:[x]/debian a", "file:/srv/debian a", "http://m/ubuntu/ a", "http://m/xdebian/ a")
+    with pytest.raises(InfrastructureError, match=r"tried http://deb\.debian\.org/debian\)"):
+        choose_source(BASE)
+    assert (folder / "asked").read_text().split() == [release("http://deb.debian.org/debian")]
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="a host without apt")
+def test_apt_reads_both_styles_of_sources_itself(tmp_path, host, monkeypatch):
+    """One-line entries and stanzas; disabled ones and sources are left out."""
+    folder = host(answers=[release("http://m/debian")])
+    (folder / "apt-get").unlink()
+    (folder / "sources.list.d").mkdir()
+    (folder / "sources.list").write_text("deb-src http://s/debian a main\n# deb http://o/debian a main\n")
+    (folder / "sources.list.d/c.sources").write_text(
+        "Types: deb\nURIs: http://d/debian\nSuites: a\nComponents: main\nEnabled: no\n\n"
+        "Types: deb\nURIs: http://m/debian\nSuites: a bookworm-security\nComponents: main\n"
     )
-    assert apt.mirror_of("/debian") is None
-    assert apt.mirror_of("/ubuntu") == "http://m/ubuntu"
+    (folder / "apt.conf").write_text(f'Dir::Etc "{tmp_path}";\nDir::State "{tmp_path}";\n')
+    monkeypatch.setenv("APT_CONFIG", str(folder / "apt.conf"))
+    assert choose_source(BASE).text.split()[1] == "http://m/debian"
+    assert (folder / "asked").read_text().split() == [release("http://m/debian")]
 
 
-def test_apts_proxy_goes_before_the_environments():
+def test_apts_proxy_goes_before_the_environments(host, monkeypatch):
     """A proxy that only apt knows is found, DIRECT switches one off, and either case of a variable counts."""
-    settings = parse_apt_config(
-        'Acquire::http::Proxy "http://apt:3128/";\nAcquire::https::Proxy "DIRECT";\nDir "/";\n'
-    )
-    environment = {"http_proxy": "http://env:1", "HTTPS_PROXY": "http://env:2", "NO_PROXY": "localhost"}
-    assert proxy_arguments(settings, environment) == {"http_proxy": "http://apt:3128/", "no_proxy": "localhost"}
-    assert proxy_arguments({}, environment)["https_proxy"] == "http://env:2"
+    monkeypatch.setenv("http_proxy", "http://env:1")
+    monkeypatch.setenv("HTTPS_PROXY", "http://env:2")
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    host(settings="Acquire::http::Proxy http://apt:3128/\nAcquire::https::Proxy DIRECT\n")
+    assert host_arguments(BASE) == {"http_proxy": "http://apt:3128/", "no_proxy": "localhost", "APT_OPTIONS": ""}
+    host()
+    assert host_arguments(BASE)["https_proxy"] == "http://env:2"
 
 
-def test_only_harmless_switches_are_handed_on():
+def test_only_harmless_switches_are_handed_on(host):
     """What decides whether packages can be fetched is handed on; paths, secrets and shell syntax are not."""
-    settings = parse_apt_config(
-        'Acquire::Check-Date "false";\nAcquire::Retries "3 $(id)";\nDir::Etc "/etc/apt";\nAcquire::http::Proxy "http://p";\n'
-    )
-    assert apt_switches(settings) == ("-oAcquire::Check-Date=false",)
+    host(settings="Acquire::Check-Date false\nAcquire::Retries 3 $(id)\nDir::Etc /etc/apt\n")
+    assert host_arguments(BASE) == {"APT_OPTIONS": "-oAcquire::Check-Date=false"}
 
 
-def test_a_host_without_apt_is_no_error(tmp_path):
-    """A system that has never heard of apt gives an empty list of archives."""
-    assert read_host(tmp_path).archives == ()
+def test_a_host_without_apt_is_no_error(host):
+    """A system that has never heard of apt takes the public mirror, and its builds get no switches."""
+    folder = host(answers=[release("http://deb.debian.org/debian")])
+    for name in ("apt-get", "apt-config"):
+        (folder / name).write_text("#!/bin/sh\nexit 127\n")
+    assert choose_source(BASE).text.split()[1] == "http://deb.debian.org/debian"
+    assert host_arguments(BASE) == {"APT_OPTIONS": ""}
 
 
-def test_a_hosts_files_are_found(tmp_path):
-    """sources.list and both kinds of files beside it are read; files that apt ignores are ignored."""
-    folder = tmp_path / "etc/apt/sources.list.d"
-    folder.mkdir(parents=True)
-    (tmp_path / "etc/os-release").write_text('ID=ubuntu\nVERSION_CODENAME="noble"\n')
-    (tmp_path / "etc/apt/sources.list").write_text("deb http://one/ubuntu noble main\n")
-    (folder / "b.list.disabled").write_text("deb http://no/ubuntu noble main\n")
-    (folder / "c.sources").write_text("Types: deb\nURIs: http://two/ubuntu\nSuites: noble\n")
-    apt = read_host(tmp_path)
-    assert (apt.distribution, apt.codename) == ("ubuntu", "noble")
-    assert [archive.uri for archive in apt.archives] == ["http://one/ubuntu", "http://two/ubuntu"]
-
-
-SETTINGS = read_settings(all_recipes()["base"].folder)
-
-
-def test_the_hosts_own_debian_mirror_comes_first():
+def test_the_hosts_own_debian_mirror_comes_first(host):
     """Behind an internal mirror nothing else is asked, and its security archive is used where the host uses it."""
-    asked = []
-    apt = host(
-        AptArchive("http://m/debian", ("trixie",)), AptArchive("http://m/debian-security", ("bookworm-security",))
+    folder = host(
+        "http://m/debian/ trixie",
+        "http://m/debian-security bookworm-security",
+        answers=[release("http://m/debian"), release("http://deb.debian.org/debian")],
     )
-    source = choose_source(SETTINGS, apt, override=None, answers=lambda url: not asked.append(url))
-    assert asked == ["http://m/debian/dists/bookworm/Release"]
-    assert source.sources_list == (
-        "deb http://m/debian bookworm main\ndeb http://m/debian-security bookworm-security main\n"
-    )
+    lines = choose_source(BASE).text.splitlines()
+    assert (folder / "asked").read_text().split() == ["http://m/debian/dists/bookworm/Release"]
+    assert lines[1:] == ["deb http://m/debian bookworm main", "deb http://m/debian-security bookworm-security main"]
 
 
-def test_security_updates_of_another_suite_are_left_out():
+def test_security_updates_of_another_suite_are_left_out(host):
     """A host of another suite says nothing of where bookworm's updates are."""
-    apt = host(
-        AptArchive("http://m/debian", ("trixie",)), AptArchive("http://m/debian-security", ("trixie-security",))
-    )
-    assert choose_source(SETTINGS, apt, override=None, answers=lambda url: True).extra_lines == ()
+    host("http://m/debian trixie", "http://m/debian-security trixie-security", answers=[release("http://m/debian")])
+    assert choose_source(BASE).text.splitlines()[1:] == ["deb http://m/debian bookworm main"]
 
 
-def test_the_public_mirror_is_the_second_choice():
+def test_the_public_mirror_is_the_second_choice(host):
     """A host mirror that does not carry the suite is passed over."""
-    apt = host(AptArchive("http://m/debian", ("trixie",)))
-    source = choose_source(SETTINGS, apt, override=None, answers=lambda url: "deb.debian.org" in url)
-    assert source.mirror == "http://deb.debian.org/debian"
+    host("http://m/debian trixie", answers=[release("http://deb.debian.org/debian")])
+    assert str(choose_source(BASE)) == "debootstrap minbase bookworm from http://deb.debian.org/debian"
 
 
-def test_an_ubuntu_host_without_debian_uses_its_own_suite():
+def test_an_ubuntu_host_without_debian_uses_its_own_suite(host):
     """Where only the host's own mirror answers, the base is the host's own suite, with universe."""
-    apt = host(AptArchive("http://m/ubuntu/", ("noble",)), distribution="ubuntu", codename="noble")
-    source = choose_source(SETTINGS, apt, override=None, answers=lambda url: url.startswith("http://m/ubuntu/"))
-    assert (source.suite, source.mirror, source.components) == ("noble", "http://m/ubuntu", ("main", "universe"))
-    assert "ubuntu" in source.keyring
+    os_release = 'ID=ubuntu\nVERSION_CODENAME="noble"\n'
+    host("http://m/ubuntu/ noble", answers=[release("http://m/ubuntu", "noble")], os_release=os_release)
+    first, *lines = choose_source(BASE).text.splitlines()
+    assert first.split()[:3] == ["noble", "http://m/ubuntu", "main,universe"]
+    assert "ubuntu" in first.split()[3]
+    assert lines == ["deb http://m/ubuntu noble main universe", "deb http://m/ubuntu noble-updates main universe"]
 
 
-def test_a_named_mirror_is_the_only_one_tried():
-    """Who names a mirror wants that one, and is told when it does not answer."""
-    apt = host(AptArchive("http://m/debian", ("bookworm",)))
-    assert (
-        choose_source(SETTINGS, apt, override="http://n/debian/", answers=lambda url: True).mirror
-        == "http://n/debian"
+def test_a_named_mirror_is_the_only_one_tried(host, monkeypatch):
+    """A user who names a mirror wants that one, and learns when it does not answer; only http and https are asked."""
+    monkeypatch.setenv("WEIGHBRIDGE_MIRROR", "http://n/debian/")
+    host("http://m/debian bookworm", answers=[release("http://n/debian"), release("http://m/debian")])
+    assert choose_source(BASE).text.split()[1] == "http://n/debian"
+    for mirror in ("http://o/debian", "file:///etc", "nonsense"):
+        monkeypatch.setenv("WEIGHBRIDGE_MIRROR", mirror)
+        with pytest.raises(InfrastructureError, match=rf"tried {mirror}\).*WEIGHBRIDGE_MIRROR="):
+            choose_source(BASE)
+
+
+def test_without_root_the_message_names_the_way_out(tmp_path, host):
+    """debootstrap needs root; the message says what to do."""
+    folder = host()
+    (folder / "id").write_text("#!/bin/sh\necho 1000\n")
+    (folder / "id").chmod(0o755)
+    done = subprocess.run(
+        ["bash", BASE / SCRIPT, "make", tmp_path / "x.tar.gz"], capture_output=True, text=True, check=False
     )
-    with pytest.raises(InfrastructureError, match=r"tried http://n/debian\).*WEIGHBRIDGE_MIRROR="):
-        choose_source(SETTINGS, apt, override="http://n/debian", answers=lambda url: False)
+    assert done.returncode == 3
+    assert "sudo bench-master build-images" in done.stderr
 
 
 def test_an_argument_that_no_dockerfile_takes_is_refused():
