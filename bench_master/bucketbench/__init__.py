@@ -1,8 +1,7 @@
 """Reads bucketbench's benchmark definitions, so that its files run here as they are.
 
-`schema` reads one as it was written, `translate` makes a scenario's tree of it, `writing` writes that tree as a file,
-and `load` is the way in: whatever the file is, a `Scenario` comes of it. Nothing else knows bucketbench, but for the
-report format of that name.
+`schema` reads a definition, `convert` translates it into a scenario's tree, and `load` is the entry point: it returns
+a `Scenario` for either kind of file. Nothing else knows bucketbench, except the report format of that name.
 """
 
 from bench_master.bucketbench.convert import DefinitionFlags

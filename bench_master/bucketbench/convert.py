@@ -1,16 +1,8 @@
-"""Makes a scenario's tree of a bucketbench definition: each driver is a job with its own threads and iterations.
+"""Translates a bucketbench definition into a scenario's tree: each driver is a job with its threads and iterations.
 
-Every value keeps the place where it was written, so that what the scenario's own checks have to say (of an order of
-operations that cannot work, say) names a line of the definition. What cannot be carried over is a note; what was
-decided is a comment, which `writing` puts into the scenario's file.
-
-How the container of each driver is made: from the image, or from the bundle that an OCI runtime is given.
-
-Which operations a definition's commands become under each driver, and which of them cannot be had there.
-
-What of a bucketbench definition means something else here, or nothing: a sentence for each, with its place.
-
-Nothing is dropped in silence. What bucketbench itself overlooks is said too, since its author may not know.
+Every value keeps its place, so that the scenario's own checks (of the order of operations, for example) name a line
+of the definition. Everything that has another meaning here, or none, gives a note with its place, even where
+bucketbench itself silently ignores it. Decisions become comments in the written scenario.
 """
 
 from __future__ import annotations
@@ -34,12 +26,12 @@ Values: TypeAlias = dict[str, Node]
 
 
 def runs_bundle(kind: Driver, definition: Mapping[str, Located[Any]]) -> bool:
-    """Return whether a driver runs the definition's bundle, whose ``config.json`` says the command."""
+    """Return whether a driver runs the definition's bundle, whose ``config.json`` has the command."""
     return kind.accepts_rootfs and "rootfs" in definition
 
 
 class DriverContainers:
-    """The containers of one definition. What two of them share is the same node, so that it can be told once."""
+    """The containers of one definition. Two of them share a setting as the same node, so it is written once."""
 
     def __init__(self, definition: Mapping[str, Located[Any]]) -> None:
         self._definition = definition
@@ -59,7 +51,7 @@ class DriverContainers:
 
 
 def common_settings(containers: Sequence[Values]) -> Values:
-    """Return what all of the containers have in common."""
+    """Return the settings that all of the containers share."""
     first, *others = containers
     return {key: node for key, node in first.items() if all(other.get(key) is node for other in others)}
 
@@ -83,7 +75,7 @@ def _logs(driver: Mapping[str, Located[Any]]) -> Values:
 
 
 _POLL_S: Final = 1
-"""How often a stream of statistics comes where the definition does not say, in seconds."""
+"""The interval of a stream of statistics where the definition gives none, in seconds."""
 
 
 def operations_for(
@@ -120,16 +112,16 @@ def _skipped_commands(commands: Sequence[Located[str]], kind: Driver) -> Iterato
     for command in commands:
         if command.value == "stats":
             if not kind.streams:
-                yield command, "bucketbench cannot do it there either, and counts errors"
+                yield command, "bucketbench cannot do it either, and counts errors"
             elif ended:
-                yield command, "the container has ended by then, so there is nothing to ask"
+                yield command, "the container has ended by then and has no statistics"
         elif command.value in {"pause", "unpause"} and kind.name == "CRI":
-            yield command, "a CRI runtime has no such call; bucketbench does nothing, and reports a success"
+            yield command, "the CRI has no such call; bucketbench does nothing and reports success"
         ended = ended or command.value in {"wait", "stop"}
 
 
 def skipped_commands(commands: Sequence[Located[str]], kinds: Sequence[Driver]) -> Iterator[str]:
-    """Yield a note for each command that is left out, and each reason, with the drivers that it holds for."""
+    """Yield a note for each skipped command and reason, with the drivers concerned."""
     found: dict[tuple[int, str], dict[str, None]] = {}
     for kind in kinds:
         for command, reason in _skipped_commands(commands, kind):
@@ -138,7 +130,7 @@ def skipped_commands(commands: Sequence[Located[str]], kinds: Sequence[Driver]) 
         for (which, reason), names in found.items():
             if which == id(command):
                 where = f"{format_place(command.place)}: '{command.value}'"
-                yield f"{where} is left out under {', '.join(names)}: {reason}"
+                yield f"{where} is skipped under {', '.join(names)}: {reason}"
 
 
 def unsupported_parts(
@@ -148,9 +140,9 @@ def unsupported_parts(
     overhead: bool,
     grace: str,
 ) -> Iterator[str]:
-    """Yield what is not carried over of a definition that is right, and of those of its drivers that are to run.
+    """Yield the parts of a valid definition, and of its selected drivers, that are not carried over unchanged.
 
-    `overhead` says whether what the engines cost is measured, `grace` how long `stop` waits.
+    `overhead`: whether the run measures the engines' cost; `grace`: how long `stop` waits.
     """
     commands: Sequence[Located[str]] = definition["commands"].value
     kinds: list[Driver] = [driver.value["type"].value for driver in drivers]
@@ -169,17 +161,17 @@ def unsupported_parts(
 def _container_notes(definition: Mapping[str, Located[Any]], kinds: Sequence[Driver]) -> Iterator[str]:
     detached, command = definition.get("detached"), definition.get("command")
     if command is not None and set(command.value) & set("'\""):
-        yield _note(command, "'command' is split at its blanks, as bucketbench does: quotes are parts of the words")
-    # Where bucketbench runs a bundle, and here it is the image.
+        yield _note(command, "'command' is split at blanks, as in bucketbench: quotes are part of the words")
+    # bucketbench runs a bundle under these drivers; here they run the image.
     unbundled = ", ".join(
         dict.fromkeys(kind.name for kind in kinds if kind.bundle and not runs_bundle(kind, definition))
     )
     if unbundled and command is not None:
-        yield _note(command, f"'command' is what runs under {unbundled} too; bucketbench takes it from 'config.json'")
+        yield _note(command, f"'command' runs under {unbundled} too; bucketbench reads it from 'config.json'")
     if "rootfs" in definition and not any(kind.bundle for kind in kinds):
-        yield _note(definition["rootfs"], "'rootfs' means nothing to these drivers, in bucketbench too")
+        yield _note(definition["rootfs"], "'rootfs' has no effect under these drivers, in bucketbench too")
     elif "rootfs" in definition and unbundled:
-        text = f"'rootfs' is not carried over under {unbundled}: the root file system is made of 'image'"
+        text = f"'rootfs' is not carried over under {unbundled}: the root file system comes from 'image'"
         yield _note(definition["rootfs"], text)
     if detached is not None and not detached.value:
         yield _note(detached, "'detached: false' has no effect: containers are always detached, in bucketbench too")
@@ -190,7 +182,7 @@ def _note(given: Located[Any], text: str) -> str:
 
 
 def _stop_notes(commands: Sequence[Located[str]], kinds: Sequence[Driver], grace: str) -> Iterator[str]:
-    """Yield that stop is one thing here: bucketbench's three cannot be compared with each other."""
+    """Yield a note that `stop` is the same everywhere here: bucketbench's three kinds are not comparable."""
     stop = next((command for command in commands if command.value == "stop"), None)
     others: dict[str, dict[str, None]] = {}
     for kind in kinds:
@@ -205,55 +197,53 @@ def _stop_notes(commands: Sequence[Located[str]], kinds: Sequence[Driver], grace
 def _driver_notes(kind: Driver, driver: Mapping[str, Located[Any]]) -> Iterator[str]:
     name = kind.name
     if name == "Ctr":
-        yield _note(driver["type"], "Ctr, which is containerd before 1.0, runs as engine containerd, from the image")
+        yield _note(driver["type"], "Ctr, containerd before 1.0, runs as engine containerd, from the image")
     if name == "CRI":
         text = "CRI runs 'image' and 'command'; bucketbench takes them from contrib/container_config.json"
         yield _note(driver["type"], text)
     if "clientpath" in driver and driver["clientpath"].value != kind.client:
         yield _note(driver["clientpath"], _client_note(kind))
     if "logDriver" in driver and not kind.logs:
-        yield _note(driver["logDriver"], f"'logDriver' means nothing to {name}, in bucketbench too")
+        yield _note(driver["logDriver"], f"'logDriver' has no effect under {name}, in bucketbench too")
     if "logOpts" in driver and not (kind.logs and "logDriver" in driver):
-        why = "without 'logDriver'" if kind.logs else f"to {name}"
-        yield _note(driver["logOpts"], f"'logOpts' means nothing {why}, in bucketbench too")
+        where = "without 'logDriver'" if kind.logs else f"under {name}"
+        yield _note(driver["logOpts"], f"'logOpts' has no effect {where}, in bucketbench too")
 
 
 def _stats_notes(kind: Driver, driver: Mapping[str, Located[Any]], *, asked: bool) -> Iterator[str]:
     stream, interval = driver.get("streamStats"), driver.get("statsIntervalSec")
     streams = stream is not None and stream.value
     if stream is not None and streams and not (asked and kind.streams):
-        why = f"to {kind.name}" if asked else "without the command 'stats'"
-        yield _note(stream, f"'streamStats' means nothing {why}, in bucketbench too")
+        where = f"under {kind.name}" if asked else "without the command 'stats'"
+        yield _note(stream, f"'streamStats' has no effect {where}, in bucketbench too")
     elif stream is not None and streams and kind.asks:
-        text = (
-            f"'streamStats' of {kind.name} asks anew each time; bucketbench keeps one `docker stats` for all readings"
-        )
+        text = f"'streamStats' of {kind.name} runs `docker stats` for each reading; bucketbench keeps one for all"
         yield _note(stream, text)
     if interval is not None and not (asked and kind.polled_there and streams):
-        why = "without 'streamStats' and the command 'stats'" if kind.polled_there else f"to {kind.name}"
-        yield _note(interval, f"'statsIntervalSec' means nothing {why}, in bucketbench too")
+        where = "without 'streamStats' and the command 'stats'" if kind.polled_there else f"under {kind.name}"
+        yield _note(interval, f"'statsIntervalSec' has no effect {where}, in bucketbench too")
 
 
 def _cgroup_notes(kind: Driver, group: Located[str], groups: dict[str, str], *, overhead: bool) -> Iterator[str]:
-    """Yield what becomes of a cgroup path; `groups` are those of the drivers before, by engine."""
+    """Yield a note on a cgroup path; `groups` are those of the earlier drivers, by engine."""
     if not overhead:
-        yield _note(group, f"'cgroupPath' of {kind.name} has an effect with --overhead alone, in bucketbench too")
+        yield _note(group, f"'cgroupPath' of {kind.name} has an effect only with --overhead, in bucketbench too")
     elif groups.setdefault(kind.engine, group.value) != group.value:
-        yield _note(group, f"'cgroupPath' of {kind.name} is left out: {groups[kind.engine]} is that of its engine")
+        yield _note(group, f"'cgroupPath' of {kind.name} is ignored: its engine already has {groups[kind.engine]}")
 
 
 def _client_note(kind: Driver) -> str:
     if kind.client == "nothing":
-        return f"'clientpath' means nothing to {kind.name}, in bucketbench too"
+        return f"'clientpath' has no effect under {kind.name}, in bucketbench too"
     own = "the socket of its host" if kind.client == "socket" else f"the '{kind.client}' on its PATH"
     return (
-        f"'clientpath' of {kind.name} is not carried over, as no scenario tells a worker what to run: "
-        f"it uses {own}, see list-engines"
+        f"'clientpath' of {kind.name} is not carried over: a scenario cannot choose a worker's programs; "
+        f"the worker uses {own}, see list-engines"
     )
 
 
 TIMEOUT: Final = "10m"
-"""How long an operation may take where containers are waited for: nobody knows how long their command runs."""
+"""The time limit of an operation where the run waits for containers: the length of their command is unknown."""
 
 _Driver: TypeAlias = "Mapping[str, Located[Any]]"
 _Drivers: TypeAlias = "dict[str, Located[_Driver]]"
@@ -261,16 +251,14 @@ _Drivers: TypeAlias = "dict[str, Located[_Driver]]"
 
 @dataclass
 class TranslatedScenario:
-    """A definition as a scenario: its tree, and what is to be said of it.
-
-    `comments` are by the identity of a mapping and a key of it. The mappings are in `root`, so they live as long.
-    """
+    """A definition as a scenario's tree, with comments."""
 
     root: MappingNode
     comments: dict[tuple[int, str], str] = field(default_factory=dict)
+    """By the identity of a mapping in `root`, and a key of it."""
 
     def put(self, node: MappingNode, key: str, value: Node, comment: str = "") -> None:
-        """Set a key, with a comment of what was decided there."""
+        """Set a key, with a comment on the decision."""
         node.put(key, value, value.place)
         if comment:
             self.comments[id(node), key] = comment
@@ -278,21 +266,22 @@ class TranslatedScenario:
 
 @dataclass(frozen=True)
 class DefinitionFlags:
-    """What the command line says of a definition: bucketbench's `-l` and `-o`, which drivers (empty: all).
-
-    `grace` is how long `stop` waits under each of them before it kills.
-    """
+    """The options of the command line for a definition."""
 
     legacy: bool = False
+    """bucketbench's `-l`."""
     overhead: bool = False
+    """bucketbench's `-o`."""
     drivers: tuple[str, ...] = ()
+    """The drivers to run; empty: all."""
     grace: str = GRACE
+    """How long `stop` waits before it kills."""
 
 
 def translate(root: MappingNode, findings: Diagnostics, flags: DefinitionFlags) -> TranslatedScenario:
-    """Return a definition as a scenario; what cannot be carried over is noted in `findings`.
+    """Return a definition as a scenario; note in `findings` what cannot be carried over.
 
-    Raises `ScenarioError` with everything that is wrong with the definition as such, and the order of its commands.
+    Raises `ScenarioError` with all problems of the definition, including the order of its commands.
     """
     definition = read_definition(root, findings)
     drivers, commands = definition.get("drivers"), definition.get("commands")
@@ -303,14 +292,14 @@ def translate(root: MappingNode, findings: Diagnostics, flags: DefinitionFlags) 
     labelled = job_labels(definition["drivers"].value)
     chosen = _select_drivers(labelled, flags.drivers)
     if left_out := [label for label in labelled if label not in chosen]:
-        findings.note(f"{root.place.file}: left out, since --drivers does not name them: {', '.join(left_out)}")
+        findings.note(f"{root.place.file}: not selected by --drivers: {', '.join(left_out)}")
     for loss in unsupported_parts(definition, list(chosen.values()), overhead=flags.overhead, grace=flags.grace):
         findings.note(loss)
     return _Translator(definition, chosen, root.place, flags).translate()
 
 
 def _select_drivers(labelled: _Drivers, names: Sequence[str]) -> _Drivers:
-    """Return the drivers that are called by `names`, in any capitals, in the order of the file; all without names."""
+    """Return the drivers with these names, in any case, in the order of the file; all if there are no names."""
     known = {label.lower(): label for label in labelled}
     for name in names:
         if name.lower() not in known:
@@ -323,7 +312,7 @@ def _select_drivers(labelled: _Drivers, names: Sequence[str]) -> _Drivers:
 def _check_order(
     drivers: Sequence[Located[_Driver]], commands: Located[Any], written: Node, findings: Diagnostics
 ) -> None:
-    """Note each command that cannot work where it stands. Beside one that was refused, nothing can be said."""
+    """Report each command that cannot work at its position, unless one of them is invalid."""
     if not isinstance(written, ListNode) or len(written.items) != len(commands.value):
         return
     for driver in drivers:
@@ -343,7 +332,7 @@ def _number(value: int, place: SourceLocation) -> ScalarNode:
 
 
 class _Translator:
-    """The translation of one definition that is right in itself."""
+    """The translation of one valid definition."""
 
     def __init__(
         self, definition: Mapping[str, Located[Any]], drivers: _Drivers, place: SourceLocation, flags: DefinitionFlags
@@ -370,7 +359,7 @@ class _Translator:
                 native.root,
                 "timeout",
                 ScalarNode(place, TIMEOUT),
-                "bucketbench waits as long as it takes; here an operation that takes longer than this has failed.",
+                "bucketbench waits without limit; here an operation that takes longer fails.",
             )
         self._add_measurements()
         containers = {label: self._containers.of(driver.value) for label, driver in self._drivers.items()}
@@ -385,7 +374,7 @@ class _Translator:
         return native
 
     def _add_measurements(self) -> None:
-        """Put what bucketbench measures besides the drivers."""
+        """Add what bucketbench measures besides the drivers."""
         native, place = self._native, self._place
         comment = "Measure the host ceiling first; --skip-host-ceiling leaves it out (bucketbench: --skip-limit)."
         native.put(native.root, "host_ceiling", ScalarNode(place, "true"), comment)
@@ -403,7 +392,7 @@ class _Translator:
             watched: Values = {"baseline": _mapping(place, same)}
             if groups:
                 watched["cgroups"] = _mapping(place, groups)
-            comment = "--overhead; compared with the first driver at as many threads, as there."
+            comment = "--overhead; compared with the first driver at the same number of threads, as in bucketbench."
             native.put(native.root, "overhead", _mapping(place, watched), comment)
 
     def _name(self) -> ScalarNode:
@@ -421,7 +410,7 @@ class _Translator:
         if self._flags.legacy:
             counts: list[Node] = [_number(count, threads.place) for count in range(1, threads.value + 1)]
             sweep = _mapping(threads.place, {"concurrency": ListNode(threads.place, counts)})
-            self._native.put(job, "matrix", sweep, f"With 1 thread, and so on up to {threads.value}: --legacy.")
+            self._native.put(job, "matrix", sweep, f"1 to {threads.value} threads: --legacy.")
         else:
             self._native.put(job, "concurrency", _number(threads.value, threads.place))
         self._native.put(job, "iterations", _number(iterations.value, iterations.place))
@@ -440,7 +429,7 @@ class _Translator:
 
 
 def job_labels(drivers: Sequence[Located[_Driver]]) -> _Drivers:
-    """Return the drivers by the labels of their jobs: a driver's name, the second of a name with a number."""
+    """Return the drivers by the labels of their jobs: the driver's name, numbered from its second use on."""
     labelled: _Drivers = {}
     seen: dict[str, int] = {}
     for driver in drivers:

@@ -1,7 +1,4 @@
-"""Loads what `-f` names, whichever of the two it is: a scenario, or a bucketbench definition.
-
-Writes a translated definition as a scenario's file: YAML that a person would write, with comments that say why.
-"""
+"""Loads a scenario or a bucketbench definition, and writes a translated definition as a commented scenario file."""
 
 from __future__ import annotations
 
@@ -27,14 +24,14 @@ if TYPE_CHECKING:
 WIDTH: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(:[A-Za-z0-9_./@+-]+)*")
 _YAML_KEYWORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-"""Words that some reader of YAML takes for something else than text."""
+"""Words that some YAML readers do not take for text."""
 
 
 def render_scenario(native: TranslatedScenario, path: str, lost: Sequence[str]) -> str:
-    """Return the text of a scenario that was translated of the file `path`; `lost` is what is not in it."""
-    lines = [*_comment(f"Made from {path}, a bucketbench definition.", "")]
+    """Return a translated definition as the text of a scenario; `lost` are the notes on what is missing in it."""
+    lines = [*_comment(f"Converted from {path}, a bucketbench definition.", "")]
     if lost:
-        lines += ["#", *_comment("Not carried over, or not as bucketbench does it:", "")]
+        lines += ["#", *_comment("Not carried over, or different from bucketbench:", "")]
         lines += [line for text in lost for line in _comment(text, "", bullet="- ")]
     for key in native.root.values:
         lines += ["", *_entry(native, native.root, key, "")]
@@ -43,7 +40,7 @@ def render_scenario(native: TranslatedScenario, path: str, lost: Sequence[str]) 
 
 def _comment(text: str, indent: str, bullet: str = "") -> list[str]:
     first, rest = f"{indent}# {bullet}", f"{indent}# {' ' * len(bullet)}"
-    # A path or a key may hold anything, a line's end too.
+    # A path or a key can contain any character, even a line end.
     wrapper = textwrap.TextWrapper(WIDTH, first, rest, break_long_words=False, break_on_hyphens=False)
     return wrapper.wrap(one_line(text))
 
@@ -77,7 +74,7 @@ def _flow(node: Node) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text as a scalar that every reader of YAML takes for that text."""
+    """Return text as a scalar that every YAML reader takes for that text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _YAML_KEYWORDS:
         return text
     return f'"{"".join(map(_escaped, text))}"'
@@ -98,11 +95,11 @@ BUCKETBENCH: Final = "bucketbench"
 def load_scenario_or_definition(
     reference: str, overrides: Sequence[str] = (), flags: DefinitionFlags = NO_FLAGS
 ) -> Scenario:
-    """Return the scenario that a file holds, or that a bucketbench definition in it amounts to.
+    """Return the scenario in a file, or the one that a bucketbench definition translates to.
 
-    `overrides` are ``--set`` texts; for a definition they are of the scenario that it becomes, and `flags` are of
-    definitions alone. Raises `ScenarioError` with every problem, each at its place in the file, and `UsageError`
-    where there is no such file, or a flag has no meaning for it.
+    `overrides` are ``--set`` texts, applied after the translation; `flags` apply to definitions only. Raises
+    `ScenarioError` with every problem, each at its place in the file, and `UsageError` if there is no such file or a
+    flag does not apply to it.
     """
     source = read_source(reference)
     lost: list[str] = []
@@ -119,30 +116,34 @@ def load_scenario_or_definition(
         return translated
 
     scenario = parse_scenario(source, overrides, dialect=native)
-    return replace(scenario, dialect=dialect, lost=tuple(lost))
+    return replace(scenario, dialect=dialect, untranslated=tuple(lost))
 
 
 def _check_flags(reference: str, flags: DefinitionFlags) -> None:
-    """Refuse flags that have no meaning for a scenario."""
+    """Reject flags that do not apply to a scenario."""
     if flags.legacy:
         advice = "in a scenario, write `matrix: {concurrency: [1, 2, 4]}`"
-        raise UsageError(f"{reference}: --legacy is of bucketbench's definitions; {advice}")
+        raise UsageError(f"{reference}: --legacy applies to bucketbench definitions only; {advice}")
     if flags.grace != GRACE:
-        raise UsageError(f"{reference}: --stop-grace is of bucketbench's definitions; write {{stop: {flags.grace}}}")
+        raise UsageError(
+            f"{reference}: --stop-grace applies to bucketbench definitions only; write {{stop: {flags.grace}}}"
+        )
     if flags.drivers:
-        raise UsageError(f"{reference}: --drivers is of bucketbench's definitions; a scenario lists its 'engines'")
+        raise UsageError(
+            f"{reference}: --drivers applies to bucketbench definitions only; a scenario lists its 'engines'"
+        )
 
 
 def scenario_text(reference: str, flags: DefinitionFlags = NO_FLAGS) -> tuple[str, tuple[str, ...]]:
-    """Return a bucketbench definition as the text of a scenario, and what could not be carried over.
+    """Return a bucketbench definition as the text of a scenario, and the notes on what was not carried over.
 
-    The text loads to the treatments of `load_scenario_or_definition`. Raises `UsageError` where the file holds no
+    The text loads to the same treatments as `load_scenario_or_definition`. Raises `UsageError` if the file is not a
     definition.
     """
     source = read_source(reference)
     root = parse_tree(source)
     if not is_definition(root):
-        raise UsageError(f"{reference}: no bucketbench definition: it has neither 'drivers' nor 'commands'")
+        raise UsageError(f"{reference}: not a bucketbench definition: it has neither 'drivers' nor 'commands'")
     findings = Diagnostics()
     native = translate(root, findings, flags)
     load_scenario_or_definition(reference, flags=flags)

@@ -1,11 +1,10 @@
 """bucketbench's benchmark definition: its keys, its drivers and its commands with every alias.
 
-bucketbench overlooks a key that it does not know, and then does without what was meant. Here one that nearly spells a
-known key is refused, with that key; one that spells none is left out, and said. What is written as Go reads it (an
-empty value, ``yes``) is understood as Go understands it.
+bucketbench silently ignores an unknown key. Here a key that nearly spells a known one is rejected with that key, and
+any other is ignored with a note. Values are read as Go reads them (an empty value, ``yes``).
 """
 
-# ruff: noqa: D102  what each method of a shape does is said once, in the base class
+# ruff: noqa: D102  the base class documents what each method of a shape does
 
 from __future__ import annotations
 
@@ -27,30 +26,33 @@ _FALSE: Final = frozenset({"n", "no", "off", "false"})
 
 
 GRACE: Final = "10s"
-"""How long `stop` waits under every driver here before it kills, unless told otherwise: as ``docker stop`` does."""
+"""The default grace period of `stop` under every driver, as ``docker stop`` has it."""
 _IMMEDIATELY: Final = "SIGKILL at once"
 
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver: what bucketbench calls it, the engine that does the same here, and what it heeds.
-
-    `client` is what `clientpath` names: nothing, a socket, or the program that is called so. `stop` is what its
-    `stop` does: the grace period, or what there is instead of one. `bundle` drivers run the bundle at `rootfs` there,
-    and those with `takes_rootfs` here, too; `logs` ones take a log driver; `streams` ones can stream statistics, and
-    a `polls` one asks at an interval to do so; one with `asks` has a stream there and is asked at an interval here.
-    """
+    """A driver of bucketbench, and what it supports."""
 
     name: str
     engine: str
+    """The engine that does the same here."""
     client: str
+    """What `clientpath` names: ``nothing``, a ``socket``, or a program of this name."""
     stop: str = _IMMEDIATELY
+    """What its `stop` does: the grace period, or what it does instead."""
     bundle: bool = False
+    """Whether bucketbench runs the bundle at `rootfs`."""
     accepts_rootfs: bool = False
+    """Whether the engine here runs it, too."""
     logs: bool = False
+    """Whether it takes a log driver."""
     streams: bool = False
+    """Whether it can stream statistics."""
     polled_there: bool = False
+    """Whether bucketbench polls at an interval to do so."""
     asks: bool = False
+    """Whether bucketbench has a stream where the engine here polls at an interval."""
 
 
 DRIVERS: Final = (
@@ -79,12 +81,12 @@ COMMANDS: Final = {
     "metrics": "stats",
     "stats": "stats",
 }
-"""Every command that bucketbench knows, aliases too, and the operation that does the same here."""
+"""Every command of bucketbench, aliases included, and the operation that does the same here."""
 
 
 @dataclass(frozen=True)
 class DriverShape(Shape):
-    """The `type` of a driver, read as a `Driver`; capitals do not matter."""
+    """The `type` of a driver, in any case; read as a `Driver`."""
 
     @property
     def expected(self) -> str:
@@ -107,7 +109,7 @@ class DriverShape(Shape):
 
 @dataclass(frozen=True)
 class CommandWord(Shape):
-    """A command or an alias, in small letters or not; read as the operation that does the same here."""
+    """A command or an alias, in any case; read as the operation that does the same here."""
 
     @property
     def expected(self) -> str:
@@ -129,7 +131,7 @@ class CommandWord(Shape):
 
 @dataclass(frozen=True)
 class GoBoolean(Shape):
-    """A truth value as Go's YAML reader takes one where it wants one: YAML 1.1's words as well."""
+    """A boolean as Go's YAML reader accepts it, with the words of YAML 1.1."""
 
     @property
     def expected(self) -> str:
@@ -154,34 +156,38 @@ DRIVER_KEYS: Final = (
     Field(
         "iterations",
         Quantity(WHOLE, minimum=1, maximum=_COUNT),
-        "containers that each thread makes",
+        "containers that each thread creates",
         required=True,
     ),
-    Field("logDriver", Text("a log driver such as json-file"), "where a container's output goes"),
-    Field("logOpts", MapOf("options of the log driver", r"^[^=\s]+$", Text(allow_empty=True)), "of the log driver"),
-    Field("streamStats", GoBoolean(), "whether stats go on until the iteration ends"),
-    Field("statsIntervalSec", Quantity(WHOLE, minimum=0, maximum=3600), "seconds from one query to the next"),
+    Field("logDriver", Text("a log driver such as json-file"), "the log driver of the containers"),
+    Field(
+        "logOpts",
+        MapOf("options of the log driver", r"^[^=\s]+$", Text(allow_empty=True)),
+        "options of the log driver",
+    ),
+    Field("streamStats", GoBoolean(), "whether statistics continue until the iteration ends"),
+    Field("statsIntervalSec", Quantity(WHOLE, minimum=0, maximum=3600), "seconds between two queries"),
     Field("cgroupPath", Text("the path of a cgroup such as /system.slice/docker.service"), "the daemon's cgroup"),
 )
 
 DEFINITION_KEYS: Final = (
-    Field("name", Text("a name"), "what the benchmark is called"),
-    Field("image", Text("an image such as alpine:latest"), "what the containers are made of", required=True),
-    Field("command", Text("a command"), "what runs in them instead of the image's own"),
-    Field("rootfs", Text("the directory of an OCI bundle"), "what runs under the OCI runtimes"),
+    Field("name", Text("a name"), "the name of the benchmark"),
+    Field("image", Text("an image such as alpine:latest"), "the image of the containers", required=True),
+    Field("command", Text("a command"), "the command, in place of the image's"),
+    Field("rootfs", Text("the directory of an OCI bundle"), "the bundle for the OCI runtimes"),
     Field("detached", GoBoolean(), "has no effect in bucketbench: containers are always detached"),
-    Field("drivers", ListOf(Record("driver", DRIVER_KEYS), at_least=1), "what to run it under", required=True),
-    Field("commands", ListOf(CommandWord(), at_least=1), "what is done to each container, in order", required=True),
+    Field("drivers", ListOf(Record("driver", DRIVER_KEYS), min_items=1), "the drivers to run", required=True),
+    Field("commands", ListOf(CommandWord(), min_items=1), "the commands for each container, in order", required=True),
 )
 
 
 def is_definition(root: MappingNode) -> bool:
-    """Return whether a file's tree is a bucketbench definition, or was meant to be one: no scenario has its lists."""
+    """Return whether a tree is (meant as) a bucketbench definition: no scenario has its lists."""
     return bool(root.values.keys() & {"drivers", "commands"}) and not root.values.keys() & {"job", "jobs"}
 
 
 def read_definition(root: MappingNode, findings: Diagnostics) -> Mapping[str, Located[Any]]:
-    """Return a definition by key; what was refused is `INVALID`, and `findings` says why."""
+    """Return a definition by key; an invalid value is `INVALID`, with the reason in `findings`."""
     kept = _drop_unknown_keys(root, "definition", DEFINITION_KEYS, findings)
     drivers = kept.values.get("drivers")
     if isinstance(drivers, ListNode):
@@ -195,14 +201,14 @@ def read_definition(root: MappingNode, findings: Diagnostics) -> Mapping[str, Lo
 
 
 def _drop_unknown_keys(node: MappingNode, what: str, fields: Sequence[Field], findings: Diagnostics) -> MappingNode:
-    """Return the keys that have a value and a meaning, or that nearly spell one; note the others."""
+    """Return the keys with a value that are known or nearly spell a known one; note the others."""
     names = [field.name for field in fields]
     kept = MappingNode(node.place)
     for key, value in node.values.items():
         place = node.key_places[key]
         if key not in names and closest_match(key, names) is None:
             findings.note(
-                f"{format_place(place)}: '{key}' is no key of a bucketbench {what}: left out, as bucketbench does"
+                f"{format_place(place)}: '{key}' is not a key of a bucketbench {what}: ignored, as in bucketbench"
             )
         elif not (isinstance(value, ScalarNode) and (value.empty or not value.text)):
             kept.put(key, value, place)

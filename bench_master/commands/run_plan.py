@@ -112,7 +112,7 @@ class PlanRunner:
             standing=past.standing if past is not None else None,
             sampling_interval_s=self._scenario.sampling_interval_s,
             first_epoch=secrets.randbits(31) << 16,
-            notes=(*((note,) if note else ()), *self._scenario.lost),
+            notes=(*((note,) if note else ()), *self._scenario.untranslated),
             overhead=self._scenario.overhead,
             lease_s=timeouts.lease_s,
             heartbeat_s=timeouts.heartbeat_s,

@@ -102,7 +102,7 @@ def inventory_format(launchers: tuple[str, ...]) -> Record:
             ),
             Field(
                 "hosts",
-                MapOf("hosts by name, such as blade-1 or blade[01-16]", HOST_PATTERN, host, at_least=1),
+                MapOf("hosts by name, such as blade-1 or blade[01-16]", HOST_PATTERN, host, min_items=1),
                 "the hosts",
                 required=True,
             ),

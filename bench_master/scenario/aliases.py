@@ -1,7 +1,7 @@
-"""Old spellings: a tool's own names for a test and its options, translated where a scenario uses them.
+"""Aliases: a tool's own names for a test and its options, translated where a scenario uses them.
 
-Who comes from ``sysbench --test=cpu --num-threads=4`` writes just that, and is told what it is here. It is done on
-the tree, before anything is checked, so that each value keeps its place and every check holds for it.
+A user of ``sysbench --test=cpu --num-threads=4`` can write just that; a note gives the names here. The tree is
+translated before it is checked, so each value keeps its place and every check covers it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEST: Final = "test"
 
 
 def apply_aliases(root: MappingNode, findings: Diagnostics) -> None:
-    """Put today's names in place of a tool's own; note each, and each pair that says one thing twice."""
+    """Replace a tool's names by ours; note each, and report a parameter that is given under both names."""
     classes = workload_classes()
     for job in _jobs(root):
         _apply_test_alias(job, classes, findings)
@@ -49,7 +49,7 @@ def _workloads(jobs: Iterable[MappingNode], classes: Mapping[str, type[Workload]
 
 
 def _apply_test_alias(job: MappingNode, classes: Mapping[str, type[Workload]], findings: Diagnostics) -> None:
-    """Make `workload` of ``test: cpu``, which stands in the job or among its parameters."""
+    """Turn ``test: cpu``, in a job or its parameters, into `workload`."""
     params = job.values.get("params")
     owner = next(
         (one for one in (job, params) if isinstance(one, MappingNode) and _key_of(_TEST, one) is not None), None
@@ -68,17 +68,19 @@ def _apply_test_alias(job: MappingNode, classes: Mapping[str, type[Workload]], f
     name = known.get(word)
     del owner.values[key]
     if name is None:
-        there = did_you_mean(word, known) or f"; there is: {', '.join(sorted(known))}"
+        there = did_you_mean(word, known) or f"; the tests are: {', '.join(sorted(known))}"
         findings.add(test.place, f"unknown test {quote_node(test)}{there}", deep=True)
         findings.mark_misspelling(job, "workload")
         job.values.pop("workload", None)
     elif isinstance(given, ScalarNode) and given.text not in {name, classes[name].binary}:
-        findings.add(place, f"'{key}: {test.text}' is the workload {name}, not {given.text}: remove one", deep=True)
+        findings.add(
+            place, f"'{key}: {test.text}' means the workload {name}, not {given.text}: remove one", deep=True
+        )
     else:
         job.put("workload", ScalarNode(test.place, name), place if given is None else job.key_places["workload"])
         _note(findings, f"{key}: {test.text}", f"workload: {name}")
         if word in classes[name].legacy_option_values.get(_TEST, {}):
-            # Which test it is, other options say, and else what was usual then.
+            # Other options select the test; without them it is the tool's old default.
             if not isinstance(params, MappingNode):
                 params = MappingNode(place)
                 job.put("params", params, place)
@@ -87,31 +89,31 @@ def _apply_test_alias(job: MappingNode, classes: Mapping[str, type[Workload]], f
 
 
 def _apply_option_aliases(params: object, workloads: list[type[Workload]], findings: Diagnostics) -> None:
-    """Put what old options say of the test, each in its own way, in the place of the parameter of that name."""
+    """Turn old options that select a test, each in its own way, into the parameter `test`."""
     if not isinstance(params, MappingNode):
         return
     for meanings in (workload.legacy_option_values for workload in workloads if workload.legacy_option_values):
-        meant, said, at = "", [], None
+        meant, written, at = "", [], None
         for option, values in meanings.items():
             key = _find_alias_key(option, params)
             value = params.values.get(key)
             if not isinstance(value, ScalarNode) or value.text not in values:
                 continue
             del params.values[key]
-            said.append(f"{key}: {value.text}")
+            written.append(f"{key}: {value.text}")
             at, meant = params.key_places[key], values[value.text] or meant
         if at is None or not meant:
             continue
         if _TEST in params.values:
-            if params.key_places[_TEST].line and len(said) > 1:
-                findings.add(at, f"'{said[-1]}' says what '{_TEST}' says: remove one", deep=True)
+            if params.key_places[_TEST].line and len(written) > 1:
+                findings.add(at, f"'{written[-1]}' repeats '{_TEST}': remove one", deep=True)
         else:
             params.put(_TEST, ScalarNode(at, meant), at)
-            _note(findings, ", ".join(said), f"{_TEST}: {meant}")
+            _note(findings, ", ".join(written), f"{_TEST}: {meant}")
 
 
 def _find_alias_key(option: str, params: MappingNode) -> str:
-    """Return how an old option is written here; that of the parameter's own name has dashes in front."""
+    """Return an old option as this scenario spells it; empty if it is absent."""
     fits = (
         key
         for key in params.values
@@ -131,7 +133,7 @@ def _apply_matrix_aliases(matrix: object, workloads: list[type[Workload]], findi
 
 
 def _rename(node: object, workloads: list[type[Workload]], prefix: str, findings: Diagnostics) -> None:
-    """Rename the keys of a mapping that begin with `prefix` and are a tool's names, where all workloads agree."""
+    """Rename the keys with `prefix` that are a tool's names, where all workloads agree."""
     if not isinstance(node, MappingNode):
         return
     values, places = dict(node.values), dict(node.key_places)
@@ -141,18 +143,18 @@ def _rename(node: object, workloads: list[type[Workload]], prefix: str, findings
             why = None if prefix else _ignorable_reason(key, values[key], workloads)
             if why is not None:
                 del values[key]
-                findings.note(f"'{key}' is left out: {why}")
+                findings.note(f"'{key}' is ignored: {why}")
             continue
         today = prefix + name
         if today in values and places[today].line and places[key].line:
             first = f" (on line {places[today].line})"
-            findings.add(places[key], f"'{key}' is '{today}'{first} under its old name: remove one", deep=True)
+            findings.add(places[key], f"'{key}' is another name for '{today}'{first}: remove one", deep=True)
             del values[key]
         elif today in values and not places[today].line:
-            # What the command line says today's name for goes before what the file says.
+            # The command line overrides the file.
             del values[key]
         else:
-            # In the key's own position: the order of a matrix is that of its keys.
+            # Keep the position: the order of a matrix is that of its keys.
             values = {today if one == key else one: value for one, value in values.items() if one != today}
             places[today] = places[key]
             _note(findings, key, today)
@@ -160,7 +162,7 @@ def _rename(node: object, workloads: list[type[Workload]], prefix: str, findings
 
 
 def _current_name(key: str, workloads: list[type[Workload]]) -> str | None:
-    """Return what a parameter is called here; None where it is no tool's name, or not the same for all workloads."""
+    """Return the name of a parameter here; None if no tool uses the word, or the workloads disagree."""
     if any(find_parameter(workload, key) for workload in workloads):
         return None
     word = key.lstrip("-")
@@ -174,7 +176,7 @@ def _parameter_called(word: str, workload: type[Workload]) -> str | None:
 
 
 def _ignorable_reason(key: str, value: Node, workloads: list[type[Workload]]) -> str | None:
-    """Return why an option may be left out, with the value that it has; None where it may not."""
+    """Return why an option with this value has no effect; None if it has one."""
     word = key.lstrip("-").replace("_", "-")
     for workload in workloads:
         harmless, why = workload.obsolete_options.get(word, ("", ""))
@@ -188,4 +190,4 @@ def _key_of(word: str, node: MappingNode) -> str | None:
 
 
 def _note(findings: Diagnostics, old: str, new: str) -> None:
-    findings.note(f"'{old}' is understood as '{new}', its name here")
+    findings.note(f"'{old}' is read as '{new}', its name here")

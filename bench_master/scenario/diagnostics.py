@@ -1,4 +1,4 @@
-"""What reading a scenario brings to light: problems, notes, and how each scalar was understood."""
+"""Collects problems, notes and the type of each scalar while a scenario is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Located(Generic[T]):
-    """A value that was understood, and where it was written."""
+    """A value and the place where it was written."""
 
     value: T
     place: SourceLocation
@@ -25,53 +25,53 @@ class Located(Generic[T]):
 
 @dataclass(slots=True)
 class Diagnostics:
-    """Collects while a tree is read. A problem that is met twice (by two treatments, say) is kept once."""
+    """Collects while a tree is read. A problem that two treatments share is kept once."""
 
     deep: dict[Problem, bool] = field(default_factory=dict)
-    """Each problem, and whether it lies deeper than a JSON Schema can see (a relation, a bound of a unit ...)."""
+    """Each problem, and whether a JSON Schema cannot express its rule (a relation, a bound of a unit ...)."""
     notes: list[str] = field(default_factory=list)
     literals: dict[int, Scalar] = field(default_factory=dict)
-    """What a scalar was read as, by the identity of its leaf; one that is not here is text."""
+    """The typed value of each scalar, by the identity of its node; one that is missing here is text."""
     misspellings: set[tuple[int, str]] = field(default_factory=set)
-    """Keys that unknown ones seem to stand for, each with the identity of its mapping."""
+    """The likely meaning of each unknown key, with the identity of its mapping."""
 
     def add(self, place: SourceLocation, message: str, *, deep: bool = False) -> None:
-        """Note a problem."""
+        """Add a problem."""
         problem = place.problem(message)
         self.deep[problem] = self.deep.get(problem, True) and deep
 
-    def take(self, other: Diagnostics, *, deep: bool) -> None:
-        """Add what `other` found, as lying deeper than a schema sees where `deep`."""
+    def merge(self, other: Diagnostics, *, deep: bool) -> None:
+        """Add the findings of `other`; `deep`: a JSON Schema cannot express the rules of its problems."""
         for problem, was_deep in other.deep.items():
             self.deep[problem] = self.deep.get(problem, True) and (deep or was_deep)
         self.literals.update(other.literals)
         self.misspellings |= other.misspellings
 
     def note(self, text: str) -> None:
-        """Note something that the user should know and that stops nothing."""
+        """Add a note for the user, which stops nothing."""
         if text not in self.notes:
             self.notes.append(text)
 
     def mark_misspelling(self, node: MappingNode, key: str) -> None:
-        """Remember that an unknown key of a mapping is `key` misspelt: one mistake is not told as two."""
+        """Remember that an unknown key of a mapping is `key` misspelt, so that one mistake is reported once."""
         self.misspellings.add((id(node), key))
 
     def is_misspelt(self, key: str, node: MappingNode | None = None) -> bool:
-        """Return whether `key` is there under a wrong name, in `node` or (None) anywhere."""
+        """Return whether `key` is present under a wrong name, in `node` or (None) anywhere."""
         return any(key == name and (node is None or id(node) == owner) for owner, name in self.misspellings)
 
-    def understood(self, leaf: ScalarNode, value: Scalar) -> None:
-        """Remember that a scalar is a number, a truth value or nothing, not text."""
+    def record_literal(self, leaf: ScalarNode, value: Scalar) -> None:
+        """Remember that a scalar is a number, a boolean or null, not text."""
         self.literals[id(leaf)] = value
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Everything that is wrong, in file order."""
+        """All problems in file order."""
         return tuple(sorted(self.deep))
 
 
 def plain_data(node: Node, literals: dict[int, Scalar]) -> Any:
-    """Return a tree as JSON-able data, each scalar as it was understood."""
+    """Return a tree as JSON-able data, each scalar with its type."""
     if isinstance(node, ScalarNode):
         return literals.get(id(node), node.text)
     if isinstance(node, ListNode):

@@ -1,7 +1,7 @@
-"""The format of a scenario: every key with its shape, default and meaning, in one table.
+"""The format of a scenario: every key with its type, default and help, in one table.
 
-The loader checks with this table, the JSON Schema is generated from it, and the reference in ``docs/`` is tested
-against it. What is in a table by name is what exists: engines and workloads are those that are installed.
+The loader checks with this table, the JSON Schema is generated from it, and a test compares the reference in
+``docs/`` with it. Engines and workloads are the installed ones.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from workloads.registry import workload_classes
 
 ORDERS: Final = ("interleaved", "blocked", "as-written")
 TRIAL_SIZE_KEYS: Final = ("iterations", "operation_count", "run_seconds")
-"""How much a trial holds, of which exactly one applies; the innermost one that is given wins."""
+"""The size of a trial: exactly one applies, and the innermost one wins."""
 
 JOB_LABEL_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9_+-]*$"
 MAX_RATE_PER_S: Final = 1e6
 OPEN_CONCURRENCY: Final = 64
-"""How many jobs a worker runs at once where they arrive at a rate and the scenario says no number."""
+"""The jobs that a worker runs at once where jobs arrive at a rate and the scenario gives no ``concurrency``."""
 _DAY_S: Final = 86400.0
 
 
@@ -74,10 +74,12 @@ class ScenarioFormat:
 
 
 def scenario_format() -> ScenarioFormat:
-    """Return the format as it is with the engines and workloads that are installed."""
-    engine = Choice("engine", engine_names(), "; list-engines says which are usable")
+    """Return the format with the installed engines and workloads."""
+    engine = Choice("engine", engine_names(), "; list-engines shows which are usable")
     environment = Text(
-        "an environment: a word of letters, digits and _ . + -", NAME_PATTERN, bare=("number", "boolean", "null")
+        "an environment: a word of letters, digits and _ . + -",
+        NAME_PATTERN,
+        unquoted_types=("number", "boolean", "null"),
     )
     storage = tuple(
         (word, "storage") for word in ("tmpfs", "volume", "volumes", "volumes_from", "volumes-from", "mounts")
@@ -87,11 +89,15 @@ def scenario_format() -> ScenarioFormat:
     services = services_record(classes.values(), container)
     settings = _run_fields(container, services)
     matrix = MatrixShape(_matrix_keys(settings, container, services), engine, environment)
-    engines = Field("engines", ListOf(engine, at_least=1, unique=True), "the engines to weigh", [default_engine()])
-    matrix_field = Field("matrix", matrix, "values to be tried in every combination")
+    engines = Field("engines", ListOf(engine, min_items=1, unique=True), "the engines to measure", [default_engine()])
+    matrix_field = Field("matrix", matrix, "values to try in every combination")
     own = (
         Field("operations", OperationsShape(), "a life-cycle job: the operations on one container, in order"),
-        Field("workload", Choice("workload", tuple(classes), "; see list-workloads"), "a guest job: what to run"),
+        Field(
+            "workload",
+            Choice("workload", tuple(classes), "; see list-workloads"),
+            "a guest job: the benchmark to run",
+        ),
         Field(
             "params",
             MapOf("parameters of the workload by name", "^.+$", ParamShape()),
@@ -100,14 +106,14 @@ def scenario_format() -> ScenarioFormat:
         Field(
             "swap",
             Choice("state of swap", SWAP_STATES),
-            "off: switched off on the host while a job runs, where its owner allows it",
+            "off: switch swap off on the host while a job runs, where the worker allows it",
             SWAP_STATES[0],
             carried_as="swap",
         ),
         Field(
             "optional",
             Boolean(),
-            "leave it out, with the reason, where its image or tool is not there",
+            "skip the job, and report why, where its image or tool is missing",
             default=False,
             carried_as="optional",
         ),
@@ -126,28 +132,28 @@ def scenario_format() -> ScenarioFormat:
     scenario = Record(
         "scenario",
         (
-            Field("name", Text("a name"), "what the scenario is called in reports", required=True),
-            Field("description", Text("a text"), "what it weighs and why"),
+            Field("name", Text("a name"), "the name of the scenario in reports", required=True),
+            Field("description", Text("a text"), "what the scenario measures, and why"),
             Field(
                 "environments",
-                ListOf(environment, at_least=1, unique=True),
-                "the environments to weigh in; without it, any worker will do",
+                ListOf(environment, min_items=1, unique=True),
+                "the environments to measure in; without it, any worker",
             ),
             engines,
             Field("job", job, "the only job"),
             Field(
                 "jobs",
-                MapOf("jobs by label (letters, digits, _ + -)", JOB_LABEL_PATTERN, job, at_least=1),
+                MapOf("jobs by label (letters, digits, _ + -)", JOB_LABEL_PATTERN, job, min_items=1),
                 "several jobs by label",
             ),
             *settings,
             matrix_field,
             Field("order", Choice("order", ORDERS), "the order of the trials", "interleaved"),
-            Field("seed", Quantity(WHOLE, minimum=0, maximum=MAX_SEED), "fixes every random choice of the run"),
+            Field("seed", Quantity(WHOLE, minimum=0, maximum=MAX_SEED), "seed of every random choice of the run"),
             Field(
                 "sampling_interval",
                 Quantity(DURATION, minimum=0.1, maximum=3600),
-                "how often a host's resources are read",
+                "how often to read the resources of a host",
                 "1s",
             ),
             Field(
@@ -156,25 +162,33 @@ def scenario_format() -> ScenarioFormat:
                 "measure first how fast this machine runs plain processes, without an engine",
                 default=False,
             ),
-            Field("overhead", OverheadShape(engine), "what the engines themselves cost the host", default=False),
+            Field(
+                "overhead", OverheadShape(engine), "measure what the engines themselves cost the host", default=False
+            ),
             Field(
                 "thresholds",
                 ListOf(Text("a threshold such as 'operations.start.p95_s < 0.5'")),
-                "what must hold for the run to end with exit code 0",
+                "conditions on the results; the run ends with exit code 0 only if all hold",
             ),
             Field(
                 "published",
-                Text("a table in the scenario's own folder, such as published.csv", PUBLISHED_PATTERN, bare=()),
+                Text(
+                    "a table in the scenario's own folder, such as published.csv",
+                    PUBLISHED_PATTERN,
+                    unquoted_types=(),
+                ),
                 "published figures to print beside ours",
             ),
             Field(
                 PROFILES,
                 MapOf("profiles by name", PROFILE_PATTERN, OverridesShape()),
-                "other scales of this scenario: overrides by name",
+                "other scales of the scenario: sets of overrides by name",
             ),
-            Field(SCALE, Text("the name of a profile", PROFILE_PATTERN, bare=()), "the profile to apply", FULL),
+            Field(
+                SCALE, Text("the name of a profile", PROFILE_PATTERN, unquoted_types=()), "the profile to apply", FULL
+            ),
         ),
-        (AtMostOneOf(("job", "jobs"), required=True, advice=": say what is to be run"), AtMostOneOf(TRIAL_SIZE_KEYS)),
+        (AtMostOneOf(("job", "jobs"), required=True, advice=": add the job to run"), AtMostOneOf(TRIAL_SIZE_KEYS)),
         tuple((field.name, "job") for field in own),
     )
     carried = tuple(field for field in own if field.carried_as)
@@ -182,28 +196,26 @@ def scenario_format() -> ScenarioFormat:
 
 
 def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
-    """Return the keys that stand at the top level, in a job, and in a matrix."""
+    """Return the keys of the top level that a job inherits and that a matrix can vary."""
     return (
-        Field("container", container, "how the container is made"),
+        Field("container", container, "settings of the container"),
         Field(
             "concurrency",
             Quantity(WHOLE, minimum=1, maximum=MAX_SLOTS),
-            f"jobs in flight on each worker, at most ({OPEN_CONCURRENCY} where there is a `rate`)",
+            f"the most jobs in flight on each worker ({OPEN_CONCURRENCY} with a `rate`)",
             1,
             carried_as="concurrency",
         ),
-        Field("services", services, "how the containers of a workload's services are made"),
-        Field("iterations", Quantity(WHOLE, minimum=1, maximum=10**9), "jobs that each slot does in a trial", 1),
+        Field("services", services, "settings of the containers of a workload's services"),
+        Field("iterations", Quantity(WHOLE, minimum=1, maximum=10**9), "jobs that each slot runs in a trial", 1),
         Field("operation_count", Quantity(WHOLE, minimum=1, maximum=10**12), "jobs in a trial, over all workers"),
-        Field(
-            "run_seconds", Quantity(DURATION, exclusive_minimum=0, maximum=30 * _DAY_S), "how long a trial goes on"
-        ),
+        Field("run_seconds", Quantity(DURATION, exclusive_minimum=0, maximum=30 * _DAY_S), "the length of a trial"),
         Field(
             "rate",
             Quantity(RATE, exclusive_minimum=0, maximum=MAX_RATE_PER_S),
-            "jobs that arrive each second over all workers, whether those before them have ended or not",
+            "jobs that arrive each second over all workers, whether earlier ones have ended or not",
         ),
-        Field("arrivals", Choice("arrival process", ARRIVAL_PROCESSES), "how they are spaced", "constant"),
+        Field("arrivals", Choice("arrival process", ARRIVAL_PROCESSES), "the spacing of arrivals", "constant"),
         Field(
             "queue_timeout",
             Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S),
@@ -211,20 +223,27 @@ def _run_fields(container: Record, services: Record) -> tuple[Field, ...]:
             "10s",
         ),
         Field("repeats", Quantity(WHOLE, minimum=1, maximum=100_000), "trials of each treatment (n)", 1),
-        Field("warmup", Quantity(WHOLE, minimum=0, maximum=10_000), "trials before those that count", 0),
+        Field(
+            "warmup",
+            Quantity(WHOLE, minimum=0, maximum=10_000),
+            "warm-up trials of each treatment, which do not count",
+            0,
+        ),
         Field(
             "timeout",
             Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S),
-            "how long one operation may take",
+            "the time limit of one operation",
             "60s",
             carried_as="timeout_s",
         ),
-        Field("until", UntilShape(), "what ends a packing before all of its containers are up", carried_as="until"),
+        Field(
+            "until", UntilShape(), "a condition that ends a packing before all containers are up", carried_as="until"
+        ),
     )
 
 
 def _matrix_keys(settings: tuple[Field, ...], container: Record, services: Record) -> dict[str, Shape]:
-    """Return the shapes of a matrix's keys; one that ends in a dot stands for every key that starts so."""
+    """Return the shapes of a matrix's keys; one that ends in a dot stands for every key with that prefix."""
     keys: dict[str, Shape] = {
         field.name: field.shape for field in settings if field.name not in {"container", "services"}
     }

@@ -1,6 +1,6 @@
 """The parameters of a guest job, checked against what its workload declares."""
 
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+# ruff: noqa: D102  the base class documents what each method of a shape or rule does
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from workloads.base import Parameter, Workload
 
 PARAMS: Final = "params."
-"""What the keys of a job's settings begin with that are parameters of its workload."""
+"""The prefix of a workload's parameters among the settings of a job."""
 
 _KINDS = {"int": WHOLE, "float": NUMBER, "size": SIZE, "duration": DURATION}
 
@@ -51,7 +51,7 @@ class ParamShape(Shape):
 
 
 def parameter_shape(parameter: Parameter) -> Shape:
-    """Return what a workload's parameter must look like in a scenario."""
+    """Return the type of a workload's parameter in a scenario."""
     if parameter.type == "bool":
         return Boolean()
     if parameter.type == "choice":
@@ -85,12 +85,12 @@ def parse_param(
 
 
 def _suggest_parameter(workload: type[Workload], name: str) -> str:
-    """Return what to say of an unknown parameter: its name here where the tool calls it so, else the nearest."""
+    """Return a hint for an unknown parameter: its name here if the tool uses the given one, else the nearest."""
     own = workload.tool_option_names.get(name.lstrip("-").replace("_", "-"))
     if own is not None:
-        return f": that is what {workload.binary} calls it; here it is '{own}'"
+        return f": {workload.binary}'s name for it; write '{own}'"
     known = [each.name for each in workload.parameters]
-    return did_you_mean(name, known) or f"; it knows: {', '.join(known) or 'none'}"
+    return did_you_mean(name, known) or f"; the parameters are: {', '.join(known) or 'none'}"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How a job inherits from the top level and a cell from its job: settings by dotted key, the innermost one wins."""
+"""Inheritance of a job from the top level and of a cell from its job: settings by dotted key, the innermost wins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _flatten_key(key: str, given: Located[Any]) -> Settings:
 
 
 def merge_settings(base: Settings, over: Settings) -> Settings:
-    """Return `base` with `over` on top; a quantity (such as `run_seconds`) in `over` replaces any other in `base`."""
+    """Return `base` with `over` on top; a trial size such as `run_seconds` in `over` replaces any in `base`."""
     flattened: Settings = {}
     for key, given in over.items():
         flattened |= _flatten_key(key, given)
@@ -43,7 +43,7 @@ def merge_settings(base: Settings, over: Settings) -> Settings:
 
 
 def list_values(given: Located[Any] | None) -> tuple[Any, ...]:
-    """Return the values of a list, or nothing where it is absent or was refused."""
+    """Return the values of a list; empty if it is absent or invalid."""
     if given is None or given.value is INVALID:
         return ()
     return tuple(item.value for item in given.value)

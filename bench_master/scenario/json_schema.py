@@ -1,9 +1,7 @@
-"""The format of a scenario as JSON Schema, so that editors complete and check it while it is written.
+"""The scenario format as JSON Schema, so that editors complete and check a scenario.
 
-The old spellings of `spellings` as JSON Schema: what the loader understands, an editor does not underline.
-
-The loader translates before it checks, so its table of the format knows today's names alone; here the part of the
-schema that is generated from it, a job, is given a tool's own names beside them.
+The schema is generated from the loader's table. The loader translates aliases first, so its table has only our names;
+`with_aliases` adds the names that a tool uses for its tests and options.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 _TEST: Final = "^-*test$"
 _HAS_TEST: Final[Mapping[str, Any]] = {"not": {"propertyNames": {"not": {"pattern": _TEST}}}}
-"""Some key of a mapping is ``test``, with dashes in front or without."""
+"""A mapping has the key ``test``, with or without leading dashes."""
 _PARAMS_HAVE_TEST: Final[Mapping[str, Any]] = {
     "properties": {"params": {"type": "object", **_HAS_TEST}},
     "required": ["params"],
@@ -29,7 +27,7 @@ _PARAMS_HAVE_TEST: Final[Mapping[str, Any]] = {
 
 
 def with_aliases(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a job with the names that tools have for their tests and options."""
+    """Return the schema of a job with the tools' names for their tests and options."""
     classes = workload_classes()
     tests = {one.tool_test_name: one for one in classes.values() if one.tool_test_name}
     named = [_HAS_TEST, _PARAMS_HAVE_TEST]
@@ -50,12 +48,12 @@ def _allow_binaries(shape: dict[str, Any], tests: Mapping[str, type[Workload]]) 
 
 
 def _require_test(binary: str, named: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return that a tool which is more than one workload needs its test beside it."""
+    """Return the rule that a tool with several workloads requires a test."""
     return {"if": {"properties": {"workload": {"const": binary}}, "required": ["workload"]}, "then": {"anyOf": named}}
 
 
 def _rule(rule: Any, classes: Mapping[str, type[Workload]], named: list[Mapping[str, Any]]) -> Any:
-    """Return a rule of the job's, in which a test stands for the workload that it is."""
+    """Return a rule of a job, extended so that a test can name the workload."""
     given = [{"required": ["workload"]}, *named]
     if rule == {"oneOf": [{"required": ["operations"]}, {"required": ["workload"]}]}:
         return {"oneOf": [{"required": ["operations"]}, {"anyOf": given}]}
@@ -67,7 +65,7 @@ def _rule(rule: Any, classes: Mapping[str, type[Workload]], named: list[Mapping[
 
 
 def _workload_rule(part: dict[str, Any], classes: Mapping[str, type[Workload]]) -> dict[str, Any]:
-    """Return what holds for one workload, wherever and however it is named."""
+    """Return the rule of one workload's parameters under all of its names."""
     name = part["if"]["properties"]["workload"]["const"]
     one = classes[name]
     params = part["then"]["properties"]["params"]
@@ -75,7 +73,7 @@ def _workload_rule(part: dict[str, Any], classes: Mapping[str, type[Workload]]) 
     for word, own in one.tool_option_names.items():
         old[_pattern(word)] = params["properties"][own]
     for word, (harmless, why) in one.obsolete_options.items():
-        # YAML 1.1 reads ``on`` as a truth, and an editor may, too.
+        # YAML 1.1 reads ``on`` as true, and so may an editor.
         old[_pattern(word)] = {"enum": [harmless, True], "description": why}
     for word, meanings in one.legacy_option_values.items():
         if word != "test":
@@ -97,25 +95,25 @@ def _workload_rule(part: dict[str, Any], classes: Mapping[str, type[Workload]]) 
 
 
 def _pattern(name: str) -> str:
-    """Return what a parameter may be called: with dashes in front, and dashes for underscores."""
+    """Return the pattern of a parameter's names: with leading dashes, and dashes for underscores."""
     return f"^-*{'[-_]'.join(re.escape(word) for word in re.split('[-_]', name))}$"
 
 
 def _test_names(tests: str) -> str:
-    """Return how a test may be named: alone, or as the file of its script."""
+    """Return the pattern of a test's names: alone, or as the file of its script."""
     return rf"^(.*/)?({tests})(\.lua)?$"
 
 
 SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _USE_SITE_KEYS: Final = ("description", "default")
-"""What is said of a part where it is used, not where it is defined."""
+"""Keys of a part that belong to its use, not to its definition."""
 
 
 def scenario_schema() -> dict[str, Any]:
     """Return the schema, draft 2020-12, generated from the table that the loader checks with.
 
-    It knows the engines and workloads that are installed here. What relates one part of a scenario to another
-    (whether an order of operations can work, say) only the loader sees.
+    It lists the engines and workloads that are installed here. Only the loader checks relations between parts, such
+    as the order of operations.
     """
     definitions: dict[str, Any] = {}
     parts = scenario_format().scenario.schema()
@@ -143,5 +141,5 @@ def _extract_definitions(part: Any, definitions: dict[str, Any]) -> Any:
     name = "".join(letter if letter.isalnum() else "-" for letter in title).strip("-")
     definition = {key: value for key, value in inner.items() if key not in _USE_SITE_KEYS}
     if definitions.setdefault(name, definition) != definition:
-        raise ValueError(f"two parts of the format are both called '{title}'")
+        raise ValueError(f"two parts of the format have the title '{title}'")
     return {"$ref": f"#/$defs/{name}"} | {key: inner[key] for key in _USE_SITE_KEYS if key in inner}

@@ -58,65 +58,67 @@ ULIMITS: Final = (
     "sigpending",
     "stack",
 )
-"""As the engines name them, and limits.conf(5)."""
+"""The names of the engines and of limits.conf(5)."""
 
 _ULIMIT_NAME: Final = f"^({'|'.join(ULIMITS)})$"
 _NUMBER: Final = "(-1|[0-9]{1,19})"
-_HOSTS: Final = "; those that open the host, such as SYS_ADMIN, are never given"
+_NO_HOST_ACCESS: Final = "; capabilities that give access to the host, such as SYS_ADMIN, are not available"
 _DEVICE: Final = "^/dev/[^\\s:]+$"
 
 
 @dataclass(frozen=True)
 class UlimitShape(Text):
-    """A soft and a hard limit as text; one number stands for both."""
+    """A soft and a hard limit as text; a single number sets both."""
 
     def schema(self) -> dict[str, Any]:
-        """Return the shape as JSON Schema; a number without quotes is one to an editor."""
+        """Return the shape as JSON Schema; an editor reads a limit without quotes as a number."""
         return {"anyOf": [super().schema(), {"type": "integer", "minimum": -1, "maximum": 10**19 - 1}]}
 
 
-def confinement_fields() -> tuple[Field, ...]:
-    """Return the keys, as part of the record of a container."""
+def _confinement_fields() -> tuple[Field, ...]:
+    """Return the keys that confine a container beyond memory and CPUs."""
     bytes_a_second = MapOf("block devices such as /dev/sda", _DEVICE, Quantity(SIZE, minimum=1, maximum=2**53))
     operations_a_second = MapOf("block devices such as /dev/sda", _DEVICE, Quantity(WHOLE, minimum=1, maximum=2**32))
     return (
         Field(
             "runtime",
-            Text("an OCI runtime such as runc or crun", "^[A-Za-z0-9][A-Za-z0-9_.-]*$", bare=()),
-            "the OCI runtime, as the engine names it",
+            Text("an OCI runtime such as runc or crun", "^[A-Za-z0-9][A-Za-z0-9_.-]*$", unquoted_types=()),
+            "the OCI runtime, by the engine's name for it",
         ),
-        Field("pids", Quantity(WHOLE, minimum=1, maximum=2**22), "how many processes and threads it may have"),
+        Field("pids", Quantity(WHOLE, minimum=1, maximum=2**22), "the most processes and threads"),
         Field(
             "ulimits",
             MapOf(
                 f"resource limits: {', '.join(ULIMITS)}",
                 _ULIMIT_NAME,
                 UlimitShape(
-                    "a limit such as 1024, or soft:hard such as 512:1024", f"^{_NUMBER}(:{_NUMBER})?$", bare=()
+                    "a limit such as 1024, or soft:hard such as 512:1024",
+                    f"^{_NUMBER}(:{_NUMBER})?$",
+                    unquoted_types=(),
                 ),
             ),
-            "resource limits of its processes",
+            "resource limits of the processes",
         ),
-        Field("blkio_weight", Quantity(WHOLE, minimum=10, maximum=1000), "its share of the time of disks"),
-        Field("device_read_bps", bytes_a_second, "how fast it may read from block devices, a second"),
-        Field("device_write_bps", bytes_a_second, "how fast it may write to block devices, a second"),
-        Field("device_read_iops", operations_a_second, "how often it may read from block devices, a second"),
-        Field("device_write_iops", operations_a_second, "how often it may write to block devices, a second"),
-        Field("read_only", Boolean(), "whether its root file system cannot be written"),
+        Field("blkio_weight", Quantity(WHOLE, minimum=10, maximum=1000), "the share of disk time"),
+        Field("device_read_bps", bytes_a_second, "the most bytes a second read, by block device"),
+        Field("device_write_bps", bytes_a_second, "the most bytes a second written, by block device"),
+        Field("device_read_iops", operations_a_second, "the most reads a second, by block device"),
+        Field("device_write_iops", operations_a_second, "the most writes a second, by block device"),
+        Field("read_only", Boolean(), "mount the root file system read-only"),
         Field(
             "security_options",
             ListOf(Choice("security option", SECURITY_OPTIONS), unique=True),
-            "what its processes may do",
+            "security options of the processes",
         ),
         Field(
             "cap_add",
-            ListOf(Choice("capability", GRANTABLE_CAPABILITIES, _HOSTS), unique=True),
-            "capabilities of its root beyond the engine's own choice",
+            ListOf(Choice("capability", GRANTABLE_CAPABILITIES, _NO_HOST_ACCESS), unique=True),
+            "capabilities to add to the engine's default",
         ),
         Field(
             "cap_drop",
             ListOf(Choice("capability", DROPPABLE_CAPABILITIES), unique=True),
-            "capabilities that are taken from its root",
+            "capabilities to drop from the engine's default",
         ),
     )
 
@@ -128,15 +130,15 @@ _KINDS: Final = ("volume", "host", "data_container", "tmpfs")
 
 @dataclass(frozen=True)
 class EmptyValue(Shape):
-    """A key that says everything: what stands after it must be nothing."""
+    """A key without a value."""
 
     @property
     def expected(self) -> str:
-        return "nothing: it is made for this container and removed with it"
+        return "nothing: the volume is created for this container and removed with it"
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if isinstance(node, ScalarNode) and node.empty:
-            findings.understood(node, None)
+            findings.record_literal(node, None)
             return ""
         return self.refuse(node, findings)
 
@@ -146,10 +148,11 @@ class EmptyValue(Shape):
 
 @dataclass(frozen=True)
 class OptionalValue(Shape):
-    """A value that may be left out after its key: ``volume:`` is a volume without a name."""
+    """A value that may be missing after its key: ``volume:`` is a volume without a name."""
 
     shape: Shape
     nothing: Any
+    """What a missing value is read as."""
 
     @property
     def expected(self) -> str:
@@ -157,7 +160,7 @@ class OptionalValue(Shape):
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if isinstance(node, ScalarNode) and node.empty:
-            findings.understood(node, None)
+            findings.record_literal(node, None)
             return self.nothing
         return self.shape.read(node, findings)
 
@@ -168,16 +171,27 @@ class OptionalValue(Shape):
 _RECORD: Final = Record(
     "storage entry",
     (
-        Field("volume", OptionalValue(Text("a volume's name", _VOLUME, bare=("integer", "boolean")), ""), "a volume"),
+        Field(
+            "volume",
+            OptionalValue(Text("a volume's name", _VOLUME, unquoted_types=("integer", "boolean")), ""),
+            "a volume",
+        ),
         Field(
             "host",
-            OptionalValue(Text("an absolute path", _ABSOLUTE, bare=()), ""),
-            "a directory of the host; without a path, one that is made for it and removed with it",
+            OptionalValue(Text("an absolute path", _ABSOLUTE, unquoted_types=()), ""),
+            "a directory of the host; without a path, one created for the container and removed with it",
         ),
-        Field("data_container", EmptyValue(), "a volume of a data container that is made for it (volumes-from)"),
-        Field("tmpfs", OptionalValue(Quantity(SIZE, minimum=4096, maximum=2**53), 0), "memory, with its limit"),
-        Field("target", Text("an absolute path", _ABSOLUTE, bare=()), "where the container sees it", required=True),
-        Field("read_only", Boolean(), "whether it cannot be written", default=False),
+        Field(
+            "data_container", EmptyValue(), "a volume of a data container, created for the container (volumes-from)"
+        ),
+        Field("tmpfs", OptionalValue(Quantity(SIZE, minimum=4096, maximum=2**53), 0), "memory, with its size limit"),
+        Field(
+            "target",
+            Text("an absolute path", _ABSOLUTE, unquoted_types=()),
+            "the path in the container",
+            required=True,
+        ),
+        Field("read_only", Boolean(), "mount it read-only", default=False),
     ),
     (AtMostOneOf(_KINDS, required=True),),
 )
@@ -185,7 +199,7 @@ _RECORD: Final = Record(
 
 @dataclass(frozen=True)
 class MountShape(Shape):
-    """One piece of storage, read as a `Mount`."""
+    """One mount, read as a `Mount`."""
 
     @property
     def expected(self) -> str:
@@ -220,9 +234,10 @@ class MountShape(Shape):
 
 @dataclass(frozen=True)
 class TrueOnly(Boolean):
-    """``true`` and nothing else; `why` is what there is no other value for."""
+    """``true`` and no other value."""
 
     why: str
+    """Why ``false`` is not available, for the message."""
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         value = super().read(node, findings)
@@ -236,18 +251,22 @@ class TrueOnly(Boolean):
 
 
 def terminal_fields() -> tuple[Field, ...]:
-    """Return the keys of a container that say what is always so."""
-    attached = "every container runs detached, as a client that stays attached would be measured, too"
+    """Return the keys of a container that have one legal value.
+
+    A terminal merges the output streams and changes line ends, and an attached client would be measured too. A
+    scenario may state these facts; any other value is rejected with the reason.
+    """
+    attached = "every container runs detached: an attached client would be measured too"
     return (
-        Field("detached", TrueOnly(attached), "always so: no client stays attached to it", default=True),
-        Field("tty", Choice("use of a terminal", ("never",)), "always so: no container has a terminal", "never"),
+        Field("detached", TrueOnly(attached), "always true: no client stays attached", default=True),
+        Field("tty", Choice("terminal", ("never",)), "always never: no container has a terminal", "never"),
     )
 
 
 MIB: Final = 1024**2
 _NAME_PATTERN: Final = "^[^=\\s]+$"
 FILE_PATTERN: Final = r"^(/(?!\.\.?(/|$))[^/\x00]+)+$"
-"""An absolute path of a file, which no part of leads upwards."""
+"""An absolute path of a file, without ``.`` and ``..``."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +280,7 @@ class FileText(Shape):
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if not isinstance(node, ScalarNode) or "\0" in node.text:
             return self.refuse(node, findings)
-        findings.understood(node, node.text)
+        findings.record_literal(node, node.text)
         return node.text
 
     def schema(self) -> dict[str, Any]:
@@ -275,38 +294,38 @@ CONTAINER_FIELDS: Final = (
     Field(
         "image",
         Text("an image such as weighbridge/base", "^[^\\s-]\\S*$"),
-        "the image; a workload brings its own",
+        "the image; a workload has its own",
     ),
     Field(
         "rootfs",
         Text("the absolute path of a directory of the worker's host", "^/\\S*$"),
         "an unpacked root file system or OCI bundle, in place of an image, for OCI runtimes",
     ),
-    Field("command", CommandShape(), "what runs in it; without it, what the image says"),
-    Field(
-        "memory", Quantity(SIZE, minimum=MIB, maximum=2**53), "hard limit of its memory", carried_as="memory_bytes"
-    ),
-    Field("cpus", Quantity(NUMBER, exclusive_minimum=0, maximum=4096), "how many CPUs' worth of time it may use"),
+    Field("command", CommandShape(), "the command; without it, that of the image"),
+    Field("memory", Quantity(SIZE, minimum=MIB, maximum=2**53), "hard limit of memory", carried_as="memory_bytes"),
+    Field("cpus", Quantity(NUMBER, exclusive_minimum=0, maximum=4096), "the most CPU time, in CPUs, such as 1.5"),
     Field(
         "cpuset",
         Text(
             "a list of CPUs such as 0-1,4",
             "^[0-9]{1,20}(-[0-9]{1,20})?(,[0-9]{1,20}(-[0-9]{1,20})?)*$",
-            bare=("integer",),
+            unquoted_types=("integer",),
         ),
-        "the CPUs that it may use",
+        "the CPUs to run on",
     ),
-    Field("network", Text("a network such as none, host or bridge", "^[A-Za-z0-9][A-Za-z0-9_.+-]*$"), "its network"),
-    Field("storage", ListOf(MountShape()), "what it sees besides its image"),
+    Field("network", Text("a network such as none, host or bridge", "^[A-Za-z0-9][A-Za-z0-9_.+-]*$"), "the network"),
+    Field("storage", ListOf(MountShape()), "volumes, host directories and memory to mount"),
     Field("env", MapOf("environment variables", _NAME_PATTERN, Text(allow_empty=True)), "environment variables"),
-    Field("log_driver", Text("a log driver such as none", "^[^\\s-]\\S*$"), "where its output goes"),
+    Field("log_driver", Text("a log driver such as none", "^[^\\s-]\\S*$"), "the log driver"),
     Field(
         "log_options",
         MapOf("options of the log driver", _NAME_PATTERN, Text(allow_empty=True)),
-        "of the log driver",
+        "options of the log driver",
     ),
     Field("init", Boolean(), "run an init as PID 1, which forwards signals and reaps children"),
-    Field("files", MapOf("texts by absolute path", FILE_PATTERN, FileText()), "files that are put into it"),
-    *confinement_fields(),
+    Field(
+        "files", MapOf("texts by absolute path", FILE_PATTERN, FileText()), "text files to create in the container"
+    ),
+    *_confinement_fields(),
 )
 """The settings of a container. `ContainerSettings` carries each under `carried_as`, or else under its own name."""

@@ -1,10 +1,7 @@
-"""The key ``overhead``: whether, how often and against what the cost of the engines themselves is measured.
+"""The keys ``overhead``, ``profiles`` and ``services``.
 
-Profiles: one scenario at several scales, such as a study at full size and a small one that ends in minutes.
-
-A profile is a list of overrides under a name; `overrides` applies the one that ``scale`` asks for.
-
-The services of a guest job's workload, as a scenario configures them: storage, network, limits, files.
+A profile is a set of overrides under a name, such as a small scale that ends in minutes; `overrides` applies the one
+that ``scale`` names.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
     from bench_master.scenario.diagnostics import Located
     from workloads.base import Workload
 
-# ruff: noqa: D102  what each method of a shape does is said once, in the base class
+# ruff: noqa: D102  the base class documents what each method of a shape or rule does
 
 
 @dataclass(frozen=True)
@@ -57,25 +54,25 @@ class OverheadShape(Shape):
     @property
     def _record(self) -> Record:
         names = "|".join(map(re.escape, self.engine.choices))
-        group = Text("a control group such as /system.slice/docker.service", "^/.*$", bare=())
+        group = Text("a control group such as /system.slice/docker.service", "^/.*$", unquoted_types=())
         return Record(
             "overhead",
             (
                 Field(
                     "interval",
                     Quantity(DURATION, minimum=0.1, maximum=60),
-                    "how often they are read",
+                    "how often to read the engines' processes",
                     format_duration(INTERVAL_S),
                 ),
                 Field(
                     "baseline",
                     MapOf("labels of a treatment such as {engine: docker}", "^.+$", Text("a label's value"), 1),
-                    "the treatment that the others are compared with",
+                    "labels of the treatment that the others are compared with",
                 ),
                 Field(
                     "cgroups",
                     MapOf("control groups by engine", f"^({names})$", group, 1),
-                    "read instead of the engine's processes",
+                    "control groups to read instead of the engine's processes, by engine",
                 ),
             ),
         )
@@ -105,7 +102,7 @@ class OverheadShape(Shape):
 def check_baseline(
     read: Mapping[str, Located[Any]], treatments: Sequence[Treatment], findings: Diagnostics
 ) -> OverheadSampling | None:
-    """Return the overhead that was read; note a baseline that no treatment is."""
+    """Return the overhead settings; report a baseline that matches no treatment."""
     given = read.get("overhead")
     if given is None or given.value is INVALID or given.value is None:
         return None
@@ -118,7 +115,7 @@ def check_baseline(
             return overhead
     wanted = ", ".join(f"{key}={value}" for key, value in overhead.baseline.items())
     known = ", ".join(dict.fromkeys(key for treatment in treatments for key in treatment.labels))
-    message = f"no treatment has {wanted}, which is to be the baseline; the labels are: {known}"
+    message = f"no treatment matches the baseline {wanted}; the labels are: {known}"
     findings.add(given.place, message, deep=True)
     return overhead
 
@@ -127,18 +124,15 @@ def _inner(given: Any) -> list[Any]:
     return [] if given.value is INVALID else list(given.value.values())
 
 
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
-
-
 SCALE: Final = "scale"
 PROFILES: Final = "profiles"
 FULL: Final = "full"
-"""The scale of a scenario as it is written."""
+"""The scale of a scenario without a profile."""
 PROFILE_PATTERN: Final = "^[A-Za-z][A-Za-z0-9_+-]*$"
 
 
 class OverridesShape(Shape):
-    """The overrides of a profile: values by dotted key. What they mean shows when they are applied."""
+    """The overrides of a profile: values by dotted key, checked when they are applied."""
 
     @property
     def expected(self) -> str:
@@ -151,18 +145,15 @@ class OverridesShape(Shape):
         return {"type": "object"}
 
 
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
-
-
 _PLACEMENT_FIELD: Final = Field(
     "placement",
-    Text("an environment or a worker's id", NAME_PATTERN, bare=("number", "boolean", "null")),
-    "where it runs (default: on the host of the job)",
+    Text("an environment or a worker id", NAME_PATTERN, unquoted_types=("number", "boolean", "null")),
+    "the environment or worker that runs it; without it, the host of the job",
 )
 
 
 def services_record(workloads: Iterable[type[Workload]], container: Record) -> Record:
-    """Return the record of all services that the workloads declare: each a container whose command is its own."""
+    """Return the record of all services that the workloads declare: a container each, without a command."""
     names = sorted({service.name for workload in workloads for service in workload.services})
     own = Record(
         "service",
@@ -174,7 +165,7 @@ def services_record(workloads: Iterable[type[Workload]], container: Record) -> R
 
 @dataclass(frozen=True)
 class ServicesOfWorkload(Rule):
-    """A job configures no service that its workload does not have."""
+    """A job configures only services of its workload."""
 
     workloads: Mapping[str, type[Workload]]
 
@@ -186,11 +177,11 @@ class ServicesOfWorkload(Rule):
         if workload is None and name is not None:
             return
         known = [service.name for service in workload.services] if workload is not None else []
-        whose = f"workload {workload.name}" if workload is not None else "a job of operations"
+        owner = f"workload {workload.name}" if workload is not None else "a life-cycle job"
         for key in services.values:
             if key not in known:
-                hint = did_you_mean(key, known) or f"; it has: {', '.join(known) or 'none'}"
-                findings.add(services.key_places[key], f"{whose} has no service '{key}'{hint}", deep=True)
+                hint = did_you_mean(key, known) or f"; the services are: {', '.join(known) or 'none'}"
+                findings.add(services.key_places[key], f"{owner} has no service '{key}'{hint}", deep=True)
 
     def schema(self) -> dict[str, Any]:
         return {}

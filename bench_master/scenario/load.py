@@ -1,8 +1,6 @@
-"""Loads a scenario: text, tree, overrides, shapes, treatments; and says everything that is wrong at once.
+"""Loads a scenario and reports all of its problems at once: text, tree, overrides, shapes, treatments, thresholds.
 
-The thresholds of a scenario, checked against what it will measure: one that can find nothing would always fail.
-
-What a user should know of a scenario that is right as it is: notes, never refusals.
+A threshold is checked against what the scenario measures, since one that matches nothing would always fail.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 def check_thresholds(
     read: Mapping[str, Located[Any]], treatments: Sequence[Treatment], findings: Diagnostics
 ) -> tuple[str, ...]:
-    """Return the thresholds of a scenario; note those that cannot be read, or that no treatment can answer."""
+    """Return the thresholds of a scenario; report those that are malformed or match no treatment."""
     given = read.get("thresholds")
     if given is None or given.value is INVALID:
         return ()
@@ -60,28 +58,28 @@ def check_thresholds(
 
 
 def _unmatched_reason(threshold: Threshold, treatments: Sequence[Treatment], *, watched: bool) -> str:
-    """Return why no treatment can answer a threshold, or nothing."""
+    """Return why no treatment matches a threshold; empty if one does."""
     labels = {label for treatment in treatments for label in treatment.labels}
     for key, _ in threshold.where:
         if treatments and key not in labels:
-            return f"threshold '{threshold}': no treatment has a '{key}'{did_you_mean(key, labels)}"
+            return f"threshold '{threshold}': no treatment has a label '{key}'{did_you_mean(key, labels)}"
     meant = [treatment for treatment in treatments if threshold.matches_labels(treatment.labels)]
     if treatments and not meant:
-        return f"threshold '{threshold}': no treatment is what 'where' asks for"
+        return f"threshold '{threshold}': no treatment matches its labels"
     if threshold.path[0] == "overhead" and not watched:
-        return f"threshold '{threshold}': what engines cost is not measured; say 'overhead: true' in the scenario"
+        return f"threshold '{threshold}': the scenario does not measure overhead; add 'overhead: true'"
     if threshold.path[0] not in {"operations", "metrics"}:
         return ""
     known = {name for treatment in meant for name in _figure_names(treatment, threshold.path[0])}
     if not meant or threshold.path[1] in known:
         return ""
     kind = threshold.path[0].removesuffix("s")
-    hint = did_you_mean(threshold.path[1], known) or f"; there is: {', '.join(sorted(known)) or 'none'}"
+    hint = did_you_mean(threshold.path[1], known) or f"; the names are: {', '.join(sorted(known)) or 'none'}"
     return f"threshold '{threshold}': no treatment has {kind} '{threshold.path[1]}'{hint}"
 
 
 def _figure_names(treatment: Treatment, kind: str) -> set[str]:
-    """Return the names of a treatment's operations or metrics; every job has the operation `job`, all of it."""
+    """Return the names of a treatment's operations or metrics; the operation `job` is the whole job."""
     if kind == "operations":
         return {"job", *(operation.name for operation in job_script(treatment))}
     return set(job_metrics(treatment))
@@ -92,11 +90,11 @@ FEWEST_TRIALS: Final = 6
 
 
 def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[str]:
-    """Yield a note for each thing that is likely to surprise."""
+    """Yield a note for each thing that is likely to surprise the user."""
     lifecycles = [(one, one.job.operations) for one in treatments if isinstance(one.job, Lifecycle)]
     yield from _about(
         (one for one, operations in lifecycles if leaves_container(operations)),
-        "the operations end without 'remove'; the worker removes the container afterwards, untimed",
+        "no 'remove' among the operations: the worker removes the container afterwards, untimed",
     )
     yield from _about(
         (
@@ -114,7 +112,7 @@ def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[st
 
 
 def caveats(treatments: Iterable[Treatment]) -> tuple[str, ...]:
-    """Return what a reader of the numbers must know of the workloads that gave them, with their names."""
+    """Return the caveats of the workloads that the treatments run, with their names."""
     names = dict.fromkeys(one.job.workload for one in treatments if isinstance(one.job, Guest))
     return tuple(f"{name}: {caveat}" for name in names if (caveat := workload(name).caveat))
 
@@ -129,8 +127,8 @@ def _about(treatments: Iterable[Treatment], text: str) -> Iterator[str]:
 def load_scenario(reference: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> Scenario:
     """Return the scenario in the file `reference`, or the ready-made one of that name.
 
-    `overrides` are ``--set`` texts (``jobs.cpu.params.time=5s``); `extra` are run keys from the command line's own
-    switches, such as ``{"concurrency": 8}``, which hold for every job. Raises `ScenarioError` with every problem, and
+    `overrides` are ``--set`` texts (``jobs.cpu.params.time=5s``); `extra` are run keys from switches of the command
+    line, such as ``{"concurrency": 8}``, and apply to every job. Raises `ScenarioError` with every problem, and
     `UsageError` where there is no such file.
     """
     return parse_scenario(read_source(reference), overrides, extra or {})
@@ -144,7 +142,7 @@ def parse_scenario(
 ) -> Scenario:
     """Return the scenario that a text holds; raise `ScenarioError` with every problem.
 
-    A `dialect` makes a scenario's tree of the text's own before anything else is done with it.
+    A `dialect` first translates the tree of another tool's file into a scenario's.
     """
     findings = Diagnostics()
     root = parse_tree(source)
@@ -187,12 +185,12 @@ def parse_scenario(
 
 
 def _check_treatment_sizes(treatments: Sequence[Treatment], root: MappingNode, findings: Diagnostics) -> None:
-    """Tell of a treatment that no worker could be told of: a file has a limit, but an alias repeats what it names."""
+    """Report a treatment that is too large for a message: aliases can repeat text beyond the limit of a file."""
     for treatment in () if findings.deep else treatments:
         try:
             encode("define", 0, treatment=treatment.to_wire())
         except ProtocolError as error:
-            text = f"{treatment.title or 'the job'} cannot be told to a worker: {error}; make its texts shorter"
+            text = f"{treatment.title or 'the job'} is too large to send to a worker: {error}; shorten its texts"
             findings.add(root.place, text, deep=True)
             return
 
@@ -207,14 +205,16 @@ def _published(
 
 
 def parse_tree(source: Source) -> MappingNode:
-    """Return the mapping that a text is; raise `ScenarioError` with everything that is wrong with its YAML."""
+    """Return the top-level mapping of a text; raise `ScenarioError` with all problems of its YAML."""
     composer = TreeComposer(source.text, source.path)
     root = composer.compose()
     if composer.problems:
         raise ScenarioError(composer.problems)
     start = SourceLocation(source.path, 1, 1)
     if root is None or (isinstance(root, ScalarNode) and root.empty):
-        raise ScenarioError([start.problem("the file is empty; a scenario has at least 'name' and 'job' or 'jobs'")])
+        raise ScenarioError(
+            [start.problem("the file is empty; a scenario needs at least 'name' and 'job' or 'jobs'")]
+        )
     if not isinstance(root, MappingNode):
         raise ScenarioError(
             [root.place.problem(f"a scenario is a mapping of keys to values, not {quote_node(root)}")]

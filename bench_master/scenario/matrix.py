@@ -1,10 +1,8 @@
-"""The matrix: values to be tried in every combination, less what is excluded, plus what is included.
+"""The matrix: every combination of values, without the excluded ones, plus the included ones; and its labels.
 
-The rules are those that many know from the matrices of GitHub Actions, with environments and engines as two more
-dimensions: `exclude` is applied first; then each entry of `include` extends every original cell that it does not
-contradict, and becomes a cell of its own where it contradicts them all.
-
-What a treatment is called: the shortest clear name of each key that varies, and a short word for each value.
+The rules are those of GitHub Actions, with environments and engines as two more dimensions: `exclude` is applied
+first; then each entry of `include` extends every original cell that it does not contradict, and becomes a cell of its
+own where it contradicts them all.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import Scalar
 
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+# ruff: noqa: D102  the base class documents what each method of a shape does
 
 
 MAX_TREATMENTS: Final = 10_000
@@ -48,7 +46,7 @@ class MatrixEntry:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix as it was written: values by dotted key, entries to be added and to be dropped."""
+    """A matrix as written: values by dotted key, entries to add and entries to drop."""
 
     dimensions: Mapping[str, tuple[Located[Any], ...]] = field(default_factory=dict)
     include: tuple[MatrixEntry, ...] = ()
@@ -57,7 +55,7 @@ class Matrix:
 
 @dataclass
 class MatrixCell:
-    """One combination: where, with which engine, and the settings that the matrix gives it."""
+    """One combination: environment, engine, and the settings from the matrix."""
 
     environment: str | None
     engine: str
@@ -73,9 +71,10 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class MatrixShape(Shape):
-    """A matrix. `keys` are the shapes by dotted key; one that ends in a dot stands for all that start so."""
+    """A matrix."""
 
     keys: Mapping[str, Shape]
+    """The shapes by dotted key; a key that ends in a dot stands for every key with that prefix."""
     engine: Shape
     environment: Shape
 
@@ -99,7 +98,7 @@ class MatrixShape(Shape):
         listed: dict[str, tuple[MatrixEntry, ...]] = {}
         for key, value in node.values.items():
             if key in {"include", "exclude"}:
-                listed[key] = tuple(self._listed(key, value, findings))
+                listed[key] = tuple(self._read_entries(key, value, findings))
                 continue
             shape = self.shape_of(key)
             if shape is None:
@@ -118,11 +117,13 @@ class MatrixShape(Shape):
         for item in node.items:
             value = shape.read(item, findings)
             if value is not INVALID and value in seen:
-                findings.add(item.place, f"{quote_node(item)} is among the values of '{key}' already", deep=True)
+                findings.add(
+                    item.place, f"{quote_node(item)} is among the values of '{key}' twice: remove one", deep=True
+                )
             seen.append(value)
             yield Located(value, item.place)
 
-    def _listed(self, name: str, node: Node, findings: Diagnostics) -> Iterator[MatrixEntry]:
+    def _read_entries(self, name: str, node: Node, findings: Diagnostics) -> Iterator[MatrixEntry]:
         if not isinstance(node, ListNode):
             findings.add(node.place, f"{quote_node(node)} given for '{name}'; expected a list of mappings")
             return
@@ -145,16 +146,16 @@ class MatrixShape(Shape):
             return f"unknown key '{key}' here (did you mean '{key[:-1]}'?)"
         if {key, plural} & {"engines", "environments"}:
             name = key if key.endswith("s") else plural
-            return f"'{key}' is a dimension already: list the values under '{name}', beside the matrix"
+            return f"'{key}' is already a dimension: list its values under '{name}', outside the matrix"
         if isinstance(value, MappingNode):
-            return f"'{key}' is a mapping here; write its keys with dots, such as 'container.memory'"
+            return f"'{key}' is a mapping; write its keys with dots, such as 'container.memory'"
         if key in {"workload", "job", "jobs"}:
-            return f"'{key}' cannot vary in a matrix; give each its own entry under 'jobs'"
+            return f"'{key}' cannot vary in a matrix; write one entry for each under 'jobs'"
         others = (_ENGINE, _ENVIRONMENT) if listed else ("include", "exclude")
         tails = [known for known in self.keys if known.split(".", 1)[-1] == key]
         nearest = f" (did you mean '{tails[0]}'?)" if tails else did_you_mean(key, [*self.keys, *others])
         known = ", ".join(f"{name}NAME" if name.endswith(".") else name for name in self.keys)
-        return f"unknown key '{key}' in the matrix{nearest or f'; what can vary: {known}'}"
+        return f"unknown key '{key}' in the matrix{nearest or f'; keys that can vary: {known}'}"
 
     def schema(self) -> dict[str, Any]:
         single = {key: shape.schema() for key, shape in self.keys.items() if not key.endswith(".")}
@@ -195,7 +196,7 @@ def expand_matrix(
     """Return the cells: environments, engines and keys in the order written, the last varying fastest."""
     count = math.prod([len(environments), len(engines), *map(len, matrix.dimensions.values())])
     if count > MAX_TREATMENTS:
-        findings.add(place, f"the matrix has {count} cells; at most {MAX_TREATMENTS} are possible", deep=True)
+        findings.add(place, f"the matrix has {count} cells; the maximum is {MAX_TREATMENTS}", deep=True)
         return []
     # A matrix of nothing but `include` lists its cells one by one: there is no original cell to extend.
     only_listed = bool(matrix.include) and not matrix.dimensions
@@ -205,7 +206,9 @@ def expand_matrix(
     added: list[MatrixCell] = []
     for entry in matrix.include:
         if _ENVIRONMENT in entry.settings and environments == (None,):
-            findings.add(entry.place, "an environment is named here, but no 'environments' are listed", deep=True)
+            findings.add(
+                entry.place, "an environment is named here, but the scenario lists no 'environments'", deep=True
+            )
         added += _apply_include(cells, entry, matrix, environments, engines)
     return cells + added
 
@@ -227,12 +230,14 @@ def _apply_exclude(
     for key, given in entry.settings.items():
         if key in {_ENGINE, _ENVIRONMENT}:
             if key == _ENVIRONMENT and environments == (None,):
-                findings.add(given.place, "an environment is named here, but no 'environments' are listed", deep=True)
+                findings.add(
+                    given.place, "an environment is named here, but the scenario lists no 'environments'", deep=True
+                )
                 return cells
         elif key not in matrix.dimensions:
             hint = did_you_mean(key, [*matrix.dimensions, _ENGINE, _ENVIRONMENT])
             findings.add(
-                given.place, f"'{key}' is no dimension of this matrix, so it excludes nothing{hint}", deep=True
+                given.place, f"'{key}' is not a dimension of this matrix, so it excludes nothing{hint}", deep=True
             )
             return cells
     kept = [cell for cell in cells if not _matches(cell, entry.settings, matrix)]
@@ -248,7 +253,7 @@ def _apply_include(
     environments: Sequence[str | None],
     engines: Sequence[str],
 ) -> list[MatrixCell]:
-    """Extend each original cell that the entry does not contradict; return the cells that it makes where none is."""
+    """Extend each original cell that the entry does not contradict; return the new cells if there is none."""
     settings = {key: given for key, given in entry.settings.items() if key not in {_ENGINE, _ENVIRONMENT}}
     extended = [cell for cell in cells if _matches(cell, entry.settings, matrix)]
     for cell in extended:
@@ -264,7 +269,7 @@ def _apply_include(
 
 
 def _matches(cell: MatrixCell, settings: Settings, matrix: Matrix) -> bool:
-    """Return whether no setting contradicts the cell; what is no dimension of the matrix contradicts nothing."""
+    """Return whether no setting contradicts the cell; only dimensions of the matrix can contradict."""
     dimensions = {_ENGINE, _ENVIRONMENT, *matrix.dimensions}
     return all(cell.value_of(key) == given.value for key, given in settings.items() if key in dimensions)
 
@@ -296,7 +301,7 @@ class ValueLabels:
         self._values: dict[tuple[str, Scalar], list[Any]] = {}
 
     def label(self, key: str, shape: Shape, value: Any) -> Scalar:
-        """Return the label of `value`; where another value has it already, with a number: ``sh -c...#2``."""
+        """Return the label of `value`; where another value already uses it, with a number: ``sh -c...#2``."""
         plain = shape.label(value)
         same_label = self._values.setdefault((key, plain), [])
         if value not in same_label:

@@ -1,4 +1,4 @@
-"""A scenario that was loaded: complete, checked, and nothing left to decide but the order of its trials."""
+"""A loaded scenario: complete, checked, with nothing left to decide but the order of its trials."""
 
 from __future__ import annotations
 
@@ -15,33 +15,38 @@ Order = Literal["interleaved", "blocked", "as-written"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What to run, where, how often, in which order.
-
-    `path` is where it was read and `text` what stood there; `document` is the same as plain JSON-able data after
-    every override, and loads to an equal scenario. `repeats` and `warmup` are trials of each treatment, by its index;
-    `seed` is None where the author left it open. `notes` are for the user to read. `dialect` names the tool whose
-    file it was, where that is another one; `lost` are those of the notes that say what was not carried over of it.
-    `profiles` are the scales that it knows besides ``full``, `scale` is the one that it was loaded at. `published`
-    are figures of others, as `bench_master.scenario.published` reads them.
-    """
+    """What to run, where, how often, in which order."""
 
     name: str
     description: str
     path: str
+    """The file that it was read from."""
     text: str
+    """The text of that file."""
     document: Mapping[str, Any]
+    """The scenario as plain JSON-able data after every override; it loads to an equal scenario."""
     treatments: tuple[Treatment, ...]
     repeats: tuple[int, ...]
+    """Trials of each treatment, by its index."""
     warmup: tuple[int, ...]
+    """Warm-up trials of each treatment, by its index."""
     order: Order
     seed: int | None
+    """None: the run draws one."""
     sampling_interval_s: float
     thresholds: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    """Notes for the user."""
     overhead: OverheadSampling | None = None
     host_ceiling: bool = False
+    """Whether to measure the host ceiling before the treatments."""
     dialect: str = ""
-    lost: tuple[str, ...] = ()
+    """The tool whose file format it was written in; empty: Weighbridge's own."""
+    untranslated: tuple[str, ...] = ()
+    """The notes about parts of such a file that were not carried over."""
     profiles: tuple[str, ...] = ()
+    """The scales that it offers besides ``full``."""
     scale: str = "full"
+    """The scale that it was loaded at."""
     published: Mapping[str, Any] | None = None
+    """Figures of others, as `bench_master.scenario.published` reads them."""

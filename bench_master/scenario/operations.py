@@ -1,9 +1,4 @@
-"""The operations of a life-cycle job: how they are written, and which orders of them can work.
-
-What a job that pulls its image cannot have: others that use the same store at the same time.
-
-The key ``until``, and what packed jobs must keep to: a ``hold``, and as many containers as there are in flight.
-"""
+"""The operations of a life-cycle job: their syntax, the valid orders, and the rules of `pull`, `hold` and `until`."""
 
 from __future__ import annotations
 
@@ -33,7 +28,7 @@ if TYPE_CHECKING:
     from bench_common.treatment import Scalar
     from bench_master.scenario.matrix import Settings
 
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+# ruff: noqa: D102  the base class documents what each method of a shape does
 
 
 SIGNALS: Final = (
@@ -48,40 +43,43 @@ SIGNALS: Final = (
     "SIGWINCH",
 )
 DEFAULT_GRACE_S: Final = 10.0
-"""How long `stop` waits before it kills, in seconds: what ``docker stop`` does."""
+"""How long `stop` waits before it kills, in seconds, as ``docker stop`` does."""
 DEFAULT_SIGNAL: Final = "SIGKILL"
 
 _DAY_S: Final = 86400.0
 _OPTIONS: Final[dict[str, Field]] = {
     "create": Field("command", CommandShape(), "a command other than the container's own"),
     "run": Field("command", CommandShape(), "a command other than the container's own"),
-    "exec": Field("command", CommandShape(), "the command to run beside the container's own", required=True),
+    "exec": Field("command", CommandShape(), "the command to run in the container", required=True),
     "sleep": Field(
-        "duration", Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S), "how long to do nothing", required=True
+        "duration", Quantity(DURATION, exclusive_minimum=0, maximum=_DAY_S), "how long to pause", required=True
     ),
     "hold": Field(
-        "duration", Quantity(DURATION, minimum=0, maximum=_DAY_S), "how long all of them are kept", required=True
+        "duration",
+        Quantity(DURATION, minimum=0, maximum=_DAY_S),
+        "how long to keep all containers running",
+        required=True,
     ),
     "stop": Field(
         "grace",
         Quantity(DURATION, minimum=0, maximum=_DAY_S),
-        "how long to wait before it is killed",
+        "how long to wait before killing the container",
         default="10s",
     ),
     "stats": Field(
         "interval",
         Quantity(DURATION, minimum=0.1, maximum=3600),
-        "how often to ask until the job ends; without it, once",
+        "how often to read until the job ends; without it, once",
     ),
     "pull": Field(
         "fresh",
         Boolean(),
-        "take away before, untimed, what is there of the image, so that all of it comes",
+        "remove the local image first, untimed, so that the whole image is fetched",
         default="false",
     ),
     "kill": Field("signal", Choice("signal", SIGNALS), "the signal to send", default=DEFAULT_SIGNAL),
 }
-"""The one thing that can be said of an operation, by kind; the others take nothing."""
+"""The one option of each operation that has one."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +123,11 @@ class OperationShape(Shape):
         """Return the operation's option, None where it is not given, or `INVALID`."""
         field = _OPTIONS.get(kind)
         if isinstance(node, ScalarNode) and node.empty:
-            findings.understood(node, None)
+            findings.record_literal(node, None)
             node = None
         if node is None:
             if field is not None and field.required:
-                findings.add(place, f"'{kind}' needs its {field.name}: {{{kind}: ...}}, {field.shape.expected}")
+                findings.add(place, f"'{kind}' requires its {field.name}: {{{kind}: ...}}, {field.shape.expected}")
                 return INVALID
             return None
         if field is None:
@@ -198,13 +196,13 @@ def with_unique_names(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     return tuple(result)
 
 
-ABSENT: Final = "was not created"
-CREATED: Final = "was not started"
+ABSENT: Final = "is not created"
+CREATED: Final = "is not started"
 RUNNING: Final = "is running"
 PAUSED: Final = "is paused"
 ENDED: Final = "has ended"
-SAVED: Final = "was saved by 'checkpoint', and its processes have ended"
-REMOVED: Final = "was removed"
+SAVED: Final = "is saved by 'checkpoint', which ended its processes"
+REMOVED: Final = "is removed"
 
 _VALID_STATES: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "pull": (frozenset({ABSENT}), None),
@@ -226,7 +224,7 @@ _VALID_STATES: Final[dict[str, tuple[frozenset[str], str | None]]] = {
     "hold": (frozenset({CREATED, RUNNING, PAUSED, ENDED, SAVED}), None),
     "sleep": (frozenset({ABSENT, CREATED, RUNNING, PAUSED, ENDED, SAVED, REMOVED}), None),
 }
-"""In which states of the container an operation can work, and the state that follows (None: the same)."""
+"""The states of the container in which an operation can work, and the state that follows (None: the same)."""
 
 _ADVICE: Final = {
     ABSENT: "put 'create' or 'run' before it",
@@ -235,14 +233,14 @@ _ADVICE: Final = {
     PAUSED: "put 'unpause' before it",
     ENDED: "put 'start' before it",
     SAVED: "put 'restore' before it",
-    REMOVED: "after 'remove' there can be a 'sleep' and nothing else",
+    REMOVED: "only 'sleep' can follow 'remove'",
 }
 
 
 def invalid_operations(operations: Sequence[Located[Operation]]) -> Iterator[tuple[SourceLocation, str]]:
-    """Yield the place of each operation that cannot work where it stands, and why.
+    """Yield the place of each operation that cannot work at its position, and the reason.
 
-    A signal other than SIGKILL may leave the container running, so anything that a running one allows may follow.
+    A signal other than SIGKILL may leave the container running, so every operation on a running one may follow.
     """
     state = ABSENT
     for given in operations:
@@ -251,9 +249,9 @@ def invalid_operations(operations: Sequence[Located[Operation]]) -> Iterator[tup
         if state not in works_in:
             advice = _ADVICE[state]
             if operation.kind in {"create", "run"} and state != REMOVED:
-                advice = "a job has one container; create it once"
+                advice = "a job has one container: create it once"
             elif operation.kind == "pull" and state != REMOVED:
-                advice = "put it before 'create' or 'run', which need what it fetches"
+                advice = "put it before 'create' or 'run', which need the image"
             elif operation.kind == "restore" and state != REMOVED:
                 advice = "put 'checkpoint' before it"
             elif operation.kind == "unpause" and state != REMOVED:
@@ -271,34 +269,28 @@ def leaves_container(operations: Sequence[Operation]) -> bool:
 
 
 def check_pull(operations: Sequence[Operation], settings: Settings, findings: Diagnostics) -> None:
-    """Note where an image would be taken away from under other jobs, and where there is no image to pull."""
+    """Report a `pull` that would remove the image of other jobs, or that has no image to pull."""
     pulls = [one for one in operations if one.kind == "pull"]
     if not pulls:
         return
     if "container.rootfs" in settings:
-        message = "'pull' fetches an image, and 'container.rootfs' stands in its place: leave one of the two out"
+        message = "'pull' fetches an image, and 'container.rootfs' replaces it: remove one of the two"
         findings.add(settings["container.rootfs"].place, message, deep=True)
     if not any(one.fresh for one in pulls):
         return
     concurrency, rate = settings.get("concurrency"), settings.get("rate")
     if rate is not None:
-        message = (
-            "'pull' with 'fresh' takes the image away from under jobs that are still under way: leave 'rate' out"
-        )
+        message = "'pull' with 'fresh' removes the image while other jobs still use it: remove 'rate'"
         findings.add(rate.place, message, deep=True)
     elif concurrency is not None and concurrency.value is not INVALID and concurrency.value > 1:
         message = (
-            "'pull' with 'fresh' takes the image away from under the other jobs: give it 'concurrency: 1', or leave "
-            "'fresh' out"
+            "'pull' with 'fresh' removes the image while other jobs use it: set 'concurrency: 1', or remove 'fresh'"
         )
         findings.add(concurrency.place, message, deep=True)
 
 
-# ruff: noqa: D102  what each method of a shape does is said once, in the base class
-
-
 DEFAULT_MAX_CONTAINERS: Final = 1000
-"""How many containers there are at most where a condition ends the packing, and no ``concurrency`` is given."""
+"""The most containers of a packing that a condition ends, where the scenario gives no ``concurrency``."""
 
 
 @dataclass(frozen=True)
@@ -325,11 +317,11 @@ class UntilShape(Shape):
 def check_packing(
     operations: Sequence[Operation] | None, settings: Settings, place: SourceLocation, findings: Diagnostics
 ) -> None:
-    """Note what a packing cannot have, and what means nothing without one; `operations` is None for a guest job."""
+    """Report keys that a packing cannot have, or that need one; `operations` is None for a guest job."""
     holds = [one for one in operations or () if one.kind == "hold"]
     if not holds:
         if "until" in settings:
-            message = "'until' means nothing without the operation 'hold', which keeps the containers that were made"
+            message = "'until' requires the operation 'hold', which keeps the containers running"
             findings.add(settings["until"].place, message, deep=True)
         return
     iterations = settings.get("iterations")
@@ -337,7 +329,7 @@ def check_packing(
     if iterations is not None and iterations.value not in (1, INVALID):
         odd.append(iterations)
     for given in odd:
-        message = "jobs with 'hold' are packed once in a trial: 'concurrency' says how many, and nothing else"
+        message = "jobs with 'hold' run once in a trial: set their number with 'concurrency' alone"
         findings.add(given.place, message, deep=True)
     if len(holds) > 1:
-        findings.add(place, "a job can have one 'hold': all containers are held together, once", deep=True)
+        findings.add(place, "a job can have one 'hold': it holds all containers together", deep=True)

@@ -1,6 +1,6 @@
-"""Profiles, ``--set key=value`` and the command line's own switches, applied to the tree before anything is checked.
+"""Applies profiles, ``--set key=value`` and the switches of the command line to the tree, before it is checked.
 
-So every check holds for them too, and a problem names the argument as its place.
+So every check covers them, and a problem names the argument as its place.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from bench_master.scenario.diagnostics import Diagnostics
 
 _KEYS_WITH_DOTS: Final = frozenset({"env", "log_options", "params", "matrix"})
-"""Mappings whose keys may hold dots themselves: what follows one of these is a single key."""
+"""Mappings with dots in their keys: the rest of a path after one of these is a single key."""
 
 
 def apply_all(root: MappingNode, overrides: Sequence[str], switches: Mapping[str, Any], findings: Diagnostics) -> str:
-    """Apply the profile, then ``--set``, then the switches, so that each has the last word; return the scale."""
+    """Apply the profile, then ``--set``, then the switches, each overriding those before; return the scale."""
     scaling = [text for text in overrides if text.partition("=")[0].strip().partition(".")[0] in {SCALE, PROFILES}]
     apply_overrides(root, scaling, findings)
     scale = apply_profile(root, findings)
@@ -43,8 +43,8 @@ def apply_all(root: MappingNode, overrides: Sequence[str], switches: Mapping[str
 def apply_profile(root: MappingNode, findings: Diagnostics) -> str:
     """Apply the profile that ``scale`` names, if any, as ``--set`` would apply each of its keys; return the scale.
 
-    The scenario's name gets the scale behind it, unless the profile names it itself: a small run must not be taken
-    for the full one in a report.
+    The scale is added to the scenario's name unless the profile sets the name: a report must not pass a small run off
+    as the full one.
     """
     scale = root.values.get(SCALE)
     if not isinstance(scale, ScalarNode) or scale.text == FULL:
@@ -53,7 +53,7 @@ def apply_profile(root: MappingNode, findings: Diagnostics) -> str:
     known = profiles.values if isinstance(profiles, MappingNode) else {}
     profile = known.get(scale.text)
     if profile is None:
-        there = did_you_mean(scale.text, [*known, FULL]) or f"; there is: {', '.join([*known, FULL])}"
+        there = did_you_mean(scale.text, [*known, FULL]) or f"; the profiles are: {', '.join([*known, FULL])}"
         findings.add(scale.place, f"the scenario has no profile {quote_node(scale)}{there}", deep=True)
     if not isinstance(profile, MappingNode):
         return FULL
@@ -70,7 +70,7 @@ def apply_profile(root: MappingNode, findings: Diagnostics) -> str:
 
 
 def apply_overrides(root: MappingNode, overrides: Iterable[str], findings: Diagnostics) -> None:
-    """Set what ``--set`` texts such as ``jobs.cpu.params.time=5s`` say; the value is read as YAML."""
+    """Apply ``--set`` texts such as ``jobs.cpu.params.time=5s``; the value is YAML."""
     for text in overrides:
         place = SourceLocation(f"--set {text}")
         path, equals, written = text.partition("=")
@@ -86,7 +86,7 @@ def apply_overrides(root: MappingNode, overrides: Iterable[str], findings: Diagn
 
 
 def apply_switches(root: MappingNode, switches: Mapping[str, Any], findings: Diagnostics) -> None:
-    """Set run keys for the whole scenario: each replaces that key, and what excludes it, in every job too."""
+    """Set run keys for the whole scenario; each replaces the key, and those that exclude it, in every job too."""
     for key, value in switches.items():
         place = SourceLocation(f"the command line's {key}")
         node = TreeComposer(json.dumps(value), place.file, at=place).compose()
@@ -99,12 +99,12 @@ def apply_switches(root: MappingNode, switches: Mapping[str, Any], findings: Dia
         for owner in (root, *inner):
             matrix = owner.values.get("matrix") if isinstance(owner, MappingNode) else None
             if isinstance(matrix, MappingNode) and set(_excluded_keys(key)) & matrix.values.keys():
-                findings.add(place, f"the matrix varies '{key}' already; give --set 'matrix.{key}=[{value}]' instead")
+                findings.add(place, f"the matrix varies '{key}'; use --set 'matrix.{key}=[{value}]' instead")
         _set_key(root, key, node or ScalarNode(place, ""), place)
 
 
 def set_path(root: MappingNode, path: str, value: Node, place: SourceLocation, findings: Diagnostics) -> None:
-    """Set what a dotted path leads to; what lies between is made where it is missing. `place` is where it is said."""
+    """Set the value at a dotted path, creating missing mappings on the way; `place` is that of the override."""
     node: Node = root
     left, walked = path, ""
     while True:
@@ -115,7 +115,7 @@ def set_path(root: MappingNode, path: str, value: Node, place: SourceLocation, f
                 _set_key(node, key, value, place)
                 return
             if key not in node.values and node is root.values.get("jobs"):
-                # A job that is made up key by key is a misspelt one; a whole new one is set as `jobs.label={...}`.
+                # A path into an unknown job is a misspelt label; a whole new job is set as `jobs.label={...}`.
                 there = did_you_mean(key, node.values) or f"; the jobs are: {', '.join(node.values)}"
                 findings.add(place, f"no job '{key}'{there}")
                 return
@@ -127,7 +127,7 @@ def set_path(root: MappingNode, path: str, value: Node, place: SourceLocation, f
             count = len(node.items)
             if not index.isdecimal() or int(index) > count - bool(left):
                 last = f"0 to {count - 1}, or {count} to add one" if count else "0 to add one"
-                findings.add(place, f"'{index}' is no position in '{walked}'; expected {last}")
+                findings.add(place, f"'{index}' is not a position in '{walked}'; expected {last}")
                 return
             if not left:
                 node.items[int(index) : int(index) + 1] = [value]
@@ -140,7 +140,7 @@ def set_path(root: MappingNode, path: str, value: Node, place: SourceLocation, f
 
 
 def _next_key(node: MappingNode, path: str, parent: str) -> tuple[str, str]:
-    """Split the next key off a path. Keys may hold dots, so the longest one that is there comes first."""
+    """Split the next key off a path. Keys may contain dots, so the longest existing one matches first."""
     for key in sorted(node.values, key=len, reverse=True):
         if path == key or path.startswith(f"{key}."):
             return key, path[len(key) + 1 :]
@@ -158,5 +158,5 @@ def _set_key(node: MappingNode, key: str, value: Node, place: SourceLocation) ->
 
 
 def _excluded_keys(key: str) -> tuple[str, ...]:
-    """Return the keys that setting `key` takes away: itself, and what excludes it."""
+    """Return the keys that setting `key` removes: itself, and those that exclude it."""
     return TRIAL_SIZE_KEYS if key in TRIAL_SIZE_KEYS else (key,)

@@ -1,9 +1,9 @@
-"""Published figures: what others measured with the same parameters, kept in a table beside a scenario.
+"""Published figures: measurements of others with the same parameters, in a table beside a scenario.
 
-``published: published.csv`` names a file in the scenario's own folder. Its first lines say where the figures are
-from (``# title: ...``, ``# source: ...``), then comes a header and a row for each figure. Columns other than those
-below are labels of treatments: a row belongs to each treatment that has its values. A figure is never matched by its
-environment, since no published machine is ours.
+``published: published.csv`` names a file in the scenario's folder. Its first lines give the origin (``# title: ...``,
+``# source: ...``); a header and a row for each figure follow. Columns other than those below are labels of
+treatments: a row belongs to each treatment with the same values. The environment never matches, since no published
+machine is ours.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def read_published(
 ) -> Published | None:
     """Return the figures in `file`, beside the file `scenario`, that belong to one of the treatments.
 
-    What is wrong with it is told at `place`, with the line of the table; None is returned then. That no figure
-    belongs to a treatment is no error, since a user may have asked for other treatments: it is noted.
+    A problem is reported at `place`, with the line of the table, and None returned. Figures that match no treatment
+    are noted and no error, since a user may have selected other treatments.
     """
     path = Path(scenario).parent / file
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES >> 20} MiB: this is no table of published figures")
+            raise ValueError(f"larger than {MAX_BYTES >> 20} MiB: this is not a table of published figures")
         table = _table(content.decode("utf-8"))
     except (OSError, ValueError, csv.Error) as error:
-        said = error.strerror if isinstance(error, OSError) else error
-        findings.add(place, f"published figures {path}: {said}", deep=True)
+        reason = error.strerror if isinstance(error, OSError) else error
+        findings.add(place, f"published figures {path}: {reason}", deep=True)
         return None
     ours = [row for row in table["rows"] if any(matches_labels(row, treatment.labels) for treatment in treatments)]
     if treatments and not ours:
@@ -61,7 +61,7 @@ def read_published(
 
 
 def matches_labels(row: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
-    """Return whether a row's labels are all those of a treatment; labels that the row leaves empty do not matter."""
+    """Return whether all labels of a row are labels of a treatment; labels that the row leaves empty match any."""
     return all(key in labels and _text(labels[key]) == value for key, value in row["labels"].items())
 
 
@@ -79,7 +79,7 @@ def _table(text: str) -> Published:
         heads[key] = value.strip()
     missing = [key for key in _COMMENT_KEYS if key not in heads]
     if missing:
-        raise ValueError(f"'# {missing[0]}: ...' is missing in front of the table: figures need a source")
+        raise ValueError(f"'# {missing[0]}: ...' is missing above the table: figures need a source")
     reader = csv.DictReader(lines[len(heads) :], restkey="")
     columns = list(reader.fieldnames or ())
     for name in _REQUIRED_COLUMNS:
@@ -108,5 +108,5 @@ def _figure(cell: str, name: str, line: int) -> float | int | None:
         return None
     value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
     if not math.isfinite(value) or (name == "n" and value != int(value)):
-        raise ValueError(f"line {line}: {cell!r} is no number for '{name}'")
+        raise ValueError(f"line {line}: {cell!r} is not a number ('{name}')")
     return int(value) if name == "n" else value

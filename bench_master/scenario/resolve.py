@@ -150,7 +150,7 @@ class Resolver:
             return Located(INVALID, given.place)
         found = Diagnostics()
         value = parse_param(workload, key.removeprefix(PARAMS), given.value, given.place, found)
-        self._findings.take(found, deep=True)
+        self._findings.merge(found, deep=True)
         return Located(value, given.place)
 
     def _treatment(self, index: int, job: _InheritedJob, cell: MatrixCell, settings: Settings) -> Treatment | None:

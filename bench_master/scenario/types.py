@@ -1,10 +1,8 @@
-"""Shapes of scalars: each reads a value as what is wanted there, and publishes itself as JSON Schema.
+"""The types of values: scalars, lists, mappings, and the rules between the keys of a mapping.
 
-A shape is the one place where a kind of value is defined: the loader reads with it, the schema is generated from it
-and the labels of the matrix are written by it. Where text is wanted, text is what the author wrote (``no``, ``010``
-and ``12:30`` included); where a number is wanted, what YAML 1.1 would guess at is refused with what to write instead.
-
-Shapes of lists and mappings, made of other shapes, and the rules that tie the keys of a mapping together.
+A shape defines one type in one place: the loader reads with it, the JSON Schema is generated from it, and it writes
+the labels of the matrix. Text is what the author wrote (``no``, ``010`` and ``12:30`` included). Where a number is
+expected, the spellings that YAML 1.1 guesses at are rejected with the right spelling.
 """
 
 from __future__ import annotations
@@ -37,22 +35,22 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import Scalar
 
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+# ruff: noqa: D102  the base class documents what each method of a shape or rule does
 
 
 INVALID: Final = object()
-"""What a shape reads from a value that it has refused."""
+"""What a shape returns for a value that it rejects."""
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 class Shape(abc.ABC):
-    """What a value must look like. `expected` completes the sentence "expected ..."."""
+    """One type of value. `expected` completes the sentence "expected ..."."""
 
     @property
     @abc.abstractmethod
     def expected(self) -> str:
-        """What is wanted, such as ``a whole number from 1 to 64``."""
+        """The type in words, such as ``a whole number from 1 to 64``."""
 
     @abc.abstractmethod
     def read(self, node: Node, findings: Diagnostics) -> Any:
@@ -67,22 +65,22 @@ class Shape(abc.ABC):
         return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
     def refuse(self, node: Node, findings: Diagnostics, hint: str = "", *, deep: bool = False) -> Any:
-        """Note that `node` is not what is expected; return `INVALID`."""
+        """Report that `node` is not what is expected; return `INVALID`."""
         findings.add(node.place, f"{quote_node(node)}: expected {self.expected}{hint}", deep=deep)
         return INVALID
 
 
 @dataclass(frozen=True)
 class Text(Shape):
-    """Text, exactly as written. `pattern` is anchored, and read alike by Python and ECMA-262; `what` describes it.
-
-    `bare` are the JSON types that an editor may see where the author wrote text without quotes.
-    """
+    """Text, exactly as written."""
 
     what: str = "text"
+    """The description in messages."""
     pattern: str | None = None
+    """Anchored, with the same meaning in Python and ECMA-262."""
     allow_empty: bool = False
-    bare: tuple[str, ...] = ("number", "boolean", "null")
+    unquoted_types: tuple[str, ...] = ("number", "boolean", "null")
+    """The JSON types that an editor may see where the author wrote text without quotes."""
 
     @property
     def expected(self) -> str:
@@ -95,7 +93,7 @@ class Text(Shape):
             findings.add(node.place, f"empty; expected {self.expected}")
             return INVALID
         if "\0" in node.text:
-            return self.refuse(node, findings, "; it holds a NUL character", deep=True)
+            return self.refuse(node, findings, "; it contains a NUL character", deep=True)
         if self.pattern is not None and not re.fullmatch(self.pattern, node.text):
             return self.refuse(node, findings)
         return node.text
@@ -107,18 +105,22 @@ class Text(Shape):
         elif not self.allow_empty:
             text["minLength"] = 1
         if self.pattern is None:
-            return text | {"type": ["string", *self.bare]}
-        bare = [{"type": kind} | ({"minimum": 0} if kind in {"integer", "number"} else {}) for kind in self.bare]
-        return {"anyOf": [text, *bare]} if bare else text
+            return text | {"type": ["string", *self.unquoted_types]}
+        unquoted = [
+            {"type": kind} | ({"minimum": 0} if kind in {"integer", "number"} else {}) for kind in self.unquoted_types
+        ]
+        return {"anyOf": [text, *unquoted]} if unquoted else text
 
 
 @dataclass(frozen=True)
 class Choice(Shape):
-    """One of some words. `what` is what they are, `advice` what to do for another one."""
+    """One word of a list."""
 
     what: str
+    """What the words are, for messages."""
     choices: tuple[str, ...]
     advice: str = ""
+    """What to do about any other word; ends the message."""
 
     @property
     def expected(self) -> str:
@@ -137,14 +139,14 @@ class Choice(Shape):
         return node.text
 
     def schema(self) -> dict[str, Any]:
-        # A word such as `95` or `true` is no text to an editor that reads it without quotes.
+        # An editor reads a word such as `95` or `true` without quotes as a number or a boolean.
         bare = [json.loads(word) for word in self.choices if word in {"true", "false"} or _NUMBER.fullmatch(word)]
         return {"enum": [*self.choices, *bare]} if self.choices else {"not": {}}
 
 
 @dataclass(frozen=True)
 class Boolean(Shape):
-    """``true`` or ``false``; YAML 1.1's other spellings are refused, because a reader cannot tell them from text."""
+    """``true`` or ``false``; YAML 1.1's other spellings are rejected: a reader cannot tell them from text."""
 
     @property
     def expected(self) -> str:
@@ -154,7 +156,7 @@ class Boolean(Shape):
         if not isinstance(node, ScalarNode) or not node.plain or node.text not in {"true", "false"}:
             return self.refuse(node, findings, _boolean_hint(node))
         value = node.text == "true"
-        findings.understood(node, value)
+        findings.record_literal(node, value)
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -163,29 +165,31 @@ class Boolean(Shape):
 
 @dataclass(frozen=True)
 class NumberKind:
-    """A kind of number. `parse` reads one with a unit, `show` writes one for messages and labels."""
+    """A kind of number."""
 
     noun: str
     whole: bool = False
     parse: Callable[[str], float] | None = None
+    """Reads a number with a unit; None: the kind has no unit."""
     pattern: str = ""
-    show: Callable[[Any], str] = lambda value: f"{value:.12g}"
+    format: Callable[[Any], str] = lambda value: f"{value:.12g}"
+    """Writes a number for messages and labels."""
 
 
-WHOLE: Final = NumberKind("a whole number", whole=True, show=lambda value: f"{int(value)}")
+WHOLE: Final = NumberKind("a whole number", whole=True, format=lambda value: f"{int(value)}")
 NUMBER: Final = NumberKind("a number")
 SIZE: Final = NumberKind(
-    "a size such as 512MiB", whole=True, parse=parse_size, pattern=SIZE_PATTERN, show=format_size
+    "a size such as 512MiB", whole=True, parse=parse_size, pattern=SIZE_PATTERN, format=format_size
 )
 DURATION: Final = NumberKind(
-    "a duration such as 90s or 1h30m", parse=parse_duration, pattern=DURATION_PATTERN, show=format_duration
+    "a duration such as 90s or 1h30m", parse=parse_duration, pattern=DURATION_PATTERN, format=format_duration
 )
-RATE: Final = NumberKind("a rate such as 200/s or 30/min", parse=parse_rate, pattern=RATE_PATTERN, show=format_rate)
+RATE: Final = NumberKind("a rate such as 200/s or 30/min", parse=parse_rate, pattern=RATE_PATTERN, format=format_rate)
 
 
 @dataclass(frozen=True)
 class Quantity(Shape):
-    """A number of a kind, within bounds in base units (bytes, seconds); `more_than` is an exclusive minimum."""
+    """A number of a kind, within bounds in base units (bytes, seconds)."""
 
     kind: NumberKind
     minimum: float | None = None
@@ -194,7 +198,7 @@ class Quantity(Shape):
 
     @property
     def expected(self) -> str:
-        show = self.kind.show
+        show = self.kind.format
         bounds = ""
         if self.exclusive_minimum is not None:
             bounds = f", more than {show(self.exclusive_minimum)}"
@@ -207,17 +211,17 @@ class Quantity(Shape):
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if not isinstance(node, ScalarNode):
             several = isinstance(node, ListNode) and len(node.items) > 1
-            return self.refuse(node, findings, "; several values to try stand in 'matrix'" if several else "")
+            return self.refuse(node, findings, "; put several values to try under 'matrix'" if several else "")
         number = _number(node)
         if number is not None:
             if (self.kind.whole and number != int(number)) or not self._within(number):
                 return self.refuse(node, findings)
             value = int(number) if self.kind.whole else number
-            findings.understood(node, value)
+            findings.record_literal(node, value)
             return value if self.kind.whole else float(value)
         hint = _number_hint(node)
         if self.kind.parse is None:
-            colons = "; colons make no number; a duration is written 12m30s"
+            colons = "; a number has no colons; write a duration as 12m30s"
             return self.refuse(node, findings, colons if re.fullmatch(r"[0-9]+(:[0-9]+)+", node.text) else hint)
         if node.plain and hint:
             return self.refuse(node, findings, hint)
@@ -238,7 +242,7 @@ class Quantity(Shape):
 
     def label(self, value: Any) -> Scalar:
         if self.kind.parse is not None:
-            return self.kind.show(value)
+            return self.kind.format(value)
         return int(value) if value == int(value) else float(value)
 
     def _within(self, value: float) -> bool:
@@ -250,7 +254,7 @@ class Quantity(Shape):
 
 
 def _number(leaf: ScalarNode) -> float | None:
-    """Return the number that a plain scalar is in JSON's notation, or None."""
+    """Return the number that a plain scalar spells in JSON's notation, or None."""
     if not leaf.plain or not _NUMBER.fullmatch(leaf.text):
         return None
     if leaf.text.lstrip("-").isdigit():
@@ -260,13 +264,13 @@ def _number(leaf: ScalarNode) -> float | None:
 
 
 def _number_hint(leaf: ScalarNode) -> str:
-    """Return what to write instead of something that looks like a number and is not taken for one."""
+    """Return what to write instead of text that looks like a number and is not accepted as one."""
     text = leaf.text
     if not leaf.plain:
         return "; write it without quotes" if _NUMBER.fullmatch(text) else ""
     if re.fullmatch(r"-?0[0-9]+", text):
         octal = f" or {int(text, 8)}" if not set(text) & {"8", "9"} else ""
-        return f"; a leading zero means base 8 to some readers; write {int(text)}{octal}"
+        return f"; some YAML readers take a leading zero for base 8; write {int(text)}{octal}"
     if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}|0o[0-7]{1,16}", text):
         return f"; write {int(text, 0)}"
     if re.fullmatch(r"[0-9]+(_[0-9]+)+", text):
@@ -283,13 +287,13 @@ def _boolean_hint(node: Node) -> str:
         return ""
     word = node.text.lower()
     if word in {"true", "false"}:
-        return f"; write {word}, in small letters" + ("" if node.plain else " and without quotes")
+        return f"; write {word}, in lower case" + ("" if node.plain else " and without quotes")
     if word in {"yes", "on", "y", "1"}:
         return "; write true"
     return "; write false" if word in {"no", "off", "n", "0"} else ""
 
 
-# ruff: noqa: D102  what each method of a shape or rule does is said once, in the base class
+# ruff: noqa: D102  the base class documents what each method of a shape or rule does
 
 
 LABEL_WIDTH = 32
@@ -298,10 +302,10 @@ LABEL_WIDTH = 32
 
 @dataclass(frozen=True)
 class ListOf(Shape):
-    """A list of at least `at_least` values of one shape, read as a tuple of `Given`."""
+    """A list of values of one shape, read as a tuple of `Located`."""
 
     item: Shape
-    at_least: int = 0
+    min_items: int = 0
     unique: bool = False
 
     @property
@@ -314,7 +318,7 @@ class ListOf(Shape):
             return self.refuse(
                 node, findings, f"; write [{node.text}]" if written and isinstance(node, ScalarNode) else ""
             )
-        if len(node.items) < self.at_least:
+        if len(node.items) < self.min_items:
             findings.add(node.place, f"an empty list; expected {self.expected}")
         read: list[Located[Any]] = []
         for item in node.items:
@@ -322,13 +326,13 @@ class ListOf(Shape):
             if value is INVALID:
                 continue
             if self.unique and any(value == other.value for other in read):
-                findings.add(item.place, f"{quote_node(item)} is in this list already: remove one", deep=True)
+                findings.add(item.place, f"{quote_node(item)} is in this list twice: remove one", deep=True)
             else:
                 read.append(Located(value, item.place))
         return tuple(read)
 
     def schema(self) -> dict[str, Any]:
-        bounds = {"minItems": self.at_least} if self.at_least else {}
+        bounds = {"minItems": self.min_items} if self.min_items else {}
         return {"type": "array", "items": self.item.schema(), **bounds}
 
     def label(self, value: Any) -> Scalar:
@@ -337,15 +341,13 @@ class ListOf(Shape):
 
 @dataclass(frozen=True)
 class MapOf(Shape):
-    """A mapping of any keys that match `key_pattern` to values of one shape, read as a dict of `Given`.
-
-    A refused value is `INVALID` in it. `what` describes the whole.
-    """
+    """A mapping of any keys to values of one shape, read as a dict of `Located`; an invalid value is `INVALID`."""
 
     what: str
+    """The description of the whole mapping in messages."""
     key_pattern: str
     value: Shape
-    at_least: int = 0
+    min_items: int = 0
 
     @property
     def expected(self) -> str:
@@ -354,7 +356,7 @@ class MapOf(Shape):
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if not isinstance(node, MappingNode):
             return self.refuse(node, findings)
-        if len(node.values) < self.at_least:
+        if len(node.values) < self.min_items:
             findings.add(node.place, f"empty; expected {self.expected}")
         read = {}
         for key, value_node in node.values.items():
@@ -364,7 +366,7 @@ class MapOf(Shape):
         return read
 
     def schema(self) -> dict[str, Any]:
-        bounds = {"minProperties": self.at_least} if self.at_least else {}
+        bounds = {"minProperties": self.min_items} if self.min_items else {}
         names = {"pattern": self.key_pattern}
         return {"type": "object", "propertyNames": names, "additionalProperties": self.value.schema(), **bounds}
 
@@ -374,11 +376,11 @@ class MapOf(Shape):
 
 @dataclass(frozen=True)
 class CommandShape(Shape):
-    """An argument vector: a list of words, or text that is split as a shell splits words. No shell runs it."""
+    """An argument vector: a list of words, or text that is split as a shell splits it. No shell runs it."""
 
     @property
     def expected(self) -> str:
-        return "a command: a list of words, or text to be split into words"
+        return "a command: a list of words, or text to split into words"
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         words: tuple[str, ...]
@@ -389,7 +391,7 @@ class CommandShape(Shape):
             words = tuple(read)
         elif isinstance(node, ScalarNode) and not node.empty and node.text.strip(" "):
             if "\0" in node.text:
-                return self.refuse(node, findings, "; it holds a NUL character", deep=True)
+                return self.refuse(node, findings, "; it contains a NUL character", deep=True)
             try:
                 words = tuple(shlex.split(node.text))
             except ValueError as error:
@@ -418,20 +420,20 @@ class CommandShape(Shape):
 
 
 class Rule(abc.ABC):
-    """Something that holds between the keys of one mapping; a JSON Schema says it too."""
+    """A rule between the keys of one mapping, which the JSON Schema states too."""
 
     @abc.abstractmethod
     def check(self, node: MappingNode, findings: Diagnostics) -> None:
-        """Note where it does not hold."""
+        """Report each violation."""
 
     @abc.abstractmethod
     def schema(self) -> dict[str, Any]:
-        """Return it as JSON Schema, to stand in an ``allOf``."""
+        """Return the rule as JSON Schema, for an ``allOf``."""
 
 
 @dataclass(frozen=True)
 class AtMostOneOf(Rule):
-    """At most one of `names` is given; exactly one where `required`."""
+    """At most one of `names` is present; exactly one where `required`."""
 
     names: tuple[str, ...]
     required: bool = False
@@ -441,7 +443,7 @@ class AtMostOneOf(Rule):
         given = [name for name in node.values if name in self.names]
         choice = " or ".join(f"'{name}'" for name in self.names)
         for name in given[1:]:
-            findings.add(node.key_places[name], f"'{name}' and '{given[0]}' exclude each other: give {choice}")
+            findings.add(node.key_places[name], f"'{name}' and '{given[0]}' are mutually exclusive: give {choice}")
         if self.required and not given and not any(findings.is_misspelt(name, node) for name in self.names):
             findings.add(node.place, f"{choice} is missing{self.advice}")
 
@@ -454,7 +456,7 @@ class AtMostOneOf(Rule):
 
 @dataclass(frozen=True)
 class RequiresKey(Rule):
-    """`name` has a meaning only beside `other`."""
+    """`name` requires `other`."""
 
     name: str
     other: str
@@ -462,7 +464,7 @@ class RequiresKey(Rule):
     def check(self, node: MappingNode, findings: Diagnostics) -> None:
         missing = self.other not in node.values and not findings.is_misspelt(self.other, node)
         if self.name in node.values and missing:
-            findings.add(node.key_places[self.name], f"'{self.name}' means nothing without '{self.other}': add it")
+            findings.add(node.key_places[self.name], f"'{self.name}' requires '{self.other}': add it")
 
     def schema(self) -> dict[str, Any]:
         return {"dependentRequired": {self.name: [self.other]}}
@@ -491,13 +493,13 @@ class Field:
 
 @dataclass(frozen=True)
 class Record(Shape):
-    """A mapping with a closed set of keys, read as a dict of `Given`; a refused value is `INVALID` in it."""
+    """A mapping with a closed set of keys, read as a dict of `Located`; an invalid value is `INVALID`."""
 
     what: str
     fields: tuple[Field, ...]
     rules: tuple[Rule, ...] = ()
     misplaced_keys: tuple[tuple[str, str], ...] = ()
-    """Keys that belong one level deeper, each with the key that they belong under."""
+    """Keys that belong one level deeper, each with its parent key."""
 
     @property
     def expected(self) -> str:

@@ -1,14 +1,8 @@
-"""Makes a tree of a scenario's text, from YAML's events, and collects everything that is wrong with the YAML itself.
+"""Finds a scenario's file and parses its YAML into text, lists and mappings, each with its place.
 
-PyYAML's own composer is not used: it keeps the last of two equal keys in silence, recurses as deep as the text does,
-and lets ten lines of aliases grow to gigabytes.
-
-A scenario as its author wrote it: text, lists and mappings, each with its place.
-
-No scalar has a type yet. What ``no``, ``010`` or ``12:30`` means is decided where it is known what is wanted there,
-so none of YAML 1.1's guesses is ever made.
-
-Finds the file that a scenario is named by, and reads its text.
+Scalars have no type yet: the shape that reads a value decides what ``no``, ``010`` or ``12:30`` means, so YAML 1.1
+never guesses. PyYAML's own composer is not used: it silently keeps the last of two equal keys, recurses as deep as
+the text does, and lets ten lines of aliases grow to gigabytes.
 """
 
 from __future__ import annotations
@@ -29,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where something was written: 1-based `line` and `column` of `file`; line 0 where there are no lines.
-
-    What the command line says has no lines: its `file` is the argument itself, such as ``--set repeats=9``.
-    """
+    """Where something was written."""
 
     file: str
+    """The file, or an argument of the command line such as ``--set repeats=9``."""
     line: int = 0
+    """From 1; 0 in an argument."""
     column: int = 0
+    """From 1."""
 
     def problem(self, message: str) -> Problem:
         """Return `message` as a problem at this place."""
@@ -45,15 +39,16 @@ class SourceLocation:
 
 @dataclass(eq=False, slots=True)
 class ScalarNode:
-    """A scalar: its text, and whether it was written plain (without quotes)."""
+    """A scalar."""
 
     place: SourceLocation
     text: str
     plain: bool = True
+    """Whether it was written without quotes."""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was written, or YAML's word for nothing."""
+        """Whether it is empty or YAML's null."""
         return self.plain and self.text in {"", "~", "null"}
 
 
@@ -74,7 +69,7 @@ class MappingNode:
     key_places: dict[str, SourceLocation] = field(default_factory=dict)
 
     def put(self, key: str, value: Node, place: SourceLocation) -> None:
-        """Set a key, wherever it stood before."""
+        """Set a key and its place."""
         self.values[key] = value
         self.key_places[key] = place
 
@@ -83,7 +78,7 @@ Node: TypeAlias = ScalarNode | ListNode | MappingNode
 
 
 def quote_node(node: Node) -> str:
-    """Return a node as an error message shows it, cut to a readable length."""
+    """Return a node for an error message, shortened to a readable length."""
     if isinstance(node, ListNode):
         return "a list" if node.items else "an empty list"
     if isinstance(node, MappingNode):
@@ -96,11 +91,11 @@ def quote_node(node: Node) -> str:
 
 MAX_DEPTH: Final = 24
 MAX_NODES: Final = 50_000
-"""How large a scenario may be once its aliases are followed; the largest useful ones have a few hundred nodes."""
+"""The largest scenario, aliases expanded; useful ones have a few hundred nodes."""
 
 
 class _Mark(Protocol):
-    """A position in the text, from 0, as either of PyYAML's scanners gives it."""
+    """A position in the text, from 0, as PyYAML's scanners report it."""
 
     @property
     def line(self) -> int: ...
@@ -109,23 +104,25 @@ class _Mark(Protocol):
 
 
 class _ComposeError(Exception):
-    """The text cannot be made sense of beyond this point."""
+    """The text cannot be parsed beyond this point."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
 
 
 class _NodeSize(NamedTuple):
-    """How large a node is with every alias followed: nodes in all, and levels."""
+    """The size of a node, aliases expanded."""
 
     weight: int = 1
+    """Nodes in all."""
     height: int = 1
+    """Levels."""
 
 
 class TreeComposer:
-    """Makes one tree of one text. `at` is the place of everything in it where the text has no lines of its own.
+    """Parses one text into one tree.
 
-    `kind` is what messages call the text: a scenario, or another file that is written alike.
+    `at` is the place of everything in it if the text has no lines of its own; `kind` is what messages call the text.
     """
 
     def __init__(self, text: str, file: str, at: SourceLocation | None = None, *, kind: str = "a scenario") -> None:
@@ -149,7 +146,7 @@ class TreeComposer:
             after = next(self._events)
             if not isinstance(after, yaml.StreamEndEvent):
                 self._add_problem(
-                    after, f"a second document starts here; {self._kind} is one document: delete the `---`"
+                    after, f"a second document starts here; {self._kind} is a single document: delete the `---`"
                 )
         except _ComposeError as refused:
             self.problems.append(refused.problem)
@@ -164,7 +161,7 @@ class TreeComposer:
             return root
 
     def _node(self, event: yaml.Event, depth: int) -> tuple[Node, _NodeSize]:
-        """Return the node that starts with `event`, and its extent."""
+        """Return the node that starts with `event`, and its size."""
         place = self._place(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
             aliased = self._alias(event, place)
@@ -173,14 +170,17 @@ class TreeComposer:
         self._check_depth(depth, place)
         assert isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent))
         if event.tag is not None:
-            self.problems.append(place.problem(f"tags have no meaning in {self._kind}: remove {event.tag!r}"))
+            self.problems.append(place.problem(f"{self._kind} has no tags: remove {event.tag!r}"))
         anchor = event.anchor
         if anchor is not None:
             self._anchors[anchor] = None
         node: Node
         extent: _NodeSize
         if isinstance(event, yaml.ScalarEvent):
-            node, extent = ScalarNode(place, self._whole(event.value, place), plain=event.style is None), _NodeSize()
+            node, extent = (
+                ScalarNode(place, self._join_surrogates(event.value, place), plain=event.style is None),
+                _NodeSize(),
+            )
         elif isinstance(event, yaml.SequenceStartEvent):
             node, extent = self._items(place, depth)
         else:
@@ -189,8 +189,8 @@ class TreeComposer:
             self._anchors[anchor] = node, extent
         return node, extent
 
-    def _whole(self, text: str, place: SourceLocation) -> str:
-        """Return a text with each pair of escapes as the one character that JSON means by it; half of one is none."""
+    def _join_surrogates(self, text: str, place: SourceLocation) -> str:
+        """Return a text with each surrogate pair joined into one character, as in JSON."""
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -200,7 +200,7 @@ class TreeComposer:
         try:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError:
-            self.problems.append(place.problem(f"{text!a} has half of a character in it: remove it"))
+            self.problems.append(place.problem(f"{text!a} contains half of a surrogate pair: remove it"))
             return ""
 
     def _alias(self, event: yaml.AliasEvent, place: SourceLocation) -> tuple[Node, _NodeSize]:
@@ -208,14 +208,14 @@ class TreeComposer:
             raise _ComposeError(place.problem(f"alias *{event.anchor} has no anchor &{event.anchor} before it"))
         anchored = self._anchors[event.anchor]
         if anchored is None:
-            raise _ComposeError(place.problem(f"alias *{event.anchor} stands inside of its own anchor"))
+            raise _ComposeError(place.problem(f"alias *{event.anchor} is inside its own anchor"))
         return anchored
 
     def _items(self, place: SourceLocation, depth: int) -> tuple[ListNode, _NodeSize]:
         node, extent = ListNode(place), _NodeSize()
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             item, size = self._node(event, depth + 1)
-            extent = self._grown(extent, size, place)
+            extent = self._grow(extent, size, place)
             node.items.append(item)
         return node, extent
 
@@ -225,7 +225,7 @@ class TreeComposer:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key, _ = self._node(event, depth + 1)
             value, size = self._node(next(self._events), depth + 1)
-            extent = self._grown(extent, size, place)
+            extent = self._grow(extent, size, place)
             if not isinstance(key, ScalarNode):
                 self.problems.append(key.place.problem(f"a key must be a word, not {quote_node(key)}"))
             elif key.plain and key.text == "<<":
@@ -233,7 +233,7 @@ class TreeComposer:
             elif key.text in node.values:
                 first = node.key_places[key.text]
                 where = f" (first on line {first.line})" if first.line else ""
-                self.problems.append(key.place.problem(f"key '{key.text}' is given twice{where}: remove one"))
+                self.problems.append(key.place.problem(f"key '{key.text}' appears twice{where}: remove one"))
             else:
                 node.put(key.text, value, key.place)
         for source in merged:
@@ -251,17 +251,15 @@ class TreeComposer:
             )
         return usable
 
-    def _grown(self, extent: _NodeSize, by: _NodeSize, place: SourceLocation) -> _NodeSize:
+    def _grow(self, extent: _NodeSize, by: _NodeSize, place: SourceLocation) -> _NodeSize:
         weight = extent.weight + by.weight
         if weight > MAX_NODES:
-            raise _ComposeError(place.problem(f"more than {MAX_NODES} values (aliases followed); write less of it"))
+            raise _ComposeError(place.problem(f"more than {MAX_NODES} values with aliases expanded: shorten it"))
         return _NodeSize(weight, max(extent.height, by.height + 1))
 
     def _check_depth(self, depth: int, place: SourceLocation) -> None:
         if depth > MAX_DEPTH:
-            raise _ComposeError(
-                place.problem(f"nested deeper than {MAX_DEPTH} levels; {self._kind} never needs that")
-            )
+            raise _ComposeError(place.problem(f"nested deeper than {MAX_DEPTH} levels: flatten it"))
 
     def _place(self, mark: _Mark | None) -> SourceLocation:
         if self._at is not None or mark is None:
@@ -274,16 +272,16 @@ class TreeComposer:
     def _syntax_problem(self, error: yaml.MarkedYAMLError) -> Problem:
         mark = error.problem_mark or error.context_mark
         place = self._place(mark)
-        said = error.problem or "not YAML"
-        if "'\\t'" in said:
-            return place.problem("a tab where YAML wants spaces: indent with spaces")
-        if "mapping values are not allowed" in said:
-            said += " (a second ': ' on one line: indent, or quote the value)"
+        problem = error.problem or "not YAML"
+        if "'\\t'" in problem:
+            return place.problem("a tab for indentation: YAML requires spaces")
+        if "mapping values are not allowed" in problem:
+            problem += " (a second ': ' on one line: indent it, or quote the value)"
         context = f" {error.context}" if error.context else ""
         opening = error.context_mark
         if opening is not None and opening is not mark and ("flow" in context or "quoted" in context):
-            said += f"; it opens on line {opening.line + 1}, column {opening.column + 1}"
-        return place.problem(f"YAML syntax:{context and context + ','} {said}")
+            problem += f"; it opens on line {opening.line + 1}, column {opening.column + 1}"
+        return place.problem(f"YAML syntax:{context and context + ','} {problem}")
 
     def _character_problem(self, error: yaml.reader.ReaderError) -> Problem:
         before = self._text[: error.position]
@@ -298,7 +296,7 @@ _SUFFIX: Final = ".yaml"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A scenario's text, and the name by which its problems call it."""
+    """The text of a scenario, and its path for messages."""
 
     path: str
     text: str
@@ -320,10 +318,10 @@ def _scenarios_under(folder: Traversable, prefix: str) -> Iterator[tuple[str, Tr
 def read_source(reference: str) -> Source:
     """Return the text of a file, or of the ready-made scenario of that name.
 
-    Raises `UsageError` where there is no such thing, and `ScenarioError` where it is no text.
+    Raises `UsageError` if neither exists, and `ScenarioError` if the file is not UTF-8 text.
     """
     if not reference:
-        raise UsageError("'': expected a scenario's file or a ready-made one's name, and it is empty")
+        raise UsageError("'': expected the file or the name of a scenario")
     path = Path(reference)
     shipped = builtin_scenarios()
     if path.exists() and not path.is_dir():
@@ -331,25 +329,23 @@ def read_source(reference: str) -> Source:
             with path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
         except OSError as error:
-            raise UsageError(f"{reference}: {error.strerror}: the scenario cannot be read") from error
+            raise UsageError(f"{reference}: cannot read the scenario: {error.strerror}") from error
         return Source(reference, _text(reference, content))
     if reference in shipped:
         found = shipped[reference]
         return Source(str(found), _text(str(found), found.read_bytes()))
     if path.is_dir():
-        raise UsageError(f"{reference}: a directory; name one scenario file in it, or a ready-made scenario")
+        raise UsageError(f"{reference}: is a directory; name a scenario file in it, or a ready-made scenario")
     neighbours = [str(each) for each in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
     name = reference.removeprefix("scenarios/").removesuffix(_SUFFIX)
     hint = did_you_mean(reference, neighbours) or did_you_mean(name, shipped)
-    raise UsageError(
-        f"{reference}: there is no such file, and no ready-made scenario of that name{hint}; see list-scenarios"
-    )
+    raise UsageError(f"{reference}: no such file or ready-made scenario{hint}; see list-scenarios")
 
 
 def _text(path: str, content: bytes) -> str:
     if len(content) > MAX_BYTES:
         raise ScenarioError(
-            [SourceLocation(path, 1, 1).problem(f"larger than {MAX_BYTES} bytes: this is no scenario")]
+            [SourceLocation(path, 1, 1).problem(f"larger than {MAX_BYTES} bytes: this is not a scenario")]
         )
     try:
         return content.decode("utf-8-sig")

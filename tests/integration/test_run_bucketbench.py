@@ -107,7 +107,7 @@ def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(weighing,
     assert not stats.exists()
     run = weighing.run(DATA / "docker.yaml", *GENTLE, "--drivers", "docker-2")
     assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker-2": 2}
-    assert f"note: {DATA / 'docker.yaml'}: left out, since --drivers does not name them: Docker\n" in run.err
+    assert f"note: {DATA / 'docker.yaml'}: not selected by --drivers: Docker\n" in run.err
 
 
 def test_a_runtime_runs_beside_the_engine_above_it(weighing, client):

@@ -88,7 +88,7 @@ def test_a_bundle_is_carried_over():
     scenario = load_scenario_or_definition(str(DATA / "whole.yaml"))
     bundled = [one.container for one in scenario.treatments if one.engine in ("runc", "crun", "youki")]
     assert len(bundled) == 3
-    said = next(note for note in scenario.lost if "'rootfs' is not carried over under" in note)
+    said = next(note for note in scenario.untranslated if "'rootfs' is not carried over under" in note)
     assert {(one.rootfs, one.image, one.command) for one in bundled} == {("/srv/bundles/base", None, None)}
     assert "under Ctr: " in said
 
@@ -140,9 +140,9 @@ def test_what_is_wrong_is_said_at_its_place_with_the_right_spelling():
 def test_an_order_that_cannot_work_is_refused_before_anything_runs():
     """bucketbench runs it, fails in every iteration and prints a rate."""
     assert problems("order.yaml") == [
-        "6:5: 'stop' cannot work here: the container was not created; put 'create' or 'run' before it",
-        "7:5: 'run' cannot work here: the container has ended; a job has one container; create it once",
-        "8:5: 'run' cannot work here: the container is running; a job has one container; create it once",
+        "6:5: 'stop' cannot work here: the container is not created; put 'create' or 'run' before it",
+        "7:5: 'run' cannot work here: the container has ended; a job has one container: create it once",
+        "8:5: 'run' cannot work here: the container is running; a job has one container: create it once",
     ]
 
 
@@ -172,17 +172,17 @@ def test_keys_that_bucketbench_overlooks_too_are_left_out_and_said():
     assert scenario.name == "stray"
     assert scenario.treatments[0].container.command == ("sleep", "'a", "b'")
     for line, words in {
-        2: "'entrypoint' is no key of a bucketbench definition",
-        3: "'command' is split at its blanks",
+        2: "'entrypoint' is not a key of a bucketbench definition",
+        3: "'command' is split at blanks",
         4: "'detached: false' has no effect",
-        7: "'clientpath' means nothing to Docker",
-        10: "'logOpts' means nothing without 'logDriver'",
-        11: "'statsIntervalSec' means nothing to Docker",
-        12: "'color' is no key of a bucketbench driver",
+        7: "'clientpath' has no effect under Docker",
+        10: "'logOpts' has no effect without 'logDriver'",
+        11: "'statsIntervalSec' has no effect under Docker",
+        12: "'color' is not a key of a bucketbench driver",
     }.items():
-        assert any(note.startswith(f"{DATA / 'stray.yaml'}:{line}: {words}") for note in scenario.lost), words
-    assert len(scenario.lost) == 7
-    assert set(scenario.lost) <= set(scenario.notes)
+        assert any(note.startswith(f"{DATA / 'stray.yaml'}:{line}: {words}") for note in scenario.untranslated), words
+    assert len(scenario.untranslated) == 7
+    assert set(scenario.untranslated) <= set(scenario.notes)
 
 
 def test_stop_is_one_thing_and_that_is_said(load):
@@ -190,15 +190,15 @@ def test_stop_is_one_thing_and_that_is_said(load):
     drivers = ", ".join(f"{{type: {driver.name}, threads: 1, iterations: 1}}" for driver in DRIVERS)
     scenario = load(f"{HEAD}drivers: [{drivers}]\ncommands: [run, stop, remove]\n")
     assert {one.job.operations[1].seconds for one in scenario.treatments} == {10.0}
-    [said] = [note for note in scenario.lost if "'stop' is SIGTERM" in note]
+    [said] = [note for note in scenario.untranslated if "'stop' is SIGTERM" in note]
     assert "old.yaml:4: " in said
     assert "SIGKILL after 10s (see --stop-grace), under every driver" in said
     assert "in bucketbench 30s under Docker; SIGKILL at once under Containerd, Ctr, CRI," in said
     alike = load(f"{HEAD}drivers: [{{type: DockerCLI, threads: 1, iterations: 1}}]\ncommands: [run, stop]\n")
-    assert alike.lost == ()
+    assert alike.untranslated == ()
     at_once = load(f"{HEAD}{DOCKER}commands: [run, stop]\n", flags=DefinitionFlags(grace="0s"))
     assert at_once.treatments[0].job.operations[1].seconds == 0
-    assert "SIGKILL after 0s" in at_once.lost[0]
+    assert "SIGKILL after 0s" in at_once.untranslated[0]
 
 
 def test_a_wait_may_take_long_and_nothing_for_ever(load):
@@ -225,7 +225,9 @@ def test_a_stream_of_the_command_line_is_asked_anew_and_that_is_said(load):
     scenario = load(f"{HEAD}drivers: {drivers}\ncommands: [run, stats, remove]\n")
     (cell,) = (one for one in scenario.treatments if one.engine == "docker-cli")
     assert [(one.kind, one.seconds) for one in job_script(cell)] == [("run", None), ("stats", 1.0), ("remove", None)]
-    assert any("'streamStats' of DockerCLI asks anew each time" in note for note in scenario.lost)
+    assert any(
+        "'streamStats' of DockerCLI runs `docker stats` for each reading" in note for note in scenario.untranslated
+    )
 
 
 def test_overhead_is_compared_with_the_first_driver_at_as_many_threads(load):
@@ -241,25 +243,29 @@ def test_overhead_is_compared_with_the_first_driver_at_as_many_threads(load):
 
 def test_legacy_has_no_meaning_for_a_scenario(load):
     """A scenario says in its matrix what bucketbench says with a flag; and its own grace period."""
-    with pytest.raises(UsageError, match=r"--stop-grace is of bucketbench's definitions; write \{stop: 3s\}"):
+    with pytest.raises(UsageError, match=r"--stop-grace applies to bucketbench definitions only; write \{stop: 3s\}"):
         load("name: a\njob: {operations: [sleep: 1s]}\n", flags=DefinitionFlags(grace="3s"))
-    with pytest.raises(UsageError, match=r"--legacy is of bucketbench's definitions; .*concurrency: \[1, 2, 4\]"):
+    with pytest.raises(
+        UsageError, match=r"--legacy applies to bucketbench definitions only; .*concurrency: \[1, 2, 4\]"
+    ):
         load("name: a\njob: {operations: [sleep: 1s]}\n", flags=DefinitionFlags(legacy=True))
 
 
 def test_a_client_is_the_workers_own():
-    """Another program or socket than the usual one is not carried over; the usual one is nothing to talk about."""
+    """Another program or socket than the usual one is not carried over; the usual one is not noted."""
     path = str(DATA / "whole.yaml")
     said = [
-        note.removeprefix(f"{path}:") for note in load_scenario_or_definition(path).lost if "'clientpath'" in note
+        note.removeprefix(f"{path}:")
+        for note in load_scenario_or_definition(path).untranslated
+        if "'clientpath'" in note
     ]
-    assert [note.split(",")[0] for note in said] == [
+    assert [note.split(": a scenario")[0] for note in said] == [
         "19: 'clientpath' of DockerCLI is not carried over",
         "24: 'clientpath' of Containerd is not carried over",
         "31: 'clientpath' of CRI is not carried over",
     ]
-    assert "it uses the 'docker' on its PATH" in said[0]
-    assert "it uses the socket of its host" in said[1]
+    assert "the worker uses the 'docker' on its PATH" in said[0]
+    assert "the worker uses the socket of its host" in said[1]
 
 
 def test_only_the_drivers_that_are_named_run(load):
@@ -267,18 +273,18 @@ def test_only_the_drivers_that_are_named_run(load):
     path = str(DATA / "whole.yaml")
     scenario = load_scenario_or_definition(path, flags=DefinitionFlags(drivers=("docker-2", "Crun")))
     assert [one.labels["job"] for one in scenario.treatments] == ["CRun", "Docker-2"]
-    assert f"{path}: left out, since --drivers does not name them: Docker, DockerCLI, Containerd" in scenario.lost[0]
-    assert not any("Containerd is" in note or "youki" in note for note in scenario.lost)
+    assert f"{path}: not selected by --drivers: Docker, DockerCLI, Containerd" in scenario.untranslated[0]
+    assert not any("Containerd is" in note or "youki" in note for note in scenario.untranslated)
     with pytest.raises(UsageError, match=r"no driver 'Runcc' \(did you mean 'Runc'\?\); the drivers are: Docker,"):
         load_scenario_or_definition(path, flags=DefinitionFlags(drivers=("Runcc",)))
-    with pytest.raises(UsageError, match="--drivers is of bucketbench's definitions"):
+    with pytest.raises(UsageError, match="--drivers applies to bucketbench definitions only"):
         load("name: a\njob: {operations: [sleep: 1s]}\n", flags=DefinitionFlags(drivers=("Docker",)))
 
 
 def test_a_scenario_is_read_as_ever():
     """What is no definition is the business of the scenario's own reader, whatever is wrong with it."""
     assert load_scenario_or_definition("quickstart").treatments == load_scenario("quickstart").treatments
-    assert load_scenario_or_definition("quickstart").lost == ()
+    assert load_scenario_or_definition("quickstart").untranslated == ()
     assert load_scenario_or_definition("quickstart").dialect == ""
     assert load_scenario_or_definition(str(DATA / "docker.yaml")).dialect == "bucketbench"
 
@@ -305,7 +311,7 @@ def test_what_is_converted_plans_to_the_same(name, flags):
     converted = parse_scenario(Source("new.yaml", text))
     for field in ("name", "treatments", "repeats", "warmup", "order", "seed", "document"):
         assert getattr(converted, field) == getattr(direct, field), field
-    assert lost == direct.lost
+    assert lost == direct.untranslated
     comments = " ".join(line.strip("# ") for line in text.splitlines() if line.lstrip().startswith("#"))
     assert all(note in comments for note in lost)
 
@@ -325,7 +331,7 @@ def test_any_text_survives_the_conversion(load, tmp_path, word):
 
 def test_only_a_definition_is_converted():
     """A scenario is one already."""
-    with pytest.raises(UsageError, match="quickstart: no bucketbench definition"):
+    with pytest.raises(UsageError, match="quickstart: not a bucketbench definition"):
         scenario_text("quickstart")
     assert NAME == "convert-scenario"
 

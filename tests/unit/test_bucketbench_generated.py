@@ -97,7 +97,7 @@ def both(path, definition, flags):
         return None
     direct = load_scenario_or_definition(str(path), flags=flags)
     text, lost = scenario_text(str(path), flags)
-    assert lost == direct.lost
+    assert lost == direct.untranslated
     return direct, parse_scenario(Source("new.yaml", text))
 
 

@@ -349,7 +349,7 @@ def test_a_wrong_option_is_told_in_one_line(capsys, argv, line):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["-f", ""], "'': expected a scenario's file"),
+        (["-f", ""], "'': expected the file or the name of a scenario"),
         (["-f", "noop", "-s", ""], "expected a file's name, and it is empty"),
         (["-f", "noop", "--dry-run", "--csv", "--format", "json"], "not allowed with argument --csv"),
         (["-f", "noop", "--dry-run", "--pctile", "100"], "argument --pctile: '100'"),

@@ -150,7 +150,7 @@ def test_a_group_whose_jump_host_is_one_of_it():
             "hosts: {a: }\n---\n",
             "hosts.yaml:2:1: a second document starts here; an inventory is",
         ),
-        ("hosts:\n  a:\n  a:\n", "hosts.yaml:3:3: key 'a' is given twice (first on line 2): remove one"),
+        ("hosts:\n  a:\n  a:\n", "hosts.yaml:3:3: key 'a' appears twice (first on line 2): remove one"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(text, message):

@@ -65,7 +65,7 @@ def test_the_key_turns_it_on_with_defaults_or_settings():
         ("overhead: yes", "expected true, false"),
         ("overhead: {intervall: 1s}", "did you mean 'interval'?"),
         ("overhead: {interval: 1ms}", "at least 100ms"),
-        ("overhead: {baseline: {engine: podman}}", "no treatment has engine=podman"),
+        ("overhead: {baseline: {engine: podman}}", "no treatment matches the baseline engine=podman"),
         ("overhead: {cgroups: {dokcer: /x}}", "'dokcer' cannot be a key here"),
         ("overhead: {cgroups: {docker: x}}", "a control group such as"),
     ],

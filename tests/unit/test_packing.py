@@ -126,10 +126,10 @@ def test_a_packing_is_given_time_for_every_container():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (f"{PACK}\niterations: 2", "packed once in a trial"),
-        (f"{PACK}\nrun_seconds: 5s", "packed once in a trial"),
+        (f"{PACK}\niterations: 2", "run once in a trial"),
+        (f"{PACK}\nrun_seconds: 5s", "run once in a trial"),
         (f"{PACK}\nuntil: memory > 5%", "a host is full when"),
-        ("until: memory < 5%\njob: {operations: [run], container: {image: i}}", "means nothing without"),
+        ("until: memory < 5%\njob: {operations: [run], container: {image: i}}", "requires"),
         ("job: {operations: [hold: 5s, run], container: {image: i}}", "'hold' cannot work here"),
         ("job: {operations: [run, hold: 5s, hold: 5s], container: {image: i}}", "one 'hold'"),
     ],

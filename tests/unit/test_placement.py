@@ -62,7 +62,7 @@ def test_places_are_varied_in_a_matrix():
 
 def test_a_place_is_one_word():
     """As workers and environments are called."""
-    with pytest.raises(ScenarioError, match="an environment or a worker's id"):
+    with pytest.raises(ScenarioError, match="an environment or a worker id"):
         treatment(at="'not a name'")
 
 

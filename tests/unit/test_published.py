@@ -62,16 +62,16 @@ def test_rows_belong_to_the_treatments_with_their_labels(tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("", "'# title: ...' is missing in front of the table: figures need a source"),
+        ("", "'# title: ...' is missing above the table: figures need a source"),
         ("# title: A\njob,where,metric,mean\n", "'# source: ...' is missing"),
         ("# titel: A\n", "line 1: expected '# title: ...' or '# source: ...', once each"),
         (HEAD + "job,where,metrik,mean\n", "line 3: the column 'metric' is missing (did you mean 'metrik'?)"),
         (TABLE + "cpu,1,x,events_per_second\n", "line 8: more or fewer cells than the header has columns"),
-        (TABLE.replace("100.5", "fast"), "line 4: 'fast' is no number for 'mean'"),
-        (TABLE.replace(",30,", ",1.5,"), "line 4: '1.5' is no number for 'n'"),
-        (TABLE.replace("100.5", "1_000"), "line 4: '1_000' is no number for 'mean'"),
-        (TABLE.replace("100.5", "1e999"), "line 4: '1e999' is no number for 'mean'"),
-        (TABLE.replace("100.5", "nan"), "line 4: 'nan' is no number for 'mean'"),
+        (TABLE.replace("100.5", "fast"), "line 4: 'fast' is not a number ('mean')"),
+        (TABLE.replace(",30,", ",1.5,"), "line 4: '1.5' is not a number ('n')"),
+        (TABLE.replace("100.5", "1_000"), "line 4: '1_000' is not a number ('mean')"),
+        (TABLE.replace("100.5", "1e999"), "line 4: '1e999' is not a number ('mean')"),
+        (TABLE.replace("100.5", "nan"), "line 4: 'nan' is not a number ('mean')"),
         (TABLE.replace("bare-metal", ""), "line 4: 'where', 'metric' and 'mean' cannot be empty"),
     ],
 )

@@ -27,7 +27,7 @@ def test_every_problem_of_every_file_goes_to_stderr(tmp_path, capsys):
     assert printed.out == f"{good}: ok, 1 treatment, 1 trial\n"
     assert f"{bad}:1:1: unknown key 'nmae' in the scenario (did you mean 'name'?)\n" in printed.err
     assert f"{bad}:2:10: '0': expected a whole number" in printed.err
-    assert "nowhere.yaml: there is no such file" in printed.err
+    assert "nowhere.yaml: no such file" in printed.err
 
 
 def test_overrides_are_checked_too(tmp_path, capsys):

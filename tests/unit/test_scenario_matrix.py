@@ -196,21 +196,21 @@ def test_label_names_are_short_unless_they_clash():
     [
         ("{memory: [1GiB]}", "s.yaml:2:10: unknown key 'memory' in the matrix (did you mean 'container.memory'?)"),
         ("{concurency: [1]}", "unknown key 'concurency' in the matrix (did you mean 'concurrency'?)"),
-        ("{engine: [docker]}", "'engine' is a dimension already: list the values under 'engines'"),
-        ("{environments: [x]}", "'environments' is a dimension already"),
-        ("{workload: [a]}", "'workload' cannot vary in a matrix; give each its own entry under 'jobs'"),
-        ("{container: {memory: [1GiB]}}", "'container' is a mapping here; write its keys with dots"),
+        ("{engine: [docker]}", "'engine' is already a dimension: list its values under 'engines'"),
+        ("{environments: [x]}", "'environments' is already a dimension"),
+        ("{workload: [a]}", "'workload' cannot vary in a matrix; write one entry for each under 'jobs'"),
+        ("{container: {memory: [1GiB]}}", "'container' is a mapping; write its keys with dots"),
         ("{concurrency: 4}", "s.yaml:2:23: '4' given for 'concurrency'; expected a list"),
         ("{concurrency: []}", "expected a list of at least one value"),
         ("{concurrency: [1, x]}", "s.yaml:2:27: 'x': expected a whole number"),
-        ("{concurrency: [1, 1]}", "'1' is among the values of 'concurrency' already"),
-        ("{container.memory: [1GiB, 1024MiB]}", "'1024MiB' is among the values of 'container.memory' already"),
+        ("{concurrency: [1, 1]}", "'1' is among the values of 'concurrency' twice"),
+        ("{container.memory: [1GiB, 1024MiB]}", "'1024MiB' is among the values of 'container.memory' twice"),
         ("{params.threads: [1]}", "'params.threads' varies here, but a life-cycle job has no parameters"),
         ("{iterations: [1], operation_count: [1]}", "'iterations' and 'operation_count' are mutually exclusive"),
         ("{concurrency: [1], exclude: [{concurrency: 1}]}", "nothing left to run"),
-        ("{concurrency: [1], exclude: [{repeats: 1}]}", "'repeats' is no dimension of this matrix"),
-        ("{concurrency: [1], exclude: [{environment: x}]}", "no 'environments' are listed"),
-        ("{concurrency: [1], include: [{environment: x}]}", "no 'environments' are listed"),
+        ("{concurrency: [1], exclude: [{repeats: 1}]}", "'repeats' is not a dimension of this matrix"),
+        ("{concurrency: [1], exclude: [{environment: x}]}", "the scenario lists no 'environments'"),
+        ("{concurrency: [1], include: [{environment: x}]}", "the scenario lists no 'environments'"),
         ("{concurrency: [1], include: [{engines: [x]}]}", "unknown key 'engines' here (did you mean 'engine'?)"),
         (
             "{concurrency: [1], include: [{enigne: native}]}",
@@ -247,4 +247,4 @@ def test_a_matrix_out_of_hand_is_refused():
     """A product beyond any run is refused before it is built."""
     values = ", ".join(map(str, range(1, 102)))
     (problem,) = problems(f"matrix: {{concurrency: [{values}], iterations: [{values}]}}")
-    assert "10201 cells; at most 10000 are possible" in problem
+    assert "10201 cells; the maximum is 10000" in problem

@@ -63,7 +63,7 @@ def test_a_pull_may_take_away_what_is_there(written, fresh):
     assert load(f"[{written}, run]")[0] == Operation("pull", "pull", fresh=fresh)
 
 
-def test_what_a_pull_anew_cannot_have():
+def test_a_fresh_pull_excludes_other_users_of_the_image():
     """It would take the image away from under other jobs; and a root file system is no image."""
 
     def refused(keys, container="image: i"):
@@ -74,11 +74,11 @@ def test_what_a_pull_anew_cannot_have():
 
     [problem] = refused("matrix: {concurrency: [1, 2]}\n")
     assert problem.startswith("s.yaml:2:")
-    assert "give it 'concurrency: 1'" in problem
+    assert "set 'concurrency: 1'" in problem
     [problem] = refused("rate: 3/s\noperation_count: 5\n")
-    assert "leave 'rate' out" in problem
+    assert "remove 'rate'" in problem
     [problem] = refused("", "rootfs: /r")
-    assert "leave one of the two out" in problem
+    assert "remove one of the two" in problem
     assert load("[pull, run]")
 
 
@@ -98,10 +98,10 @@ def test_the_second_of_a_kind_has_a_name_of_its_own():
     ("operations", "said"),
     [
         ("[strat]", "4:16: unknown operation 'strat' (did you mean 'start'?)"),
-        ("[run, exec]", "4:21: 'exec' needs its command: {exec: ...}"),
-        ("[run, exec: ]", "'exec' needs its command"),
+        ("[run, exec]", "4:21: 'exec' requires its command: {exec: ...}"),
+        ("[run, exec: ]", "'exec' requires its command"),
         ("[run, exec: {cmd: [a]}]", "unknown key 'cmd' in the operation 'exec' (did you mean 'command'?)"),
-        ("[sleep]", "'sleep' needs its duration"),
+        ("[sleep]", "'sleep' requires its duration"),
         ("[sleep: 0]", "more than 0s"),
         ("[run, kill: SIGTEMR]", "unknown signal 'SIGTEMR' (did you mean 'SIGTERM'?)"),
         ("[run, wait: 5s]", "'wait' takes no option: write 'wait' alone"),
@@ -119,13 +119,13 @@ def test_what_is_no_operation_is_refused(operations, said):
 @pytest.mark.parametrize(
     ("operations", "said"),
     [
-        ("[start]", "'start' cannot work here: the container was not created; put 'create' or 'run' before it"),
-        ("[create, create]", "'create' cannot work here: the container was not started; a job has one container"),
+        ("[start]", "'start' cannot work here: the container is not created; put 'create' or 'run' before it"),
+        ("[create, create]", "'create' cannot work here: the container is not started; a job has one container"),
         ("[create, run]", "'run' cannot work here"),
         ("[run, pull]", "'pull' cannot work here: the container is running; put it before 'create' or 'run'"),
-        ("[run, remove, pull]", "after 'remove' there can be a 'sleep' and nothing else"),
+        ("[run, remove, pull]", "only 'sleep' can follow 'remove'"),
         ("[run, start]", "'start' cannot work here: the container is running; remove one of the two"),
-        ("[create, exec: [a]]", "'exec' cannot work here: the container was not started; put 'start' before it"),
+        ("[create, exec: [a]]", "'exec' cannot work here: the container is not started; put 'start' before it"),
         ("[create, stop]", "'stop' cannot work here"),
         ("[create, pause]", "'pause' cannot work here"),
         ("[create, wait]", "'wait' cannot work here"),
@@ -136,13 +136,13 @@ def test_what_is_no_operation_is_refused(operations, said):
         ("[run, kill, kill]", "the container has ended"),
         (
             "[run, remove, stop]",
-            "'stop' cannot work here: the container was removed; after 'remove' there can be a 'sleep'",
+            "'stop' cannot work here: the container is removed; only 'sleep' can follow 'remove'",
         ),
         ("[run, restore]", "'restore' cannot work here: the container is running; put 'checkpoint' before it"),
-        ("[create, checkpoint]", "'checkpoint' cannot work here: the container was not started"),
-        ("[run, checkpoint, exec: [a]]", "its processes have ended; put 'restore' before it"),
-        ("[run, checkpoint, start]", "its processes have ended; put 'restore' before it"),
-        ("[run, remove, create]", "after 'remove' there can be a 'sleep' and nothing else"),
+        ("[create, checkpoint]", "'checkpoint' cannot work here: the container is not started"),
+        ("[run, checkpoint, exec: [a]]", "which ended its processes; put 'restore' before it"),
+        ("[run, checkpoint, start]", "which ended its processes; put 'restore' before it"),
+        ("[run, remove, create]", "only 'sleep' can follow 'remove'"),
     ],
 )
 def test_an_order_that_cannot_work_is_refused_where_it_stops_working(operations, said):
@@ -185,7 +185,7 @@ def test_a_mistake_is_reported_once_and_not_after_each_operation():
 def test_a_container_that_is_left_is_noted():
     """The worker removes it; the user is told that this is not timed."""
     text = "name: a\njob: {container: {image: i}, operations: [run]}\n"
-    assert any("end without 'remove'" in note for note in parse_scenario(Source("s.yaml", text)).notes)
+    assert any("no 'remove' among the operations" in note for note in parse_scenario(Source("s.yaml", text)).notes)
     assert leaves_container([Operation("run", "run")])
     assert not leaves_container([Operation("run", "run"), Operation("remove", "remove")])
     assert not leaves_container([Operation("sleep", "sleep", seconds=1.0)])

@@ -93,13 +93,13 @@ def test_the_file_is_kept_and_the_document_is_what_was_run():
         ("jobs.cpu.params.time=12:30", "a duration has units, not colons (did you mean '12m30s'?)"),
         ("jobs.cup.params.time=5s", "no job 'cup' (did you mean 'cpu'?)"),
         ("name.x=1", "--set name.x=1: 'name' is 'a' and has no key 'x'"),
-        ("engines.5=docker", "'5' is no position in 'engines'; expected 0 to 0, or 1 to add one"),
-        ("engines.x=docker", "'x' is no position in 'engines'"),
+        ("engines.5=docker", "'5' is not a position in 'engines'; expected 0 to 0, or 1 to add one"),
+        ("engines.x=docker", "'x' is not a position in 'engines'"),
         ("engines=[", "--set engines=[: YAML syntax"),
         ("engines=docker", "write [docker]"),
         ("matrix.memory=[1]", "did you mean 'container.memory'"),
         ("name=", "--set name=: empty; expected a name"),
-        ("container={image: a, image: b}", "key 'image' is given twice"),
+        ("container={image: a, image: b}", "key 'image' appears twice"),
     ],
 )
 def test_a_wrong_override_is_named_as_it_was_given(override, said):
@@ -125,7 +125,7 @@ def test_switches_hold_for_every_job():
 def test_a_switch_for_what_the_matrix_varies_is_refused():
     """A switch cannot silently take a dimension away."""
     (problem,) = problems("matrix.concurrency=[1, 2]", concurrency=4)
-    assert problem.startswith("the command line's concurrency: the matrix varies 'concurrency' already")
+    assert problem.startswith("the command line's concurrency: the matrix varies 'concurrency'")
 
 
 def test_a_wrong_switch_is_refused():

@@ -82,7 +82,7 @@ def test_the_document_is_the_scenario_at_its_scale():
         (
             ("scale=x",),
             "name: a\njob: {workload: mbw}\n",
-            "--set scale=x: the scenario has no profile 'x'; there is: full",
+            "--set scale=x: the scenario has no profile 'x'; the profiles are: full",
         ),
         (
             ("scale=s",),

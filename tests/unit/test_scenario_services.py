@@ -95,11 +95,11 @@ def test_a_client_goes_where_its_server_is():
         (OLTP % ", services: {mariadb: {storage: [{data_container: x, target: /d}]}}", "expected nothing"),
         (
             "name: a\njob: {workload: sysbench-cpu, services: {mariadb: {}}}\n",
-            "workload sysbench-cpu has no service 'mariadb'; it has: none",
+            "workload sysbench-cpu has no service 'mariadb'; the services are: none",
         ),
         (
             "name: a\njob: {operations: [run], container: {image: i}, services: {mariadb: {}}}\n",
-            "a job of operations has no service 'mariadb'",
+            "a life-cycle job has no service 'mariadb'",
         ),
     ],
 )

@@ -36,8 +36,8 @@ def test_what_sysbench_calls_a_test_and_its_options(job):
     assert isinstance(job, Guest)
     assert job.workload == "sysbench-cpu"
     assert expected.items() <= job.params.items()
-    assert any("is understood as 'threads', its name here" in note for note in scenario.notes)
-    assert any("is understood as 'workload: sysbench-cpu', its name here" in note for note in scenario.notes)
+    assert any("is read as 'threads', its name here" in note for note in scenario.notes)
+    assert any("is read as 'workload: sysbench-cpu', its name here" in note for note in scenario.notes)
 
 
 @pytest.mark.parametrize(("test", "workload"), [("cpu", "cpu"), ("memory", "memory"), ("fileio", "fileio")])
@@ -64,7 +64,7 @@ def test_in_a_matrix_the_values_vary_in_their_place():
 def test_jobs_that_do_not_share_a_name_keep_it():
     """A matrix that two workloads inherit is translated only if the name means the same to both."""
     jobs = "jobs: {a: {test: cpu}, b: {workload: mbw}}\nmatrix: {params.num-threads: [1, 2]}\n"
-    expected = "unknown parameter 'num-threads' of sysbench-cpu: that is what sysbench calls it; here it is 'threads'"
+    expected = "unknown parameter 'num-threads' of sysbench-cpu: sysbench's name for it; write 'threads'"
     assert any(expected in one for one in problems(jobs))
 
 
@@ -85,12 +85,12 @@ def test_a_value_keeps_its_place():
     [
         (
             "job: {test: cpu, params: {threads: 1, num-threads: 2}}\n",
-            "s.yaml:2:39: 'num-threads' is 'threads' (on line 2) under its old name: remove one",
+            "s.yaml:2:39: 'num-threads' is another name for 'threads' (on line 2): remove one",
         ),
         ("job: {test: cpux}\n", "s.yaml:2:13: unknown test 'cpux' (did you mean 'cpu'?)"),
         (
             "job: {workload: mbw, test: cpu}\n",
-            "s.yaml:2:22: 'test: cpu' is the workload sysbench-cpu, not mbw: remove one",
+            "s.yaml:2:22: 'test: cpu' means the workload sysbench-cpu, not mbw: remove one",
         ),
     ],
 )
@@ -114,7 +114,7 @@ def test_the_study_s_own_command_is_understood():
     )
     params = scenario.treatments[0].job.params
     assert (params["total_size"], params["mode"], params["time"], params["events"]) == (5 << 30, "rndrw", 300.0, 0)
-    assert any(note.startswith("'init-rng' is left out: sysbench since 1.0") for note in scenario.notes)
+    assert any(note.startswith("'init-rng' is ignored: sysbench since 1.0") for note in scenario.notes)
     assert "unknown parameter 'init-rng'" in problems("job: {test: fileio, params: {init-rng: off}}\n")[0]
 
 
@@ -148,14 +148,14 @@ def test_the_test_of_a_job_says_so_too():
     assert load("job: {test: oltp}\n").treatments[0].job.params["test"] == "read_write"
     scenario = load("job: {test: oltp, params: {oltp-read-only: on}}\n")
     assert scenario.treatments[0].job.params["test"] == "read_only"
-    assert any("oltp-read-only: on' is understood as 'test: read_only'" in note for note in scenario.notes)
+    assert any("oltp-read-only: on' is read as 'test: read_only'" in note for note in scenario.notes)
 
 
 @pytest.mark.parametrize(
     ("params", "said"),
     [
         ("{--test: oltp, --oltp-test-mode: nontrx}", "unknown parameter '--oltp-test-mode'"),
-        ("{test: insert, --test: oltp, --oltp-read-only: on}", "says what 'test' says: remove one"),
+        ("{test: insert, --test: oltp, --oltp-read-only: on}", "repeats 'test': remove one"),
     ],
 )
 def test_what_has_no_test_here_is_refused(params, said):

@@ -37,19 +37,19 @@ def outcome(text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: 1\nb: 2\na: 3\n", "s.yaml:3:1: key 'a' is given twice (first on line 1)"),
-        ("x:\n  - y: {z: 1, z: 2}\n", "s.yaml:2:15: key 'z' is given twice (first on line 2)"),
-        ("a:\n\tb: 1\n", "s.yaml:2:1: a tab where YAML wants spaces"),
+        ("a: 1\nb: 2\na: 3\n", "s.yaml:3:1: key 'a' appears twice (first on line 1)"),
+        ("x:\n  - y: {z: 1, z: 2}\n", "s.yaml:2:15: key 'z' appears twice (first on line 2)"),
+        ("a:\n\tb: 1\n", "s.yaml:2:1: a tab for indentation: YAML requires spaces"),
         ("a: b: c\n", "s.yaml:1:5: YAML syntax: mapping values are not allowed here (a second ': ' on one line"),
         ("a: [1\n", "s.yaml:2:1: YAML syntax: while parsing a flow sequence, expected ',' or ']'"),
         ("a: @x\n", "s.yaml:1:4: YAML syntax"),
         ("a: 1\n---\nb: 2\n", "s.yaml:2:1: a second document starts here"),
-        ("a: !!int 5\n", "s.yaml:1:4: tags have no meaning in a scenario: remove 'tag:yaml.org,2002:int'"),
-        ("a: !!python/object:os.system {}\n", "s.yaml:1:4: tags have no meaning"),
+        ("a: !!int 5\n", "s.yaml:1:4: a scenario has no tags: remove 'tag:yaml.org,2002:int'"),
+        ("a: !!python/object:os.system {}\n", "s.yaml:1:4: a scenario has no tags"),
         ("a: x\nb: y\x07z\n", "s.yaml:2:5: character U+0007 is not allowed"),
         ("? [1]\n: 2\n", "s.yaml:1:3: a key must be a word, not a list"),
         ("a: *b\n", "s.yaml:1:4: alias *b has no anchor &b before it"),
-        ("a: &b [*b]\n", "s.yaml:1:8: alias *b stands inside of its own anchor"),
+        ("a: &b [*b]\n", "s.yaml:1:8: alias *b is inside its own anchor"),
         ("<<: 5\n", "s.yaml:1:5: `<<` merges mappings"),
     ],
 )
@@ -68,7 +68,7 @@ def test_an_alias_bomb_is_refused():
     """Aliases that grow beyond any useful scenario are refused before anything walks them."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
-    assert "aliases followed" in problems("\n".join(lines))[0]
+    assert "aliases expanded" in problems("\n".join(lines))[0]
 
 
 @pytest.mark.parametrize("text", ["[" * 5000, "{a: " * 5000, "- " * 5000 + "x"])
@@ -99,7 +99,7 @@ def test_anchors_and_merge_keys_work():
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n", "null\n", "~"])
 def test_an_empty_file_says_what_a_scenario_has(text):
     """A file without content is one problem that says what is wanted."""
-    assert refusal(text) == "s.yaml:1:1: the file is empty; a scenario has at least 'name' and 'job' or 'jobs'"
+    assert refusal(text) == "s.yaml:1:1: the file is empty; a scenario needs at least 'name' and 'job' or 'jobs'"
 
 
 @pytest.mark.parametrize(("text", "what"), [("[a]", "a list"), ("hello", "'hello'")])
@@ -147,7 +147,7 @@ def test_json_means_one_character_by_two_escapes(written, meant):
 def test_half_of_a_character_is_refused():
     """It could be neither shown nor sent."""
     said = refusal(GOOD + r'description: "x\ud83d"')
-    assert said == r"s.yaml:3:14: 'x\ud83d' has half of a character in it: remove it"
+    assert said == r"s.yaml:3:14: 'x\ud83d' contains half of a surrogate pair: remove it"
 
 
 def test_a_job_that_no_message_carries_is_refused():
@@ -156,8 +156,8 @@ def test_a_job_that_no_message_carries_is_refused():
     large = f"name: a\nengines: [native]\n{job % ('x' * 600_000)}\n"
     assert len(large) < MAX_BYTES
     said = refusal(large)
-    assert said.startswith("s.yaml:1:1: engine=native cannot be told to a worker: a message 'define' of 12")
-    assert said.endswith("; make its texts shorter")
+    assert said.startswith("s.yaml:1:1: engine=native is too large to send to a worker: a message 'define' of 12")
+    assert said.endswith("; shorten its texts")
 
 
 @pytest.mark.parametrize("reference", ["quickstrt", "scenarios/quickstrt.yaml", "Quickstart"])
@@ -178,7 +178,7 @@ def test_a_missing_file_names_its_neighbour(tmp_path, monkeypatch):
 
 def test_a_directory_is_no_scenario(tmp_path):
     """A directory is refused with what to name instead."""
-    with pytest.raises(UsageError, match="a directory; name one scenario file in it"):
+    with pytest.raises(UsageError, match="is a directory; name a scenario file in it"):
         load_scenario(str(tmp_path))
 
 

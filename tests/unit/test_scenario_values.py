@@ -74,12 +74,12 @@ def test_whole_numbers(written, number):
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("010", "a leading zero means base 8 to some readers; write 10 or 8"),
+        ("010", "some YAML readers take a leading zero for base 8; write 10 or 8"),
         ("09", "write 9"),
         ("1_000", "write it without underscores, 1000"),
         ("0x10", "write 16"),
         ("+5", "write it without the sign, 5"),
-        ("12:30", "a duration is written 12m30s"),
+        ("12:30", "write a duration as 12m30s"),
         ('"5"', "write it without quotes"),
         ("1.5", "'1.5': expected a whole number, at least 1"),
         ("0", "'0': expected a whole number, at least 1"),
@@ -103,8 +103,8 @@ def test_what_is_no_clear_whole_number_is_refused(written, said):
         ("yes", "write true"),
         ("no", "write false"),
         ("on", "write true"),
-        ("False", "write false, in small letters"),
-        ('"true"', "write true, in small letters and without quotes"),
+        ("False", "write false, in lower case"),
+        ('"true"', "write true, in lower case and without quotes"),
         ("1", "write true"),
         ("maybe", "'maybe': expected true or false"),
     ],
@@ -137,7 +137,11 @@ def test_truth_is_true_or_false(written, said):
         ("container", "{device_read_bps: {sda: 1MiB}}", "'sda' cannot be a key here"),
         ("container", "{security_options: [privileged]}", "unknown security option 'privileged'"),
         ("container", "{cap_add: [NET_ADMN]}", "unknown capability 'NET_ADMN' (did you mean 'NET_ADMIN'?)"),
-        ("container", "{cap_add: [SYS_ADMIN]}", "those that open the host, such as SYS_ADMIN, are never given"),
+        (
+            "container",
+            "{cap_add: [SYS_ADMIN]}",
+            "capabilities that give access to the host, such as SYS_ADMIN, are not available",
+        ),
         ("container", "{cap_add: [CHOWN], cap_drop: [KILL, CHOWN]}", "CHOWN is in 'cap_drop' too"),
         ("container", "{blkio_weight: 5}", "at least 10"),
         ("container", "{pids: 0}", "at least 1"),
@@ -148,26 +152,30 @@ def test_truth_is_true_or_false(written, said):
         ("container", '{command: ["a\\0b"]}', "NUL"),
         ("container", "{env: {A=B: c}}", "'A=B' cannot be a key here"),
         ("container", "{storage: [{target: /x}]}", "'volume' or 'host' or 'data_container' or 'tmpfs' is missing"),
-        ("container", "{storage: [{volume: va, host: /x, target: /x}]}", "'host' and 'volume' exclude each other"),
+        (
+            "container",
+            "{storage: [{volume: va, host: /x, target: /x}]}",
+            "'host' and 'volume' are mutually exclusive",
+        ),
         ("container", "{storage: [{host: srv, target: /x}]}", "'srv': expected an absolute path"),
         ("container", "{storage: [{tmpfs: 1k, target: /x}]}", "at least 4KiB"),
         ("engines", "docker", "a list, each item"),
         ("engines", "[]", "an empty list"),
         ("engines", "[dokcer]", "unknown engine 'dokcer' (did you mean 'docker'?)"),
-        ("engines", "[native, native]", "'native' is in this list already"),
+        ("engines", "[native, native]", "'native' is in this list twice"),
         ("environments", "['a b']", "'a b': expected an environment"),
         ("order", "interleave", "unknown order 'interleave' (did you mean 'interleaved'?)"),
         ("seed", "-1", "at least 0"),
         ("thresholds", "[jobs.failed]", "is not of the form"),
         ("thresholds", "[operations.slep.p95_s < 1]", "no treatment has operation 'slep' (did you mean 'sleep'?)"),
-        ("thresholds", "[overhead.cpu_s < 1]", "what engines cost is not measured; say 'overhead: true'"),
-        ("thresholds", "[metrics.x.median < 1]", "no treatment has metric 'x'; there is: none"),
+        ("thresholds", "[overhead.cpu_s < 1]", "the scenario does not measure overhead; add 'overhead: true'"),
+        ("thresholds", "[metrics.x.median < 1]", "no treatment has metric 'x'; the names are: none"),
         (
             "thresholds",
             "[jobs.failed == 0 where engin=native]",
-            "no treatment has a 'engin' (did you mean 'engine'?)",
+            "no treatment has a label 'engin' (did you mean 'engine'?)",
         ),
-        ("thresholds", "[jobs.failed == 0 where engine=docker]", "no treatment is what 'where' asks for"),
+        ("thresholds", "[jobs.failed == 0 where engine=docker]", "no treatment matches its labels"),
     ],
 )
 def test_wrong_values_are_refused(key, written, said):
@@ -183,13 +191,16 @@ def test_wrong_values_are_refused(key, written, said):
     [
         ("nmae: a\n" + SLEEP, "s.yaml:1:1: unknown key 'nmae' in the scenario (did you mean 'name'?)"),
         ("job: {operations: [sleep: 1s]}\n", "s.yaml:1:1: key 'name' is missing in the scenario"),
-        (HEAD, "s.yaml:1:1: 'job' or 'jobs' is missing: say what is to be run"),
-        (HEAD + SLEEP + "jobs: {a: {operations: [sleep: 1s]}}\n", "s.yaml:4:1: 'jobs' and 'job' exclude each other"),
-        (HEAD + SLEEP + "iterations: 1\nrun_seconds: 5\n", "s.yaml:5:1: 'run_seconds' and 'iterations' exclude"),
+        (HEAD, "s.yaml:1:1: 'job' or 'jobs' is missing: add the job to run"),
+        (
+            HEAD + SLEEP + "jobs: {a: {operations: [sleep: 1s]}}\n",
+            "s.yaml:4:1: 'jobs' and 'job' are mutually exclusive",
+        ),
+        (HEAD + SLEEP + "iterations: 1\nrun_seconds: 5\n", "s.yaml:5:1: 'run_seconds' and 'iterations' are mutually"),
         (HEAD + "job: {}\n", "s.yaml:3:6: 'operations' or 'workload' is missing"),
         (HEAD + "jobs: {}\n", "s.yaml:3:7: empty; expected jobs by label"),
         (HEAD + "jobs: {a b: {operations: [sleep: 1s]}}\n", "s.yaml:3:8: 'a b' cannot be a key here"),
-        (HEAD + "job: {operations: [sleep: 1s], params: {a: 1}}\n", "s.yaml:3:32: 'params' means nothing without"),
+        (HEAD + "job: {operations: [sleep: 1s], params: {a: 1}}\n", "s.yaml:3:32: 'params' requires"),
         (HEAD + "job: {workload: sysbench-cp}\n", "s.yaml:3:17: unknown workload 'sysbench-cp' (did you mean 'sysb"),
     ],
 )
@@ -446,8 +457,8 @@ def test_a_container_is_detached_and_has_no_terminal_whether_it_is_said_or_not()
     unsaid = load(f"{HEAD}container: {{image: i, command: x}}\njob: {{operations: [run, remove]}}\n")
     assert said.treatments == unsaid.treatments
     for words, reason in (
-        ("detached: false", "'false': every container runs detached, as a client"),
-        ("tty: always", "unknown use of a terminal 'always'; one of: never"),
+        ("detached: false", "'false': every container runs detached: an attached client"),
+        ("tty: always", "unknown terminal 'always'; one of: never"),
         ("tmpfs: 1m", "unknown key 'tmpfs' in the container: it belongs under 'storage:'"),
     ):
         with pytest.raises(ScenarioError, match=re.escape(reason)):
@@ -456,5 +467,5 @@ def test_a_container_is_detached_and_has_no_terminal_whether_it_is_said_or_not()
 
 def test_a_list_where_one_number_is_wanted_is_shown_the_matrix():
     """Several values to try are what a matrix is for."""
-    with pytest.raises(ScenarioError, match="at most 65536; several values to try stand in 'matrix'"):
+    with pytest.raises(ScenarioError, match="at most 65536; put several values to try under 'matrix'"):
         load(f"{HEAD}concurrency: [1, 2, 4]\njob: {{operations: [sleep: 1s], container: {{image: i}}}}\n")
