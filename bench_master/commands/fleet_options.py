@@ -29,6 +29,7 @@ from bench_common.units import parse_duration
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import Inventory
 from bench_master.fleet.inventory import load_inventory
+from bench_master.fleet.known_hosts import KnownHosts, default_known_hosts
 from bench_master.fleet.launchers.base import (
     MASTER_TIMEOUT_S,
     RUN_MASTER_TIMEOUT_S,
@@ -36,7 +37,6 @@ from bench_master.fleet.launchers.base import (
     LaunchSpec,
     WorkerOutcome,
 )
-from bench_master.fleet.ssh import KnownHosts, default_known_hosts
 from bench_master.fleet.ssh_config import SshConfig
 from bench_master.fleet.wheels import Wheelhouse
 from bench_master.formatting import plural

@@ -1,8 +1,8 @@
-"""What is done on a host of the fleet: a program of the standard library alone, sent there through SSH and run.
+"""Runs on a host of the fleet: a program of the standard library alone, sent and started over SSH.
 
-It reads one JSON object from stdin (a line), after it whatever files are sent along, and answers with one JSON object
-on stdout. Keys come in that way, too: never on a command line, never in an environment. `request` has ``verb``,
-``directory`` and what the verb needs. Nothing outside of ``directory`` is written.
+It reads one JSON object from stdin (one line), then the files that follow, and answers with one JSON object on
+stdout. Keys arrive that way, too: never on a command line, never in an environment. A request has ``verb``,
+``directory`` and what the verb needs. It writes nothing outside of ``directory``.
 """
 
 from __future__ import annotations
@@ -21,42 +21,20 @@ import subprocess
 import sys
 import sysconfig
 import time
-import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
 STARTUP_WATCH_S = 1.5
-"""How long a worker that was just started is watched: what is wrong with its arguments or key shows at once."""
+"""How long to watch a worker after its start (s): wrong arguments or keys show at once."""
 STOP_TIMEOUT_S = 45.0
-"""How long a worker that was told to end may take to clean up before it is killed."""
+"""Time for a worker to clean up before it is killed (s)."""
 INSTALL_TIMEOUT_S = 600.0
 LOG_TAIL = 2000
 LOG_LIMIT = 8 << 20
-"""The most of one log that is sent, in bytes: its end."""
+"""How much of the end of a log is sent (bytes)."""
 CHUNK = 1 << 20
-IMPORT_CHECK = """
-import importlib
-import importlib.metadata as metadata
-import sys
-sys.path.append(sys.argv[1])
-Requirement = importlib.import_module("pip._vendor.packaging.requirements").Requirement
-bad = []
-for package in metadata.distributions():
-    for line in package.requires or ():
-        need = Requirement(line)
-        if need.marker and not need.marker.evaluate({"extra": ""}):
-            continue
-        try:
-            found = metadata.version(need.name)
-        except metadata.PackageNotFoundError:
-            found = "nothing"
-        if found == "nothing" or not need.specifier.contains(found, prereleases=True):
-            bad.append(f"{package.name} needs {line}, there is {found}")
-sys.exit("; ".join(bad) or 0)
-"""
-"""A program that says which packages lack what they need; its argument is pip's wheel, which can read those."""
 STARTED_WORKERS: list[subprocess.Popen[bytes]] = []
-"""Workers that were started from here: meant to outlive us, so never waited for."""
+"""Workers started by this process; they outlive it, so nothing waits for them."""
 
 
 class RequestError(Exception):
@@ -64,7 +42,7 @@ class RequestError(Exception):
 
 
 def probe(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
-    """Return what this host and its Python are, and what was installed here before."""
+    """Return facts of this host and its Python, and what is installed here."""
     directory = request_directory(request)
     return {
         "host": socket.gethostname(),
@@ -82,7 +60,7 @@ def probe(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
 
 
 def install(request: dict[str, Any], files: BinaryIO) -> dict[str, Any]:
-    """Take the wheels that come along in, and make the virtual environment; return how long it took."""
+    """Receive the wheels and make the virtual environment; return how long it took."""
     directory = request_directory(request)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     began = time.monotonic()
@@ -97,11 +75,11 @@ def install(request: dict[str, Any], files: BinaryIO) -> dict[str, Any]:
 
 
 def store_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path:
-    """Return where a wheel is, once it is there and what it should be."""
+    """Receive a wheel unless it is here already; return its path once its checksum is right."""
     path = directory / "wheels" / str(wheel["sha256"]) / Path(wheel["name"]).name
     if not wheel["sent"]:
         if not path.exists():
-            raise RequestError(f"{path} has gone since it was seen; try again")
+            raise RequestError(f"{path} disappeared since it was listed; try again")
         return path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -112,26 +90,22 @@ def store_wheel(directory: Path, wheel: dict[str, Any], files: BinaryIO) -> Path
             while left:
                 chunk = files.read(min(left, CHUNK))
                 if not chunk:
-                    raise RequestError("the connection broke while files were sent")
+                    raise RequestError("the connection broke during the upload")
                 digest.update(chunk)
                 file.write(chunk)
                 left -= len(chunk)
         if digest.hexdigest() != wheel["sha256"]:
-            raise RequestError(f"{wheel['name']} arrived with another content than was sent")
+            raise RequestError(f"{wheel['name']}: checksum mismatch after upload")
         temporary.replace(path)
     except BaseException:
-        # Half a wheel is of no use to anybody, least of all on a disk that is full.
+        # Half a wheel is useless, and it keeps a full disk full.
         shutil.rmtree(path.parent, ignore_errors=True)
         raise
     return path
 
 
 def create_venv(target: Path, wheels: list[Path]) -> None:
-    """Make a virtual environment of the wheels and nothing else.
-
-    They are unpacked here: which belong together was found out on the master, and pip takes many times as long, most
-    of all on a host that is slow. Of pip there is no more than what tells whether anything is missing, in its wheel.
-    """
+    """Make a virtual environment of the wheels and nothing else; leave nothing behind if that fails."""
     if not has_venv():
         raise RequestError(
             f"{sys.executable} lacks the module venv; install it (Debian: python3-venv), or name another 'python:'"
@@ -146,43 +120,30 @@ def create_venv(target: Path, wheels: list[Path]) -> None:
 
 
 def populate_venv(target: Path, wheels: list[Path]) -> None:
-    """Make a virtual environment of wheels, and mark it as whole at the end."""
+    """Install the wheels with pip, which runs from its own wheel and asks no index; mark the result as complete."""
     run_tool([sys.executable, "-m", "venv", "--without-pip", str(target)])
-    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(target), "platbase": str(target)}))
-    for wheel in wheels:
-        if not wheel.name.startswith("pip-"):
-            unpack(wheel, packages)
     pip = next(path for path in wheels if path.name.startswith("pip-"))
-    # Isolated: what lies in the directory that we are in is not of this environment.
-    run_tool([str(target / "bin" / "python"), "-I", "-c", IMPORT_CHECK, str(pip)])
+    # Isolated: modules in the current directory must not be found.
+    command = [str(target / "bin" / "python"), "-I", str(pip / "pip")]
+    options = ["--no-index", "--no-deps", "--no-compile", "--root-user-action=ignore"]
+    run_tool([*command, "install", *options, *(str(path) for path in wheels if path != pip)])
+    run_tool([*command, "check"])
     (target / ".complete").touch()
 
 
-def unpack(wheel: Path, packages: Path) -> None:
-    """Put the files of a wheel (PEP 427) where they are imported from; programs and headers are not needed."""
-    with zipfile.ZipFile(wheel) as archive:
-        for entry in archive.infolist():
-            first, _, rest = entry.filename.partition("/")
-            if first.endswith(".data"):
-                kind, _, entry.filename = rest.partition("/")
-                if kind not in ("purelib", "platlib") or not entry.filename:
-                    continue
-            archive.extract(entry, packages)
-
-
 def run_tool(command: list[str]) -> None:
-    """Run a program; raise `Refused` with its last words when it fails."""
+    """Run a program; raise `RequestError` with the end of its output when it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON"))}
     done = subprocess.run(  # noqa: S603
         command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False, env=environment
     )
     if done.returncode:
         words = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
-        raise RequestError(f"{Path(command[0]).name} {command[1]} failed: {words[:600]}")
+        raise RequestError(f"{' '.join(Path(word).name for word in command[:4])} failed: {words[:600]}")
 
 
 def remove_old_versions(directory: Path, identity: str, wheels: set[str]) -> None:
-    """Remove environments and wheels of earlier versions that no worker here was started from."""
+    """Remove environments and wheels of earlier versions that no running worker uses."""
     used = {identity} | {state["identity"] for state in worker_states(directory).values() if is_alive(state)}
     for path in (directory / "venvs").iterdir():
         if path.name not in used:

@@ -1,8 +1,7 @@
-"""SSH connections to hosts: who they are is proven first, by known_hosts; who we are by keys, never by passwords.
+"""SSH connections to hosts. ``known_hosts`` authenticates the host, keys authenticate us, never passwords.
 
-Why a connection to a host failed, and what to do about it: the SSH library's words are for its programmers.
-
-It has no exception for most of what a slow or a full host does. Which words stand for what, with paramiko:
+`explain_ssh_error` says why a connection failed and what to do about it. paramiko has no exceptions of its own for
+most of what a slow or a full host does; these texts mean:
 
 - ``Error reading SSH protocol banner``: nothing came before the deadline, or the end did;
 - ``No existing session``: the deadline passed while keys were agreed on, which it notices only when it goes on;
@@ -10,32 +9,27 @@ It has no exception for most of what a slow or a full host does. Which words sta
 - ``Authentication timeout.``, an `AuthenticationException` as those are that mean a refusal;
 - ``encountered RSA key, expected OPENSSH key``: a key file is tried as one of every kind, and the last one's fault is
   told, whatever the host has said to the right one.
-
-Host keys: a host is who ``known_hosts`` says. A new one is learned on request only, a changed one is refused.
 """
 
 from __future__ import annotations
 
-import base64
 import getpass
-import hashlib
 import logging
-import os
 import socket
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from shlex import quote
 from time import monotonic, sleep
-from typing import Final, cast
+from typing import Final
 
 import paramiko
 from paramiko.ssh_exception import NoValidConnectionsError
 
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import Login
+from bench_master.fleet.known_hosts import KnownHosts
 
 NEAR_DEADLINE_RATIO: Final = 0.9
 """What took this part of a deadline or more ended because of it: the library looks at its clock now and then."""
@@ -110,117 +104,15 @@ def _error_text(error: NoValidConnectionsError) -> str:
     return "; ".join(sorted({getattr(each, "strerror", None) or str(each) for each in error.errors.values()}))
 
 
-REVOKED = "@revoked"
-
-
-def default_known_hosts() -> Path:
-    """Return the user's own file."""
-    return Path("~/.ssh/known_hosts").expanduser()
-
-
-def fingerprint_of(key: paramiko.PKey) -> str:
-    """Return a key's fingerprint as ``ssh-keygen -l`` shows it."""
-    return "SHA256:" + base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
-
-
-class KnownHosts:
-    """One ``known_hosts`` file. With `accept_new` a host that is not in it is added; threads may use it together."""
-
-    def __init__(self, path: Path, *, accept_new: bool = False) -> None:
-        self.path = path
-        self.accept_new = accept_new
-        self.added_hosts: list[str] = []
-        self._lock = threading.Lock()
-
-    def client(self) -> paramiko.SSHClient:
-        """Return a client that lets in nobody else; to be connected."""
-        import paramiko  # where a fleet is reached: it takes 16 MB, which a run on this host alone need not have
-
-        client = paramiko.SSHClient()
-        client.set_missing_host_key_policy(cast("paramiko.MissingHostKeyPolicy", _MissingHostKeyPolicy(self)))
-        with self._lock:
-            try:
-                lines = self.path.read_text("utf-8", "replace").splitlines()
-            except FileNotFoundError:
-                lines = []
-            except OSError as error:
-                raise InfrastructureError(f"{self.path}: {error.strerror}") from error
-        revoked = self._revoked(lines)
-        keys = client.get_host_keys()
-        for number, line in enumerate(lines, start=1):
-            if not line.strip() or line.startswith(("#", "@")):
-                continue
-            try:
-                entry = paramiko.hostkeys.HostKeyEntry.from_line(line, number)
-            except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
-                continue  # a kind of key that this library does not know: the host counts as unknown
-            if entry is None or entry.key.asbytes() in revoked:
-                continue
-            for name in entry.hostnames:
-                keys.add(name, entry.key.get_name(), entry.key)
-        return client
-
-    def check_unknown_host(self, name: str, key: paramiko.PKey) -> None:
-        """Judge a host that is not in the file: learn its key, or raise `InfrastructureError`."""
-        text = f"{key.get_name()} {fingerprint_of(key)}"
-        with self._lock:
-            lines = self.path.read_text("utf-8", "replace").splitlines() if self.path.exists() else []
-            if key.asbytes() in self._revoked(lines):
-                raise InfrastructureError(f"its host key {text} is marked {REVOKED} in {self.path}: not talked to")
-            if not self.accept_new:
-                raise InfrastructureError(
-                    f"its host key is not in {self.path}: {text}; compare it with "
-                    "`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on the host, then give --accept-new once"
-                )
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(f"{name} {key.get_name()} {key.get_base64()}\n")
-            self.added_hosts.append(f"{name}: learned its host key {text}")
-
-    def changed(self, error: paramiko.BadHostKeyException) -> str:
-        """Say that a host has another key than it had."""
-        return (
-            f"its host key has CHANGED: {self.path} has {error.expected_key.get_name()} "
-            f"{fingerprint_of(error.expected_key)}, it showed {error.key.get_name()} {fingerprint_of(error.key)}. "
-            "Somebody may be in between; this is never accepted. If the host was really installed anew: "
-            f"ssh-keygen -f {self.path} -R '{error.hostname}'"
-        )
-
-    @staticmethod
-    def _revoked(lines: list[str]) -> set[bytes]:
-        found = set()
-        for line in lines:
-            words = line.split()
-            if len(words) > 3 and words[0] == REVOKED:  # noqa: PLR2004  marker, names, type, key
-                try:
-                    found.add(base64.b64decode(words[3]))
-                except ValueError:
-                    continue
-        return found
-
-
-class _MissingHostKeyPolicy:
-    """What paramiko asks about a host that is not in the file: a policy of its for missing host keys."""
-
-    def __init__(self, known: KnownHosts) -> None:
-        self._known = known
-
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        """Learn the key, or raise."""
-        del client
-        self._known.check_unknown_host(hostname, key)
-
-
 CONNECT_TIMEOUT_S: Final = 15.0
-"""How long a host may take to answer, to prove itself and to let us in, each."""
+"""Time limit for each of connecting, the host's key exchange and the login (s)."""
 KEEPALIVE_INTERVAL_S: Final = 15
 FOLLOWUP_POLL_S: Final = 0.5
 MAX_OUTPUT: Final = 64 << 20
 
 
 class HostError(InfrastructureError):
-    """Something could not be done on one host; the message says what and why, and leaves out the host's name."""
+    """An operation failed on one host; the message says what and why, without the host's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +244,7 @@ def _open_session(transport: paramiko.Transport) -> paramiko.Channel:
         if monotonic() - began < CONNECT_TIMEOUT_S:
             raise
         raise HostError(
-            f"it let us in, and opened no session within {CONNECT_TIMEOUT_S:g} s: it may be overloaded"
+            f"login succeeded, but no session opened within {CONNECT_TIMEOUT_S:g} s: it may be overloaded"
         ) from error
 
 
@@ -380,10 +272,10 @@ class _Output:
             if ended:
                 status = channel.recv_exit_status()
                 if status < 0:
-                    raise HostError(f"the connection broke, or {name} was killed there{self.complaint}")
+                    raise HostError(f"the connection broke, or {name} was killed on the host{self.complaint}")
                 return CommandResult(status, bytes(self.out), bytes(self.err))
             if len(self.out) + len(self.err) > MAX_OUTPUT:
-                raise HostError(f"{name} said more than {MAX_OUTPUT} bytes")
+                raise HostError(f"{name} printed more than {MAX_OUTPUT} bytes")
             if late:
                 raise HostError(f"{name} did not end within {timeout_s:g} s")
             if monotonic() > deadline:

@@ -27,7 +27,7 @@ def test_a_profile_shows_our_own_functions(weighing):
     ]
     for path, where in ((master, "bench_master/run/message_handler.py"), (worker, "bench_worker/slots.py")):
         assert where in path.read_text()
-    assert "Reception.result_came" in functions(master.with_suffix(".speedscope.json"))
+    assert "MessageHandler.on_results" in functions(master.with_suffix(".speedscope.json"))
     assert "Slots._serve" in functions(worker.with_suffix(".speedscope.json"))
 
 

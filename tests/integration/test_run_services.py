@@ -24,11 +24,13 @@ OLTP = {
 }
 SETTINGS = "/etc/weighbridge/my.cnf"
 SLOW_S = 150
-TALKATIVE = (
-    sys.executable,
-    "-c",
-    "from bench_master.__main__ import main; from bench_master.progress import plain; plain.INTERVAL_S = 1; main()",
-)
+_PROGRAM = """
+from bench_master.__main__ import main
+from bench_master.progress import line_views
+line_views.INTERVAL_S = 1
+main()
+"""
+TALKATIVE = (sys.executable, "-c", _PROGRAM)
 """A master that shows a line of status every second, not every five."""
 
 

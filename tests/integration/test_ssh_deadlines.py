@@ -10,7 +10,8 @@ import pytest
 
 from bench_master.fleet import ssh
 from bench_master.fleet.hosts import Login
-from bench_master.fleet.ssh import Connections, HostError, KnownHosts
+from bench_master.fleet.known_hosts import KnownHosts
+from bench_master.fleet.ssh import Connections, HostError
 
 pytestmark = pytest.mark.alone
 

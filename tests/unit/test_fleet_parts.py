@@ -19,6 +19,7 @@ from bench_master.commands.fleet_options import exit_code_for, print_outcomes, s
 from bench_master.commands.list_workers import build_rows, format_clock
 from bench_master.fleet import wheels
 from bench_master.fleet.inventory import parse_inventory
+from bench_master.fleet.known_hosts import KnownHosts, fingerprint_of
 from bench_master.fleet.launchers.base import (
     FAILED,
     STARTED,
@@ -28,7 +29,7 @@ from bench_master.fleet.launchers.base import (
     run_parallel,
 )
 from bench_master.fleet.remote_host import _select_python
-from bench_master.fleet.ssh import HostError, KnownHosts, fingerprint_of
+from bench_master.fleet.ssh import HostError
 from bench_master.fleet.wheels import PythonPlatform, Wheelhouse, required_distributions
 from bench_master.run.discovery import DiscoveredWorker
 from bench_master.run.key_provisioning import KeyProvisioner

@@ -52,9 +52,9 @@ def test_a_wheel_is_what_was_sent(there):
 @pytest.mark.parametrize(
     ("described", "sent", "why"),
     [
-        (wheel(b"one"), b"two", "arrived with another content"),
-        (wheel(b"one"), b"on", "the connection broke"),
-        (wheel(b"one", sent=False), b"", "has gone since it was seen"),
+        (wheel(b"one"), b"two", "checksum mismatch after upload"),
+        (wheel(b"one"), b"on", "the connection broke during the upload"),
+        (wheel(b"one", sent=False), b"", "disappeared since it was listed"),
     ],
 )
 def test_a_wheel_that_is_not_is_refused(there, described, sent, why):
