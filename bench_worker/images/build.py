@@ -38,17 +38,18 @@ _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "no_proxy
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A folder with a Dockerfile; `parent` is the image of another recipe that it is built on, if any.
-
-    One that is `on_request` is built only when it is named: it needs what cannot be had everywhere, and says what to
-    do without it. `arguments` are the names of those that its Dockerfile takes.
-    """
+    """A folder with a Dockerfile."""
 
     name: str
+    """The folder's name, and the image's without ``weighbridge/``."""
     folder: Path
+    """Where its files are."""
     parent: str | None
+    """The name of the recipe whose image it is built on, if any."""
     on_request: str = ""
+    """Why it is built only when it is named, as not every host can build it, and what to use instead."""
     arguments: tuple[str, ...] = ()
+    """The names of the arguments that its Dockerfile takes."""
 
     @property
     def image(self) -> str:
@@ -182,14 +183,20 @@ class ImageStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What became of one image. `action` is ``built``, ``cached`` or, with a dry run, ``would build``."""
+    """The result for one image."""
 
     image: str
+    """Its name."""
     action: str
+    """``built``, ``cached`` or, with a dry run, ``would build``."""
     source: str
+    """What it is made from."""
     identity: str = ""
+    """Its id; empty with a dry run."""
     size_bytes: int = 0
+    """Its size; 0 with a dry run."""
     seconds: float = 0.0
+    """How long the build took."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that the query answers with."""

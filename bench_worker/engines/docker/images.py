@@ -64,11 +64,14 @@ _ANSI_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class DockerImageInfo:
-    """An image that is there: its id (``sha256:...``), labels and size in bytes."""
+    """An image in the engine's store."""
 
     identity: str
+    """Its id, ``sha256:...``."""
     labels: Mapping[str, str]
+    """Its labels."""
     size_bytes: int
+    """Its size."""
 
 
 class DockerImages:
@@ -98,18 +101,18 @@ class DockerImages:
         return DockerImageInfo(facts["Id"], labels, int(facts["Size"]))
 
     def find_source(self, image: str) -> str | None:
-        """Say where `image` is to be had without being made: ``local``, ``registry`` or not (None), in 5 s."""
+        """Say where `image` is available without being made: ``local``, ``registry`` or not (None), in 5 s."""
         if self.inspect(image):
             return "local"
-        impatient = docker.APIClient(
+        quick = docker.APIClient(
             **docker.utils.kwargs_from_env(), version=self._client.api_version, timeout=REGISTRY_LIMIT_S
         )
         try:
-            impatient.inspect_distribution(image)  # type: ignore[no-untyped-call]
+            quick.inspect_distribution(image)  # type: ignore[no-untyped-call]
         except CALL_ERRORS:
             return None
         finally:
-            impatient.close()
+            quick.close()
         return "registry"
 
     def build(
@@ -121,7 +124,7 @@ class DockerImages:
         arguments: Mapping[str, str],
         progress: Callable[[str], None],
     ) -> None:
-        """Build `folder`'s Dockerfile with the host's network; raise `InfrastructureError` with what it said last."""
+        """Build `folder`'s Dockerfile with the host's network; raise `InfrastructureError` with its last lines."""
         self._client.timeout = _BUILD_LIMIT_S
         self._follow(
             image,
@@ -163,7 +166,7 @@ class DockerImages:
     def _follow(
         self, image: str, start: Callable[[], Iterable[dict[str, Any]]], progress: Callable[[str], None]
     ) -> None:
-        """Hand on what the engine says while it works, and raise what it complains about."""
+        """Report the engine's output while it works; raise `InfrastructureError` with its error."""
         last: deque[str] = deque(maxlen=_LAST_LINES)
         try:
             for message in start():
@@ -186,7 +189,7 @@ _ATTEMPTS: Final = 10
 def list_images(client: docker.APIClient, **which: Any) -> list[dict[str, Any]]:
     """Return the images, as docker-py's `images` does with the same words; raise `docker.errors.APIError`.
 
-    An engine that stumbles over an image that has just gone is asked again.
+    An engine that fails because an image has just been removed is asked again.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -212,7 +215,7 @@ PULL_KIND_PATTERNS: Final = (
         ),
     ),
 )
-"""What engines say of a registry that has no such image, or does not answer; the first match wins."""
+"""What engines report of a registry that has no such image, or does not answer; the first match wins."""
 
 
 def require_image(settings: ContainerSettings, timed: TimedRequest) -> str:

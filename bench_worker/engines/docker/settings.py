@@ -1,9 +1,7 @@
-"""Turns a container's settings into docker-py's arguments, and refuses mounts that must never be.
+"""Turns a container's settings into Docker's arguments and flags, and refuses mounts that are never allowed.
 
-What confines a container beyond memory and CPUs, in the words of Docker's API, and what this host enforces of it.
-
-Docker takes a weight for disks on every host and most kernels ignore it; so what a host can do is looked up where the
-kernel says it.
+Also says which limits this host would ignore: Docker accepts a weight for disks on every host and most kernels ignore
+it, so the kernel itself is asked.
 """
 
 from __future__ import annotations
@@ -146,14 +144,14 @@ KNOWN_SOCKETS = (
     "/run/podman/podman.sock",
     "/run/crio/crio.sock",
 )
-"""Whoever can write to one of these owns the host; a benchmark's container is never given one."""
+"""A container that can write to one of these owns the host; no benchmark's container gets one."""
 
 _HOST_PSEUDO_FILESYSTEMS = ("/proc", "/sys", "/dev")
 """Below these there are other ways to the whole host (/proc/1/root)."""
 
 
 class MountRefused(ValueError):
-    """A mount that a benchmark's container must not have; the message says which and why."""
+    """A mount that is not allowed in a benchmark's container; the message says which and why."""
 
 
 def create_arguments(
@@ -256,7 +254,7 @@ def _mount(mount: Mount, container: Container, *, allow_host_mounts: bool, own_s
 
 
 def allowed_source(mount: Mount, *, allow_host_mounts: bool, own_socket: str | None) -> str:
-    """Return the host directory of a mount, without symbolic links; raise `MountRefused` where it must not be had."""
+    """Return the host directory of a mount, without symbolic links; raise `MountRefused` where it is not allowed."""
     if not allow_host_mounts:
         raise MountRefused(
             f"host directory {mount.source} may not be mounted: this worker does not allow host mounts"
