@@ -1,4 +1,4 @@
-"""Thresholds: what a scenario demands of its own figures, so that a run can fail on a regression.
+"""Thresholds: the grammar of the conditions that a scenario sets on its own figures.
 
 ::
 
@@ -9,18 +9,9 @@
     overhead.rss_bytes.max < 300MiB
     jobs.failed == 0
 
-PATH leads into one treatment of the JSON report. A threshold without `where` speaks of
-every treatment that has such an operation, metric or overhead. A threshold that finds nothing to speak of has failed:
-silence would look like success.
-
-The figures of a JSON report that a threshold may name: how their paths are written, and what they are in.
-
-::
-
-    operations.NAME.FIELD   metrics.NAME.FIELD   jobs.FIELD   jobs_per_s
-    overhead.NAME.FIELD     overhead.cpu_s       overhead.relative.FIELD
-
-Here and not beside the report, because a path that nothing can answer is refused when the scenario is read.
+PATH leads into one treatment of the JSON report: ``operations.NAME.FIELD``, ``metrics.NAME.FIELD``, ``jobs.FIELD``,
+``jobs_per_s``, ``overhead.NAME.FIELD``, ``overhead.cpu_s``, ``overhead.relative.FIELD``. The grammar is here and not
+beside the report, because an impossible path is an error of the scenario.
 """
 
 from __future__ import annotations
@@ -48,10 +39,10 @@ OVERHEAD_UNITS: Final[Mapping[str, str]] = {
     "processes": "",
     "cpu_percent": "%",
 }
-"""What is read again and again of an engine's own processes, and in which unit."""
+"""Readings of an engine's own processes, with their units."""
 OVERHEAD_FIELDS: Final = ("n", "mean", "min", "max")
 RELATIVE_UNITS: Final[Mapping[str, str]] = {"memory_percent": "%", "cpu_factor": ""}
-"""An engine against the baseline's."""
+"""An engine compared to the baseline, with units."""
 
 _ROOTS: Final = ("operations", "metrics", "overhead", "jobs", "jobs_per_s")
 _OVERHEAD: Final = (*OVERHEAD_UNITS, "cpu_s", "relative")
@@ -60,7 +51,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
 
 
 def parse_figure_path(path: str) -> tuple[str, ...]:
-    """Take a path apart; raise `ValueError` with what was expected and the nearest right spelling."""
+    """Parse a path; raise `ValueError` with what was expected and the nearest valid spelling."""
     root, _, rest = path.partition(".")
     if root == "jobs_per_s" and not rest:
         return (root,)
@@ -83,13 +74,13 @@ def parse_figure_path(path: str) -> tuple[str, ...]:
 
 
 def percentile_of(path: tuple[str, ...]) -> float | None:
-    """Return the percentile (0..100) that a path asks for; None where it asks for none."""
+    """Return the percentile (0..100) in a path; None if there is none."""
     match = _PERCENTILE.fullmatch(path[-1]) if path[0] == "operations" else None
     return float(match[1]) if match else None
 
 
 def check_unit(path: tuple[str, ...], unit: str) -> None:
-    """Raise `ValueError` for a unit that can never fit; a metric's own is known only when there is a report."""
+    """Raise `ValueError` for a unit that can never fit; a metric's own unit is known only from a report."""
     if not unit or path[0] == "metrics":
         return
     own = figure_unit(path, {})
@@ -98,14 +89,14 @@ def check_unit(path: tuple[str, ...], unit: str) -> None:
     for units, kind in ((TIME_UNITS, "time"), (SIZE_UNITS, "size")):
         if own in units:
             hint = did_you_mean(unit, units)
-            raise ValueError(f"{unit!r} is no unit of {kind}{hint}; one of: {', '.join(units)}")
+            raise ValueError(f"{unit!r} is not a unit of {kind}{hint}; one of: {', '.join(units)}")
     if own == "%":
         raise ValueError(f"{'.'.join(path)} is in %, not in {unit!r}")
     raise ValueError(f"{'.'.join(path)} is a plain number and takes no unit, not {unit!r}")
 
 
 def figure_unit(path: tuple[str, ...], holder: Mapping[str, Any]) -> str:
-    """Return what a figure is in; `holder` is what the report has at the path's last step but one."""
+    """Return the unit of a figure; `holder` is the part of the report that contains it."""
     root, field = path[0], path[-1]
     if root == "metrics":
         return "" if field == "n" else str(holder.get("unit", ""))
@@ -126,7 +117,7 @@ def _overhead(rest: str) -> tuple[str, ...]:
         return (name, _field(field, RELATIVE_UNITS))
     if name == "cpu_s":
         if field:
-            raise ValueError(f"'overhead.cpu_s' is one number and has no {field!r}")
+            raise ValueError(f"'overhead.cpu_s' is a single number and has no {field!r}")
         return (name,)
     if not field:
         raise ValueError(f"'overhead.{name}' is not of the form overhead.NAME.FIELD")
@@ -168,7 +159,7 @@ _WHERE: Final = re.compile(r"\s*(?P<key>[^\s=,]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A threshold taken apart. `value` is in `unit` as written (empty: in the figure's own unit)."""
+    """A parsed threshold. `value` is in `unit` as written (empty: in the figure's own unit)."""
 
     text: str
     path: tuple[str, ...]
@@ -182,16 +173,16 @@ class Threshold:
 
     @property
     def percentile(self) -> float | None:
-        """Return the percentile (0..100) that must be computed for it; None where it needs none."""
+        """Return the percentile (0..100) that it needs; None if it needs none."""
         return percentile_of(self.path)
 
     def matches_labels(self, labels: Mapping[str, Any]) -> bool:
-        """Say whether a treatment with these labels is meant."""
+        """Return whether it applies to a treatment with these labels."""
         return all(key in labels and label_equals(labels[key], value) for key, value in self.where)
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Take a threshold apart; raise `ValueError` saying what is wrong, what was expected, the nearest spelling."""
+    """Parse a threshold; raise `ValueError` with what is wrong, what was expected and the nearest spelling."""
     match = _SPLIT.fullmatch(text)
     if match is None:
         raise ValueError(f"threshold {text!r} is not of the form {_SYNTAX}")
@@ -243,7 +234,7 @@ def _conditions(rest: str, text: str) -> tuple[tuple[str, str], ...]:
 
 
 def label_equals(label: object, text: str) -> bool:
-    """Say whether a label's value is what a user wrote: numbers by value, true/false and null as YAML spells them."""
+    """Return whether a label has the value that a user wrote: numbers by value, true/false and null as in YAML."""
     if isinstance(label, bool) or label is None:
         return text.lower() == {True: "true", False: "false", None: "null"}[label]
     if isinstance(label, int | float):
@@ -255,7 +246,7 @@ def label_equals(label: object, text: str) -> bool:
 
 
 def required_percentiles(thresholds: Iterable[str]) -> frozenset[float]:
-    """Return the percentiles (0..100) that a report must hold for these thresholds; unreadable ones ask for none."""
+    """Return the percentiles (0..100) that a report needs for these thresholds; invalid ones need none."""
     wanted = set()
     for text in thresholds:
         try:

@@ -1,13 +1,8 @@
-"""The stats file: everything that a run gave, appended block by block while it runs, readable whatever happens.
+"""Reads a stats file, in bounded memory: every whole block before a cut or damaged byte.
 
-`StatsWriter` writes one. `StatsFile` streams the blocks back in bounded memory and yields every whole block before a
-cut or damaged byte. `docs/stats-file.rst` describes the format.
-
-What of a run that was resumed no longer counts: the trials that a crash cut short, as they were before.
-
-A trial that was begun and not ended whole is run again when its run is resumed. What it gave before stays in the
-file, for whoever wants to see it, and counts in no figure; the event ``resumed`` says which trials these are, and the
-first job after it.
+A trial that was incomplete when its run was resumed runs again. Its first results stay in the file and count in no
+figure; the event ``resumed`` names these trials and the first job after it. `docs/stats-file.rst` describes the
+format.
 """
 
 from __future__ import annotations
@@ -34,31 +29,31 @@ RECORD_KINDS: Final = frozenset({"metrics", "errors", "outputs"})
 
 
 class SupersededTrials:
-    """Knows what does not count, once it was told every ``resumed`` event of a file."""
+    """Results that do not count, from the ``resumed`` events of a file."""
 
     def __init__(self) -> None:
         self._limits: dict[int, tuple[int, int]] = {}
-        """For each trial that was run again: the first job, and the instant (ns), from which on it counts."""
+        """For each repeated trial: the first job and the instant (ns) from which its results count."""
         self._first_jobs = np.zeros(1, "<u8")
 
     def __bool__(self) -> bool:
         return bool(self._limits)
 
     def note(self, event: Mapping[str, Any]) -> None:
-        """Take in an event; all but ``resumed`` are left alone, and so is one that is malformed."""
+        """Add an event; all but ``resumed`` are ignored, and so is a malformed one."""
         if event.get("kind") != RESUMED:
             return
         again, first_job, at_ns = event.get("again"), event.get("first_job"), event.get("at_ns")
         if not isinstance(again, list) or not isinstance(first_job, int) or not isinstance(at_ns, int):
             return
         self._limits.update({trial: (first_job, at_ns) for trial in again if isinstance(trial, int) and trial >= 0})
-        # One place more than there are trials to look up, which stands for all that follow.
+        # One more entry than trials, for all trials that follow.
         self._first_jobs = np.zeros(max(self._limits, default=-1) + 2, "<u8")
         for trial, (first, _) in self._limits.items():
             self._first_jobs[trial] = first
 
     def counting(self, kind: str, body: Any) -> Any:
-        """Return of a block's body what counts; None where nothing of it does."""
+        """Return the part of a block's body that counts; None if nothing does."""
         if not self._limits:
             return body
         if kind in ROW_KINDS:
@@ -96,18 +91,18 @@ class Block:
 
 
 class StatsFile:
-    """Reads a stats file, as often as wanted, one block at a time.
+    """Reads a stats file, any number of times, one block at a time.
 
-    Raises `NotAStatsFileError` at once when the path cannot be read or is no stats file, and `StatsFileError` when it
-    is of a newer format version.
+    Raises `NotAStatsFileError` at once if the path cannot be read or is not a stats file, and `StatsFileError` if its
+    format version is newer.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.damage: str | None = None
-        """Why the last pass ended early, with the byte offset; None when the file is whole."""
+        """Why the last pass ended early, with the byte offset; None if the file is complete."""
         self.intact_bytes = 0
-        """How many bytes of whole blocks the last pass went by."""
+        """Bytes of whole blocks that the last pass read."""
         self._header: dict[str, Any] | None = None
         self._superseded: SupersededTrials | None = None
         with contextlib.closing(self.blocks(everything=True)) as blocks:
@@ -127,9 +122,9 @@ class StatsFile:
     ) -> Generator[Block, None, None]:
         """Yield every whole block in file order, or those of the given kinds.
 
-        Of a run that was resumed, what its trials gave that were begun anew is left out, unless `everything` is
-        wanted. Jobs and operations come as arrays, or as `Columns` when wanted `by_column`. Never raises for a cut or
-        damaged file: the pass ends before the first bad byte, and `damage` says why.
+        Superseded results of a resumed run are left out, unless `everything` is set. Jobs and operations are arrays,
+        or `Columns` if `by_column`. Never raises for a cut or damaged file: the pass ends before the first bad byte,
+        and `damage` says why.
         """
         concerned = kinds is None or not (ROW_KINDS | RECORD_KINDS | {"event"}).isdisjoint(kinds)
         aside = SupersededTrials() if everything or not concerned else self._superseded_trials()
@@ -139,7 +134,7 @@ class StatsFile:
                 yield block if body is block.body else Block(block.kind, body)
 
     def _superseded_trials(self) -> SupersededTrials:
-        """Return what does not count; it is told at the end of the file, or by going through it once."""
+        """Return the superseded trials, from the footer or by one pass over the events."""
         if self._superseded is None:
             found = SupersededTrials()
             kind, footer = last_block(self.path)
@@ -187,7 +182,7 @@ class StatsFile:
         if isinstance(error, NotABlockError) and offset == 0:
             raise NotAStatsFileError(f"{self.path}: is not a stats file: {error}") from error
         if isinstance(error, TruncatedError):
-            why = "the run was killed or is still under way, or the file was cut"
+            why = "the run was killed or is still running, or the file was cut"
             self.damage = f"byte {offset}: {error} ({why})"
         else:
             reason = str(error) if isinstance(error, FrameError | OSError) else f"the block is malformed: {error}"

@@ -1,24 +1,11 @@
-"""What the bodies of a stats file's row blocks hold: jobs, operations and samples as columns, the rest as rows.
+"""The row blocks of a stats file: jobs, operations and samples stored by column, the other records by row.
 
-`pack_*` make plain msgpack values; `unpack` gives back equal rows and raises `ValueError` on anything that a writer
-would not have written. `docs/stats-file.rst` describes the same for people.
+`pack_*` return plain msgpack values; `unpack` returns equal rows and raises `ValueError` on anything that a writer
+would not write. `unpack_by_column` decodes only the columns that a reader asks for, and checks the block at once.
 
-Columns: an array of numbers as few bytes as gzip can make of it, and strictly back.
-
-A column is stored as differences (`DELTA`, for what mostly grows: tickets, instants) or as distances from its
-smallest value (`OFFSET`, for the rest), and its bytes are shuffled into planes (all lowest bytes, then all second
-bytes ...) of which only those that hold anything are kept. Planes of a kind compress several times better than whole
-integers.
-
-Layout: mode (u8), planes (u8), base (i64 LE), then ``planes * rows`` bytes. In `DELTA` the base is the first value
-and the rest are zigzag-coded wrapping differences, the first being 0; in `OFFSET` the base is the minimum; in `FLOAT`
-the base is 0 and the eight planes are those of little-endian IEEE doubles.
-
-Reads the rows of a block by column, and only the columns that somebody asks for.
-
-A report goes twice over tens of millions of rows and needs a few numbers of each: putting all of them together to
-rows first takes longer than everything that is done with them. What is checked of a block is checked at once, though,
-so that nothing can be found wrong with it once it was handed on.
+A column is stored as differences (`DELTA`, for growing values: tickets, instants) or as distances from its minimum
+(`OFFSET`, for the rest); its bytes are shuffled into planes (all lowest bytes, then all second bytes ...), of which
+only those that hold anything are kept. `docs/stats-file.rst` has the layout.
 """
 
 from __future__ import annotations

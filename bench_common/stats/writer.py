@@ -1,6 +1,6 @@
 """Writes a stats file: buffers cheaply, encodes and writes in `flush`, which may run in a native thread.
 
-Gathers what was buffered into blocks worth writing: rows of a kind together, events after their rows.
+`BlockBuilder` gathers what was buffered into blocks worth writing: rows of a kind together, events after their rows.
 """
 
 from __future__ import annotations
@@ -144,13 +144,13 @@ MAX_OUTPUT: Final = 8 << 20
 """Bytes of one output stream, or characters of a message, that are kept; a stream that is cut is `truncated`."""
 
 _SMALL_BYTES: Final = 200
-"""What a record without bulk is taken for in `pending_bytes`."""
+"""Estimate for a record without text or output in `pending_bytes`."""
 
 
 class StatsWriter:
-    """Writes a new stats file, or goes on with one. Every method but `flush` and `close` only buffers and is cheap.
+    """Writes a new stats file, or continues one. Every method but `flush` and `close` only buffers and is cheap.
 
-    The file is locked for as long as it is open, so that it has one writer.
+    The file is locked while it is open, so that it has one writer.
 
     One thread appends and at most one other flushes; no lock is needed between them, because a deque's `append` and
     `popleft` are atomic and each counter has one writer. Arrays are kept as they are: do not change them afterwards.
@@ -262,7 +262,7 @@ class StatsWriter:
         except StatsFileError:
             raise
         except Exception as error:
-            # What was taken from the buffer is gone: going on as if nothing had happened would be a hole in the file.
+            # What was taken from the buffer is lost: continuing would leave a hole in the file.
             self._failure = f"{self.path}: a block could not be made: {type(error).__name__}: {error}"
             raise StatsFileError(self._failure) from error
         finally:
@@ -280,7 +280,7 @@ class StatsWriter:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError as error:
-            # What is half written would be damage to a reader; the space may even be what truncate gives back.
+            # A reader would see the half-written block as damage; truncating may also free the space.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.bytes_written)
                 os.lseek(self._descriptor, self.bytes_written, os.SEEK_SET)
@@ -322,7 +322,7 @@ def _open_file(path: Path, *, reopen: bool) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
-        raise StatsFileError(f"{path}: is being written by another process: its run is still under way") from error
+        raise StatsFileError(f"{path}: is being written by another process: its run is still running") from error
     except OSError:
         pass  # a file system without locks
     return descriptor

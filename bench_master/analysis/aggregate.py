@@ -1,7 +1,7 @@
-"""The accounts of a run, kept while its stats file streams by: outcomes, spans, metrics, errors, events.
+"""Aggregates a stats file while it streams by: outcomes, durations, trial spans, metrics, errors, events.
 
-Memory grows with treatments, trials and kinds of error, never with jobs. (The one exception is the tickets of jobs
-that failed in treatments that give metrics: guest jobs, of which no run holds many.)
+Memory grows with treatments, trials and kinds of error, never with jobs. (The one exception: tickets of jobs that
+failed in treatments with metrics, which are guest jobs, of which no run has many.)
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from bench_master.analysis.percentiles import Key, LatencySeries, group_position
 from bench_master.analysis.validity import ClockChecker, LoopStats, TrialOrder
 
 JOB: Final = "job"
-"""What the whole job is called among the operations."""
+"""Name of the whole job among the operations."""
 RESPONSE: Final = "response"
-"""The whole job from its arrival on, in an open system."""
+"""Name of the time from arrival to end, in an open system."""
 
 _BATCH_COLUMNS: Final = frozenset({"treatment", "trial", *LOOP_FIELDS})
 BLOCK_KINDS: Final = frozenset({"jobs", "operations", "errors", "samples", "host", "event", "footer"})
-"""The blocks that `Aggregator.add` knows; metrics follow later, and what tools printed is in no account."""
+"""The blocks that `Aggregator.add` takes; metrics follow in the second pass, outputs are never read."""
 
 MAX_ERROR_GROUPS: Final = 1000
 
 MISSING_PREREQUISITE_KINDS: Final = frozenset({"image-missing", "command-not-found"})
-"""The kinds of errors that say that what a treatment needs is not there."""
+"""Kinds of errors that mean that a requirement of a treatment is missing."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class ErrorGroup:
 
 @dataclass(slots=True)
 class TrialMetric:
-    """The values that the jobs of one trial gave for a metric; the trial counts once, with their mean."""
+    """The values of a metric in one trial; the trial counts once, with their mean."""
 
     total: float = 0.0
     values: int = 0
@@ -83,7 +83,7 @@ class Aggregator:
         self.treatments: Sequence[Mapping[str, Any]] = header.get("treatments", [])
         self._trials: Sequence[Sequence[Any]] = header.get("trials", [])
         self._timed = not header.get("imported")
-        """Whether stamps are times: those of results that were measured elsewhere are not known."""
+        """Whether stamps are times; imported results have none."""
         self._warmup = np.array([bool(trial[2]) for trial in self._trials], dtype=bool)
         count = len(self._trials)
         self._starts = np.full(count, np.iinfo(np.int64).max)
@@ -91,7 +91,7 @@ class Aggregator:
         self._trial_brackets: dict[int, list[int | None]] = {}
         """When the master began and ended each trial, on its own clock."""
         self._takers: dict[int, frozenset[int]] = {}
-        """Who ran each trial, by roster number."""
+        """Workers that ran each trial, by roster number."""
         self.outcomes: dict[int, Counter[str]] = {index: Counter() for index in range(len(self.treatments))}
         self.all_outcomes: Counter[str] = Counter()
         """With warm-up jobs, as the footer counts them."""
@@ -107,13 +107,13 @@ class Aggregator:
             self.series[index, RESPONSE] = LatencySeries()
         self.loops = [LoopStats() for _ in self.treatments]
         self.uncertainties: dict[int, Histogram] = {index: Histogram() for index in range(len(self.treatments))}
-        """By how many ns an end of each treatment's measured jobs may be stamped too late, of those that are done."""
+        """How late (ns) the ends of each treatment's measured jobs that are done may be stamped."""
         self._metrics: dict[tuple[int, str], dict[int, TrialMetric]] = {}
         self._unsuccessful: list[np.ndarray[Any, Any]] = []
         self._excluded: frozenset[int] | None = None
         self.errors: dict[tuple[str, str], ErrorGroup] = {}
         self.absent: dict[int, str] = {}
-        """What was not there, by treatment, of those that failed for no other reason."""
+        """What was missing, by treatment, for treatments that failed for no other reason."""
         self._other_failures: set[int] = set()
         self.ungrouped_errors = 0
         self.hosts: dict[int, Mapping[str, Any]] = {}
@@ -124,15 +124,15 @@ class Aggregator:
         self.lost_workers: list[str] = []
         self.packings = PackingStats(self._trials, [str(treatment.get("engine")) for treatment in self.treatments])
         self.planned: int | None = None
-        """How many jobs the run began with, warm-up too; None where nobody could know."""
+        """Jobs that the run planned, warm-up included; None if trials last a time."""
         self.footer: Mapping[str, Any] | None = None
         self.strangers = 0
-        """Rows of treatments that the header does not know."""
+        """Jobs of treatments that the header does not list."""
         self.first_ns: int | None = None
         self.last_ns: int | None = None
 
     def add(self, block: Block) -> None:
-        """Enter one block."""
+        """Add one block."""
         match block.kind:
             case "jobs":
                 self._add_jobs(block.body)
@@ -165,7 +165,7 @@ class Aggregator:
                 self.loops[treatment].add(*loop)
 
     def is_warmup(self, trial: int) -> bool:
-        """Say whether a trial is warm-up; one that the header does not know is not."""
+        """Return whether a trial is warm-up; one that the header does not list is not."""
         return trial < len(self._warmup) and bool(self._warmup[trial])
 
     def _measured(self, rows: Columns) -> Columns:
@@ -177,7 +177,7 @@ class Aggregator:
         return select_rows(rows, keep)
 
     def measured_jobs(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
-        """Yield the jobs that are done and whose times are known, of measured trials, by treatment."""
+        """Yield the done jobs of measured trials by treatment, if their times are known."""
         if not self._timed:
             return
         for treatment, outcome, group in group_rows(self._measured(rows), "outcome"):
@@ -235,7 +235,7 @@ class Aggregator:
             self._ends[trial] = max(self._ends[trial], rows["end_ns"][where].max())
 
     def add_metrics(self, records: Sequence[MetricRecord]) -> None:
-        """Enter metrics, once every job is known: those of jobs that are not done, or of warm-up, are left out."""
+        """Add metrics, after all jobs: those of unsuccessful jobs and of warm-up are excluded."""
         if self._excluded is None:
             self._excluded = frozenset(int(ticket) for tickets in self._unsuccessful for ticket in tickets)
         for record in records:
@@ -247,12 +247,12 @@ class Aggregator:
             entry.values += 1
 
     def metric(self, treatment: int, name: str) -> list[TrialMetric]:
-        """Return the trials that gave the metric, in their order."""
+        """Return the trials that have the metric, in order."""
         trials = self._metrics.get((treatment, name), {})
         return [trials[trial] for trial in sorted(trials)]
 
     def metric_names(self, treatment: int) -> list[str]:
-        """Return the metrics of a treatment: those that it declares, then any others that it gave."""
+        """Return the metrics of a treatment: the declared ones, then any others."""
         declared = list(self.treatments[treatment].get("metrics", {}))
         return declared + sorted({name for index, name in self._metrics if index == treatment} - set(declared))
 
@@ -303,7 +303,7 @@ class Aggregator:
             self._add_missing(event, trial)
 
     def _add_missing(self, event: Mapping[str, Any], trial: int) -> None:
-        """Enter the jobs of a trial that were never handed out."""
+        """Count the jobs of a trial that were never handed out."""
         missing, outcome = event.get("not_started"), event.get("not_started_outcome")
         if isinstance(missing, int) and missing > 0 and not self.is_warmup(trial):
             counts = self.outcomes[self._trials[trial][0]]
@@ -311,7 +311,7 @@ class Aggregator:
             counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
 
     def spans(self) -> TrialSpans:
-        """Return the measured trials of which both ends are known."""
+        """Return the measured trials with a known begin and end."""
         return TrialSpans(
             TrialSpan(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()))
             for trial, (begin, end) in self._trial_brackets.items()
@@ -319,15 +319,15 @@ class Aggregator:
         )
 
     def trials_of(self, treatment: int) -> tuple[int, int]:
-        """Return how many measured trials of a treatment were planned, and how many of them left a trace."""
+        """Return how many measured trials of a treatment were planned, and how many ran."""
         planned = self._measured_trials(treatment)
         return len(planned), sum(self._span(trial) is not None for trial in planned)
 
     def busy_ns(self, treatment: int) -> int:
         """Return the time that the measured trials of a treatment took, summed.
 
-        A trial lasts as long as the master says, hand-out included; where the file does not hold its end, from the
-        first start to the last end of its jobs.
+        A trial lasts as long as the master measured, hand-out included; if the file lacks its end, from the first
+        start to the last end of its jobs.
         """
         return sum(self._span(trial) or 0 for trial in self._measured_trials(treatment))
 
@@ -337,10 +337,7 @@ class Aggregator:
         ]
 
     def jobs_outside_trial(self) -> int:
-        """Return in how many measured trials a job began before the master's own bracket of it, or ended after it.
-
-        Each host's clock is off by what its readings say, at most.
-        """
+        """Count the measured trials with a job outside the master's time window beyond the clock uncertainty."""
         slack_ns = max(self.clocks.uncertainties.values(), default=0)
         found = 0
         for trial, (begin, end) in self._trial_brackets.items():

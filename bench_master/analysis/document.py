@@ -1,7 +1,7 @@
-"""What a stats file says, as one plain document: the JSON report, of which every other report is a rendering.
+"""Builds the report document from a stats file; every report format renders it.
 
-Figures keep to four rules. Warm-up trials are counted and left out. Failed operations and failed jobs are counted
-and never enter a latency. Percentiles are of the nearest rank, and exact unless `percentiles_exact` says otherwise.
+Figures follow four rules. Warm-up trials are counted and excluded. Failed operations and failed jobs are counted
+and excluded from every latency. Percentiles are nearest-rank, and exact unless `percentiles_exact` says otherwise.
 A metric's n counts trials: a trial of several jobs gives their mean. `docs/reports.rst` explains each field.
 """
 
@@ -49,12 +49,12 @@ from bench_master.analysis.verdicts import evaluate
 from bench_master.formatting import plural
 
 FORMAT: Final = "weighbridge-report"
-VERSION: Final = 1
+VERSION: Final = 2
 
 STANDARD_PERCENTILES: Final = (50.0, 95.0, 99.0)
 DEFAULT_PERCENTILE: Final = 95.0
 MIN_TAIL_SAMPLES: Final = 1000
-"""Below so many values p99 hangs on a handful of them, and is marked."""
+"""With fewer values p99 depends on a handful of them, and is marked."""
 
 MASTER: Final = -1
 
@@ -67,8 +67,8 @@ def percentile_name(percentile: float) -> str:
 def build_document(stats: StatsFile, pctile: float = DEFAULT_PERCENTILE) -> ReportDocument:
     """Read the file twice and return the report document; `pctile` (0..100, exclusive) is added to the usual ones.
 
-    A damaged or unfinished file gives the report of what is there, and `incomplete` and `damage` say so. Raises
-    `StatsFileError` when not even its header can be read, `UsageError` for a percentile that is none.
+    A damaged or unfinished file gives a report on the readable part, and `incomplete` and `damage` say so. Raises
+    `StatsFileError` if its header cannot be read, `UsageError` for an invalid percentile.
     """
     if not 0 < pctile < 100:  # noqa: PLR2004
         raise UsageError(f"percentile {pctile:g}: a number between 0 and 100 expected, such as 95 or 99.9")
@@ -171,7 +171,7 @@ def _run(header: Mapping[str, Any], ledger: Aggregator) -> RunReport:
         versions=dict(header.get("versions", {})),
         sampling_interval_s=header.get("sampling_interval_s"),
         resumes=ledger.course.resumes,
-        realised=ledger.course.realised(),
+        actual_order=ledger.course.actual_order(),
     )
 
 
@@ -252,17 +252,17 @@ def _totals(ledger: Aggregator) -> TotalsReport:
 
 
 def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | None) -> list[str]:
-    """Return every reason why the run is not whole; empty when it is."""
+    """Return every reason why the run is incomplete; empty if it is complete."""
     reasons = []
     if damage:
         reasons.append(f"the stats file is readable up to {damage}")
     if ledger.footer is None:
-        reasons.append("the stats file has no footer: the run was killed or is still under way")
+        reasons.append("the stats file has no footer: the run was killed or is still running")
     elif ledger.footer.get("status") != "complete":
         reasons.append(f"the run was {ledger.footer.get('status')}")
     unfinished = ((totals.lost, "lost"), (totals.aborted, "aborted"))
     reasons += [f"{count:,} of the jobs {outcome}" for count, outcome in unfinished if count]
-    # Those of trials that were begun are among the lost and aborted already.
+    # Those of begun trials are already among the lost and aborted.
     among = sum(outcome["not_started"] for outcome in ledger.outcomes.values())
     if among:
         reasons.append(f"{among:,} of these never started")
@@ -273,16 +273,16 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
         if seen < planned:
             reasons.append(f"{planned - seen} of {plural(planned, 'trial')} not run: {treatment.get('title')}")
     if reasons:
-        # A worker that came back in time costs no job; that it was away is among the run's own warnings.
+        # A worker that reconnected in time loses no job; its absence is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]
     return reasons
 
 
 def _warnings(ledger: Aggregator) -> list[str]:
-    """Return what does not add up inside the file itself."""
+    """Return the contradictions within the file."""
     found = []
     if ledger.strangers:
-        found.append(f"left out: {plural(ledger.strangers, 'job')} of treatments that the header does not know")
+        found.append(f"excluded: {plural(ledger.strangers, 'job')} of treatments that the header does not list")
     counts = (ledger.footer or {}).get("counts", {})
     found += [
         f"the run counted {plural(counts[name], 'job')} {name}, the file holds {ledger.all_outcomes[name]}"
@@ -294,11 +294,11 @@ def _warnings(ledger: Aggregator) -> list[str]:
     outside = ledger.jobs_outside_trial()
     if outside:
         found.append(
-            f"jobs of {plural(outside, 'trial')} lie outside of the time in which the master had them run, by more "
-            "than the clocks may be off: do not believe their times"
+            f"jobs of {plural(outside, 'trial')} lie outside the master's time window for the trial by more than the "
+            "clock uncertainty: their times are invalid"
         )
     if ledger.ungrouped_errors:
-        found.append(f"{plural(ledger.ungrouped_errors, 'error')} of more kinds than can be listed")
+        found.append(f"{plural(ledger.ungrouped_errors, 'error')} of further kinds not listed")
     return found
 
 
@@ -329,7 +329,7 @@ def _treatments(
                 title=str(treatment.get("title")),
                 treatment=dict(treatment.get("labels", {})),
                 concurrency=treatment.get("concurrency"),
-                left_out=_skip_reason(ledger, index),
+                skipped=_skip_reason(ledger, index),
                 trials=TrialCounts(planned=planned, run=ran),
                 jobs=_jobs(ledger.outcomes[index]),
                 busy_s=busy_s,
@@ -364,7 +364,7 @@ def _jobs(counts: Mapping[str, int]) -> JobCounts:
 
 
 def _skip_reason(ledger: Aggregator, index: int) -> str | None:
-    """Return why an optional treatment was left out; None where it was not, or is no optional one."""
+    """Return why an optional treatment was skipped; None if it was not, or is not optional."""
     optional = ledger.treatments[index].get("optional") and not ledger.outcomes[index]["done"]
     return ledger.absent.get(index) if optional else None
 

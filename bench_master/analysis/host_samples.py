@@ -1,20 +1,8 @@
-"""Mean and extremes of readings, kept while they stream by.
+"""Samples of hosts, event loops and engines, summed up by process and by treatment while they stream by.
 
-The measured trials of a run on the time axis, and which readings of its hosts fall into them.
-
-What the hosts and the harness's own processes were doing while the run went on, summed up from their samples.
-
-How much CPU time the hosts spent in each treatment, second by second: what a monitor of /proc/stat would show.
-
-Figures are in USER_HZ a second (ticks of a hundredth of a second nearly everywhere), of all CPUs of a host together,
-so that they can stand beside those of studies that polled the kernel's counters. A reading counts where all of its
-interval lies within one measured trial, on a host that ran jobs of it: none is shared with another trial,
-with warm-up or with the time between trials. The kernel's iowait can run backwards; such readings are kept.
-
-What the engines themselves cost, treatment by treatment: their samples, laid over the trials that they fall into.
-
-A reading of memory belongs to the trial that was under way at that moment. CPU time was used at some time within an
-interval; it is spread over that interval evenly, and each trial gets the part that it overlaps. Warm-up is left out.
+`HostLoad` sums up a process, `HostCpu` the CPU time of hosts and `EngineCosts` the overhead of engines by treatment.
+A reading of memory belongs to the trial that runs at that moment. An engine's CPU time is spread evenly over its
+interval, and each trial gets the part that it overlaps. Warm-up is excluded.
 """
 
 from __future__ import annotations
@@ -44,7 +32,7 @@ from bench_master.analysis.treatment_types import (
 
 @dataclass(slots=True)
 class MinMeanMax:
-    """Mean and extremes of a column; NaN (nothing could be read) is left out."""
+    """Mean and extremes of a column; NaN (unreadable) is excluded."""
 
     unit: str
     n: int = 0
@@ -53,7 +41,7 @@ class MinMeanMax:
     high: float = float("-inf")
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Take readings in."""
+        """Add readings."""
         finite = values[np.isfinite(values)]
         if len(finite):
             self.n += len(finite)
@@ -76,7 +64,7 @@ class TrialSpan:
 
 
 class TrialSpans:
-    """Measured trials, which do not overlap. What is read on the host of a worker belongs to trials that it ran."""
+    """Measured trials, which do not overlap. Readings of a worker's host belong to trials that it ran."""
 
     def __init__(self, spans: Iterable[TrialSpan]) -> None:
         self._spans = sorted(spans, key=lambda span: span.begin_ns)
@@ -119,7 +107,7 @@ class HostLoad:
     lag: Histogram = field(default_factory=Histogram)
 
     def add(self, samples: SampleColumns) -> None:
-        """Take in one block; sources that are not known are left alone."""
+        """Add a block; unknown sources are ignored."""
         if samples.source == "host":
             for name, (values, unit) in _per_second(samples.columns, samples.units).items():
                 self.columns.setdefault(name, MinMeanMax(unit)).add(values)
@@ -194,7 +182,7 @@ class RateStats:
     """Those from 0 up, and the sizes of those below."""
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Take readings in; NaN and infinities are left out."""
+        """Add readings; NaN and infinities are excluded."""
         finite = values[np.isfinite(values)]
         if not len(finite):
             return
@@ -243,9 +231,10 @@ class RateStats:
 
 
 class HostCpu:
-    """Takes the hosts' samples of one run, and gives each treatment the readings that fall into its measured trials.
+    """CPU time of the hosts by treatment, in USER_HZ per second over all CPUs, as a poll of /proc/stat would show it.
 
-    `spans` are those trials.
+    A reading counts if its whole interval lies within one of the measured trials (`spans`), on a host that ran jobs
+    of it. The kernel's iowait can run backwards; such readings are kept.
     """
 
     def __init__(self, spans: TrialSpans) -> None:
@@ -253,7 +242,7 @@ class HostCpu:
         self._rates: dict[tuple[int, str], RateStats] = {}
 
     def add(self, samples: SampleColumns) -> None:
-        """Take in one block; one that is of no host, or whose readings have no times, is left alone."""
+        """Add a block; one that is not of a host or has no times is ignored."""
         columns = samples.columns
         if samples.source != "host" or not columns.keys() >= _REQUIRED_COLUMNS:
             return
@@ -272,7 +261,7 @@ class HostCpu:
 
 
 MEMORY: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
-"""Columns that are of an instant, with their units; a source has some of them."""
+"""Columns that are read at an instant, with their units; a source has some of them."""
 
 
 @dataclass(slots=True)
@@ -297,7 +286,7 @@ class _EngineUsage:
 
 
 class EngineCosts:
-    """Takes the engines' samples of one run, and gives each treatment its part.
+    """Overhead of the engines by treatment.
 
     `spans` are the measured trials, `engines` the engine of each treatment.
     """
@@ -308,7 +297,7 @@ class EngineCosts:
         self._accounts: dict[int, _EngineUsage] = {}
 
     def add(self, samples: SampleColumns) -> None:
-        """Take in one block; one that is of no engine is left alone."""
+        """Add a block; one that is not of an engine is ignored."""
         if not samples.source.startswith(SOURCE):
             return
         engine = samples.source.removeprefix(SOURCE)
@@ -344,7 +333,7 @@ class EngineCosts:
                 account.cpu_percent.add(np.array([100.0 * cpu_ns / overlap]))
 
     def _account(self, engine: str, span: TrialSpan) -> _EngineUsage | None:
-        """Return where what an engine did in a trial belongs; None where the trial is another engine's."""
+        """Return the account of an engine in a trial; None if the trial is of another engine."""
         if self._engines[span.treatment] != engine:
             return None
         return self._accounts.setdefault(span.treatment, _EngineUsage())

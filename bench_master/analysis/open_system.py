@@ -1,4 +1,4 @@
-"""What a trial of an open system shows: how many jobs were offered, how many were done, and whether it adds up.
+"""Open systems: how many jobs were offered, how many were done, and whether Little's law holds.
 
 Offered load is counted by arrivals, achieved load by ends. Little's law, L = lambda W, holds for any system that is
 watched long enough (J. D. C. Little, Operations Research 9 (3), 1961): the jobs in it, which each worker counts by
@@ -29,11 +29,11 @@ MAX_READING_DELAY_NS: Final = 10_000_000_000
 """How long after a trial's end readings of it may still come in."""
 
 LITTLES_LAW_TOLERANCE: Final = 0.2
-"""How far the two sides of Little's law may be apart before it is said aloud, relatively."""
+"""Relative difference of the two sides of Little's law above which the report warns."""
 LITTLES_LAW_MIN_SAMPLES: Final = 6
-"""Below so many readings of half a second each there is no check."""
+"""With fewer readings of half a second each there is no check."""
 LITTLES_LAW_MIN_JOBS: Final = 0.5
-"""Nor is there one for fewer jobs in the system on average."""
+"""With fewer jobs in the system on average there is no check."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class OpenTrial:
     """Readings of running and waiting jobs together, by worker."""
 
     def add(self, rows: Columns, *, done: bool) -> None:
-        """Take in jobs of the trial that ended done or failed."""
+        """Add jobs of the trial that were done or failed."""
         arrived = rows["start_ns"] - rows["wait_ns"]
         first, last, ended = int(arrived.min()), int(arrived.max()), int(rows["end_ns"].max())
         self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
@@ -84,10 +84,10 @@ class OpenSystem:
         self.trials: dict[int, OpenTrial] = {}
         self.dropped = 0
         self.unfinished = 0
-        """Jobs that were lost or called off: they arrived, and nobody knows their times."""
+        """Jobs that were lost or cancelled: they arrived, but their times are unknown."""
 
     def add(self, rows: Columns, outcome: Outcome) -> None:
-        """Take in jobs of measured trials that ended with one outcome."""
+        """Add jobs of measured trials with one outcome."""
         if outcome > Outcome.FAILED:
             self.unfinished += len(rows)
             return
@@ -95,7 +95,7 @@ class OpenSystem:
             self.trials.setdefault(trial, OpenTrial()).add(rows[where], done=outcome == Outcome.DONE)
 
     def watch(self, trial: int, worker: int, counts: list[float]) -> None:
-        """Take in how many jobs a worker saw in the system at readings that lie within a trial."""
+        """Add how many jobs a worker saw in the system in readings within a trial."""
         self.trials.setdefault(trial, OpenTrial()).in_system.setdefault(worker, []).extend(counts)
 
     def report(self) -> OpenLoadReport:
@@ -112,7 +112,7 @@ class OpenSystem:
             offered_per_s=sum(count for count, _ in arriving) / offered_s if offered_s else None,
             achieved_per_s=sum(trial.done for trial in trials) / lasting if lasting else None,
             dropped=self.dropped,
-            little=self._littles_law(),
+            littles_law=self._littles_law(),
         )
 
     def _littles_law(self) -> LittlesLawReport | None:
@@ -131,8 +131,8 @@ class OpenSystem:
         counted, expected = seen / lasting_s, expected_ns / 1e9 / lasting_s
         if max(counted, expected) < LITTLES_LAW_MIN_JOBS:
             return None
-        apart = abs(counted - expected) / max(counted, expected)
-        return LittlesLawReport(in_system=counted, expected=expected, readings=int(readings), apart=apart)
+        difference = abs(counted - expected) / max(counted, expected)
+        return LittlesLawReport(in_system=counted, expected=expected, readings=int(readings), difference=difference)
 
 
 class OpenSystems:
@@ -145,7 +145,7 @@ class OpenSystems:
         self._under_way: dict[int, tuple[int, int, int | None]] = {}
         """Treatment, begin and end of each open trial that readings may still belong to."""
         self._readings: list[tuple[int, Array, Array]] = []
-        """What workers saw, by when, of which it is not known yet to which trial it belongs."""
+        """Readings of workers whose trial is not known yet: worker, times, counts."""
 
     def report(self, treatment: int) -> OpenLoadReport | None:
         """Return the load of a treatment; None in the closed model."""
@@ -168,7 +168,7 @@ class OpenSystems:
             self._under_way[trial] = (treatment, at_ns, None)
 
     def watch(self, samples: SampleColumns) -> None:
-        """Hold what a worker saw until it is known which trial was under way."""
+        """Hold a worker's readings until their trial is known."""
         columns = samples.columns
         wanted = {"time_ns", "running_mean", "waiting_mean"}
         if self.systems and samples.source == "loop" and wanted <= columns.keys():
@@ -176,7 +176,7 @@ class OpenSystems:
             self._readings.append((samples.worker, columns["time_ns"], counts))
 
     def settle(self, before_ns: int | None = None) -> None:
-        """Enter the readings until an instant, or all, under the trials in which they lie as a whole."""
+        """Assign readings up to an instant, or all, to the trials that contain them completely."""
         readings, self._readings = self._readings, []
         for worker, times, counts in readings:
             ready = np.full(len(times), True) if before_ns is None else times <= before_ns
@@ -198,13 +198,13 @@ def open_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:
         load = entry.open_load
         if load is None:
             continue
-        little = load.little
+        little = load.littles_law
         if load.dropped:
             found.append(
                 f"{entry.title}: {load.dropped:,} of {load.offered:,} jobs were dropped: it cannot keep up "
                 f"with {load.rate_per_s:g}/s; offer less, or allow more at once (concurrency)"
             )
-        if little is not None and little.apart > LITTLES_LAW_TOLERANCE:
+        if little is not None and little.difference > LITTLES_LAW_TOLERANCE:
             found.append(
                 f"{entry.title}: Little's law does not hold: the workers counted {little.in_system:.3g} jobs in the "
                 f"system, rate times response time is {little.expected:.3g}; run for longer, and check how busy the "

@@ -1,7 +1,7 @@
-"""How many containers a host held in each packing, why no more, and how it was while it held them.
+"""Packings: how many containers a host held, why no more, and its load while it held them.
 
-The steady state is what was sampled on the packed host from the moment when its last container was up to the end of
-the hold. Warm-up is told of and enters no figure.
+The steady state is what was sampled on the host from the start of its last container to the end of the hold. Warm-up
+is listed and enters no figure.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PackingRecord:
     held: dict[str, MinMeanMax] = field(default_factory=dict)
 
     def add(self, name: str, unit: str, values: npt.NDArray[Any], inside: npt.NDArray[np.bool_]) -> None:
-        """Take in the readings of a column that fall into the hold."""
+        """Add the readings of a column that fall into the hold."""
         self.held.setdefault(name, MinMeanMax(unit)).add(np.asarray(values)[inside])
 
     @property
@@ -55,7 +55,7 @@ class PackingRecord:
 class PackingStats:
     """Takes a run's ``packed`` events, then its samples; gives each treatment its packings.
 
-    `engines` are those of the treatments: what another one took meanwhile is none of a packing's.
+    `engines` has the engine of each treatment: what another engine used meanwhile does not count.
     """
 
     def __init__(self, trials: Sequence[Sequence[Any]], engines: Sequence[str]) -> None:
@@ -67,9 +67,9 @@ class PackingStats:
         return bool(self._packed)
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Take in an event of the kind ``packed``; one of a trial that is not planned is left alone.
+        """Add a ``packed`` event; one of an unplanned trial is ignored.
 
-        A worker that was lost and packs the same trial again begins anew: the last packing is the one that counts.
+        If a worker was lost and packs the same trial again, the last packing counts.
         """
         trial, worker = int(event["trial"]), int(event["worker"])
         if not 0 <= trial < len(self._trials):
@@ -91,7 +91,7 @@ class PackingStats:
         )
 
     def add(self, samples: SampleColumns) -> None:
-        """Take in samples of hosts and engines."""
+        """Add samples of hosts and engines."""
         columns, times = samples.columns, samples.columns["time_ns"]
         for packed in self._packed:
             if packed.worker != samples.worker:

@@ -52,9 +52,9 @@ class ResumeReport:
     """How the run had ended before: ``killed``, ``interrupted`` ..."""
     gap_s: float | None
     """Seconds between its last record and the resume; None if unknown, as after a reboot."""
-    whole: int | None
+    complete_trials: int | None
     """Trials that were complete and are kept."""
-    again: Sequence[int]
+    repeated_trials: Sequence[int]
     """Trials that were incomplete and are run again."""
 
 
@@ -100,7 +100,7 @@ class RunReport:
     """Seconds between samples of hosts; None if off."""
     resumes: Sequence[ResumeReport]
     """Each time that the run was resumed, the first first."""
-    realised: TrialOrderReport
+    actual_order: TrialOrderReport
     """The order in which the trials ran."""
 
 
@@ -162,7 +162,7 @@ class ClockDisagreementReport:
 class ClockReport:
     """How a host's clock compares to the master's."""
 
-    bound_max_s: float | None
+    uncertainty_max_s: float | None
     """Largest uncertainty of its offset in any trial; None if it is the master's own clock."""
     disagreements: Sequence[ClockDisagreementReport]
     """Trials in which the clocks disagree."""

@@ -68,7 +68,7 @@ class LittlesLawReport:
     """Arrivals per second times mean response time."""
     readings: int
     """Readings of half a second that were used."""
-    apart: float
+    difference: float
     """Their relative difference."""
 
 
@@ -90,7 +90,7 @@ class OpenLoadReport:
     """Jobs done per second, until the last one ended."""
     dropped: int
     """Jobs that found no slot in time."""
-    little: LittlesLawReport | None
+    littles_law: LittlesLawReport | None
     """The check by Little's law; None with too few readings or jobs, or if jobs were lost."""
 
 
@@ -276,7 +276,7 @@ class TreatmentReport:
     """Its labels: environment, engine, job, then the keys of the matrix."""
     concurrency: int | None
     """Jobs in flight on each worker."""
-    left_out: str | None
+    skipped: str | None
     """Why an optional treatment was skipped; None if it was not."""
     trials: TrialCounts
     """Its measured trials."""

@@ -1,12 +1,8 @@
-"""How far the run's own stamps may be off, and whether that matters beside what was measured.
+"""Checks whether the figures of a run can be trusted: timing error, clocks of the hosts, order of the trials.
 
-Whether the hosts' clocks went like the master's while each trial lasted, by the readings at its begin and its end.
-
-A host's own time of a trial is the master's bracket and what its clock gained on the master's. Where the two disagree
-by more than both readings' bounds and any drift allow, the clock was set, or stood still as that of a virtual machine
-does that is stopped: what the host measured meanwhile is not to be believed.
-
-The course that a run took: in which order its trials really ran, and where it was resumed.
+The timing error is how late an end may be stamped. A host's clock is read at the begin and end of each trial: if it
+gained or lost more against the master's than both uncertainties and any drift allow, it was set, or it stopped as
+that of a suspended virtual machine does, and what the host measured meanwhile is invalid.
 """
 
 from __future__ import annotations
@@ -23,16 +19,14 @@ from bench_master.analysis.treatment_types import OperationReport, TreatmentRepo
 from bench_master.formatting import plural
 
 MAX_ERROR_SHARE: Final = 0.1
-"""A timing error beyond this share of the shortest operation's median is warned of."""
+"""A timing error above this share of the shortest operation's median gets a warning."""
 MAX_SHOWN_RATIO: Final = 10
-"""Beyond so many times the median the times alone are told."""
-ADVICE: Final = (
-    "the workers have too much to do at once; keep fewer jobs in flight on each (concurrency), or use more workers"
-)
+"""Above so many times the median the warning leaves the percentage out."""
+ADVICE: Final = "the workers are overloaded; keep fewer jobs in flight on each (concurrency), or use more workers"
 MAX_IDLE_BUSY_SHARE: Final = 0.5
-"""A loop that is busy for less than this share of the time does not have too much to do."""
+"""A loop that is busy for a smaller share of the time is not overloaded."""
 SWITCH_INTERVAL_S: Final = 500e-6
-"""The interpreter's switch interval in a load process: so much there may be in a calm run, whatever is in flight."""
+"""The interpreter's switch interval in a load process: an idle run may be late by that much."""
 
 
 def timing_error(uncertainties: Histogram) -> tuple[float | None, float | None]:
@@ -54,14 +48,14 @@ def _shortest_median_s(operations: Mapping[str, OperationReport]) -> float | Non
 
 @dataclass(slots=True)
 class LoopStats:
-    """How the workers' event loops were while a treatment's jobs ran, as the batches of results say (ns)."""
+    """How busy and late the workers' event loops were while a treatment's jobs ran, from batches of results (ns)."""
 
     span_ns: int = 0
     busy_ns: int = 0
     lag_max_ns: int = 0
 
     def add(self, span_ns: int, busy_ns: int, lag_max_ns: int) -> None:
-        """Take in a reading of a worker."""
+        """Add a reading of a worker."""
         self.span_ns += span_ns
         self.busy_ns += busy_ns
         self.lag_max_ns = max(self.lag_max_ns, lag_max_ns)
@@ -98,8 +92,8 @@ def _advice(busy: float | None) -> str:
     if busy is None or busy >= MAX_IDLE_BUSY_SHARE:
         return ADVICE
     return (
-        f"the workers' loops were busy for {busy:.0%} of the time only, so something else kept them from a CPU; "
-        "see what else runs on their hosts, the engine itself included"
+        f"the workers' event loops were busy only {busy:.0%} of the time, so something else used their CPUs; "
+        "check what else runs on their hosts, the engine included"
     )
 
 
@@ -114,7 +108,7 @@ def timing_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:
     if not doubtful:
         return []
     worst, error_s, shortest_s, title, advice = max(doubtful)
-    # Of an operation that found nothing to do it is a number of six digits, which says no more than the times.
+    # For an operation that did nothing it has six digits, which says no more than the times.
     share = f" ({worst:.0%})" if worst <= MAX_SHOWN_RATIO else ""
     where = plural(len(doubtful), "treatment")
     text = (
@@ -135,7 +129,7 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class ClockDisagreement:
-    """A trial (or what came right after it) in which a host's clock gained `gained_ns`, more than it can."""
+    """A trial, or the pause after it, in which a host's clock gained or lost more than it can."""
 
     worker: int
     trial: int
@@ -155,7 +149,7 @@ class ClockChecker:
         self._trial: int | None = None
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take in an event; what is malformed is passed over."""
+        """Add an event; a malformed one is ignored."""
         kind, at_ns, trial = event.get("kind"), event.get("at_ns"), event.get("trial")
         if kind == RESUMED:
             self._last.clear()
@@ -167,7 +161,7 @@ class ClockChecker:
         for reading in event.get("clocks") or ():
             if isinstance(reading, list) and len(reading) == 3 and all(isinstance(value, int) for value in reading):  # noqa: PLR2004
                 worker, offset_ns, bound_ns = reading
-                # What is only seen when a trial begins happened right after the one before it.
+                # A change seen when a trial begins happened after the previous trial.
                 of = self._trial if kind == "trial-begin" and self._trial is not None else trial
                 self._read(worker, of, ClockReading(at_ns, offset_ns, bound_ns))
         self._trial = trial
@@ -187,7 +181,7 @@ class ClockChecker:
         """Return the report on one host's clock."""
         bound_ns = self.uncertainties.get(worker)
         return ClockReport(
-            bound_max_s=None if bound_ns is None else bound_ns / 1e9,
+            uncertainty_max_s=None if bound_ns is None else bound_ns / 1e9,
             disagreements=[
                 ClockDisagreementReport(
                     trial=found.trial,
@@ -209,9 +203,9 @@ class ClockChecker:
             found.append(
                 f"the clock of {names.get(worker, f'worker {worker}')} disagreed with the master's in "
                 f"{plural(len(theirs), 'trial')}, at worst in trial {worst.trial}: it counted "
-                f"{(worst.bracket_ns + worst.gained_ns) / 1e9:.3f} s where the master counted "
-                f"{worst.bracket_ns / 1e9:.3f} s (give or take {worst.max_drift_ns / 1e9:.3f} s): a virtual machine "
-                "that was stopped, or a clock that was set; do not believe what it measured then"
+                f"{(worst.bracket_ns + worst.gained_ns) / 1e9:.3f} s, the master {worst.bracket_ns / 1e9:.3f} s "
+                f"(+/- {worst.max_drift_ns / 1e9:.3f} s): a virtual machine was suspended or a clock was set; times "
+                "measured then are invalid"
             )
         return found
 
@@ -225,7 +219,7 @@ class TrialOrder:
         self.resumes: list[ResumeReport] = []
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take in an event; those of trials that were begun anew are not to be among them."""
+        """Add an event; those of superseded trials must be left out."""
         trial = event.get("trial")
         if event.get("kind") == RESUMED:
             gap_ns, again = event.get("gap_ns"), event.get("again")
@@ -234,15 +228,15 @@ class TrialOrder:
                     at=event.get("at"),
                     ended=event.get("ended"),
                     gap_s=gap_ns / 1e9 if isinstance(gap_ns, int) else None,
-                    whole=event.get("whole"),
-                    again=list(again) if isinstance(again, list) else [],
+                    complete_trials=event.get("whole"),
+                    repeated_trials=list(again) if isinstance(again, list) else [],
                 )
             )
             self._parts.append([])
         elif event.get("kind") == "trial-begin" and isinstance(trial, int) and 0 <= trial < len(self._blocks):
             self._parts[-1].append(trial)
 
-    def realised(self) -> TrialOrderReport:
+    def actual_order(self) -> TrialOrderReport:
         """Return how the order in which the trials ran relates to the planned order."""
         late, furthest = [], -1
         for trial in (trial for part in self._parts for trial in part):
@@ -258,19 +252,19 @@ class TrialOrder:
         return TrialOrderReport(as_planned=not late, late=late, split_blocks=sorted(split))
 
     def warnings(self) -> list[str]:
-        """Return what a reader of the figures must know of the course."""
-        realised = self.realised()
+        """Return warnings about the order of the trials."""
+        actual_order = self.actual_order()
         found = []
-        if realised.split_blocks:
-            numbers = ", ".join(map(str, realised.split_blocks[:10]))
-            blocks = plural(len(realised.split_blocks), "block")
+        if actual_order.split_blocks:
+            numbers = ", ".join(map(str, actual_order.split_blocks[:10]))
+            blocks = plural(len(actual_order.split_blocks), "block")
             found.append(
                 f"the run was resumed {plural(len(self.resumes), 'time')}, without its warm-up; {blocks} ran partly "
                 f"before and partly after that: {numbers}"
             )
-        if realised.late:
+        if actual_order.late:
             found.append(
-                f"{plural(len(realised.late), 'trial')} did not run in the planned order, but after the run was "
-                "resumed: what changed with time is not shared by their block"
+                f"{plural(len(actual_order.late), 'trial')} did not run in the planned order, but after the run was "
+                "resumed: drift over time may bias these trials against their block"
             )
         return found

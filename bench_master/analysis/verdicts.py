@@ -37,7 +37,7 @@ def _evaluate_threshold(threshold: Threshold, treatments: Sequence[TreatmentRepo
         conditions = ", ".join(f"{key}={value}" for key, value in threshold.where)
         reason = f"no treatment has {conditions}" if conditions else "there is no treatment"
         return [_failed(threshold.text, reason)]
-    here = [entry for entry in meant if not entry.left_out]
+    here = [entry for entry in meant if not entry.skipped]
     if not here:
         message = f"{threshold.text}: every treatment that it applies to was skipped"
         return [ThresholdReport(threshold.text, treatment="", value=None, passed=True, message=message)]

@@ -83,7 +83,9 @@ def _check_imported(arguments: argparse.Namespace, *, needs_times: bool) -> None
     """Refuse what cannot be told of results of which nobody knows when they were."""
     for wanted, what in ((arguments.rps_histogram, "rates"), (needs_times, "times")):
         if wanted:
-            raise UsageError(f"{arguments.stats_file}: measured elsewhere, and nobody knows when: it has no {what}")
+            raise UsageError(
+                f"{arguments.stats_file}: imported results carry no timestamps, so no {what} can be shown"
+            )
 
 
 def _create_file(path: Path) -> TextIO:

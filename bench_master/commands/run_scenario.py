@@ -102,12 +102,12 @@ def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     """Return the exit code of a complete run: what gave no result at all is no success, nor is a missed threshold."""
     treatments = source.document.treatments
     for row in treatments:
-        if row.left_out:
-            sys.stderr.write(f"bench-master: left out, as it is optional: {row.title}: {one_line(row.left_out)}\n")
-    if treatments and all(row.left_out for row in treatments):
-        sys.stderr.write("bench-master: every treatment was left out, so nothing was measured\n")
+        if row.skipped:
+            sys.stderr.write(f"bench-master: optional treatment skipped: {row.title}: {one_line(row.skipped)}\n")
+    if treatments and all(row.skipped for row in treatments):
+        sys.stderr.write("bench-master: every treatment was skipped, so nothing was measured\n")
         return int(ExitCode.INFRASTRUCTURE)
-    barren = sum(not row.jobs.done and not row.left_out for row in treatments)
+    barren = sum(not row.jobs.done and not row.skipped for row in treatments)
     if barren:
         of_all = f"{barren} of {plural(len(treatments), 'treatment')}"
         reason = "" if errors_shown else _most_frequent_error(source.document)
@@ -122,7 +122,7 @@ def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
 
 def _most_frequent_error(document: ReportDocument) -> str:
     """Return what the most frequent error in treatments without a result said, on one line; nothing if none did."""
-    barren = {row.title for row in document.treatments if not row.jobs.done and not row.left_out}
+    barren = {row.title for row in document.treatments if not row.jobs.done and not row.skipped}
     for group in document.errors:
         if barren.intersection(group.treatments):
             return f"; {group.operation}: {one_line(group.message)}"

@@ -1,12 +1,8 @@
-"""Writes a stats file of results that were measured elsewhere: what is known, and nothing that would be made up.
+"""Writes a stats file of imported results: only what the outputs contain.
 
-Such a file has metrics, outputs and samples like any other. It has no times: when a run was, and how long it took, on
-which host, in which order, with which parameters, is not in what a tool prints. Its header says ``imported``, and
-readers take no stamp of it for a time.
-
-Keeps imported runs apart that were run differently: each group is a treatment, never averaged with others.
-
-What was different is what the outputs themselves state; it becomes the labels that a run of ours would have.
+It has metrics, outputs and samples like any other, but no times, hosts, order or parameters, which a tool does not
+print. Its header says ``imported``, so that readers ignore its stamps. Runs with different stated parameters are
+separate treatments, never averaged; the parameters that differ become labels.
 """
 
 from __future__ import annotations

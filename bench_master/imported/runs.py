@@ -1,16 +1,9 @@
-"""Finds the runs of a tool in a text: one or many, with lines of others before, between and after them.
+"""Reads files with outputs of a tool, plain or gzip, and finds the runs in them.
 
-A workload's parser reads one run and refuses every line that it does not know. So a text is cut where runs begin,
-and each piece is given to the parser; what it refuses behind a run that is complete belongs to somebody else. A run
-that is not complete is a failed run, never a missing one. An output of the tool that is no run at all, such as what
-it prints when it makes its files, is neither.
-
-What collectors of logs put in front of each line, taken off again: the time, a container's name, syslog's head.
-
-A tool's output that went through ``docker logs -t``, Compose, a CRI or the journal has it, and no parser knows such a
-line. Only forms that are known go, and only from a text in which lines begin with them.
-
-Reads files that hold what a tool printed: plain or gzip, of a size that such a thing can have.
+A workload's parser reads one run and rejects unknown lines. So a text is cut where runs begin, and each piece goes
+to the parser; lines that it rejects after a complete run belong to something else. An incomplete run is a failed
+run. Prefixes that log collectors add to each line (time, container's name, syslog's head) are removed if a text's
+lines begin with them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The report that bucketbench's users know: rates by threads, then each command's times, in its words.
 
-It has the same columns, and none of its mistakes: rates count containers that were done and nothing else, times are
-not cut to whole milliseconds, what failed has no time, `wait` and repeated commands have rows of their own, and each
-row says which threads it is of. Tables that a run did not measure (the host ceiling, the overhead) are left out.
+It has the same columns without its mistakes: rates count only successful containers, times are not truncated to
+whole milliseconds, failures have no time, `wait` and repeated commands have their own rows, and each row names its
+number of threads. Tables that a run did not measure (the host ceiling, the overhead) are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench_master.plan import is_host_ceiling
 from bench_master.reports import ReportSource
 
 _WORDS: Final = {"unpause": "resume", "remove": "delete", "stats": "metrics"}
-"""Operations that bucketbench has another word for."""
+"""Operations that bucketbench calls by another name."""
 
 _ROW_KEYS: Final = frozenset({"environment", "engine", "job"})
 _MIB: Final = 1024**2
@@ -116,7 +116,7 @@ def _times(cell: _TreatmentCell) -> list[str]:
 
 
 def _overhead(cells: Sequence[_TreatmentCell]) -> Iterator[str]:
-    """Yield what the engines themselves cost, where the run measured it."""
+    """Yield the overhead of the engines, if the run measured it."""
     measured = [(cell, cell.entry.overhead) for cell in cells if cell.entry.overhead]
     if not measured:
         return
@@ -148,10 +148,10 @@ def _figure(value: float | None, form: str, unit: float = 1.0) -> str:
 
 
 def _notes(document: ReportDocument, cells: Sequence[_TreatmentCell]) -> Iterator[str]:
-    """Yield what has to be known beside the tables."""
+    """Yield notes on the tables."""
     remarks = [f"INCOMPLETE: {reason}" for reason in document.incomplete]
     if document.run.noop:
-        remarks.append("NO-OP: nothing was executed; this is the harness's ceiling")
+        remarks.append("NO-OP: nothing was executed; the figures show the harness's own maximum")
     remarks += [f"WARNING: {warning}" for warning in document.warnings]
     for cell in cells:
         jobs = cell.entry.jobs
@@ -164,7 +164,7 @@ def _notes(document: ReportDocument, cells: Sequence[_TreatmentCell]) -> Iterato
         remarks.append(f"{group.count} x {group.operation}: {group.kind}: {first}")
     workers = len(document.hosts)
     if workers > 1:
-        remarks.append(f"threads are those of each of {workers} workers; rates are of all together")
+        remarks.append(f"threads are per worker ({workers} workers); rates are totals")
     remarks += document.remarks
     if remarks:
         yield ""

@@ -15,7 +15,7 @@ _COMMON_COLUMNS: Final = (
     "jobs_done", "jobs_failed", "jobs_lost", "jobs_aborted", "jobs_not_started", "jobs_warmup", "jobs_per_s",
     "timing_error_p99_s", "timing_error_max_s", "worker_busy_share", "worker_lag_max_s", "timing_warning",
     "open_rate_per_s", "open_offered", "open_offered_per_s", "open_achieved_per_s", "open_dropped",
-    "open_in_system", "open_expected", "imported", "left_out",
+    "open_in_system", "open_expected", "imported", "skipped",
 )  # fmt: skip
 """Columns that say the same in each row of a treatment."""
 
@@ -70,7 +70,7 @@ def _common_cells(document: ReportDocument, entry: TreatmentReport) -> dict[str,
         "worker_lag_max_s": entry.worker_lag_max_s,
         "timing_warning": entry.timing_warning,
         "imported": bool(document.run.imported),
-        "left_out": entry.left_out,
+        "skipped": entry.skipped,
     }
     if load is not None:
         cells |= {
@@ -79,8 +79,8 @@ def _common_cells(document: ReportDocument, entry: TreatmentReport) -> dict[str,
             "open_offered_per_s": load.offered_per_s,
             "open_achieved_per_s": load.achieved_per_s,
             "open_dropped": load.dropped,
-            "open_in_system": load.little.in_system if load.little else None,
-            "open_expected": load.little.expected if load.little else None,
+            "open_in_system": load.littles_law.in_system if load.littles_law else None,
+            "open_expected": load.littles_law.expected if load.littles_law else None,
         }
     return cells
 

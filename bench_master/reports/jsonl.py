@@ -1,7 +1,4 @@
-"""The JSON Lines report: every job on a line of its own, streamed.
-
-The JSON report: the document itself, for programs.
-"""
+"""The JSON report, which is the document itself, and the JSON Lines report, which streams a line for each job."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from bench_master.reports.job_window import JobDetails, JobWindow
 
 
 class JsonReport:
-    """Writes the document as indented JSON; what has no value is null, never NaN or an infinity."""
+    """Writes the document as indented JSON; a figure without a value is null, never NaN or an infinity."""
 
     name: ClassVar[str] = "json"
     needs_times: ClassVar[bool] = False
@@ -30,7 +27,7 @@ class JsonReport:
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """Return plain values with every NaN and infinity, which JSON has no word for, turned into None."""
+    """Return plain values with None for every NaN and infinity, which JSON cannot express."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -41,15 +38,15 @@ def replace_nonfinite(value: Any) -> Any:
 
 
 WINDOW_ROWS: Final = 2 * MAX_ROWS
-"""Jobs that are held while their operations, metrics and errors come in. They are written within one flush or two."""
+"""Jobs to hold until their operations, metrics and errors arrive, which are written within one or two flushes."""
 
 
 class JsonLinesReport:
     """Writes one JSON object a line and job, in the order in which the jobs ended.
 
-    A job's operations, metrics and error stand in other blocks of the file, close by; they are joined within a
-    window of `WINDOW_ROWS` jobs, so memory does not grow with the run. What is further away than that is not lost:
-    it comes on a line of its own with ``"late": true`` and the job's id.
+    A job's operations, metrics and error are in other blocks of the file, close by; they are joined within a window
+    of `WINDOW_ROWS` jobs, so memory does not grow with the run. What is further away gets its own line with
+    ``"late": true`` and the job's id.
     """
 
     name: ClassVar[str] = "jsonl"
@@ -67,7 +64,7 @@ def _text(line: dict[str, Any]) -> str:
     try:
         return _encode(line)
     except (TypeError, ValueError):
-        # It holds what JSON has no word for; to look for that in every line would cost half of the report again.
+        # It holds NaN or bytes, which JSON cannot express; checking every line would cost half of the report again.
         return _encode(replace_nonfinite(line))
 
 
@@ -107,12 +104,12 @@ class _LineBuilder:
                 "outcome": Outcome(outcome).name.lower(),
                 "start_s": (start_ns - self._began_ns) / 1e9 if ran or start_ns else None,
                 "duration_s": (end_ns - start_ns) / 1e9 if ran else None,
-                "end_bound_s": bound_ns / 1e9 if ran else None,
+                "end_uncertainty_s": bound_ns / 1e9 if ran else None,
             }
             if treatment in self._open:
                 line["wait_s"] = wait_ns / 1e9 if ran else None
             if self._imported:
-                line |= {"imported": True, "start_s": None, "duration_s": None, "end_bound_s": None}
+                line |= {"imported": True, "start_s": None, "duration_s": None, "end_uncertainty_s": None}
             yield line | self._details(treatment, details.get(ticket))
 
     def late(self, expelled: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:

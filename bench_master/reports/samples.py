@@ -20,8 +20,8 @@ _READING_COLUMNS: Final = frozenset({"time_ns"})
 class SamplesReport:
     """Writes a header line and a row for each value: when, whose, what, and the trial that was under way.
 
-    `second` is since the run began, on the master's clock; what is an amount is of the interval before it. Of a log
-    that was imported it is since the log began, and empty where nobody said how far apart its readings are.
+    `second` is the time since the run began, on the master's clock; an amount covers the interval before it. For an
+    imported log it is the time since the log began, and empty if its interval is unknown.
     """
 
     name: ClassVar[str] = "samples"

@@ -56,7 +56,7 @@ _DIGITS: Final = 3
 
 
 def overview_table(document: ReportDocument, names: Sequence[str]) -> list[str]:
-    """Return one line for each treatment, to compare at a glance; `names` are what tells them apart.
+    """Return one line for each treatment, to compare at a glance; `names` distinguishes them.
 
     Lost jobs, aborted jobs and the median of each treatment's first metric have a column if there are any.
     """
@@ -114,7 +114,7 @@ def treatment_tables(entry: TreatmentReport, pctile: float) -> Iterator[str]:
         yield from _metrics(given, percentile_name(pctile))
     if missing := [name for name in entry.metrics if name not in given]:
         yield ""
-        yield from paragraph(f"not given by any trial: {', '.join(missing)}", indent=2, hanging=4)
+        yield from paragraph(f"missing from every trial: {', '.join(missing)}", indent=2, hanging=4)
 
 
 def _operations(operations: Mapping[str, OperationReport], chosen: str) -> list[str]:
@@ -161,16 +161,16 @@ def _metrics(metrics: Mapping[str, MetricReport], chosen: str) -> list[str]:
 
 
 CONCURRENCY: Final = "concurrency"
-"""The label that a matrix gives to what it varies here."""
+"""The label of a matrix that varies the jobs in flight."""
 
 _COLUMNS: Final = 7
-"""How many numbers of jobs in flight stand side by side; further ones have a table of their own."""
+"""Columns per table; more than that continue in another table."""
 
 
 def scaling_tables(document: ReportDocument, common: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table for each set of treatments that differ in nothing but the jobs in flight.
+    """Yield a table for each set of treatments that differ only in the jobs in flight.
 
-    `common` are labels that need not be repeated. Nothing is yielded where the concurrency does not vary.
+    Labels in `common` are not repeated. Yields nothing if the concurrency does not vary.
     """
     first = True
     for labels, entries in _series(document.treatments):
@@ -185,11 +185,11 @@ def scaling_tables(document: ReportDocument, common: Mapping[str, Any]) -> Itera
 
 
 def _series(treatments: Sequence[TreatmentReport]) -> list[tuple[tuple[tuple[str, Any], ...], list[TreatmentReport]]]:
-    """Return the treatments that differ in concurrency alone, by what they have in common, the lowest first."""
+    """Return groups of treatments that differ only in concurrency, by their other labels, lowest first."""
     found: dict[tuple[tuple[str, Any], ...], list[TreatmentReport]] = {}
     for entry in treatments:
         labels = entry.treatment
-        # A benchmark may have a parameter of that name, which is not how many of its jobs were in flight.
+        # A benchmark may have a parameter of that name with another meaning.
         if CONCURRENCY in labels and labels[CONCURRENCY] == entry.concurrency:
             rest = tuple((key, value) for key, value in labels.items() if key != CONCURRENCY)
             found.setdefault(rest, []).append(entry)
@@ -227,13 +227,13 @@ def _time(operation: OperationReport | None, percentile: str) -> str:
 
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
-"""What of a host's fingerprint is shown; the rest is in the JSON report."""
+"""Facts of a host's fingerprint to show; the JSON report has all of them."""
 
 _MESSAGE_LINES: Final = 6
 
 
 class TextReport:
-    """Writes the report for people. Plain text without colours, so that it reads alike on paper and in a mail."""
+    """Writes the report for people: plain text without colours, for the terminal, paper and mail alike."""
 
     name: ClassVar[str] = "text"
     needs_times: ClassVar[bool] = False
@@ -266,9 +266,9 @@ def lines(document: ReportDocument) -> Iterator[str]:
     yield from _section("Published figures", published_lines(document.published))
     yield from _section("Thresholds", _thresholds(document))
     yield from _section("Errors", _errors(document, names))
-    yield from _section("What the engines themselves cost", overhead_table(document, names))
-    yield from _section("Hosts while it ran", load_table(document))
-    yield from _section("The harness itself", harness_table(document))
+    yield from _section("Engine overhead", overhead_table(document, names))
+    yield from _section("Hosts", load_table(document))
+    yield from _section("Harness", harness_table(document))
     yield from _section("Notes", _notes(document))
 
 
@@ -301,16 +301,17 @@ def _head(document: ReportDocument) -> Iterator[str]:
     for host in () if run.imported else document.hosts:
         yield from field("host", _host(host))
         yield from field("", _facts(host.fingerprint or {}))
-        if host.clock_checks.bound_max_s is not None:
-            bound = format_seconds(host.clock_checks.bound_max_s)
-            yield from field("", f"its clock is known to within {bound} of the master's")
+        if host.clock_checks.uncertainty_max_s is not None:
+            bound = format_seconds(host.clock_checks.uncertainty_max_s)
+            yield from field("", f"clock offset to the master known within {bound}")
 
 
 def _resumed(resume: ResumeReport) -> str:
     gap = "" if resume.gap_s is None else f"{format_span(resume.gap_s)} after "
-    again = len(resume.again)
-    anew = f", {again} that had begun anew" if again else ""
-    return f"{_format_time(resume.at)}, {gap}it was {resume.ended}, with {resume.whole} trials whole{anew}"
+    again = len(resume.repeated_trials)
+    repeated = f", {plural(again, 'incomplete trial')} run again" if again else ""
+    kept = f"{resume.complete_trials} complete trials kept"
+    return f"{_format_time(resume.at)}, {gap}it was {resume.ended}; {kept}{repeated}"
 
 
 def _missing(totals: TotalsReport) -> str:
@@ -320,19 +321,21 @@ def _missing(totals: TotalsReport) -> str:
 
 
 def _warning_banners(document: ReportDocument) -> Iterator[str]:
-    """Yield what must be known before any figure is read."""
+    """Yield what to know before reading any figure."""
     run = document.run
     if run.noop:
-        yield from _banner("NO-OP", "this is the harness's ceiling. Nothing was executed; no figure is an engine's.")
+        yield from _banner(
+            "NO-OP", "nothing was executed. The figures show the harness's own maximum, not an engine."
+        )
     if run.imported:
-        yield from _banner("IMPORTED", "measured elsewhere. What is not in the files named below is not known.")
+        yield from _banner("IMPORTED", "measured elsewhere. Only what the files below contain is known.")
     if document.incomplete:
-        yield from _banner("INCOMPLETE", f"{_missing(document.totals)}the figures below are of what there is.")
+        yield from _banner("INCOMPLETE", f"{_missing(document.totals)}the figures cover only the data that exists.")
         for reason in document.incomplete:
             yield from paragraph(f"- {one_line(reason)}", indent=2, hanging=4)
     for entry in document.treatments:
-        if entry.left_out:
-            yield from _banner("LEFT OUT", one_line(f"{entry.title}, which is optional: {entry.left_out}"))
+        if entry.skipped:
+            yield from _banner("SKIPPED", one_line(f"{entry.title} (optional): {entry.skipped}"))
     if document.warnings:
         yield from _banner("WARNING", "")
         for warning in document.warnings:
@@ -340,12 +343,12 @@ def _warning_banners(document: ReportDocument) -> Iterator[str]:
 
 
 def _origin(run: RunReport, origin: ImportReport) -> Iterator[str]:
-    """Yield what is known of results that were measured elsewhere."""
-    yield from field("imported", f"{run.run_id}, {_format_time(origin.at)}; when it was measured is not known")
+    """Yield what is known about imported results."""
+    yield from field("imported", f"{run.run_id}, {_format_time(origin.at)}; time of measurement unknown")
     for file in origin.files:
-        amount = f"{file.readings:,} readings of a monitor" if file.readings else plural(file.runs, "run")
+        amount = f"{file.readings:,} monitor readings" if file.readings else plural(file.runs, "run")
         yield from field("from", one_line(f"{file.name}, {amount}"))
-    yield from field("order", "not known; nor are hosts, times, and parameters that the outputs do not state")
+    yield from field("order", "unknown, as are hosts, times, and parameters that the outputs do not state")
 
 
 def _banner(word: str, text: str) -> list[str]:
@@ -360,7 +363,7 @@ def _format_time(text: str | None) -> str:
 
 
 def _totals(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> str:
-    """Return how many jobs came to which end, each of them counted once."""
+    """Return the number of jobs by outcome, each counted once."""
     among = sum(entry.jobs.not_started for entry in treatments)
     parts = [f"{totals.done:,} done", f"{totals.failed:,} failed"]
     if totals.lost:
@@ -373,7 +376,7 @@ def _totals(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> str:
         parts.append(f"{totals.not_started - among:,} more never started")
     text = ", ".join(parts)
     if totals.warmup:
-        text += f"; {totals.warmup:,} of warm-up, counted in no figure below"
+        text += f"; {totals.warmup:,} in warm-up, excluded from all figures"
     return text
 
 
@@ -385,18 +388,18 @@ def _host(host: HostReport) -> str:
 
 
 def _facts(fingerprint: Mapping[str, Any]) -> str:
-    told = []
+    facts = []
     for name in _FACTS:
         value = fingerprint.get(name)
         if value is None or (name == "hypervisor" and value == "none"):
             continue
         words = {"cpu_threads": f"{value} threads", "hypervisor": f"under {value}", "cgroup": f"cgroup {value}"}
-        told.append(format_bytes(float(value)) if name == "memory" else words.get(name, str(value)))
-    return one_line("; ".join(told))
+        facts.append(format_bytes(float(value)) if name == "memory" else words.get(name, str(value)))
+    return one_line("; ".join(facts))
 
 
 def _common_labels(treatments: Sequence[TreatmentReport]) -> dict[str, Any]:
-    """Return the labels that say the same in every treatment."""
+    """Return the labels that all treatments share."""
     if len(treatments) < 2:  # noqa: PLR2004
         return {}
     first = treatments[0].treatment
@@ -407,7 +410,7 @@ def _common_labels(treatments: Sequence[TreatmentReport]) -> dict[str, Any]:
 
 
 def _name(entry: TreatmentReport, common: Mapping[str, Any]) -> str:
-    """Return what tells a treatment from the others."""
+    """Return the labels that distinguish a treatment from the others."""
     own = {key: value for key, value in entry.treatment.items() if key not in common}
     return _format_labels(own) or one_line(str(entry.title))
 
@@ -424,7 +427,7 @@ def _jobs(entry: TreatmentReport) -> Iterator[str]:
     ran = f"{trials.run}" if trials.run == trials.planned else f"{trials.run} of {trials.planned}"
     text += f" in {ran} trial{'s' if trials.planned != 1 else ''}"
     if jobs.warmup:
-        text += f"; {jobs.warmup:,} of warm-up left out"
+        text += f"; {jobs.warmup:,} in warm-up, excluded"
     yield from paragraph(f"jobs   {text}", indent=2, hanging=9)
     rate = entry.jobs_per_s
     if rate is not None:
@@ -436,15 +439,15 @@ def _jobs(entry: TreatmentReport) -> Iterator[str]:
 
 
 def _open_load(load: OpenLoadReport) -> Iterator[str]:
-    """Yield what was asked of an open system, and what it did."""
-    offered, achieved, little = load.offered_per_s, load.achieved_per_s, load.little
-    text = f"open   asked {_significant(load.rate_per_s)} jobs/s, {load.process} arrivals"
+    """Yield the load that was requested, offered and achieved."""
+    offered, achieved, little = load.offered_per_s, load.achieved_per_s, load.littles_law
+    text = f"open   requested {_significant(load.rate_per_s)} jobs/s, {load.process} arrivals"
     text += f"; offered {load.offered:,}" + (f" at {format_significant(offered)}/s" if offered is not None else "")
     text += f"; achieved {format_significant(achieved)}/s" if achieved is not None else ""
     yield from paragraph(f"{text}; dropped {load.dropped:,}", indent=2, hanging=9)
     if little is not None:
-        text = f"Little's law: {format_significant(little.in_system)} jobs counted in the system, "
-        text += f"{format_significant(little.expected)} by rate times response time"
+        text = f"Little's law: {format_significant(little.in_system)} jobs in the system as counted, "
+        text += f"{format_significant(little.expected)} as rate times response time"
         yield from paragraph(text, indent=9, hanging=9)
 
 
@@ -478,29 +481,27 @@ def _notes(document: ReportDocument) -> Iterator[str]:
     metrics = [metric for entry in document.treatments for metric in entry.metrics.values()]
     if any(operation.n for operation in operations):
         yield from _wrap_note(
-            "n counts what was done in jobs that were done. What failed is counted (err); failed jobs enter no time."
+            "n: successful operations of successful jobs. err: failures, excluded from all timings."
         )
         if any(entry.timing_error_max_s for entry in document.treatments):
-            yield from _wrap_note(
-                "An end is stamped at its latest possible instant: too late by the timing error at most."
-            )
-        yield from _wrap_note("`job` is a whole job that was done, from its start to its end on the worker.")
+            yield from _wrap_note("End times are upper bounds, late by the timing error at most.")
+        yield from _wrap_note("`job` is a whole successful job, from its start to its end on the worker.")
         if any(entry.open_load for entry in document.treatments):
             yield from _wrap_note(
-                "`response` counts from a job's arrival, however late it began: what a user waits. `job` leaves the "
-                "queue out."
+                "`response` is the time from a job's arrival to its end, as a user sees it. `job` excludes the time "
+                "in the queue."
             )
         if not all(entry.open_load for entry in document.treatments):
             yield from _wrap_note(
-                "A closed system: each slot begins a job when it has ended one, so slow jobs hide the wait of those "
-                "behind them; a `rate` shows it."
+                "Closed system: a slot starts its next job when the previous one ends, so slow jobs delay later "
+                "ones unseen; set `rate` to see the delay."
             )
     if any(operation.p99_marked for operation in operations):
-        yield from _wrap_note("? marks a p99 of fewer than 1000 values: a few of them decide it.")
+        yield from _wrap_note("? marks a p99 of fewer than 1000 values: it depends on a few of them.")
     if not all(operation.percentiles_exact for operation in operations):
-        yield from _wrap_note("Some percentiles are of a histogram and within 0.2 % of the true value.")
+        yield from _wrap_note("Some percentiles come from a histogram and are within 0.2 % of the true value.")
     if any(metric.n for metric in metrics):
-        yield from _wrap_note("A metric's n counts trials. + means higher is better, - lower is better.")
+        yield from _wrap_note("n of a metric counts trials. + means higher is better, - lower is better.")
     notes = (*published_notes(document.published), *overhead_notes(document), *packing_notes(document))
     for note in notes:
         yield from _wrap_note(note)

@@ -34,7 +34,7 @@ _LOAD: Final = {
 
 
 def load_table(document: ReportDocument) -> list[str]:
-    """Return mean and maximum of each host's samples; nothing where there are no samples."""
+    """Return mean and maximum of each host's samples; nothing without samples."""
     columns = [
         Column("", left=True),
         *(Column(title, droppable=title in ("rx/s", "tx/s")) for title in _LOAD.values()),
@@ -71,7 +71,7 @@ def harness_table(document: ReportDocument) -> list[str]:
 
 
 def timing_lines(entry: TreatmentReport, hosts: Sequence[HostReport]) -> list[str]:
-    """Return how far a treatment's stamps may be off, and how busy and how late the workers' loops were meanwhile."""
+    """Return a treatment's timing error, and how busy and how late the workers' loops were meanwhile."""
     p99, most = entry.timing_error_p99_s, entry.timing_error_max_s
     if p99 is None:
         return []
@@ -90,9 +90,9 @@ def _processes(document: ReportDocument) -> Iterator[tuple[str, MasterReport | H
 
 
 def overhead_table(document: ReportDocument, names: Sequence[str]) -> list[str]:
-    """Return a line for each treatment whose engine was watched; nothing where none was.
+    """Return a line for each treatment whose engine was sampled; nothing without samples.
 
-    Memory is that of the processes (RSS) or of a control group; the last two columns are against the baseline's.
+    Memory is that of a control group or of the processes (RSS); the last two columns compare with the baseline.
     """
     measured = [
         (name, entry.overhead) for name, entry in zip(names, document.treatments, strict=True) if entry.overhead
@@ -124,18 +124,18 @@ def _extremes(reading: SampleReport | None) -> tuple[float | None, float | None,
 
 
 def overhead_notes(document: ReportDocument) -> Iterator[str]:
-    """Yield what has to be known to read the table."""
+    """Yield the notes on the table."""
     overheads = [entry.overhead for entry in document.treatments if entry.overhead]
     if not overheads:
         return
-    yield "CPU% is of one CPU; Mem % and CPU x are against the averages of the baseline."
+    yield "CPU% is of one CPU; Mem % and CPU x compare averages with the baseline."
     if any(overhead.rss_bytes for overhead in overheads):
         yield (
-            "mem is the RSS of the engine's processes, in which pages that they share count for each; PSS counts "
-            "them once. What began and ended between two readings is missed."
+            "mem is the RSS of the engine's processes, which counts shared pages once per process; PSS counts them "
+            "once. Processes that start and exit between two readings are missed."
         )
     if any(overhead.cgroup_bytes for overhead in overheads):
-        yield "mem is what is charged to a control group, less file pages that it has not used lately."
+        yield "mem is the memory charged to a control group, without inactive file pages."
 
 
 def _number(value: float | None, form: str) -> str:
@@ -143,7 +143,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def packing_table(entry: TreatmentReport) -> Iterator[str]:
-    """Yield a line for each packing of a treatment, then why each ended; nothing where nothing was packed."""
+    """Yield a line for each packing of a treatment, then why each ended; nothing without packings."""
     packing = entry.packing
     if not packing:
         return
@@ -167,15 +167,15 @@ def packing_table(entry: TreatmentReport) -> Iterator[str]:
     yield ""
     yield from fit_table(columns, rows)
     reasons = dict.fromkeys(one_line(trial.reason) for trial in packing.trials)
-    yield from paragraph(f"no more, because: {'; '.join(reasons)}", indent=2, hanging=4)
+    yield from paragraph(f"stopped because: {'; '.join(reasons)}", indent=2, hanging=4)
 
 
 def packing_notes(document: ReportDocument) -> Iterator[str]:
-    """Yield what has to be known to read the tables."""
+    """Yield the notes on the tables."""
     if any(entry.packing for entry in document.treatments):
         yield (
-            "packed: means of the readings while all containers were held. `each` is how much more memory was in use "
-            "than before the first of them, shared out."
+            "packed: means of the readings during the hold, with all containers running. `each` is the additional "
+            "memory in use since before the first container, divided by their number."
         )
 
 
@@ -188,14 +188,14 @@ def _percent(figures: SampleReport | None) -> str:
 
 
 def published_lines(section: PublishedReport | None) -> Iterator[str]:
-    """Yield the text report's section; nothing where the scenario names no published figures."""
+    """Yield the section of published figures; nothing if the scenario names none."""
     if section is None:
         return
     yield from paragraph(f"{section.title}: {section.source}.", indent=2)
     yield from paragraph(section.caution, indent=2)
     if not section.tables:
-        yield from paragraph("None of the figures published there is of a treatment of this run.", indent=2)
-    columns = [Column("whose", left=True), Column("n"), Column("mean"), Column("stddev")]
+        yield from paragraph("No published figure matches a treatment of this run.", indent=2)
+    columns = [Column("source", left=True), Column("n"), Column("mean"), Column("stddev")]
     columns += [Column("min", droppable=True), Column("median"), Column("max", droppable=True)]
     for one in section.tables:
         yield ""
@@ -210,11 +210,11 @@ def published_lines(section: PublishedReport | None) -> Iterator[str]:
 
 
 def published_notes(section: PublishedReport | None) -> Iterator[str]:
-    """Yield what has to be known to read the tables."""
+    """Yield the notes on the tables."""
     if section is not None and any(one.metric in COLUMNS for one in section.tables):
         yield (
-            "host_cpu: ticks of all CPUs of a host together, per second. n counts the readings whose whole interval "
-            "lies in a measured trial; nice is in user, interrupts are in system, and iowait may run backwards."
+            "host_cpu: ticks per second, all CPUs of a host together. n counts readings whose whole interval lies "
+            "in a measured trial; user includes nice, system includes interrupts, and iowait can be negative."
         )
 
 

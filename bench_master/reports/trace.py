@@ -1,7 +1,7 @@
 """The trace report: every operation of every job on a time axis, in the format of Chrome's and Perfetto's viewers.
 
-Format: the "Trace Event Format" of the Chromium project (JSON object form). It is made from the stats file, in
-one pass and in bounded memory.
+Format: the "Trace Event Format" of the Chromium project (JSON object form). It is made in one pass over the stats
+file and in bounded memory.
 
 Viewers are stricter than the format. To Perfetto a process 0 is the kernel's, and a thread 0 has its process's
 number, so numbers begin at 1. Of slices that do not nest, were it by the error of a sum, Perfetto drops one and
@@ -30,7 +30,7 @@ MASTER: Final = 1
 FIRST_ROW: Final = 1
 """The number of a process's first row."""
 UNKNOWN_WORKER: Final = 1 << 20
-"""Of operations whose job is too far away in the file to be found: not said by which worker."""
+"""The process of operations whose job is too far away in the file, so that their worker is unknown."""
 
 MESSAGE_LIMIT: Final = 500
 """How much of an error's message goes into a slice, in characters."""

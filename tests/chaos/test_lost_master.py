@@ -26,7 +26,7 @@ def test_workers_clean_up_after_a_master_that_was_killed(tmp_path):
         assert marked(run_id) == []
         report = arena.report()
         assert "INCOMPLETE" in report
-        assert "the run was killed or is still under way" in report
+        assert "the run was killed or is still running" in report
         assert arena.run.outcomes()["done"] >= 2
         left = arena.directories
         assert left

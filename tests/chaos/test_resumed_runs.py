@@ -149,7 +149,7 @@ def test_what_cannot_be_resumed_is_refused(tmp_path):
         arena.under_way()
         alive = arena.weighing.master("run-scenario", "--resume", arena.stats)
         assert alive.status == 3
-        assert "its run is still under way" in alive.err
+        assert "its run is still running" in alive.err
         arena.signal([arena.master], signal.SIGINT)
         arena.end()
         with Weighing(tmp_path / "arena" / "home") as weighing:

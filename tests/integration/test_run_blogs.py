@@ -106,23 +106,23 @@ def test_blogbench_that_fails_with_0_is_a_failed_job(weighing, stand_in, running
     assert said in run.document["errors"][0]["message"]
 
 
-def test_an_optional_job_is_left_out_where_its_tool_is_not_there(weighing):
-    """The run goes on and succeeds, and the report says what was left out, and why."""
+def test_an_optional_job_is_skipped_if_its_tool_is_missing(weighing):
+    """The run goes on and succeeds, and the report says what was skipped, and why."""
     jobs = {
         "bench": {"workload": "blogbench", "params": BENCH, "optional": True},
         "nap": {"operations": [{"sleep": "10ms"}]},
     }
     run = weighing.run(weighing.scenario(jobs=jobs))
     bench = next(row for row in run.document["treatments"] if row["treatment"]["job"] == "bench")
-    assert "blogbench: not found" in bench["left_out"]
-    assert "*** LEFT OUT: engine=native job=bench, which is optional:" in run.out
-    assert "left out, as it is optional: engine=native job=bench" in run.err
+    assert "blogbench: not found" in bench["skipped"]
+    assert "*** SKIPPED: engine=native job=bench (optional):" in run.out
+    assert "optional treatment skipped: engine=native job=bench" in run.err
 
 
-def test_a_run_of_which_everything_was_left_out_is_no_success(weighing):
+def test_a_run_that_skipped_every_treatment_is_no_success(weighing):
     """Where nothing at all was measured the exit code says so."""
     job = {"workload": "blogbench", "params": BENCH, "optional": True}
-    assert "every treatment was left out" in weighing.run(weighing.scenario(job=job), status=3).err
+    assert "every treatment was skipped" in weighing.run(weighing.scenario(job=job), status=3).err
 
 
 def test_a_job_that_is_not_optional_fails_the_run(weighing):

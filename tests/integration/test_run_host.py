@@ -73,7 +73,7 @@ def test_packing(weighing, client):
     assert packed["steady"]["memory_used_bytes"]["n"] >= 2
     assert packed["steady"]["engine_rss_bytes"]["n"] >= 2
     assert packed["memory_per_container_bytes"] is not None
-    assert "no more, because: as many as asked for" in run.out
+    assert "stopped because: as many as asked for" in run.out
     # As many as in the study, so that what it published of its hosts' CPUs stands beside what was sampled of ours.
     tables = {table["metric"]: table for table in run.document["published"]["tables"]}
     assert list(tables) == ["host_cpu_user", "host_cpu_system", "host_cpu_iowait"]

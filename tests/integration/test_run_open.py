@@ -24,7 +24,7 @@ def test_jobs_arrive_at_the_rate_whatever_became_of_those_before(weighing):
     assert (load["offered"], load["dropped"]) == (160, 0)
     assert load["offered_per_s"] == pytest.approx(40, rel=1e-3)
     assert entry["operations"]["response"]["min_s"] >= entry["operations"]["job"]["min_s"] >= 0.1
-    assert load["little"]["in_system"] == pytest.approx(load["little"]["expected"], rel=0.5)
+    assert load["littles_law"]["in_system"] == pytest.approx(load["littles_law"]["expected"], rel=0.5)
     assert "asked 40 jobs/s, constant arrivals; offered 160" in run.out
 
 

@@ -30,10 +30,10 @@ def test_a_study_s_small_profile_runs_and_prints_its_table(weighing, name):
     document = run.document
     assert document["scenario"]["name"].endswith(" (small)")
     for row in document["treatments"]:
-        assert row["left_out"] or row["jobs"]["done"] == row["trials"]["planned"] == row["jobs"]["total"]
+        assert row["skipped"] or row["jobs"]["done"] == row["trials"]["planned"] == row["jobs"]["total"]
     tables = document["published"]["tables"]
     assert tables
-    left_out = {row["title"] for row in document["treatments"] if row["left_out"]}
-    assert all(table["ours"] or table["treatment"] in left_out for table in tables)
+    skipped = {row["title"] for row in document["treatments"] if row["skipped"]}
+    assert all(table["ours"] or table["treatment"] in skipped for table in tables)
     assert "Published figures\n-----------------\n" in run.out
     assert "This run was at scale small" in " ".join(run.out.split())

@@ -180,4 +180,4 @@ def test_ours_stand_beside_the_published_ones_in_every_report(run):
     # 0, -1 and 4.5 are 17.1667 from their mean, squared and summed: the root of half of that is 2.930.
     assert line == ["this", "run", "3", "1.167", "2.93", "-1", "0", "4.5"]
     assert "Measured by others, on other machines" in flat
-    assert "nice is in user, interrupts are in system" in flat
+    assert "user includes nice, system includes interrupts" in flat

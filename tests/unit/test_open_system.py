@@ -68,11 +68,11 @@ def test_dropped_jobs_are_warned_of(tmp_path):
 def test_littles_law_is_checked_with_what_the_workers_counted(tmp_path):
     """Ten a second that each stay 80 ms are 0.8 jobs in the system, seen or not."""
     entry, report = run(tmp_path / "a", service_ms=50, counted=0.8)
-    assert entry["open_load"]["little"]["expected"] == pytest.approx(0.8, rel=0.02)
-    assert entry["open_load"]["little"]["in_system"] == pytest.approx(0.8)
+    assert entry["open_load"]["littles_law"]["expected"] == pytest.approx(0.8, rel=0.02)
+    assert entry["open_load"]["littles_law"]["in_system"] == pytest.approx(0.8)
     assert not report["warnings"]
     entry, report = run(tmp_path / "b", service_ms=50, counted=1.6)
-    assert entry["open_load"]["little"]["apart"] == pytest.approx(0.5, abs=0.02)
+    assert entry["open_load"]["littles_law"]["difference"] == pytest.approx(0.5, abs=0.02)
     assert any("Little's law does not hold" in text for text in report["warnings"])
 
 
@@ -91,5 +91,5 @@ def test_the_csv_report_has_both_sides_of_littles_law(tmp_path):
 def test_littles_law_is_not_checked_where_jobs_are_missing(tmp_path):
     """Nobody knows how long a lost job was in the system; it was offered all the same."""
     load = run(tmp_path / "a", unfinished=3)[0]["open_load"]
-    assert load["little"] is None
+    assert load["littles_law"] is None
     assert load["offered"] == 100

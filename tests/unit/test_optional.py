@@ -33,18 +33,18 @@ def written(tmp_path, *errors, optional=True, done=0):
     return path
 
 
-def left_out(path):
+def skipped(path):
     """Return why the JSON report says that the treatment was left out."""
     out = io.StringIO()
     write_report(path, out, "json")
-    return json.loads(out.getvalue())["treatments"][0]["left_out"]
+    return json.loads(out.getvalue())["treatments"][0]["skipped"]
 
 
 @pytest.mark.parametrize("kind", ["image-missing", "command-not-found"])
 def test_what_is_not_there_is_left_out_with_the_reason(tmp_path, kind):
     """Image or tool: the report says what was missing, and each format has it."""
     path = written(tmp_path, (kind, MISSING), (kind, MISSING))
-    assert left_out(path) == MISSING
+    assert skipped(path) == MISSING
     for name in ("text", "csv"):
         out = io.StringIO()
         write_report(path, out, name)
@@ -64,7 +64,7 @@ def test_what_is_not_there_is_left_out_with_the_reason(tmp_path, kind):
 )
 def test_a_failure_is_not_excused(tmp_path, errors, more):
     """Another failure, a treatment that is not optional, and one that gave a result are what they are."""
-    assert left_out(written(tmp_path, *errors, **more)) is None
+    assert skipped(written(tmp_path, *errors, **more)) is None
 
 
 def test_the_key_reaches_the_treatment_and_back():
@@ -79,7 +79,7 @@ def test_what_was_left_out_is_not_judged():
     """A threshold speaks of what ran; where nothing of that ran, there is nothing that could fail it."""
     treatments = [
         treatment_report(treatment={"job": "a"}),
-        treatment_report(treatment={"job": "b"}, left_out=MISSING, jobs=job_counts(failed=3)),
+        treatment_report(treatment={"job": "b"}, skipped=MISSING, jobs=job_counts(failed=3)),
     ]
     both, only = evaluate(treatments, ["jobs.failed == 0", "jobs.failed == 0 where job=b"])
     assert (both.treatment, both.passed) == ("job=a", True)

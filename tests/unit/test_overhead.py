@@ -205,12 +205,12 @@ def report(stats, form):
 def test_the_text_report_has_a_line_for_each_treatment(stats):
     """Memory, CPU and their relation to the baseline, in a table that says what they are."""
     text = report(stats, "text")
-    assert "What the engines themselves cost" in text
+    assert "Engine overhead" in text
     rows = [line.split() for line in text.splitlines() if line.startswith("  concurrency=")]
     figures = {row[0]: row[1:] for row in rows if row[-1] == "1.00"}
     assert " ".join(figures["concurrency=1"]) == "10 100MiB 100MiB 100MiB - 10.0 10.0 10.0 +0.00 1.00"
     assert figures["concurrency=2"][-2:] == ["+25.00", "1.00"]
-    assert "which pages that they share count" in " ".join(text.split())
+    assert "which counts shared pages once per process" in " ".join(text.split())
     assert all(len(line) <= 80 for line in text.splitlines())
 
 

@@ -346,7 +346,7 @@ def test_text_and_csv_say_how_many_and_why(stats):
     text = report(stats, "text")
     assert "trial 1 on w0" in text
     assert "trial 0 on w0 (warm-up)" in text
-    assert "no more, because: 6% of memory" in text
+    assert "stopped because: 6% of memory" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     (row,) = [row for row in csv.DictReader(io.StringIO(report(stats, "csv"))) if row["kind"] == "packing"]
     assert (row["name"], row["n"], row["min"], row["p50"]) == ("containers", "1", "11", "11")

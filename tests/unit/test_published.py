@@ -91,7 +91,7 @@ def test_treatments_without_a_published_figure_are_noted_and_run(tmp_path):
     )
     section = published_section({"published": scenario.published}, [])
     assert section.tables == []
-    assert "  None of the figures published there is of a treatment of this run." in published_lines(section)
+    assert "  No published figure matches a treatment of this run." in published_lines(section)
 
 
 def test_a_missing_table_is_told(tmp_path):

@@ -48,7 +48,7 @@ def plain_header(**changes):
 def test_the_json_report_has_the_published_shape(path):
     """Every key that programs were promised is there, with its unit in its name."""
     report = json.loads(printed(lifecycle_run(path), "json", 90))
-    assert (report["format"], report["version"]) == ("weighbridge-report", 1)
+    assert (report["format"], report["version"]) == ("weighbridge-report", 2)
     assert {"scenario", "hosts", "totals", "treatments"} <= report.keys()
     assert {"jobs", "done", "failed", "lost", "aborted", "duration_s", "jobs_per_s"} <= report["totals"].keys()
     entry = report["treatments"][0]
@@ -128,7 +128,7 @@ def test_json_lines_tell_every_job_whole(path):
     assert [failed["operations"][name]["ok"] for name in ("start", "exec", "remove")] == [True, False, True]
     assert lines[5]["metrics"] == {"events_per_second": 505.0}
     assert lines[0]["start_s"] == 1.0
-    assert (lines[0]["end_bound_s"], lines[7]["end_bound_s"]) == (0.00001, 0.00008)
+    assert (lines[0]["end_uncertainty_s"], lines[7]["end_uncertainty_s"]) == (0.00001, 0.00008)
 
 
 def test_a_job_that_never_ran_has_no_times(path):
@@ -136,7 +136,12 @@ def test_a_job_that_never_ran_has_no_times(path):
     builder = StatsBuilder(path, plain_header()).add_jobs({"ticket": ticket_of(5, 2), "outcome": Outcome.LOST})
     (line,) = job_lines(ReportSource(StatsFile(builder.close())))
     assert (line["id"], line["attempt"], line["outcome"]) == (5, 2, "lost")
-    assert (line["start_s"], line["duration_s"], line["end_bound_s"], line["operations"]) == (None, None, None, {})
+    assert (line["start_s"], line["duration_s"], line["end_uncertainty_s"], line["operations"]) == (
+        None,
+        None,
+        None,
+        {},
+    )
 
 
 def test_details_before_and_after_their_job_are_joined(path):

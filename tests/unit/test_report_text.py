@@ -29,7 +29,7 @@ Life cycle and CPU
   run        20260102-030405-abcdef, 2026-01-02 03:04:05 UTC, took 1m
   scenario   scenarios/quickstart.yaml
   order      interleaved, seed 7
-  jobs       5 done, 1 failed; 2 of warm-up, counted in no figure below
+  jobs       5 done, 1 failed; 2 in warm-up, excluded from all figures
   versions   weighbridge 0.1.0, python 3.11.7
   host       w0 on blade1 (bare-metal), 4 slots; docker 20.10.24, native 1
              6.1.0-18-amd64; Test CPU; 2 threads; 8GiB
@@ -42,7 +42,7 @@ engine=native     3       0   86.96  10.50ms  10.70ms       505 events/s
 
 engine=docker
 -------------
-  jobs   2 done, 1 failed, 0 lost, 0 aborted in 3 trials; 1 of warm-up left out
+  jobs   2 done, 1 failed, 0 lost, 0 aborted in 3 trials; 1 in warm-up, excluded
   rate   6.349 jobs/s over 315ms of trials
   timing error <= 50.0us p99, 50.0us max
 
@@ -57,7 +57,7 @@ engine=docker
 
 engine=native
 -------------
-  jobs   3 done, 0 failed, 0 lost, 0 aborted in 3 trials; 1 of warm-up left out
+  jobs   3 done, 0 failed, 0 lost, 0 aborted in 3 trials; 1 in warm-up, excluded
   rate   86.96 jobs/s over 34.5ms of trials
   timing error <= 80.0us p99, 80.0us max
 
@@ -75,22 +75,21 @@ Errors
   1 x exec: exit-code (engine=docker), such as job 6:
       exit code 3: no such table
 
-The harness itself
-------------------
+Harness
+-------
   process  readings  busy mean  busy max  lag p99  lag max
   master          4      15.0%     30.0%  4.000ms  4.000ms
 
 Notes
 -----
-  n counts what was done in jobs that were done. What failed is counted (err);
-    failed jobs enter no time.
-  An end is stamped at its latest possible instant: too late by the timing error
-    at most.
-  `job` is a whole job that was done, from its start to its end on the worker.
-  A closed system: each slot begins a job when it has ended one, so slow jobs
-    hide the wait of those behind them; a `rate` shows it.
-  ? marks a p99 of fewer than 1000 values: a few of them decide it.
-  A metric's n counts trials. + means higher is better, - lower is better.
+  n: successful operations of successful jobs. err: failures, excluded from all
+    timings.
+  End times are upper bounds, late by the timing error at most.
+  `job` is a whole successful job, from its start to its end on the worker.
+  Closed system: a slot starts its next job when the previous one ends, so slow
+    jobs delay later ones unseen; set `rate` to see the delay.
+  ? marks a p99 of fewer than 1000 values: it depends on a few of them.
+  n of a metric counts trials. + means higher is better, - lower is better.
 """
 
 
@@ -179,7 +178,7 @@ def test_no_line_is_longer_than_the_page(path):
 def test_what_is_wrong_is_said_first(path):
     """No-op, incomplete and warnings stand above the first figure, with every reason."""
     head = text_of(extreme_run(path)).partition("  run ")[0]
-    assert "*** NO-OP: this is the harness's ceiling. Nothing was executed" in head
+    assert "*** NO-OP: nothing was executed. The figures show" in head
     assert "*** INCOMPLETE" in head
     for reason in ("- the run was interrupted", "- 1 of the jobs lost", "- 1000000000 more never started"):
         assert reason in head.replace(",", "")
@@ -203,7 +202,7 @@ def test_thresholds_are_shown_with_what_failed(path):
 
 def test_metrics_that_nobody_gave_are_named_not_tabled(path):
     """A declared metric without values takes no row of dashes, but is not passed over in silence."""
-    assert "not given by any trial: none" in text_of(extreme_run(path))
+    assert "missing from every trial: none" in text_of(extreme_run(path))
 
 
 def test_the_overview_has_the_columns_that_it_needs(path):
@@ -231,9 +230,11 @@ def test_a_single_treatment_needs_no_overview(path):
 
 
 def test_a_file_cut_in_the_middle_still_reports(path):
-    """A damaged file gives a report of what there is, with the byte at which it ends."""
+    """A damaged file gives a report on its readable part, with the byte at which it ends."""
     whole = lifecycle_run(path).read_bytes()
     path.write_bytes(whole[: len(whole) * 2 // 3])
     text = " ".join(text_of(path).split())
-    assert "*** INCOMPLETE: the figures below are of what there is. - the stats file is readable up to byte" in text
+    assert (
+        "*** INCOMPLETE: the figures cover only the data that exists. - the stats file is readable up to byte" in text
+    )
     assert "has no footer" in text

@@ -219,7 +219,7 @@ def test_a_resumed_run_that_was_killed_has_no_end(path):
     story = Story(path).whole(0).begin(1).ran(1, jobs=1).add("footer", footer(status="interrupted"))
     report = as_json(build_document(StatsFile(story.resumed(1, ended="interrupted").begin(1).ran(1, jobs=1).close())))
     assert report["run"]["status"] is None
-    assert "the stats file has no footer: the run was killed or is still under way" in report["incomplete"]
+    assert "the stats file has no footer: the run was killed or is still running" in report["incomplete"]
     assert report["totals"]["done"] == 3
 
 
@@ -251,9 +251,15 @@ def test_a_report_tells_when_a_run_was_resumed_and_what_that_split(path):
     story = Story(path, two).whole(0).begin(1).ran(1, jobs=1).resumed(1).whole(1, 2, 3)
     report = as_json(build_document(StatsFile(story.close(footer(resumes=1)))))
     assert report["run"]["resumes"] == [
-        {"at": "2026-01-02T04:00:00+00:00", "ended": "killed", "gap_s": 1.0, "whole": 0, "again": [1]}
+        {
+            "at": "2026-01-02T04:00:00+00:00",
+            "ended": "killed",
+            "gap_s": 1.0,
+            "complete_trials": 0,
+            "repeated_trials": [1],
+        }
     ]
-    assert report["run"]["realised"] == {"as_planned": True, "late": [], "split_blocks": [0]}
+    assert report["run"]["actual_order"] == {"as_planned": True, "late": [], "split_blocks": [0]}
     assert any("1 block ran partly before and partly after that: 0" in text for text in report["warnings"])
 
 
@@ -261,7 +267,7 @@ def test_a_trial_out_of_its_turn_is_told(path):
     """A trial that was lost early and run again at the end did not run as planned."""
     story = Story(path).begin(0).ran(0, jobs=1).end(0, whole=False).whole(1, 2, 3).resumed(0).whole(0)
     report = as_json(build_document(StatsFile(story.close(footer(resumes=1)))))
-    assert report["run"]["realised"]["late"] == [0]
+    assert report["run"]["actual_order"]["late"] == [0]
     assert any("1 trial did not run in the planned order" in text for text in report["warnings"])
 
 
@@ -307,11 +313,11 @@ def test_a_file_whose_run_is_under_way_is_refused(path):
     writer = StatsWriter(path)
     writer.put("header", HEAD)
     writer.flush()
-    with pytest.raises(StatsFileError, match="its run is still under way"):
+    with pytest.raises(StatsFileError, match="its run is still running"):
         ResumableRun(path)
     writer.close()
     past = ResumableRun(path)
-    with pytest.raises(StatsFileError, match="its run is still under way"):
+    with pytest.raises(StatsFileError, match="its run is still running"):
         ResumableRun(path)
     past.close()
     ResumableRun(path).close()

@@ -138,7 +138,7 @@ def assert_each_trial_counts_once(path):
     assert len(set(tickets)) == len(tickets), "a ticket of one life came again in another"
     report = as_json(build_document(stats))
     assert report["incomplete"] == []
-    assert report["run"]["realised"]["late"] == []
+    assert report["run"]["actual_order"]["late"] == []
     assert report["totals"]["done"] == JOBS * len(TRIALS)
 
 

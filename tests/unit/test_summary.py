@@ -148,7 +148,7 @@ def test_a_timing_error_that_matters_is_warned_of(path, bounds_us, operation_us,
 
 @pytest.mark.parametrize(("busy_ns", "calm"), [(0.49 * S, True), (0.5 * S, False)])
 def test_the_advice_about_a_timing_error_is_for_those_who_can_follow_it(path, busy_ns, calm):
-    """Workers that had nothing to do most of the time do not have too much to do at once."""
+    """Workers that were idle most of the time are not overloaded."""
     builder = StatsBuilder(path, header([treatment_wire(0, {"engine": "native"}, ("start",))], [(0, 0, False)]))
     builder.add_jobs({"bound_ns": 2 * MS}).add_operations({"duration_ns": MS})
     place = {"time_ns": [S], "treatment": [0], "trial": [0], "batches": [5]}
@@ -157,7 +157,7 @@ def test_the_advice_about_a_timing_error_is_for_those_who_can_follow_it(path, bu
     )
     report = report_of(builder.close())
     for text in (report["treatments"][0]["timing_warning"], *report["warnings"]):
-        assert ("busy for 49% of the time only" in text, "fewer jobs in flight" in text) == (calm, not calm)
+        assert ("busy only 49% of the time" in text, "fewer jobs in flight" in text) == (calm, not calm)
 
 
 def test_how_the_workers_loops_were_is_told_of_each_treatment(path):
@@ -391,7 +391,7 @@ def test_counts_that_do_not_agree_are_told(path):
     report = report_of(builder.close(footer(counts={"done": 5, "failed": 0}, warnings=["the host swapped"])))
     assert report["warnings"] == [
         "the host swapped",
-        "left out: 1 job of treatments that the header does not know",
+        "excluded: 1 job of treatments that the header does not list",
         "the run counted 5 jobs done, the file holds 2",
     ]
 
