@@ -1,60 +1,71 @@
-"""What a check of the doctor says: a finding, how grave it is, and what to do about it.
+"""What the doctor works with: a snapshot of a host, the checks that judge it, and their findings.
 
-What the doctor looks at: a host, watched for a moment and then held still, so that checks are pure functions.
+A host is sampled for a moment and then held still, so that checks are pure functions of the snapshot.
 """
 
 from __future__ import annotations
 
-import abc
 import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from bench_worker.engines.base import EngineStatus
 from bench_worker.host.procfs import HostFiles, ProcStat, parse_stat
 
 SAMPLE_S = 0.7
-"""How long CPUs and processes are watched, in seconds: long enough for a share of 2 % to be more than one tick."""
+"""How long CPUs and processes are sampled, in seconds: a share of 2 % is then more than one tick."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """A process and the CPU time that it has used, in USER_HZ ticks."""
+    """A process and its CPU time."""
 
     pid: int
+    """Its id."""
     name: str
+    """The name of its command."""
     parent: int
+    """The id of its parent."""
     ticks: int
+    """The CPU time that it has used, in USER_HZ ticks."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSnapshot:
-    """A host as it was found.
-
-    `before` and `after` are the ends of a short watch. `directories` are where runs will write, `ports` what a
-    master will bind. `engines` probes, `tools` maps a program that native jobs need to the workloads that need it,
-    `advice` says how to come by those that no archive has, `which` finds a program on PATH.
-    """
+    """The state of a host."""
 
     files: HostFiles
+    """Its files below /proc and /sys."""
     before: ProcStat | None = None
+    """CPU times at the start of the sample."""
     after: ProcStat | None = None
+    """CPU times at its end."""
     processes_before: Mapping[int, ProcessUsage] = field(default_factory=dict)
+    """All processes at the start of the sample, by id."""
     processes_after: Mapping[int, ProcessUsage] = field(default_factory=dict)
+    """All processes at its end."""
     directories: Sequence[str] = ()
+    """Where runs will write."""
     ports: Sequence[int] = ()
+    """What a master will bind."""
     python_version: str = platform.python_version()
+    """The interpreter's version."""
     engines: Callable[[], Sequence[EngineStatus]] = tuple
+    """Probes the engines."""
     tools: Callable[[], Mapping[str, Sequence[str]]] = dict
+    """Maps each program that native jobs need to the workloads that need it."""
     advice: Callable[[], Mapping[str, str]] = dict
+    """Maps programs that no package archive has to how to install them."""
     which: Callable[[str], str | None] = shutil.which
+    """Finds a program on PATH."""
     writable: Callable[[str], bool] = lambda directory: os.access(directory, os.W_OK | os.X_OK)
+    """Whether a directory can be written to."""
 
     @property
     def cpus(self) -> int:
@@ -65,9 +76,9 @@ class HostSnapshot:
 def capture(
     files: HostFiles, wait: Callable[[float], object], *, directories: Sequence[str] = (), ports: Sequence[int] = ()
 ) -> HostSnapshot:
-    """Watch this host for `WATCH_S` seconds (`wait` passes them) and return the scene.
+    """Sample this host for `SAMPLE_S` seconds, which `wait` lets pass, and return its snapshot.
 
-    Engines are probed only when a check asks, which is after the watch: probing makes load of its own.
+    Engines are probed only when a check asks, after the sample: probing makes load of its own.
     """
     before, processes_before = _stat(files), read_process_usage(files)
     wait(SAMPLE_S)
@@ -78,7 +89,7 @@ def capture(
         after,
         processes_before,
         processes_after,
-        tuple(dict.fromkeys(directories or (os.getcwd(), tempfile.gettempdir()))),  # noqa: PTH109  a str is wanted
+        tuple(dict.fromkeys(directories or (os.getcwd(), tempfile.gettempdir()))),  # noqa: PTH109  a str is needed
         ports,
         engines=cache(_probe_engines),
         tools=_tools,
@@ -152,40 +163,80 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found. `advice` is what to do; `value` the number or word that the finding is made from."""
+    """One result of a check."""
 
     check: str
+    """The name of the check."""
     level: Level
+    """How grave it is."""
     finding: str
+    """What the check found."""
     advice: str = ""
+    """What to do about it."""
     value: str | int | float | None = None
+    """The number or word that the finding is made from."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return asdict(self)
 
 
-class Check(abc.ABC):
-    """Looks at one thing of a scene and gives at least one finding; `name` is what the thing is called."""
+CheckFunction = Callable[[HostSnapshot], Iterator[Finding]]
 
-    name: ClassVar[str]
 
-    @abc.abstractmethod
-    def look(self, scene: HostSnapshot) -> Iterator[Finding]:
-        """Yield what was found; touch nothing but `scene`."""
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of the doctor."""
 
-    def ok(self, finding: str, value: str | float | None = None) -> Finding:
-        """Return a finding that all is well."""
-        return Finding(self.name, Level.OK, finding, "", value)
+    name: str
+    """What the report calls it."""
+    run: CheckFunction
+    """Yields at least one finding of a host, from the snapshot alone."""
 
-    def note(self, finding: str, advice: str, value: str | float | None = None) -> Finding:
-        """Return a finding that is worth knowing."""
-        return Finding(self.name, Level.NOTE, finding, advice, value)
 
-    def warning(self, finding: str, advice: str, value: str | float | None = None) -> Finding:
-        """Return a finding that makes results worse."""
-        return Finding(self.name, Level.WARNING, finding, advice, value)
+CHECKS: Final[list[Check]] = []
+"""Every registered check, in the order of the report."""
 
-    def problem(self, finding: str, advice: str, value: str | float | None = None) -> Finding:
-        """Return a finding that makes measuring impossible."""
-        return Finding(self.name, Level.PROBLEM, finding, advice, value)
+
+def check(name: str) -> Callable[[CheckFunction], CheckFunction]:
+    """Register the decorated function as the check of that name."""
+
+    def register(function: CheckFunction) -> CheckFunction:
+        CHECKS.append(Check(name, function))
+        return function
+
+    return register
+
+
+def ok(finding: str, value: str | float | None = None) -> Finding:
+    """Return a finding that all is well; `run_checks` adds the name of the check to it, as to the others."""
+    return Finding("", Level.OK, finding, "", value)
+
+
+def note(finding: str, advice: str, value: str | float | None = None) -> Finding:
+    """Return a finding that is worth knowing."""
+    return Finding("", Level.NOTE, finding, advice, value)
+
+
+def warning(finding: str, advice: str, value: str | float | None = None) -> Finding:
+    """Return a finding that makes results worse."""
+    return Finding("", Level.WARNING, finding, advice, value)
+
+
+def problem(finding: str, advice: str, value: str | float | None = None) -> Finding:
+    """Return a finding that makes measuring impossible."""
+    return Finding("", Level.PROBLEM, finding, advice, value)
+
+
+def run_checks(host: HostSnapshot, checks: Iterable[Check] | None = None) -> Iterator[Finding]:
+    """Yield the findings of `checks` (None: all); a check that raises is itself a finding and stops no other."""
+    for one in CHECKS if checks is None else checks:
+        try:
+            for finding in one.run(host):
+                yield replace(finding, check=one.name)
+        except Exception as error:  # noqa: BLE001  a kernel that nobody foresaw must not end the doctor
+            broken = warning(
+                f"this check failed: {type(error).__name__}: {error}",
+                "please report it, with the text above and your kernel's version",
+            )
+            yield replace(broken, check=one.name)

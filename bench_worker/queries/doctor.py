@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 FLAG = "--doctor"
-HELP = "look whether this machine is fit to measure"
+HELP = "check whether this machine is fit to measure"
 
 
 def configure(group: argparse._ArgumentGroup) -> None:
-    """Add what the doctor is to look at."""
+    """Add the options of the doctor."""
     group.add_argument(
         "--doctor-directory",
         action="append",
@@ -35,6 +35,6 @@ def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
     from bench_worker.doctor import capture, run_checks
     from bench_worker.host.procfs import LiveHostFiles
 
-    scene = capture(LiveHostFiles(), time.sleep, directories=arguments.doctor_directory, ports=arguments.doctor_port)
-    for finding in run_checks(scene):
+    host = capture(LiveHostFiles(), time.sleep, directories=arguments.doctor_directory, ports=arguments.doctor_port)
+    for finding in run_checks(host):
         yield finding.to_json()

@@ -20,7 +20,7 @@ def test_an_engine_without_images_needs_no_image(tmp_path):
     install(tmp_path / "site")
     with Weighing(tmp_path) as weighing:
         weighing.environ["PYTHONPATH"] = str(tmp_path / "site")
-        run = weighing.run(weighing.scenario(engines=["imageless"], iterations=2, limit=True))
+        run = weighing.run(weighing.scenario(engines=["imageless"], iterations=2, host_ceiling=True))
         assert run.outcomes() == {"done": 4}
         assert {one["labels"]["engine"] for one in run.header["treatments"]} == {"imageless", "native"}
 

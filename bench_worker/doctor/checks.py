@@ -1,0 +1,459 @@
+"""The checks of the doctor, in the order of its report: a decorated function for each.
+
+To add one, write a function here: `check` registers it under the name that the report shows. ``docs/doctor.rst``
+lists every check, and a test compares.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from bench_worker.doctor.base import Finding, HostSnapshot, check, note, ok, problem, warning
+from bench_worker.host.facts import (
+    CLOCK,
+    NO_HYPERVISOR,
+    PAGES,
+    UNKNOWN_HYPERVISOR,
+    affinity,
+    cgroup_layout,
+    container,
+    governor,
+    hypervisor,
+    memory,
+    open_files_limit,
+    selected_option,
+    turbo,
+    whole_number,
+)
+from bench_worker.host.fingerprint import format_fact
+from bench_worker.host.procfs import parse_loadavg
+from bench_worker.host.sampler import cpu_row
+
+MIN_USABLE_ENGINES: Final = 2
+STEAL_PERCENT: Final = 1.0
+LOAD_PER_CPU: Final = 0.3
+BUSY_PERCENT: Final = 5.0
+"""Of one CPU."""
+MAX_SHOWN: Final = 3
+CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
+CRITICAL_MEMORY_BYTES: Final = 256 * 1024**2
+LOW_MEMORY_SHARE: Final = 0.2
+FAST_CLOCK_SOURCES: Final = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page", "timebase", "tod")
+"""Read without entering the kernel, in tens of nanoseconds."""
+COARSE_CLOCK_SOURCES: Final = ("jiffies", "refined-jiffies", "pit")
+DEFAULT_SLACK_NS: Final = 50_000
+CRITICAL_SPACE_BYTES: Final = 200 * 1024**2
+LOW_SPACE_BYTES: Final = 2 * 1024**3
+CRITICAL_INODES: Final = 1_000
+LOW_INODES_SHARE: Final = 0.1
+CRITICAL_OPEN_FILES: Final = 256
+LOW_OPEN_FILES: Final = 4096
+OLDEST_PYTHON: Final = (3, 11)
+LISTEN: Final = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
+
+
+@check("engine")
+def check_engines(host: HostSnapshot) -> Iterator[Finding]:
+    """Report engines that do not answer or refuse our connection."""
+    statuses = host.engines()
+    usable = sum(status.usable for status in statuses)
+    for status in statuses:
+        if status.usable:
+            yield ok(f"{status.name} {status.version}".strip(), status.name)
+            warnings = status.details.get("warnings")
+            if warnings:
+                yield note(f"{status.name} warns: {warnings}", "settings that need it are refused", status.name)
+        else:
+            level = warning if usable < MIN_USABLE_ENGINES else note
+            yield level(f"{status.name}: {status.reason}", status.advice, status.name)
+    if not usable:
+        yield problem("no engine can be used", "see the advice above; then run `bench-master list-engines`", 0)
+    elif usable < MIN_USABLE_ENGINES:
+        yield note("only one engine can be used", "a second engine on this host allows comparisons", usable)
+
+
+@check("tools")
+def check_tools(host: HostSnapshot) -> Iterator[Finding]:
+    """Report programs of native jobs that are not installed."""
+    tools, advice = host.tools(), host.advice()
+    for program, workloads in sorted(tools.items()):
+        place = host.which(program)
+        if place:
+            yield ok(f"{program}: {place}", place)
+        elif program in advice:
+            yield note(
+                f"{program} is not on PATH: {', '.join(workloads)} cannot run natively", advice[program], program
+            )
+        else:
+            yield warning(
+                f"{program} is not on PATH: {', '.join(workloads)} cannot run natively",
+                f"apt-get install {program} (inside containers it comes with the image)",
+                program,
+            )
+    if not tools:
+        yield note("no workload is registered", "install Weighbridge with pip, to register its entry points")
+
+
+@check("CPUs")
+def check_affinity(host: HostSnapshot) -> Iterator[Finding]:
+    """Report CPUs that a worker may not use: it measures a smaller machine than its fingerprint says."""
+    allowed = affinity(host.files)
+    online = host.files.text("/sys/devices/system/cpu/online")
+    if allowed and online and allowed != online:
+        yield warning(
+            f"this shell may use CPUs {allowed} of {online}",
+            "start from a shell without taskset or cpuset, unless you limit the CPUs on purpose",
+            allowed,
+        )
+    else:
+        yield ok(f"all {host.cpus} CPUs available", host.cpus)
+
+
+@check("CPU governor")
+def check_governor(host: HostSnapshot) -> Iterator[Finding]:
+    """Report a governor that changes the frequency: short jobs become slow and long ones fast."""
+    found = governor(host.files)
+    if found is None:
+        yield note(
+            "the kernel manages no CPU frequency (usual in a virtual machine)",
+            "the hypervisor sets the frequency: check the governor there",
+        )
+    elif found == "performance":
+        yield ok("performance", found)
+    else:
+        yield warning(
+            f"{found}: the frequency follows the load",
+            "cpupower frequency-set -g performance (Debian: apt-get install linux-cpupower)",
+            found,
+        )
+
+
+@check("CPU turbo")
+def check_turbo(host: HostSnapshot) -> Iterator[Finding]:
+    """Report turbo: it depends on temperature and on the other cores."""
+    found = turbo(host.files)
+    if found is None:
+        yield ok("the kernel has no switch for it")
+    elif found == "off":
+        yield ok("off", found)
+    else:
+        yield warning(
+            "on: the frequency depends on heat and on the other cores",
+            "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo, or "
+            "echo 0 > /sys/devices/system/cpu/cpufreq/boost; or leave it on and say so with the results",
+            found,
+        )
+
+
+@check("steal")
+def check_steal(host: HostSnapshot) -> Iterator[Finding]:
+    """Report stolen time: work of other virtual machines that our times include."""
+    if host.before is None or host.after is None:
+        yield note("/proc/stat is hidden", "allow reading it: steal is unknown")
+        return
+    percent = cpu_row(host.before.cpu, host.after.cpu)["cpu_steal_percent"]
+    if percent > STEAL_PERCENT:
+        yield warning(
+            f"{percent:.1f} % of CPU time goes to other guests of the hypervisor",
+            "stop or move them, or reserve CPUs for this one; the samples of each run record steal",
+            round(percent, 2),
+        )
+    else:
+        yield ok("no significant steal", None if percent != percent else round(percent, 2))  # noqa: PLR0124  NaN
+
+
+@check("load")
+def check_load(host: HostSnapshot) -> Iterator[Finding]:
+    """Report a high load average: other work ran during the last minute."""
+    text = host.files.text("/proc/loadavg")
+    if text is None:
+        yield note("/proc/loadavg is hidden", "allow reading it: the load is unknown")
+        return
+    load = parse_loadavg(text)
+    words = f"load average {load:.2f} on {host.cpus} CPUs"
+    if load > LOAD_PER_CPU * host.cpus:
+        yield warning(words, "wait until the host is idle, or find what runs (top); then run the doctor again", load)
+    else:
+        yield ok(words, load)
+
+
+@check("processes")
+def check_busy_processes(host: HostSnapshot) -> Iterator[Finding]:
+    """Report busy processes: they take CPU, caches and memory bandwidth from what is measured."""
+    if host.before is None or host.after is None:
+        yield note("/proc/stat is hidden", "allow reading it: busy processes are unknown")
+        return
+    # All CPUs' ticks over the number of CPUs: what one CPU had to give during the watch.
+    passed = (_total_ticks(host.after.cpu) - _total_ticks(host.before.cpu)) / host.cpus
+    ours = _own_processes(host)
+    busy = sorted(
+        (
+            (100.0 * (process.ticks - host.processes_before[pid].ticks) / passed, process)
+            for pid, process in host.processes_after.items()
+            if passed > 0 and pid in host.processes_before and pid not in ours
+        ),
+        key=lambda item: -item[0],
+    )
+    busy = [(percent, process) for percent, process in busy if percent >= BUSY_PERCENT]
+    if not busy:
+        yield ok("no other process is busy", 0)
+        return
+    shown = ", ".join(f"{process.name} ({process.pid}) {percent:.0f} %" for percent, process in busy[:MAX_SHOWN])
+    more = f" and {len(busy) - MAX_SHOWN} more" if len(busy) > MAX_SHOWN else ""
+    yield warning(
+        f"other busy processes: {shown}{more} of a CPU", "stop them, or measure when they are idle", len(busy)
+    )
+
+
+def _total_ticks(cpu: object) -> int:
+    return sum(getattr(cpu, name) for name in ("user", "system", "iowait", "steal", "idle"))
+
+
+def _own_processes(host: HostSnapshot) -> set[int]:
+    """Return this process and its ancestors, whose work is the doctor's own."""
+    ours: set[int] = set()
+    pid = int(host.files.target("/proc/self") or os.getpid())
+    while pid in host.processes_after and pid not in ours:
+        ours.add(pid)
+        pid = host.processes_after[pid].parent
+    return ours
+
+
+@check("containers")
+def check_containers(host: HostSnapshot) -> Iterator[Finding]:
+    """Report running containers: they share the host with those that are measured."""
+    running = set()
+    for pid in host.processes_after:
+        running.update(CONTAINER_ID.findall(host.files.text(f"/proc/{pid}/cgroup") or ""))
+    if running:
+        yield warning(
+            f"{len(running)} already running, such as {min(running)[:12]}",
+            "stop those that are not part of the measurement; "
+            "`bench-master cleanup-containers --dry-run` lists leftovers of earlier runs",
+            len(running),
+        )
+    else:
+        yield ok("none is running", 0)
+
+
+@check("memory")
+def check_free_memory(host: HostSnapshot) -> Iterator[Finding]:
+    """Report low memory: the kernel would reclaim and swap during the measurement."""
+    found = memory(host.files)
+    if found is None:
+        yield note("/proc/meminfo is hidden", "allow reading it: free memory is unknown")
+        return
+    words = f"{format_fact('memory', found.available)} of {format_fact('memory', found.total)} available"
+    if found.available < CRITICAL_MEMORY_BYTES:
+        yield problem(words, "stop what uses it: the kernel would kill containers (out of memory)", found.available)
+    elif found.available < LOW_MEMORY_SHARE * found.total:
+        yield warning(words, "stop what uses it, or keep the scenario's memory well below", found.available)
+    else:
+        yield ok(words, found.available)
+
+
+@check("swap")
+def check_swap(host: HostSnapshot) -> Iterator[Finding]:
+    """Report used swap: the kernel reads it back during the measurement."""
+    found = memory(host.files)
+    if found is None or found.swap_total == 0:
+        yield ok("none")
+    elif found.swap_used:
+        yield warning(
+            f"{format_fact('swap', found.swap_used)} in use",
+            "swapoff -a && swapon -a when memory allows, or run with swap off",
+            found.swap_used,
+        )
+    else:
+        yield ok(f"{format_fact('swap', found.swap_total)}, none in use", 0)
+
+
+@check("huge pages")
+def check_huge_pages(host: HostSnapshot) -> Iterator[Finding]:
+    """Report transparent huge pages: memory results depend on how fragmented memory is."""
+    found = selected_option(host.files.text(f"{PAGES}/enabled"))
+    if found == "always":
+        yield note(
+            "transparent huge pages: always",
+            f"compare with hosts of the same setting, or echo madvise > {PAGES}/enabled",
+            found,
+        )
+    else:
+        yield ok(f"transparent huge pages: {found or 'not in this kernel'}", found)
+
+
+@check("clock source")
+def check_clock_source(host: HostSnapshot) -> Iterator[Finding]:
+    """Stamps are only as good, and as cheap, as the kernel's clock source."""
+    found = host.files.text(f"{CLOCK}/current_clocksource")
+    others = host.files.text(f"{CLOCK}/available_clocksource") or ""
+    better = next((name for name in others.split() if name in FAST_CLOCK_SOURCES), None)
+    advice = (
+        f"echo {better} > {CLOCK}/current_clocksource, unless the kernel's log says why the kernel abandoned it"
+        if better
+        else "look in the kernel's log (dmesg | grep -i clocksource) for why the kernel chose it"
+    )
+    if not found:
+        yield note("the kernel does not report it", "the resolution of stamps is unknown")
+    elif found in COARSE_CLOCK_SOURCES:
+        yield problem(f"{found}: it ticks in milliseconds", advice, found)
+    elif found not in FAST_CLOCK_SOURCES:
+        yield warning(f"{found}: each stamp costs a microsecond or more", advice, found)
+    else:
+        yield ok(found, found)
+
+
+@check("timer slack")
+def check_timer_slack(host: HostSnapshot) -> Iterator[Finding]:
+    """Report a long timer slack: the kernel may delay every short sleep by it."""
+    slack_ns = whole_number(host.files.text("/proc/self/timerslack_ns"))
+    if slack_ns is not None and slack_ns > DEFAULT_SLACK_NS:
+        yield warning(
+            f"{slack_ns / 1000:g} us: timers may fire that much late",
+            "start from a shell with the default of 50 us (power-saving tools raise it)",
+            slack_ns,
+        )
+    else:
+        yield ok("the kernel's default" if slack_ns is None else f"{slack_ns / 1000:g} us", slack_ns)
+
+
+@check("disk space")
+def check_disk_space(host: HostSnapshot) -> Iterator[Finding]:
+    """Report full file systems: one that fills up ends a run in its middle."""
+    roots = [root for status in host.engines() if (root := status.details.get("root", ""))]
+    for directory in dict.fromkeys([*host.directories, *roots]):
+        yield _disk_space_finding(host, directory, must_write=directory in host.directories)
+
+
+def _disk_space_finding(host: HostSnapshot, directory: str, *, must_write: bool) -> Finding:
+    space = host.files.space(directory)
+    if space is None:
+        missing = problem if must_write else note
+        return missing(f"{directory}: cannot be read", "check that it exists and that you may enter it", directory)
+    if must_write and not host.writable(directory):
+        return problem(
+            f"{directory}: you cannot write to it", "run elsewhere, or use -s to save elsewhere", directory
+        )
+    words = f"{directory}: {format_fact('memory', space.free_bytes)} free"
+    inodes_low = bool(space.inodes) and space.free_inodes < LOW_INODES_SHARE * space.inodes
+    if space.inodes and space.free_inodes < CRITICAL_INODES:
+        return problem(f"{directory}: {space.free_inodes} inodes free", "remove small files", space.free_inodes)
+    if space.free_bytes < CRITICAL_SPACE_BYTES:
+        return problem(words, "make room: images and containers do not fit", space.free_bytes)
+    if inodes_low:
+        return warning(f"{directory}: {space.free_inodes} inodes free", "remove small files", space.free_inodes)
+    if space.free_bytes < LOW_SPACE_BYTES:
+        return warning(words, "make room: building an image takes about 1 GiB", space.free_bytes)
+    return ok(words, space.free_bytes)
+
+
+@check("open files")
+def check_open_files(host: HostSnapshot) -> Iterator[Finding]:
+    """Report a low limit of open files: each job in flight holds a few files and sockets."""
+    limit = open_files_limit(host.files)
+    advice = f"ulimit -n {LOW_OPEN_FILES} in the shell that you start from"
+    if limit is None:
+        yield ok("no visible limit")
+    elif limit < CRITICAL_OPEN_FILES:
+        yield problem(f"at most {limit}: not enough for a handful of jobs", advice, limit)
+    elif limit < LOW_OPEN_FILES:
+        yield note(f"at most {limit}: enough for about {limit // 8} jobs in flight", advice, limit)
+    else:
+        yield ok(f"at most {limit}", limit)
+
+
+@check("Python")
+def check_python(host: HostSnapshot) -> Iterator[Finding]:
+    """Report a Python that Weighbridge is not tested with."""
+    version = host.python_version
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PYTHON:
+        needed = ".".join(map(str, OLDEST_PYTHON))
+        yield problem(version, f"install Python {needed} or newer and set up Weighbridge with it", version)
+    else:
+        yield ok(version, version)
+
+
+@check("hypervisor")
+def check_hypervisor(host: HostSnapshot) -> Iterator[Finding]:
+    """Report a hypervisor: the numbers of a virtual machine depend on it."""
+    found = hypervisor(host.files)
+    if found == NO_HYPERVISOR:
+        yield ok("none: bare metal", found)
+    elif found is None:
+        yield note("unknown", "name the environment with --environment", found)
+    else:
+        name = "unknown name" if found == UNKNOWN_HYPERVISOR else found
+        yield note(
+            f"this host is a virtual machine ({name})",
+            "name it with --environment hypervisor or control, and check steal in the report",
+            found,
+        )
+
+
+@check("container")
+def check_container(host: HostSnapshot) -> Iterator[Finding]:
+    """Report a worker in a container: it measures containers within its own limits."""
+    found = container(host.files)
+    if found in (None, "none"):
+        yield ok("the worker runs on the host", found)
+    else:
+        yield warning(
+            f"the worker itself runs in a container ({found})",
+            "start it on the host: inside, the container's limits and files apply, also to native jobs",
+            found,
+        )
+
+
+@check("cgroups")
+def check_cgroups(host: HostSnapshot) -> Iterator[Finding]:
+    """Report the layout of cgroups: engines enforce limits with them, and the two versions account differently."""
+    found = cgroup_layout(host.files)
+    if found is None:
+        yield problem(
+            "none mounted: engines cannot limit or account",
+            "mount -t cgroup2 none /sys/fs/cgroup (systemd and cgroupfs-mount do it at boot)",
+        )
+    elif found == "hybrid":
+        yield note(
+            "v1 controllers beside a v2 tree (hybrid)",
+            "some runtimes refuse this layout; compare with hosts of the same layout, or boot with "
+            "systemd.unified_cgroup_hierarchy=1",
+            found,
+        )
+    elif found == "v1":
+        yield note("v1", "compare only with v1 hosts: v2 accounts differently", found)
+    else:
+        yield ok(found, found)
+
+
+@check("ports")
+def check_ports(host: HostSnapshot) -> Iterator[Finding]:
+    """Report ports that another process listens on: a master cannot bind them."""
+    if not host.ports:
+        yield ok("none requested")
+        return
+    taken = sorted(set(host.ports) & listening_ports(host))
+    words = ", ".join(map(str, taken))
+    if taken:
+        yield warning(
+            f"{words} already in use",
+            "stop what listens there (ss -ltnp), or choose others with --zmq-*-port; local workers need no port",
+            words,
+        )
+    else:
+        yield ok(", ".join(map(str, sorted(host.ports))) + " free")
+
+
+def listening_ports(host: HostSnapshot) -> set[int]:
+    """Return the TCP ports with a listener, on any address."""
+    found = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in (host.files.text(path) or "").splitlines()[1:]:
+            words = line.split()
+            if words[3:4] == [LISTEN]:
+                found.add(int(words[1].rpartition(":")[2], 16))
+    return found
