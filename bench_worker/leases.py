@@ -132,10 +132,14 @@ def _own_directory() -> Path:
             ROOTS_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
             return ROOTS_DIRECTORY
     try:
-        SHARED_DIRECTORY.mkdir(exist_ok=True)
-        if SHARED_DIRECTORY.stat().st_uid == os.geteuid():
-            # Beyond the umask: everybody makes files here, nobody touches another's.
-            SHARED_DIRECTORY.chmod(0o1777)
+        make_shared_directory(SHARED_DIRECTORY)
     except OSError as error:
         raise InfrastructureError(f"cannot keep leases in {SHARED_DIRECTORY}: {error.strerror}") from error
     return SHARED_DIRECTORY
+
+
+def make_shared_directory(directory: Path) -> None:
+    """Make a directory in which every user may make files and none may touch another's. Raises `OSError`."""
+    directory.mkdir(exist_ok=True)
+    if directory.stat().st_uid == os.geteuid():
+        directory.chmod(0o1777)  # mkdir applies the umask

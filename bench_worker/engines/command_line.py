@@ -34,8 +34,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_worker.engines.base import OperationFailed, OperationResult
-from bench_worker.engines.native.container import spawn_failure_kind
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, PipeReader
+from bench_worker.engines.results import spawn_failure_kind
 from bench_worker.timing.processes import STATUS_LOST, CommandNotFound, Process, SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:

@@ -27,6 +27,14 @@ def host_network_address(container: Container) -> str:
     raise OperationFailed("refused", text, start_ns=now_ns, end_ns=now_ns)
 
 
+class ImageUnavailable(Exception):
+    """An image that cannot be had: `kind` is one of `OperationFailed`'s, the text says why."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
 class LowLevelEngine(Engine):
     """An engine whose images come from elsewhere, and whose containers are reached in the host's network alone."""
 

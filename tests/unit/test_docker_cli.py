@@ -8,7 +8,7 @@ from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.docker.cli import ERROR_KINDS, create_flags
-from bench_worker.engines.docker.settings import MountRefused
+from bench_worker.engines.settings import MountRefused
 
 CREATE_FAILED = "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc: "
 

@@ -10,15 +10,9 @@ import pytest
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import RUN_LABEL, Container
 from bench_worker.engines.docker.cli import create_flags
-from bench_worker.engines.docker.settings import (
-    KNOWN_SOCKETS,
-    MountRefused,
-    create_arguments,
-    limit_flags,
-    safe_host_directory,
-    tar_archive,
-)
+from bench_worker.engines.docker.settings import create_arguments, limit_flags, tar_archive
 from bench_worker.engines.native import labels as native_labels
+from bench_worker.engines.settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
 
 
 @pytest.fixture

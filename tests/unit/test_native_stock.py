@@ -3,7 +3,7 @@
 import gevent
 import pytest
 
-from bench_worker.engines.native import container as native_process
+from bench_worker.engines import results
 
 
 class Pool:
@@ -41,7 +41,7 @@ def test_a_few_small_files_are_deleted_without_a_thread(pool, directory, tmp_pat
     kept.mkdir()
     (kept / "file").write_text("")
     (directory / "link").symlink_to(kept)
-    native_process.delete_directory(directory)
+    results.delete_directory(directory)
     assert not directory.exists()
     assert (kept / "file").exists()
     assert pool.asked == 0
@@ -54,12 +54,12 @@ def test_more_is_a_thread_s_work(pool, directory, left):
     for name in names:
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_bytes(bytes(100_000 if left == "large" else 1))
-    native_process.delete_directory(directory)
+    results.delete_directory(directory)
     assert not directory.exists()
     assert pool.asked == 1
 
 
 def test_a_directory_that_is_gone_is_no_error(pool, tmp_path):
     """Somebody else may have tidied up."""
-    native_process.delete_directory(tmp_path / "none")
+    results.delete_directory(tmp_path / "none")
     assert pool.asked == 0

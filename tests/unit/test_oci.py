@@ -9,7 +9,6 @@ from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operatio
 from bench_worker.engines.command_line import CommandLine, ProgramResult
 from bench_worker.engines.containerd.engine import ContainerdEngine
 from bench_worker.engines.cri.engine import CriEngine
-from bench_worker.engines.docker.settings import MountRefused
 from bench_worker.engines.grpc import ERROR_KINDS as CTR_KINDS
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, oom_kills
@@ -17,6 +16,7 @@ from bench_worker.engines.oci.runtime import ERROR_KINDS, RuntimeCommandSequence
 from bench_worker.engines.oci.runtimes import RuncEngine, RunscEngine
 from bench_worker.engines.oci.settings import UnsupportedSetting, bind_mount, check_settings
 from bench_worker.engines.oci.spec import HostContext, ImageConfig, User, make_config, read_user
+from bench_worker.engines.settings import MountRefused
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1001:Ann:/home/ann:/bin/sh\n"
 GROUP = "root:x:0:\nstaff:x:50:ann,bob\nann:x:1001:\n"

@@ -52,6 +52,6 @@ def test_another_folder_serves_where_the_first_cannot_be_written(folders, monkey
     delete_records(recorded_uses())
     (folders / "shared").rmdir()
     (folders / "shared").write_text("no folder")
-    with pytest.raises(InfrastructureError, match="cannot note"):
+    with pytest.raises(InfrastructureError, match="cannot record"):
         record_engine_use("r1", "docker")
     assert noted() == []

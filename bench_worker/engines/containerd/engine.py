@@ -35,13 +35,11 @@ from bench_worker.engines.containerd.storage import IMAGES
 from bench_worker.engines.containerd.tasks import TASKS, ExecProcess, Task, delete_task, read_metrics
 from bench_worker.engines.daemon_processes import containerd_daemon
 from bench_worker.engines.grpc import NotFound
-from bench_worker.engines.low_level import HOST, LowLevelEngine
-from bench_worker.engines.native.container import disk_errors_as_failures, raise_operation_failed, result_at_exit
+from bench_worker.engines.low_level import HOST, ImageUnavailable, LowLevelEngine
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, OomKillCounter
-from bench_worker.engines.oci.images import ImageUnavailable
 from bench_worker.engines.oci.settings import (
     UnsupportedSetting,
     as_operation_failures,
@@ -52,6 +50,7 @@ from bench_worker.engines.oci.settings import (
 from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
 from bench_worker.engines.oci.spec import HostContext, ImageConfig, User, make_config
 from bench_worker.engines.output import parse_signal, read_head
+from bench_worker.engines.results import disk_errors_as_failures, raise_operation_failed, result_at_exit
 from bench_worker.timing.processes import WaitTimeout
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from google.protobuf.json_format import MessageToJson
 
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.containerd import messages_pb2 as messages
-from bench_worker.engines.native.container import disk_errors_as_failures, result_at_exit, wait_exit
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, PipeReader
+from bench_worker.engines.results import disk_errors_as_failures, result_at_exit, wait_exit
 from bench_worker.timing.processes import Process, WaitTimeout, spawn_lock, watch_process
 
 if TYPE_CHECKING:

@@ -35,16 +35,15 @@ from bench_worker.engines.cri import messages_pb2 as messages
 from bench_worker.engines.cri.images import PACKAGE, CriImages
 from bench_worker.engines.cri.messages import LOG, container_config, pod_config, split_log
 from bench_worker.engines.daemon_processes import cri_daemon
-from bench_worker.engines.docker.settings import DEVICE_LIMITS
 from bench_worker.engines.grpc import CallSequence, GrpcChannel
-from bench_worker.engines.low_level import LowLevelEngine
-from bench_worker.engines.native.container import disk_errors_as_failures, raise_operation_failed
+from bench_worker.engines.low_level import ImageUnavailable, LowLevelEngine
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, OomKillCounter, memory_directory
-from bench_worker.engines.oci.images import ImageUnavailable
 from bench_worker.engines.oci.settings import UnsupportedSetting, as_operation_failures, check_settings, make_volumes
 from bench_worker.engines.output import parse_signal, read_head
+from bench_worker.engines.results import disk_errors_as_failures, raise_operation_failed
+from bench_worker.engines.settings import DEVICE_LIMITS
 
 if TYPE_CHECKING:
     from bench_common.treatment import ContainerSettings

@@ -19,11 +19,11 @@ from bench_worker.engines.base import EngineStatus, OperationFailed
 from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.images import import_archive, qualified_name
 from bench_worker.engines.cri import messages_pb2 as messages
-from bench_worker.engines.docker.images import PULL_KIND_PATTERNS
 from bench_worker.engines.grpc import CallSequence, GrpcChannel
-from bench_worker.engines.low_level import HOST
+from bench_worker.engines.low_level import HOST, ImageUnavailable
 from bench_worker.engines.oci.cgroups import Cgroups
-from bench_worker.engines.oci.images import ImageUnavailable, docker_client
+from bench_worker.engines.oci.images import docker_client
+from bench_worker.engines.results import PULL_KIND_PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -31,8 +31,9 @@ from bench_worker.engines.docker.errors import (
     was_oom_killed,
 )
 from bench_worker.engines.docker.http import endpoint, socket_path
-from bench_worker.engines.docker.settings import MountRefused, allowed_source, limit_flags
+from bench_worker.engines.docker.settings import allowed_source, limit_flags
 from bench_worker.engines.output import parse_signal
+from bench_worker.engines.settings import MountRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -41,8 +41,9 @@ from bench_worker.engines.docker.errors import (
     was_oom_killed,
 )
 from bench_worker.engines.docker.http import capture
-from bench_worker.engines.docker.settings import MountRefused, create_arguments, tar_archive
+from bench_worker.engines.docker.settings import create_arguments, tar_archive
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, Capture, parse_signal
+from bench_worker.engines.settings import MountRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

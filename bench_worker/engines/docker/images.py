@@ -22,6 +22,7 @@ import docker.utils
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_worker.engines.docker.errors import CALL_ERRORS, failure_kind, operation_failed
 from bench_worker.engines.docker.http import DockerApiError
+from bench_worker.engines.results import PULL_KIND_PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -198,24 +199,6 @@ def list_images(client: docker.APIClient, **which: Any) -> list[dict[str, Any]]:
             if _IMAGE_VANISHED not in str(error.explanation):
                 raise
     return list(client.images(**which))
-
-
-PULL_KIND_PATTERNS: Final = (
-    (
-        "image-missing",
-        re.compile(
-            r"manifest .*unknown|repository .*not found|access .*denied|name unknown|resolve reference .*not found",
-            re.IGNORECASE,
-        ),
-    ),
-    (
-        "unreachable",
-        re.compile(
-            r"connection refused|no such host|no route to host|i/o timeout|network is unreachable", re.IGNORECASE
-        ),
-    ),
-)
-"""What engines report of a registry that has no such image, or does not answer; the first match wins."""
 
 
 def require_image(settings: ContainerSettings, timed: TimedRequest) -> str:

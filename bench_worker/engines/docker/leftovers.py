@@ -21,7 +21,7 @@ from bench_worker.engines.docker.http import DockerApiError
 from bench_worker.engines.docker.images import list_images
 from bench_worker.engines.docker.settings import data_container_name, has_data_container, private_directory
 from bench_worker.engines.native import labels as native_labels
-from bench_worker.engines.native.container import delete_directory, disk_errors_as_failures
+from bench_worker.engines.results import delete_directory, disk_errors_as_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -35,22 +35,24 @@ from bench_worker.engines.native import TRAITS
 from bench_worker.engines.native import labels as native_labels
 from bench_worker.engines.native.container import (
     NativeContainer,
-    delete_directory,
-    disk_errors_as_failures,
     get_native_container,
     is_stopped,
     kill_stragglers,
-    raise_operation_failed,
-    result_at_exit,
     running_process,
     signal_and_confirm,
-    spawn_failure_kind,
-    wait_exit,
-    wait_result,
 )
 from bench_worker.engines.oci.runtime import OPERATIONS as SAVING
 from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
 from bench_worker.engines.output import EXEC_OUTPUT_LIMIT_BYTES, parse_cpuset, parse_signal, read_head
+from bench_worker.engines.results import (
+    delete_directory,
+    disk_errors_as_failures,
+    raise_operation_failed,
+    result_at_exit,
+    spawn_failure_kind,
+    wait_exit,
+    wait_result,
+)
 from bench_worker.timing import posix_spawn
 from bench_worker.timing.processes import Process, SpawnFailed, WaitTimeout, spawn
 

@@ -34,13 +34,13 @@ import gevent
 
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.docker.settings import KNOWN_SOCKETS, safe_host_directory
-from bench_worker.engines.low_level import HOST, LOOPBACK
+from bench_worker.engines.low_level import HOST, LOOPBACK, ImageUnavailable
 from bench_worker.engines.oci import images as oci_images
-from bench_worker.engines.oci.images import CONFIG, ImageUnavailable, UnpackedImage
+from bench_worker.engines.oci.images import CONFIG, UnpackedImage
 from bench_worker.engines.oci.runtime import first_error
 from bench_worker.engines.oci.settings import UnsupportedSetting, bind_mount, make_volumes
 from bench_worker.engines.oci.spec import HOSTNAME, HostContext, ImageConfig, make_config, read_user
+from bench_worker.engines.settings import KNOWN_SOCKETS, safe_host_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

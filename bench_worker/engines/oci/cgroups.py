@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench_worker.engines.docker.settings import DEVICE_LIMITS, NO_IO_WEIGHT, supports_io_weight
+from bench_worker.engines.settings import DEVICE_LIMITS, NO_IO_WEIGHT, supports_io_weight
 from bench_worker.host.procfs import LiveHostFiles
 
 if TYPE_CHECKING:

@@ -32,16 +32,8 @@ from bench_worker.engines.base import (
 )
 from bench_worker.engines.command_line import CommandSequence
 from bench_worker.engines.daemon_processes import NO_DAEMON
-from bench_worker.engines.docker.settings import MountRefused
-from bench_worker.engines.low_level import LowLevelEngine
+from bench_worker.engines.low_level import ImageUnavailable, LowLevelEngine
 from bench_worker.engines.mount_namespace import MountNamespace
-from bench_worker.engines.native.container import (
-    disk_errors_as_failures,
-    raise_operation_failed,
-    result_at_exit,
-    wait_exit,
-    wait_result,
-)
 from bench_worker.engines.native.labels import matches
 from bench_worker.engines.oci import TRAITS
 from bench_worker.engines.oci import bundle as oci_bundle
@@ -51,10 +43,18 @@ from bench_worker.engines.oci import runtime as oci_runtime
 from bench_worker.engines.oci import spec as oci_spec
 from bench_worker.engines.oci.bundle import Bundle, Bundles
 from bench_worker.engines.oci.cgroups import OomKillCounter
-from bench_worker.engines.oci.images import ImageUnavailable, UnpackedImage, UnpackedImages
+from bench_worker.engines.oci.images import UnpackedImage, UnpackedImages
 from bench_worker.engines.oci.runtime import Runtime, RuntimeCommandSequence, kill_from_pid_file
 from bench_worker.engines.oci.settings import UnsupportedSetting, as_operation_failures, check_settings
 from bench_worker.engines.output import parse_signal, read_head
+from bench_worker.engines.results import (
+    disk_errors_as_failures,
+    raise_operation_failed,
+    result_at_exit,
+    wait_exit,
+    wait_result,
+)
+from bench_worker.engines.settings import MountRefused
 from bench_worker.timing.processes import Process, WaitTimeout
 from bench_worker.timing.subreaper import adopt_orphan, become_subreaper, release_subreaper
 

@@ -32,6 +32,7 @@ from gevent.lock import RLock
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import RUN_LABEL, OperationFailed
 from bench_worker.engines.command_line import CommandLine
+from bench_worker.engines.low_level import ImageUnavailable
 from bench_worker.engines.oci.spec import ImageConfig
 
 if TYPE_CHECKING:
@@ -104,14 +105,6 @@ _CONFIG: Final = "image.json"
 _CHUNK_BYTES: Final = 1 << 20
 _ANSWER_S: Final = 60
 _UNPACK_S: Final = 300
-
-
-class ImageUnavailable(Exception):
-    """An image that cannot be had: `kind` is one of `OperationFailed`'s, the text says why."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from typing import ClassVar, Final
 from bench_worker.engines.base import Container, DaemonProcesses, OperationFailed
 from bench_worker.engines.command_line import CommandSequence
 from bench_worker.engines.daemon_processes import gvisor_processes
-from bench_worker.engines.docker.settings import DEVICE_LIMITS
-from bench_worker.engines.native.container import disk_errors_as_failures
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.bundle import CONFIGURATION, Bundle
 from bench_worker.engines.oci.engine import OciEngine
 from bench_worker.engines.oci.runtime import OPERATIONS
+from bench_worker.engines.results import disk_errors_as_failures
+from bench_worker.engines.settings import DEVICE_LIMITS
 
 
 class RuncEngine(OciEngine):

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bench_common.errors import did_you_mean
-from bench_worker.engines.docker.settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
-from bench_worker.engines.native.container import raise_operation_failed
-from bench_worker.engines.oci.images import ImageUnavailable
+from bench_worker.engines.low_level import ImageUnavailable
 from bench_worker.engines.oci.spec import NETWORKS
 from bench_worker.engines.output import parse_cpuset
+from bench_worker.engines.results import raise_operation_failed
+from bench_worker.engines.settings import KNOWN_SOCKETS, MountRefused, safe_host_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.treatment import CAPABILITIES
-from bench_worker.engines.docker.settings import DEVICE_LIMITS, parse_ulimit
+from bench_worker.engines.settings import DEVICE_LIMITS, parse_ulimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
