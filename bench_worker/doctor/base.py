@@ -10,30 +10,19 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any, Final
 
+import psutil
+
 from bench_worker.engines.base import EngineStatus
-from bench_worker.host.procfs import HostFiles, ProcStat, parse_stat
+from bench_worker.host.procfs import HostFiles, ProcessStat, ProcStat, parse_stat, read_processes
 
 SAMPLE_S = 0.7
 """How long CPUs and processes are sampled, in seconds: a share of 2 % is then more than one tick."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessUsage:
-    """A process and its CPU time."""
-
-    pid: int
-    """Its id."""
-    name: str
-    """The name of its command."""
-    parent: int
-    """The id of its parent."""
-    ticks: int
-    """The CPU time that it has used, in USER_HZ ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +35,16 @@ class HostSnapshot:
     """CPU times at the start of the sample."""
     after: ProcStat | None = None
     """CPU times at its end."""
-    processes_before: Mapping[int, ProcessUsage] = field(default_factory=dict)
+    processes_before: Mapping[int, ProcessStat] = field(default_factory=dict)
     """All processes at the start of the sample, by id."""
-    processes_after: Mapping[int, ProcessUsage] = field(default_factory=dict)
+    processes_after: Mapping[int, ProcessStat] = field(default_factory=dict)
     """All processes at its end."""
     directories: Sequence[str] = ()
     """Where runs will write."""
     ports: Sequence[int] = ()
     """What a master will bind."""
+    listening: Callable[[], AbstractSet[int]] = frozenset
+    """The TCP ports with a listener."""
     python_version: str = platform.python_version()
     """The interpreter's version."""
     engines: Callable[[], Sequence[EngineStatus]] = tuple
@@ -80,9 +71,9 @@ def capture(
 
     Engines are probed only when a check asks, after the sample: probing makes load of its own.
     """
-    before, processes_before = _stat(files), read_process_usage(files)
+    before, processes_before = _stat(files), read_processes(files)
     wait(SAMPLE_S)
-    after, processes_after = _stat(files), read_process_usage(files)
+    after, processes_after = _stat(files), read_processes(files)
     return HostSnapshot(
         files,
         before,
@@ -91,32 +82,17 @@ def capture(
         processes_after,
         tuple(dict.fromkeys(directories or (os.getcwd(), tempfile.gettempdir()))),  # noqa: PTH109  a str is needed
         ports,
+        listening=listening_ports,
         engines=cache(_probe_engines),
         tools=_tools,
         advice=_advice,
     )
 
 
-def read_process_usage(files: HostFiles) -> dict[int, ProcessUsage]:
-    """Return all processes by id; those that end meanwhile are left out."""
-    found = {}
-    for name in files.names("/proc"):
-        if name.isdigit():
-            process = parse_process_usage(files.text(f"/proc/{name}/stat") or "")
-            if process is not None:
-                found[process.pid] = process
-    return found
-
-
-def parse_process_usage(text: str) -> ProcessUsage | None:
-    """Parse /proc/PID/stat (proc(5)); a name may hold spaces and brackets, so the last bracket ends it."""
-    head, _, tail = text.rpartition(")")
-    pid, _, name = head.partition(" (")
-    words = tail.split()
-    try:
-        return ProcessUsage(int(pid), name, int(words[1]), int(words[11]) + int(words[12]))
-    except (ValueError, IndexError):
-        return None
+def listening_ports() -> set[int]:
+    """Return the TCP ports of this host with a listener, on any address."""
+    connections = psutil.net_connections("tcp")
+    return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN and one.laddr}
 
 
 def _stat(files: HostFiles) -> ProcStat | None:

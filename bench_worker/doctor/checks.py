@@ -52,8 +52,6 @@ LOW_INODES_SHARE: Final = 0.1
 CRITICAL_OPEN_FILES: Final = 256
 LOW_OPEN_FILES: Final = 4096
 OLDEST_PYTHON: Final = (3, 11)
-LISTEN: Final = "0A"
-"""The state of a listening socket in /proc/net/tcp."""
 
 
 @check("engine")
@@ -192,7 +190,7 @@ def check_busy_processes(host: HostSnapshot) -> Iterator[Finding]:
     ours = _own_processes(host)
     busy = sorted(
         (
-            (100.0 * (process.ticks - host.processes_before[pid].ticks) / passed, process)
+            (100.0 * (process.own_ticks - host.processes_before[pid].own_ticks) / passed, process)
             for pid, process in host.processes_after.items()
             if passed > 0 and pid in host.processes_before and pid not in ours
         ),
@@ -436,7 +434,7 @@ def check_ports(host: HostSnapshot) -> Iterator[Finding]:
     if not host.ports:
         yield ok("none requested")
         return
-    taken = sorted(set(host.ports) & listening_ports(host))
+    taken = sorted(set(host.ports) & host.listening())
     words = ", ".join(map(str, taken))
     if taken:
         yield warning(
@@ -446,14 +444,3 @@ def check_ports(host: HostSnapshot) -> Iterator[Finding]:
         )
     else:
         yield ok(", ".join(map(str, sorted(host.ports))) + " free")
-
-
-def listening_ports(host: HostSnapshot) -> set[int]:
-    """Return the TCP ports with a listener, on any address."""
-    found = set()
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in (host.files.text(path) or "").splitlines()[1:]:
-            words = line.split()
-            if words[3:4] == [LISTEN]:
-                found.add(int(words[1].rpartition(":")[2], 16))
-    return found

@@ -13,11 +13,10 @@ import os
 import socket
 import struct
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from bench_worker.engines.base import DaemonProcesses
-from bench_worker.host.procfs import HostFiles, LiveHostFiles, ProcessStat, parse_process_stat, parse_pss
+from bench_worker.host.procfs import HostFiles, LiveHostFiles, ProcessStat, parse_pss, read_processes
 from bench_worker.host.sampler import CgroupSampler
 
 if TYPE_CHECKING:
@@ -130,14 +129,7 @@ class DaemonSampler:
     # -- which processes ------------------------------------------------------------------------------------------
 
     def _table(self) -> dict[ProcessKey, ProcessStat]:
-        table = {}
-        for name in self._files.names("/proc"):
-            text = self._files.text(f"/proc/{name}/stat") if name.isdecimal() else None
-            if text:
-                with suppress(ValueError):
-                    one = parse_process_stat(text)
-                    table[one.pid, one.start_ticks] = one
-        return table
+        return {(one.pid, one.start_ticks): one for one in read_processes(self._files).values()}
 
     def _members(self, table: Mapping[ProcessKey, ProcessStat]) -> dict[ProcessKey, ProcessStat]:
         keys = {one.pid: key for key, one in table.items()}

@@ -4,12 +4,13 @@ import math
 import os
 
 import pytest
+from recorded_host import RecordedHostFiles
 
 from bench_worker.engines.base import CompanionDaemon, DaemonProcesses
 from bench_worker.engines.daemon_processes import containerd_daemon, docker_daemon, gvisor_processes, podman_daemon
 from bench_worker.engines.registry import daemon_processes
 from bench_worker.host.daemons import PSS_INTERVAL_FACTOR, DaemonSampler, engine_samplers, listening_pid
-from bench_worker.host.procfs import RecordedHostFiles, parse_process_stat, parse_pss
+from bench_worker.host.procfs import parse_process_stat, parse_pss
 from bench_worker.host.sampler import CgroupSampler
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -2,17 +2,19 @@
 
 import argparse
 import json
+import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recorded_host import RecordedHostFiles
 
 import bench_worker.doctor
 from bench_master.commands import doctor as command
 from bench_worker.doctor import CHECKS, Check, HostSnapshot, Level, capture, run_checks
-from bench_worker.doctor.base import ok, parse_process_usage
+from bench_worker.doctor.base import listening_ports, ok
 from bench_worker.engines.base import EngineStatus
-from bench_worker.host.procfs import DiskSpace, RecordedHostFiles
+from bench_worker.host.procfs import DiskSpace, read_processes
 from bench_worker.host.sampler import COLUMNS
 from bench_worker.queries import doctor as question
 
@@ -21,7 +23,6 @@ CLOCK = "/sys/devices/system/clocksource/clocksource0"
 GIB = 1024**3
 ROOM = DiskSpace(100 * GIB, 50 * GIB, 1_000_000, 900_000)
 CONTAINER = "ab" * 32
-TCP = "  sl  local_address rem_address   st\n   0: 00000000:{port:04X} 00000000:0000 {state} 0:0\n"
 
 WELL = {
     "/proc/stat": "cpu 100 0 100 800 0 0 0 0 0 0\ncpu0 1 1 1 1\ncpu1 1 1 1 1\n",
@@ -34,15 +35,14 @@ WELL = {
         "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
     ),
     "/proc/cpuinfo": "model name : X\nflags : fpu\n",
-    "/proc/net/tcp": TCP.format(port=22, state="0A"),
     f"{CPU}/online": "0-1",
     f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
     f"{CPU}/intel_pstate/no_turbo": "1",
     f"{CLOCK}/current_clocksource": "tsc",
     f"{CLOCK}/available_clocksource": "tsc hpet acpi_pm",
     "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
-    "/proc/7/stat": "7 (doctor) S 1 7 7 0 -1 0 0 0 0 0 50 10 0 0",
-    "/proc/9/stat": "9 (my (odd) job) R 1 9 9 0 -1 0 0 0 0 0 50 10 0 0",
+    "/proc/7/stat": "7 (doctor) S 1 7 7 0 -1 0 0 0 0 0 50 10 0 0 20 0 1 0 100 0 5",
+    "/proc/9/stat": "9 (my (odd) job) R 1 9 9 0 -1 0 0 0 0 0 50 10 0 0 20 0 1 0 100 0 5",
 }
 ENGINES = (
     EngineStatus("one", usable=True, version="1.2", details={"root": "/var/lib/one"}),
@@ -64,6 +64,7 @@ def scene_of(changes=None, *, after=None, spaces=None, **fields):
     scene = capture(files, wait, directories=["/srv"], ports=[13577])
     known = {
         "engines": lambda: ENGINES,
+        "listening": lambda: {22},
         "tools": lambda: {"sysbench": ["sysbench-cpu"]},
         "which": lambda program: f"/usr/bin/{program}",
         "writable": lambda directory: True,
@@ -130,7 +131,6 @@ def test_healthy_host_has_nothing_but_ok():
         ("container", "warning", {"/run/systemd/container": "lxc"}, "on the host"),
         ("cgroups", "problem", {"/proc/self/mountinfo": "27 1 8:1 / / rw - ext4 /dev/sda1 rw"}, "mount"),
         ("cgroups", "note", {"/proc/self/mountinfo": "1 1 0:1 / /c rw - cgroup cgroup rw,cpu"}, "v1"),
-        ("ports", "warning", {"/proc/net/tcp6": TCP.format(port=13577, state="0A")}, "ss -ltnp"),
     ],
 )
 def test_each_sickness_is_found_with_its_remedy(check, level, changes, word):
@@ -140,10 +140,21 @@ def test_each_sickness_is_found_with_its_remedy(check, level, changes, word):
     assert word in findings[0].advice
 
 
+def test_a_port_with_a_listener_is_taken():
+    """A master cannot bind it: the finding names the port and says what to do."""
+    (finding,) = found("ports", scene_of(listening=lambda: {22, 13577}))
+    assert (finding.level, finding.value) == (Level.WARNING, "13577")
+    assert "ss -ltnp" in finding.advice
+
+
 def test_connection_on_a_port_does_not_take_it():
-    """A port that is only connected from is free."""
-    (finding,) = found("ports", scene_of({"/proc/net/tcp": TCP.format(port=13577, state="01")}))
-    assert finding.level is Level.OK
+    """A port that is only connected from is free; one that a process listens on, over IPv4 or IPv6, is not."""
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("::1", port)) as client:
+            ports = listening_ports()
+            assert port in ports
+            assert client.getsockname()[1] not in ports
 
 
 def test_steal_is_measured_over_the_watch():
@@ -158,7 +169,7 @@ def test_steal_is_measured_over_the_watch():
 
 def test_busy_neighbour_is_named():
     """A process that uses CPU during the watch is named with its share of one CPU, whatever brackets it has."""
-    scene = scene_of(after={"/proc/9/stat": "9 (my (odd) job) R 1 9 9 0 -1 0 0 0 0 0 90 20 0 0"})
+    scene = scene_of(after={"/proc/9/stat": "9 (my (odd) job) R 1 9 9 0 -1 0 0 0 0 0 90 20 0 0 20 0 1 0 100 0 5"})
     (finding,) = found("processes", scene)
     assert finding.level is Level.WARNING
     assert "my (odd) job (9) 50 %" in finding.finding
@@ -166,16 +177,18 @@ def test_busy_neighbour_is_named():
 
 def test_own_work_is_not_a_neighbour():
     """The doctor's own CPU time, and that of what started it, is not held against the machine."""
-    parent = {"/proc/5/stat": "5 (shell) S 1 5 5 0 -1 0 0 0 0 0 50 10 0 0"}
-    own = {"/proc/7/stat": "7 (doctor) R 5 7 7 0 -1 0 0 0 0 0 99 50 0 0"}
-    scene = scene_of(parent, after={**own, "/proc/5/stat": "5 (shell) S 1 5 5 0 -1 0 0 0 0 0 99 10 0 0"})
+    parent = {"/proc/5/stat": "5 (shell) S 1 5 5 0 -1 0 0 0 0 0 50 10 0 0 20 0 1 0 100 0 5"}
+    own = {"/proc/7/stat": "7 (doctor) R 5 7 7 0 -1 0 0 0 0 0 99 50 0 0 20 0 1 0 100 0 5"}
+    scene = scene_of(
+        parent, after={**own, "/proc/5/stat": "5 (shell) S 1 5 5 0 -1 0 0 0 0 0 99 10 0 0 20 0 1 0 100 0 5"}
+    )
     assert found("processes", scene)[0].level is Level.OK
 
 
-def test_process_line_that_is_none_is_skipped():
+def test_a_process_that_ended_is_skipped():
     """A process that ended between listing and reading gives nothing."""
-    assert parse_process_usage("") is None
-    assert parse_process_usage("12 (cut) S 1") is None
+    files = RecordedHostFiles({"/proc/12/stat": "12 (cut) S 1", "/proc/13/stat": ""})
+    assert read_processes(files) == {}
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from recorded_host import RecordedHostFiles
 
 from bench_worker.cli import run_command_line
 from bench_worker.host.facts import cgroup_layout, container, find_mount, governor, hypervisor, mitigations, turbo
 from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, guess_environment
-from bench_worker.host.procfs import RecordedHostFiles
 
 METAL = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme\n"
 GUEST = "processor : 0\nmodel name\t: Some CPU\nflags\t\t: fpu vme hypervisor\n"

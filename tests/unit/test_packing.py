@@ -20,7 +20,6 @@ from bench_master.scenario.operations import DEFAULT_MAX_CONTAINERS
 from bench_master.scenario.yaml_tree import Source
 from bench_worker.engines.base import OperationFailed, OperationResult
 from bench_worker.engines.noop import NoopEngine
-from bench_worker.host.procfs import RecordedHostFiles
 from bench_worker.job_executor import JobExecutor, RunContext
 from bench_worker.outbox import Outbox
 from bench_worker.packing import ALL_PACKED, HostStateReader

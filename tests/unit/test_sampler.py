@@ -3,12 +3,12 @@
 import math
 
 import pytest
+from recorded_host import RecordedHostFiles
 
 from bench_common.errors import InfrastructureError
 from bench_worker.host.procfs import (
     CpuTicks,
     LiveHostFiles,
-    RecordedHostFiles,
     parse_diskstats,
     parse_loadavg,
     parse_meminfo,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
+import psutil
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL
@@ -123,8 +124,7 @@ def labelled_directories() -> list[LabelledDirectory]:
 
 def labelled_processes() -> Iterator[LabelledProcess]:
     """Yield every live process that carries a label and that this user may look into."""
-    uptime_s = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
-    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    now, boot_time, ticks_per_s = time.time(), psutil.boot_time(), os.sysconf("SC_CLK_TCK")
     for pid in _all_processes():
         labels = _labels_of(pid)
         if pid == os.getpid() or RUN_LABEL not in labels:
@@ -134,11 +134,11 @@ def labelled_processes() -> Iterator[LabelledProcess]:
         except OSError:
             continue
         start_ticks = int(fields[_STAT_START_TICKS])
-        yield LabelledProcess(pid, start_ticks, command, labels, uptime_s - start_ticks / ticks_per_s)
+        yield LabelledProcess(pid, start_ticks, command, labels, now - boot_time - start_ticks / ticks_per_s)
 
 
 def _all_processes() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return psutil.pids()
 
 
 def _labels_of(pid: int) -> dict[str, str]:
