@@ -1,17 +1,9 @@
-"""What containers need to find on a host: a worker is asked for it before it is admitted, so that no job fails.
+"""Decides, before anything runs, what a host cannot provide for a treatment; pure.
 
-Only what another program would have to provide: an image, a network, a log driver, a runtime. Limits and the like are
-the engine's own business, and its status says which it enforces.
-
-Decides, before anything runs, what an engine on a host cannot do of a treatment. Pure.
-
-What cannot be done, and what would be ignored without a word, is refused. What has no meaning for an engine (a plain
-process has no image) is left out, and said. The status is `EngineStatus` of the worker, as plain values.
-
-Which services of a treatment run beside its jobs, and which on another worker: where the scenario places them.
-
-A place is an environment or the id of a worker. Whoever lends a service to the jobs of others takes no job of that
-treatment itself, unless nobody else is there to take one. Pure.
+Settings and operations that an engine cannot do, or would silently ignore, are refused; settings without meaning
+for it (a plain process has no image) are left out, with a note. Images, networks, log drivers and runtimes are
+requirements that a worker checks before it is admitted. A service is placed on an environment or a worker; a worker
+that runs services for others takes no jobs of that treatment unless no other worker can.
 """
 
 from __future__ import annotations
@@ -97,12 +89,12 @@ def _unsupported_operations(engine: str, status: Mapping[str, Any], treatment: T
         elif operation.kind == "stop" and operation.seconds is not None and step_s and operation.seconds % step_s:
             found.append(
                 f"{engine} counts the grace period of stop in steps of {step_s:g} s: "
-                f"{operation.name!r} with {operation.seconds:g} s cannot be had"
+                f"{operation.name!r} with {operation.seconds:g} s is not possible"
             )
         elif operation.kind == "stats" and interval_s and operation.seconds not in (None, interval_s):
             found.append(
                 f"{engine} sends statistics every {interval_s:g} s, as is its own pace: "
-                f"{operation.name!r} every {operation.seconds:g} s cannot be had"
+                f"{operation.name!r} every {operation.seconds:g} s is not possible"
             )
     return found
 
@@ -119,7 +111,7 @@ def _unsupported_settings(engine: str, status: Mapping[str, Any], treatment: Tre
 
 
 def _unsupported_values(engine: str, status: Mapping[str, Any], treatment: Treatment) -> list[str]:
-    """Return why values of settings that the engine does know cannot be had from it."""
+    """Return why values of settings that the engine does know is not possible from it."""
     details, inapplicable = _details(status), status.get("inapplicable") or ()
     found = []
     networks = details.get(NETWORK_CHOICE, "").split()

@@ -198,7 +198,7 @@ def _clean_up(
             verdict, reason = "kept", f"run {leftover.run_id} is alive on this host"
             sweep.kept.append(leftover)
         elif spare_kept and leftover.run_id.startswith(KEEP_RUN_PREFIX):
-            verdict, reason = "kept", f"run {leftover.run_id} was told to keep it"
+            verdict, reason = "kept", f"run {leftover.run_id} keeps it (--keep)"
             sweep.kept.append(leftover)
         elif dry_run:
             verdict, reason = "listed", "a dry run touches nothing"

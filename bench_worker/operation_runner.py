@@ -1,13 +1,8 @@
 """Carries out the operations of a job's script on one engine: the only place where operations meet verbs.
 
-A guest's raw output is fetched and parsed here, once its step has ended and outside of its stamps.
-
-Tells how a guest's step gets on while it runs: what it printed so far is looked at now and then, never waited for.
-
-Only where the workload reports while it runs, and no more often than it does. What is looked at is what the engine
-has of the output by then; the step itself, its stamps and its output are not touched.
-
-A container that is watched while its job goes on: readings come in a greenlet of their own and are counted.
+A guest's raw output is fetched and parsed here, after its step and outside of its stamps. The progress of a
+workload that reports while it runs is read from the engine's output so far, no more often than it reports, without
+touching the step. Streams of a container's statistics are read in a greenlet of their own.
 """
 
 from __future__ import annotations
@@ -111,7 +106,7 @@ class StatsStream:
         try:
             done = self._first.get(timeout=timeout_s)
         except gevent.Timeout:
-            text = f"no reading came within {timeout_s:g} s"
+            text = f"no reading within {timeout_s:g} s"
             raise OperationFailed("timeout", text, start_ns=start_ns, end_ns=monotonic_ns()) from None
         assert done is not None
         return done
@@ -405,7 +400,7 @@ class OperationRunner:
             self._workload.verify(self._params, metrics)
         except ParseError as error:
             said = _error_line(printed)
-            text = f"{error} (the tool said: {said})" if said else str(error)
+            text = f"{error} (the tool printed: {said})" if said else str(error)
             return Failure("parse-error", text[:MAX_MESSAGE_CHARS], *stamps, operation_ok=True, outputs=(output,))
         report.outputs = [*(report.outputs or ()), output]
         report.metrics = {**(report.metrics or {}), **metrics}

@@ -1,6 +1,6 @@
-"""Answers what a master asks before a run: what its containers would lack on this host.
+"""Answers the master before a run: which engines can be used here, and what containers would lack on this host.
 
-A worker may have been started days ago. What it says of engines, it has looked at again since a run was asked for.
+A worker may have been started days ago, so engines are probed again when a run is requested.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Services of jobs here that run on another worker: wanted of the master, which has them started there.
+"""Services on another worker than their jobs: requested through the master, and run here for the jobs of others.
 
-Each act has an answer or a deadline. A service whose host is lost ends the job that uses it at once: its tool would
-only wait for an answer, and tell less.
-
-Services that run here for jobs of other workers: started, looked at, stopped and removed as the master says.
-
-They are those of treatments that the master has defined, placed here by the scenario. The acts on one service are
-done one after the other, each with its own deadline; its removal does not wait for a start that is under way.
+Every request has a reply or a deadline. A job whose service's host is lost ends at once: its tool would only wait
+for an answer. Requests for one service run one after the other, each with its own deadline; a removal does not wait
+for a start that is under way.
 """
 
 from __future__ import annotations
@@ -181,7 +177,7 @@ class RemoteServiceClient:
         try:
             supplied = wait(partial(self._requests.run, self, START, limit_s))
         except NoReply as silence:
-            raise ServiceFailed(name, f"{name} could not be had: {silence}") from silence
+            raise ServiceFailed(name, f"{name} could not be started: {silence}") from silence
         if supplied.problem:
             log = ((name, supplied.stdout, supplied.stderr, 0, supplied.truncated),)
             raise ServiceFailed(name, supplied.problem[:MAX_MESSAGE_CHARS], log, supplied.kind or SERVICE_FAILURE)

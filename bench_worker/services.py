@@ -1,6 +1,6 @@
 """The services of one job at a time: each made, started, checked until it is ready, stopped and removed.
 
-What goes wrong is told in the service's own words: how it ended, and what its log says of it.
+A failure quotes the service: how it ended, and the errors in its log.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class ServiceSet:
             if ended is None or report.error is None:
                 continue
             _, _, said = report.error
-            text = f"{service.name} {_describe_exit(ended)} during the job; {said}; it said: {_error_lines(log)}"
+            text = f"{service.name} {_describe_exit(ended)} during the job; {said}; its log: {_error_lines(log)}"
             report.error = (service.name, _failure_kind(ended), text[:MAX_MESSAGE_CHARS])
 
     def logs(self) -> tuple[CommandOutput, ...]:
@@ -233,7 +233,7 @@ class ServiceSet:
                     why = f"{_describe_exit(ended)} before it was ready"
                     raise self._failure(service, container, why, _failure_kind(ended)) from failure
                 if failure.kind != "timeout":
-                    why = f"cannot be asked whether it is ready: {said}"
+                    why = f"its readiness check cannot run: {said}"
                     raise self._failure(service, container, why) from failure
             if monotonic() >= deadline:
                 text = f"was not ready within {service.ready_s:g} s" + (f" ({said})" if said else "")
@@ -245,7 +245,7 @@ class ServiceSet:
     ) -> ServiceFailed:
         log = self._log(service, container)
         lines = _error_lines(log)
-        text = f"{service.name} {why}" + (f"; it said: {lines}" if lines else "; it printed nothing")
+        text = f"{service.name} {why}" + (f"; its log: {lines}" if lines else "; it printed nothing")
         return ServiceFailed(service.name, text[:MAX_MESSAGE_CHARS], (log,), kind)
 
     def _exit_result(self, container: Container) -> OperationResult | None:

@@ -1,9 +1,10 @@
-"""What an engine is: a dozen verbs on one container, each stamped where it happens.
+"""What an engine is: methods on one container, each stamped where it happens.
 
-An engine is one file that registers a subclass of `Engine` under the entry-point group ``weighbridge.engines``. Slots
-call the verbs from greenlets; a verb blocks its greenlet, never the loop, and returns a `OperationResult` whose
-stamps were taken next to the socket or the process, not when the loop got round to it. A verb that cannot succeed
-raises `OperationFailed` with the same stamps, so that a failure's time is kept apart. Every verb honours `timeout_s`.
+An engine is a class in one module, registered under the entry-point group ``weighbridge.engines``. It must define
+15 methods and may define 15 more; `Engine` lists them by group. Slots call them from greenlets: a method blocks its
+greenlet, never the loop, and honours `timeout_s`. An operation returns an `OperationResult` whose stamps were taken
+next to the socket or the process, or raises `OperationFailed` with the same stamps, so that a failure's time is
+kept apart.
 """
 
 from __future__ import annotations
@@ -36,34 +37,44 @@ PRINTED_LIMIT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """Whether an engine can be used here. `reason` says why not, `advice` what to install or start.
-
-    `operations` and `settings` are what it can do and enforce; `inapplicable` are settings that have no meaning for
-    it and are left out (a native process has no image); any other setting that is given is refused.
-    """
+    """Whether an engine can be used on this host, and what it can do."""
 
     name: str
+    """Its registered name."""
     usable: bool
+    """Whether it can be used."""
     version: str = ""
+    """Its version."""
     endpoint: str = ""
+    """The socket, program or directory that it works with."""
     reason: str = ""
+    """Why it cannot be used."""
     advice: str = ""
+    """What to install or start, so that it can be used."""
     operations: tuple[str, ...] = ()
+    """The operations that it can do."""
     settings: tuple[str, ...] = ()
+    """The settings that it enforces; any other one is refused, but for those that are inapplicable."""
     inapplicable: tuple[str, ...] = ()
+    """The settings that have no meaning for it and are left out: a plain process has no image."""
     details: Mapping[str, str] = field(default_factory=dict)
+    """More facts, such as ``setting.NAME``: why it cannot enforce a setting."""
     runs_services: bool = False
-    """Whether it can say at which address a container is reached, without which no service is found."""
+    """Whether it knows the address of a container, so that it can run services."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What an engine is opened with: whose run and worker it works for and how many verbs may be under way."""
+    """What an engine is opened with."""
 
     run_id: str
+    """The run that it works for; empty where it is only queried."""
     worker_id: str
+    """The worker that it works for."""
     slots: int
+    """How many operations may be in progress at once."""
     timeout_s: float = 60.0
+    """The deadline of an operation that names none."""
     allow_host_mounts: bool = False
     """Host directories may be mounted only where the worker's own configuration or a scenario's storage says so."""
 
@@ -127,24 +138,28 @@ class Container:
 
 @dataclass(slots=True)
 class OperationResult:
-    """An operation that succeeded: nanoseconds of CLOCK_MONOTONIC, and what it gave.
-
-    `exit_code` is that of `exec` or `wait`; `stdout` and `stderr` those of `exec` and `logs`.
-    `end_ns` is the latest instant at which the operation can have ended; it did no more than `end_bound_ns` before.
-    """
+    """An operation that succeeded; times are nanoseconds of CLOCK_MONOTONIC."""
 
     start_ns: int
+    """When it began."""
     end_ns: int
+    """The latest instant at which it can have ended."""
     exit_code: int | None = None
+    """The exit code of `exec` or `wait`."""
     stdout: bytes = b""
+    """The output of `exec` or `logs`."""
     stderr: bytes = b""
+    """The error output of `exec` or `logs`."""
     truncated: bool = False
+    """Whether the output was longer than what is kept."""
     oom_killed: bool = False
+    """Whether the kernel killed a process of it for lack of memory."""
     end_uncertainty_ns: int = 0
+    """It ended at most this long before `end_ns`."""
 
 
 class OperationFailed(WeighbridgeError):
-    """An operation failed: `kind` is a short stable word to group by, the message what the engine really said.
+    """An operation failed: `kind` is a short stable word to group by, the message the engine's own words.
 
     Kinds: ``timeout``, ``not-found``, ``conflict``, ``image-missing``, ``not-executable``, ``command-not-found``,
     ``exit-code``, ``oom-killed``, ``killed``, ``unsupported``, ``refused``, ``unreachable``, ``disk-full``,
@@ -160,14 +175,20 @@ class OperationFailed(WeighbridgeError):
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something that a run left behind and that carries its label: `what` is container, image, process ..."""
+    """Something that a run left behind and that carries its label."""
 
     engine: str
+    """The engine that found it."""
     what: str
+    """Its kind: container, image, process ..."""
     identity: str
+    """How the engine identifies it."""
     name: str
+    """Its name, for users."""
     run_id: str
+    """The run that left it."""
     age_s: float | None = None
+    """Its age; None where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +233,24 @@ class DaemonProcesses:
 
 
 class Engine(abc.ABC):
-    """Runs containers. One instance serves one worker; `open` before the first verb, `close` after the last."""
+    """Runs containers. One instance serves one worker; `open` before the first operation, `close` after the last.
+
+    Every engine defines `probe`, `open`, `close`, the operations `create`, `start`, `exec`, `wait`, `pause`,
+    `unpause`, `stop`, `kill`, `logs`, `remove`, and for clean-up `leftovers` and `discard`. The others have a
+    default: the operations `run`, `pull`, `commit`, `checkpoint`, `restore`, `stats`; for services `address`,
+    `published_port`, `shared_path`; before a run `missing`, `prepare`; and `daemon_processes`, `watch`,
+    `read_output`, `committed_bytes`.
+    """
 
     name: ClassVar[str]
     operations: ClassVar[frozenset[str]]
     settings: ClassVar[frozenset[str]]
     inapplicable: ClassVar[frozenset[str]] = frozenset()
     store: ClassVar[str] = ""
-    """Whose things it finds (empty: its own). Engines of one store list the same leftovers, which count once."""
+    """The engine whose containers it finds (empty: its own).
+
+    Engines of one store list the same leftovers, which count once.
+    """
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
@@ -231,7 +262,7 @@ class Engine(abc.ABC):
 
     @classmethod
     def daemon_processes(cls) -> DaemonProcesses | None:
-        """Return which processes are the engine's own on this host; None where nobody has said."""
+        """Return which processes are the engine's own on this host; None where it is unknown."""
         return None
 
     @abc.abstractmethod

@@ -178,11 +178,14 @@ class CommandSequence:
             start_ns = self.first.start_ns if self.first else error.start_ns
             raise OperationFailed(kind, str(error), start_ns=start_ns, end_ns=error.end_ns) from error
         except WaitTimeout as error:
-            text = f"`{self.cli.program} {words[0]}` had not ended after {self.timeout_s:g} s and was killed"
+            text = f"`{self.cli.program} {words[0]}` did not end within {self.timeout_s:g} s and was killed"
             raise self._late(text) from error
         self.cpu_s += answer.cpu_s
         if answer.exit_code == _SIGNALLED - STATUS_LOST:
-            raise self.failure("engine", f"the exit status of `{self.cli.program} {words[0]}` was taken by others")
+            raise self.failure(
+                "engine",
+                f"the exit status of `{self.cli.program} {words[0]}` is lost: another SIGCHLD handler reaped it",
+            )
         return answer
 
 

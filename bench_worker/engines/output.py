@@ -1,7 +1,4 @@
-"""Keeps what a command printed within bounds, whichever engine ran it.
-
-Reads the arguments of verbs that arrive as text: signals and CPU lists. Pure.
-"""
+"""Keeps the output of a command within bounds, and parses arguments of verbs that are text: signals and CPU lists."""
 
 from __future__ import annotations
 

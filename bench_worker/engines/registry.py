@@ -25,14 +25,16 @@ PROBE_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class BrokenEngine:
-    """An engine that is registered and cannot be loaded, and why."""
+    """An engine that is registered and cannot be loaded."""
 
     name: str
+    """Its registered name."""
     reason: str
+    """Why it cannot be loaded."""
 
 
 def load_entries(points: Iterable[EntryPoint]) -> dict[str, type[Engine] | BrokenEngine]:
-    """Load each entry point; what is no engine, or fails to load, becomes a `BrokenEngine`."""
+    """Load each entry point; one that fails to load, or is not an engine, becomes a `BrokenEngine`."""
     return {point.name: _load(point) for point in sorted(points, key=lambda point: point.name)}
 
 
@@ -43,7 +45,7 @@ def engine_classes(only: Collection[str] | None = None) -> dict[str, type[Engine
 
 
 def probe_all(engines: dict[str, type[Engine] | BrokenEngine] | None = None) -> list[EngineStatus]:
-    """Return the status of every engine, by name: all asked at once, none given more than `PROBE_TIMEOUT_S`."""
+    """Return the status of every engine, sorted by name; probes run at once, for `PROBE_TIMEOUT_S` at most."""
     found = engine_classes() if engines is None else engines
     statuses: dict[str, EngineStatus] = {}
 
@@ -57,9 +59,10 @@ def probe_all(engines: dict[str, type[Engine] | BrokenEngine] | None = None) -> 
     deadline = time.monotonic() + PROBE_TIMEOUT_S
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    silent = f"its probe gave no answer in {PROBE_TIMEOUT_S:g} s"
+    silent = f"its probe did not answer within {PROBE_TIMEOUT_S:g} s"
     return [
-        statuses.get(name) or EngineStatus(name, usable=False, reason=silent, advice="see whether its service hangs")
+        statuses.get(name)
+        or EngineStatus(name, usable=False, reason=silent, advice="check whether its service hangs")
         for name in sorted(found)
     ]
 
@@ -67,9 +70,9 @@ def probe_all(engines: dict[str, type[Engine] | BrokenEngine] | None = None) -> 
 def open_engine(name: str, options: EngineOptions) -> Engine:
     """Return the engine of that name, opened.
 
-    That a run uses it is noted before, for clean-up. Raises `UsageError`, with the nearest right spelling, for a name
-    that nobody registered, `EngineUnavailable` for an engine that is broken or cannot be reached, and
-    `InfrastructureError` where no note can be kept.
+    Its use by a run is recorded before, for clean-up. Raises `UsageError`, with the nearest right spelling, for an
+    unknown name, `EngineUnavailable` for an engine that is broken or cannot be reached, and `InfrastructureError`
+    where the use cannot be recorded.
     """
     engine = engine_classes({check_choice(name, engine_names(), what="engine")})[name]
     if isinstance(engine, BrokenEngine):
@@ -91,7 +94,7 @@ def open_image_store() -> ImageStore:
 
 
 def daemon_processes(name: str) -> DaemonProcesses | None:
-    """Return which processes an engine declares as its own; None where it says nothing, or is not there."""
+    """Return the processes that an engine declares as its own; None if it declares nothing or is not installed."""
     engine = engine_classes({name}).get(name)
     return None if engine is None or isinstance(engine, BrokenEngine) else engine.daemon_processes()
 
@@ -102,12 +105,12 @@ def _load(point: EntryPoint) -> type[Engine] | BrokenEngine:
     except Exception as error:  # noqa: BLE001  somebody else's module may raise anything when imported
         return BrokenEngine(point.name, f"{point.value}: {type(error).__name__}: {error}")
     if not (isinstance(loaded, type) and issubclass(loaded, Engine)):
-        return BrokenEngine(point.name, f"{point.value} is not a class derived from {Engine.__module__}.Engine")
+        return BrokenEngine(point.name, f"{point.value} is not a subclass of {Engine.__module__}.Engine")
     missing = sorted(loaded.__abstractmethods__)
     if missing:
-        return BrokenEngine(point.name, f"{point.value} lacks {', '.join(missing)}")
+        return BrokenEngine(point.name, f"{point.value} does not define {', '.join(missing)}")
     if getattr(loaded, "name", None) != point.name:
-        return BrokenEngine(point.name, f"{point.value} calls itself {getattr(loaded, 'name', None)!r}")
+        return BrokenEngine(point.name, f"{point.value} has the name {getattr(loaded, 'name', None)!r}")
     if loaded.inapplicable != engine_traits(point.name).inapplicable:
         return BrokenEngine(
             point.name, f"{point.value}: `inapplicable` differs from the traits that {TRAITS_GROUP!r} has for it"
@@ -123,5 +126,5 @@ def _probe(name: str, engine: type[Engine] | BrokenEngine) -> EngineStatus:
     try:
         return replace(engine.probe(), runs_services=engine.address is not Engine.address)
     except Exception as error:  # noqa: BLE001  a third party's probe must not end the question
-        text = f"its probe broke: {type(error).__name__}: {error}"
+        text = f"its probe failed: {type(error).__name__}: {error}"
         return EngineStatus(name, usable=False, reason=text, advice="report it to the author of the engine")

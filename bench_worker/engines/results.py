@@ -102,7 +102,7 @@ def wait_result(process: Process, start_ns: int, deadline: float, *, kill_late: 
     """Wait for the end of a process, whose stamp is the reaper's, and return its exit code as an engine would."""
     ended = wait_exit(process, start_ns, deadline, kill_late=kill_late)
     if ended.code == STATUS_LOST:
-        text = f"the exit status of process {process.pid} was taken by a SIGCHLD handler of this program"
+        text = f"the exit status of process {process.pid} is lost: another SIGCHLD handler reaped it"
         raise OperationFailed("engine", text, start_ns=start_ns, end_ns=max(start_ns, ended.end_ns))
     code = ended.code if ended.code >= 0 else _SIGNALLED - ended.code
     return result_at_exit(start_ns, ended, exit_code=code)

@@ -1,10 +1,8 @@
-"""Samples of an engine's own processes: how much memory and CPU time its daemons, shims and monitors take.
+"""Samples an engine's own processes: memory and CPU time of its daemons, shims and monitors, or of a control group.
 
-Which processes are the engine's is what its class declares (`DaemonProcesses`); they are looked for anew at each
-sample, because shims and sandboxes come and go with containers. Those that were there before the first sample serve
-other people's containers, and are not counted.
-
-What can be read of a run's engines, where it asks for that: their processes, or a control group that is named.
+An engine's class declares which processes are its own (`DaemonProcesses`). Each sample finds them again, because
+shims and sandboxes come and go with containers. Those that exist before the first sample serve other users'
+containers and do not count.
 """
 
 from __future__ import annotations
@@ -290,18 +288,18 @@ def _sampler(
     if cgroup:
         group = CgroupSampler(cgroup)
         if not group.found:
-            complain(f"the overhead of {name} is not known: there is no control group {cgroup}")
+            complain(f"the overhead of {name} is unknown: there is no control group {cgroup}")
             return None
         return group
     side = declared(name)
     if side is None:
         complain(
-            f"the overhead of {name} is not known: nobody has said which processes are its own here; "
+            f"the overhead of {name} is unknown: it does not declare which processes are its own here; "
             f"name its control group under overhead.cgroups.{name}"
         )
     if not side:
         return None
     processes = DaemonSampler(side)
     if not processes.found and side.sockets:
-        complain(f"the overhead of {name} is not known: no process of it was found")
+        complain(f"the overhead of {name} is unknown: none of its processes was found")
     return processes

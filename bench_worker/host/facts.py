@@ -1,19 +1,8 @@
-"""The facts of a fingerprint, one module for each part of a host; each fact is a function of the host's files.
+"""The facts of a fingerprint: CPU, memory, software, disk, virtualization and system, each from the host's files.
 
-Facts of the CPU: model, topology, frequency, mitigations, clock.
-
-Facts of memory: size, swap, pages, NUMA.
-
-Facts of the software that the worker itself runs on.
-
-Facts of the disk that the working directory is on.
-
-What a host runs inside of: a hypervisor, a container, a cgroup hierarchy; told from files that need no root.
-
-Evidence in the order of its worth: what firmware says, then the CPU's hypervisor bit and model, then the clock
-sources and buses that only a hypervisor offers.
-
-Facts of the system: kernel, distribution, what it runs inside of, and limits that are often tuned.
+A hypervisor, a container and the layout of cgroups are found from files that need no root. The strongest evidence
+comes first: what firmware says, then the CPU's hypervisor bit and model, then the clock sources and buses that only
+a hypervisor offers.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
-"""Samples of a host during a run: what its CPUs, memory, disks and network did, once for each interval.
+"""Samples a host, a control group and an engine during a run: CPU, memory, disk and network for each interval.
 
-A sample costs a few reads of /proc and no fork. The caller drives; where it comes late, that shows in the longer
-`interval_ns` of the next row, and nothing is filled in.
+A sample costs a few reads of /proc and no fork. The caller drives; a late sample shows in the longer `interval_ns`
+of its row, and no gap is filled in. A control group counts everything that ran in it and in the groups below it,
+however briefly, under version 1 and 2 of the kernel's interface.
 
-Samples of a control group: its memory and CPU time, under version 1 and version 2 of the kernel's interface.
-
-Sources: Documentation/admin-guide/cgroup-v1/{memory,cpuacct}.rst and cgroup-v2.rst of the Linux kernel. Nothing that
-ran in the group is missed, however short it lived, and its groups inside count too.
-
-What is read of a host, its engines and its load process while a run goes on: gathered, and sent now and then.
-
-One object belongs to one run, and ends with it.
+Sources: Documentation/admin-guide/cgroup-v1/{memory,cpuacct}.rst and cgroup-v2.rst of the Linux kernel.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def test_a_stream_of_another_pace_is_refused_before_anything_runs(weighing):
     """Docker sends once a second, whatever is asked for."""
     job = {"operations": ["run", {"stats": "5s"}, "remove"], "container": CONTAINER}
     run = weighing.run(weighing.scenario(engines=["docker"], job=job), status=2)
-    assert any("'stats' every 5 s cannot be had" in line for line in run.complaints)
+    assert any("'stats' every 5 s is not possible" in line for line in run.complaints)
 
 
 def test_logs_and_the_size_of_a_commit(weighing):

@@ -56,7 +56,7 @@ def test_a_grace_period_finer_than_the_engines_step_is_refused():
     status = {**STATUS, "details": {"stop.grace_step_s": "1"}}
     assert unsupported_features(status, treatment(Operation("stop", "stop", seconds=2.0))) == []
     (reason,) = unsupported_features(status, treatment(Operation("stop", "stop", seconds=0.5)))
-    assert "0.5 s cannot be had" in reason
+    assert "0.5 s is not possible" in reason
     assert unsupported_features(STATUS, treatment(Operation("stop", "stop", seconds=0.5))) == []
 
 
@@ -66,7 +66,7 @@ def test_an_interval_of_statistics_that_is_not_the_engines_own_pace_is_refused()
     assert unsupported_features(status, treatment(Operation("stats", "stats", seconds=1.0))) == []
     assert unsupported_features(status, treatment(Operation("stats", "stats"))) == []
     (reason,) = unsupported_features(status, treatment(Operation("stats", "stats", seconds=0.5)))
-    assert "every 0.5 s cannot be had" in reason
+    assert "every 0.5 s is not possible" in reason
 
 
 def test_what_has_no_meaning_is_left_out_and_said():

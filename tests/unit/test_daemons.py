@@ -356,7 +356,7 @@ def test_what_cannot_be_watched_is_said():
     (unknown,) = complaints({"mine": ""}, lambda _: None)
     assert "overhead.cgroups.mine" in unknown
     (dead,) = complaints({"mine": ""}, lambda _: side)
-    assert "no process of it was found" in dead
+    assert "none of its processes was found" in dead
 
 
 def test_an_engine_without_a_daemon_is_no_complaint():

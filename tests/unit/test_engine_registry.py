@@ -64,9 +64,9 @@ def point(name, value):
     [
         ("nowhere_at_all:Engine", "ModuleNotFoundError"),
         (f"{__name__}:Missing", "AttributeError"),
-        (f"{__name__}:NOT_AN_ENGINE", "not a class derived from"),
-        (f"{__name__}:Unfinished", "lacks close, create, discard"),
-        (f"{__name__}:Hanging", "calls itself 'hanging'"),
+        (f"{__name__}:NOT_AN_ENGINE", "not a subclass of"),
+        (f"{__name__}:Unfinished", "does not define close, create, discard"),
+        (f"{__name__}:Hanging", "has the name 'hanging'"),
     ],
 )
 def test_a_broken_entry_point_is_an_unusable_engine(value, reason):
@@ -87,7 +87,7 @@ def test_a_probe_that_hangs_or_breaks_leaves_the_others_alone(monkeypatch):
     finally:
         Hanging.over.set()
     assert statuses["noop"].usable
-    assert "no answer" in statuses["hanging"].reason
+    assert "did not answer" in statuses["hanging"].reason
     assert "RuntimeError: oh dear" in statuses["raising"].reason
 
 

@@ -213,7 +213,7 @@ def test_a_server_that_is_never_ready_fails_its_job_with_what_it_said(monkeypatc
     scene.run(1)
     ((operation, kind, message),) = scene.errors()
     assert (operation, kind) == ("mariadb", "service")
-    assert "was not ready within 120 s (no such user); it said: one / two / the disk is odd" in message
+    assert "was not ready within 120 s (no such user); its log: one / two / the disk is odd" in message
     (output,) = [output for batch in scene.batches() for output in batch.outputs]
     assert (output.step, output.stderr) == ("mariadb", b"one\ntwo\nthe disk is odd\n")
     assert not scene.engine.there
@@ -228,7 +228,7 @@ def test_of_a_long_log_the_errors_are_told(monkeypatch):
     scene = Scene({"exec": lambda *_: OperationResult(1, 2, exit_code=1)})
     scene.run(1)
     ((_, _, message),) = scene.errors()
-    assert message.endswith("it said: [ERROR] no space left / [Error] giving up")
+    assert message.endswith("its log: [ERROR] no space left / [Error] giving up")
 
 
 def test_a_server_that_cannot_be_made_fails_its_job():

@@ -8,6 +8,7 @@ import gevent
 import numpy as np
 import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire, write_report
+from recorded_host import RecordedHostFiles
 
 from bench_common.errors import ProtocolError, ScenarioError
 from bench_common.records import Outcome

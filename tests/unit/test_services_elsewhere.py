@@ -213,7 +213,7 @@ def test_the_loss_of_the_clients_host_removes_the_server():
             gevent.sleep(0.001)
     pair.crews[HERE].errands.disconnect()
     pair.settle()
-    assert pair.errors()[0][2].startswith("mariadb could not be had: its worker cannot be asked any more")
+    assert pair.errors()[0][2].startswith("mariadb could not be started: its worker cannot be asked any more")
 
 
 def test_a_job_that_is_called_off_has_its_server_removed_while_that_one_starts():
@@ -238,7 +238,7 @@ def test_no_answer_is_a_failed_job(monkeypatch):
     monkeypatch.setattr(remote_services.RemoteServiceClient, "_done", lambda *_: None)
     assert pair.run() == [Outcome.FAILED]
     assert pair.errors() == [
-        ("mariadb", "service", "mariadb could not be had: there is no answer from 'b' within 0.01 s")
+        ("mariadb", "service", "mariadb could not be started: there is no answer from 'b' within 0.01 s")
     ]
 
 

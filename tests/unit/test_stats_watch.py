@@ -44,7 +44,7 @@ def test_without_a_first_reading_the_operation_has_failed():
     with pytest.raises(OperationFailed, match="KeyError"):
         StatsStream(readings(0, KeyError("cpu"))).first(5)
     watch = StatsStream(readings(0, "wait"))
-    with pytest.raises(OperationFailed, match=r"no reading came within 0\.001 s") as failed:
+    with pytest.raises(OperationFailed, match=r"no reading within 0\.001 s") as failed:
         watch.first(0.001)
     assert failed.value.kind == "timeout"
     watch.end()

@@ -1,11 +1,9 @@
-"""The stock baseline: the verbs of a container on plain processes, so that an engine can be weighed against nothing.
+"""The baseline: the verbs of a container on plain processes, to compare engines with no engine.
 
 `create` makes a private directory, `start` spawns the command in it as the leader of its own session, `exec` spawns
-beside it, `pause` and `unpause` are SIGSTOP and SIGCONT to its process group, `stop` is SIGTERM and, after the grace
-period, SIGKILL. Files have their places below that directory. There is no image, network, log driver or limit to
-set: see `settings` and `inapplicable`.
-
-What plain processes cannot be held to and cannot have done to them, and why: they are in no container.
+beside it, `pause` and `unpause` are SIGSTOP and SIGCONT to its process group, `stop` is SIGTERM and, after the
+grace period, SIGKILL. Files have their places below that directory. There is no image, network, log driver or limit
+to set: see `settings`, `inapplicable` and `UNSUPPORTED_SETTINGS`.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ UNSUPPORTED_SETTINGS: Final = {
 UNSUPPORTED_OPERATIONS: Final = {
     **dict.fromkeys(("pull", "commit"), "a plain process has no image"),
     **dict.fromkeys(SAVING, "only what is in a container is saved"),
-    "stats": "nobody counts for a plain process alone; `sampling_interval` reads what its host uses",
+    "stats": "a plain process has no counters of its own; `sampling_interval` samples its host",
 }
 """Why an operation is refused."""
 

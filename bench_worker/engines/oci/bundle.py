@@ -1,23 +1,10 @@
-"""The bundle of one container: a writable layer over an unpacked image, the config.json, and what it printed.
+"""The bundle of one container: a writable layer over an unpacked image, the config.json, and the output files.
 
-It is made before the runtime is called and taken away afterwards, outside of the stamps: an OCI runtime starts with a
-bundle that somebody else has made.
-
-What saving and restoring a container takes beside the runtime's own two commands: where its output goes.
-
-A container's output goes to files of the host, which CRIU finds in no mount of the container and refuses to save. So
-they are declared beforehand, in a configuration of CRIU's that an annotation of the config.json names: saved as
-external, and on restoring replaced by those that the runtime was started with: the same files, as they were.
-
-Puts the texts of a scenario into containers that have no call for it: as files of ours, mounted one by one.
-
-The runtime makes the place in the container, and follows no link out of it, which nobody outside could do as well.
-
-Takes a root file system that the user has unpacked, or a whole OCI bundle, in place of an image.
-
-It lies on the worker's host and is only read: each container has a layer of its own on top. What a bundle's
-config.json may ask of the host is held to the same rules as what a scenario asks: no hooks, and no mounts that would
-hand the host out.
+An OCI runtime starts with a finished bundle, so the bundle is made before the runtime's call and removed after it,
+outside of the stamps. Output goes to files of the host, which CRIU finds in no mount and refuses to save: they are
+declared as external in a configuration of CRIU that an annotation of config.json names. The files of a scenario are
+mounted one by one, by the runtime, which follows no link out of the container. The root file system or bundle of a
+user is only read, and its config.json is held to a scenario's rules: no hooks, no mounts that expose the host.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Finds out which limits this host's cgroups can enforce, and whether a container met its memory limit.
 
-Whether a memory limit killed something in a container while a command was executed there: its cgroup counts.
-
-Engines tell of a container's first process why it ended, and of no other; the exit code is that of any SIGKILL, or
-the command's own where it was its child that was killed.
+Engines report why a container's first process ended, and of no other process: for a command that `exec` runs, the
+counter of memory kills in the container's cgroup decides. An exit code is that of any SIGKILL, or the command's own
+where the kernel killed a child of it.
 """
 
 from __future__ import annotations

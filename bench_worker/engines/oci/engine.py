@@ -1,14 +1,9 @@
 """Drives an OCI runtime by its command line: what runc, crun, youki and runsc have in common, which is nearly all.
 
-The runtime is called once for each verb, and what it takes is what is measured. The bundle is made before and taken
-away after. A container's first process is left to us when the runtime has detached from it, so its end and exit code
-come from the reaper's thread (see `bench_worker.timing.subreaper`), not from asking the runtime again and again.
-
-Finds and removes what runs left of an OCI runtime's containers: only labels count, a name makes nothing ours.
-
-What an OCI runtime needs around its verbs: being found, images, bundles with their mounts, and what is left over.
-
-None of it is timed. A runtime starts with a bundle that somebody else has made, so making one is no part of a verb.
+Each verb is one call of the runtime, and that call is measured. Bundles are made before and removed after, untimed.
+The runtime detaches from a container's first process, which then is ours: its end and exit code come from the
+reaper's thread (see `bench_worker.timing.subreaper`), without polling the runtime. Leftovers are recognised by
+their labels alone.
 """
 
 from __future__ import annotations

@@ -2,12 +2,8 @@
 
 The environment names that engine (``DOCKER_HOST``, or the local socket; podman's service speaks the same language).
 An unpacked image is a directory with ``rootfs`` and ``image.json``, made under another name and renamed when it is
-whole, so that several workers may want the same one at once.
-
-Where the engines that drive an OCI runtime keep what they make, and what of it carries our labels.
-
-Images are unpacked once, by digest. Each container has a directory of its own with its writable layer, its
-config.json and what it printed; the labels are annotations of the config.json. A directory without them is not ours.
+complete, so that several workers may need the same one at once. Each container has a directory of its own; its
+labels are annotations of config.json, and a directory without them is not ours.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""Calls the program of an OCI runtime, and tells its own errors from those of the commands that it runs.
+"""Probes and calls the program of an OCI runtime, and tells its own errors from those of the commands that it runs.
 
-Both write to the same stderr and both may end with any exit code. What a runtime itself has to complain of it also
-writes to its log, so that is where to look.
-
-Finds out whether CRIU, which saves and restores processes for most runtimes, can do its work on this kernel.
-
-It depends on a kernel's insides like no other program: an older CRIU fails on a newer kernel, and needs capabilities
-that a container's root may lack. So it is asked (``criu check``) before anything runs.
-
-Finds out whether an OCI runtime can be used here: the program, its version, and what this process may do.
+Both write to the same stderr and may end with any exit code; a runtime's own errors are also in its log. Whether
+CRIU, which saves and restores processes for most runtimes, works on this kernel is asked (``criu check``) before a
+run: an older CRIU fails on a newer kernel and needs capabilities that a container's root may lack.
 """
 
 from __future__ import annotations

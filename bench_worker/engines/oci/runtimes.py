@@ -1,11 +1,4 @@
-"""runc: the runtime of Docker and containerd, without them.
-
-crun: a runtime in C, podman's usual one.
-
-youki: a runtime in Rust.
-
-runsc: gVisor's runtime, which has a kernel of its own in user space for each container.
-"""
+"""The engines of single OCI runtimes: `runc`, `crun` (in C), `youki` (in Rust), `runsc` (gVisor)."""
 
 from __future__ import annotations
 

@@ -1,14 +1,8 @@
-"""Writes the config.json of an OCI bundle from an image's own configuration and a container's settings. Pure.
+"""Writes the config.json of an OCI bundle from an image and a container's settings. Pure, but for device numbers.
 
-The surroundings are those that Docker gives a container that is not privileged: its capabilities, its masked paths,
-its devices. Two things of Docker's are not there: the seccomp profile and the AppArmor profile, which belong to
-Docker and not to the runtime (`runtime-spec <https://github.com/opencontainers/runtime-spec>`_, config.md).
-
-What confines a container beyond memory and CPUs, as entries of a config.json. Pure, but for the devices' numbers.
-
-The words are those of the `runtime specification <https://github.com/opencontainers/runtime-spec>`_:
-``process.rlimits``, ``.noNewPrivileges`` and ``.capabilities``, ``root.readonly``, ``linux.resources.pids`` and
-``.blockIO``.
+The defaults are those of an unprivileged container of Docker: capabilities, masked paths, devices. Docker's seccomp
+and AppArmor profiles are missing: they belong to Docker and not to the runtime. Source: the `runtime specification
+<https://github.com/opencontainers/runtime-spec>`_, config.md.
 """
 
 from __future__ import annotations
