@@ -218,23 +218,16 @@ def add_discovery_options(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def open_discovery(arguments: argparse.Namespace, *, asks: bool = False) -> Iterator[WorkerDiscovery]:
-    """Give a muster whose sockets are open, and close them afterwards; `asks`: for engines as they are now."""
+    """Yield a discovery whose sockets are open, and close them afterwards; `asks`: for engines as they are now."""
     ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, WORK_PORT)
     fleet = arguments.inventory is not None
     bind_ip = arguments.zmq_bind_ip or ("*" if fleet else "127.0.0.1")
     with Endpoints(bind_ip, ports, insecure=arguments.insecure, keys=fleet) as endpoints:
         key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
-        muster = WorkerDiscovery(asks=asks)
-        board = Sockets(
-            endpoints,
-            on_control=muster.on_control,
-            on_result=muster.on_results,
-            master_key=key,
-            allow_list=allow_list,
-        )
-        muster.board = board
-        board.open()
+        sockets = Sockets(endpoints, master_key=key, allow_list=allow_list)
+        discovery = WorkerDiscovery(sockets, asks=asks)
+        sockets.open(discovery)
         try:
-            yield muster
+            yield discovery
         finally:
-            board.close()
+            sockets.close()

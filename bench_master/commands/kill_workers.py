@@ -47,9 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _on_hosts(arguments)
     if arguments.purge or arguments.only:
         raise UsageError(f"{'--purge' if arguments.purge else '--only'} goes with an inventory: give -i HOSTS.yaml")
-    with open_discovery(arguments) as muster:
-        present = muster.gather(arguments.wait)
-        muster.send_home()
+    with open_discovery(arguments) as discovery:
+        present = discovery.gather(arguments.wait)
+        discovery.send_home()
     for worker in present:
         sys.stdout.write(f"{worker.worker_id}\t{worker.info.get('host', 'unknown')}\ttold to end\n")
     if not present:

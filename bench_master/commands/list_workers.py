@@ -92,8 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
     hosts: Sequence[FleetHost] = ()
     if arguments.inventory is not None:
         hosts = load_inventory(arguments.inventory).only(arguments.only).hosts
-    with open_discovery(arguments, asks=True) as muster:
-        present = muster.gather(arguments.wait)
+    with open_discovery(arguments, asks=True) as discovery:
+        present = discovery.gather(arguments.wait)
     rows = build_rows(present, hosts, _local_boot_id())
     if arguments.format == "json":
         sys.stdout.write(json.dumps([row.document() for row in rows], indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""One run of a plan: its endpoints, its session, the workers of this machine and its stats file, put together."""
+"""One run of a plan: its parts are put together here, each with what it needs, and run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import secrets
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from typing import Any
 
 from bench_common.cli import CONTROL_PORT
@@ -19,25 +20,35 @@ from bench_common.stats.reader import StatsWriter
 from bench_master.commands.fleet_run import bind_ip_for
 from bench_master.commands.run_options import parse_timeouts, stored_options
 from bench_master.commands.run_signals import install_signal_handlers
-from bench_master.coordinator import Policy
+from bench_master.coordinator import Coordinator, Policy
 from bench_master.formatting import plural
 from bench_master.plan import Plan, look_ahead_note
 from bench_master.progress.choice import choose_view
+from bench_master.run.dispatcher import Dispatcher
+from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal, build_header, operation_names
 from bench_master.run.live_stats import LiveStats
 from bench_master.run.local_workers import LocalWorkers
+from bench_master.run.message_handler import MessageHandler
+from bench_master.run.parts import RunParts
+from bench_master.run.preflight import Preflight
 from bench_master.run.profiles import Profiles
+from bench_master.run.recorder import Recorder
+from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.resume import ResumableRun
+from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
 from bench_master.run.sockets import Endpoints, Ports, Sockets, load_keys, raise_fd_limit
 from bench_master.scenario import Scenario
+from bench_master.scenario.load import caveats
+from workloads.script import job_limit_s
 
 
 class PlanRunner:
-    """A plan that is to be run under a policy, and saved in `stats`.
+    """Runs a plan under a policy, and saves it in `stats`.
 
     `slots` are those of each worker of this machine, `crew` the names of the workers of an inventory. `past` is the
-    run that this one goes on with, in its own stats file.
+    run that this one resumes, in its own stats file.
     """
 
     def __init__(
@@ -63,71 +74,109 @@ class PlanRunner:
         self._run_id = (KEEP_RUN_PREFIX if arguments.keep else "") + secrets.token_hex(6)
 
     def run(self) -> RunResult:
-        """Run it to its end, and return how that was; signals are the session's from here on."""
+        """Run it to its end, and return how that was; signals are the session's from here on.
+
+        The one place where the parts of a run are put together, each with all that it needs.
+        """
         limit_malloc_arenas()
-        arguments = self._arguments
+        arguments, plan, past = self._arguments, self._plan, self._resumed_run
+        state = past.state if past is not None else ResumeState()
+        make_live_stats = past.counting(self._live_stats) if past is not None else self._live_stats
         ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
         with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure, keys=bool(self._crew)) as endpoints:
-            key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
-            if allow_list is not None and self._crew and not arguments.expect:
-                allow_list.only = self._crew
-            session = self._session()
-            board = Sockets(
-                endpoints,
-                on_control=session.message_handler.on_control,
-                on_result=session.message_handler.on_results,
-                master_key=key,
-                allow_list=allow_list,
+            only = self._crew if self._crew and not arguments.expect else None
+            key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure, only=only)
+            local_workers = self._local_workers(endpoints, key)
+            sockets = Sockets(endpoints, master_key=key, allow_list=allow_list, local_keys=local_workers.keys)
+            hosts = WorkerHosts(clock_id())
+            coordinator = self._coordinator(state)
+            profiles = Profiles(self._stats) if arguments.profile else None
+            dispatcher = Dispatcher(
+                plan, coordinator.roster, hosts, sockets, local_workers, profiles, self._run_settings()
             )
-            session.dispatcher.board = board
-            if arguments.profile:
-                # Before anybody can ask to be admitted: the welcome says whether there are profiles.
-                session.dispatcher.profiles = Profiles(self._stats)
-                session.dispatcher.profiles.start()
+            recorder = Recorder(
+                make_live_stats(None),
+                choose_view(arguments.progress, sys.stderr, quiet=arguments.quiet),
+                hosts,
+                dispatcher.take_arrival_times,
+                warnings=state.warnings,
+                remarks=[*state.remarks, *self._remarks()],
+            )
+            parts = RunParts(
+                plan=plan,
+                noop=arguments.noop,
+                coordinator=coordinator,
+                sockets=sockets,
+                hosts=hosts,
+                preflight=Preflight(() if arguments.noop else plan.treatments, dispatcher.ask, monotonic),
+                dispatcher=dispatcher,
+                services=ServiceBroker(plan.treatments, coordinator.roster, recorder.remark),
+                recorder=recorder,
+                local_workers=local_workers,
+                profiles=profiles,
+            )
+            session = Session(
+                parts,
+                SessionOptions(self._scenario.sampling_interval_s, past.state if past is not None else None),
+                make_live_stats=make_live_stats,
+                open_journal=self._open_journal,
+            )
             raise_fd_limit(self._policy.expected)
-            board.open()
+            if profiles is not None:
+                profiles.start()
+            sockets.open(MessageHandler(parts, session))
             try:
-                if arguments.workers:
-                    session.dispatcher.local_workers = local = self._local_workers(endpoints, key)
-                    board.local_keys = local.keys
-                    local.start()
+                local_workers.start()
                 self._print_start_instructions(endpoints)
                 install_signal_handlers(session)
                 result = session.run()
-                if session.dispatcher.profiles is not None and result.stats is not None:
-                    result.profiles = session.dispatcher.profiles.finish()
+                if profiles is not None and result.stats is not None:
+                    result.profiles = profiles.finish()
                 return result
             finally:
-                board.close()
+                sockets.close()
 
-    def _session(self) -> Session:
+    def _coordinator(self, state: ResumeState) -> Coordinator:
+        plan = self._plan
+        # A no-op run has no services that could be on another host.
+        treatments = (
+            [replace(one, placement={}) for one in plan.treatments] if self._arguments.noop else plan.treatments
+        )
+        return Coordinator(
+            treatments,
+            [trial for trial in plan.trials if trial.index not in state.whole],
+            self._policy,
+            job_limit_s=job_limit_s,
+            first_epoch=secrets.randbits(31) << 16,
+            seed=plan.seed,
+            first_job=state.first_job,
+            numbers=state.numbers,
+            now=monotonic(),
+        )
+
+    def _run_settings(self) -> dict[str, Any]:
+        """Return the fields of the welcome that are the same for every worker."""
         arguments, past = self._arguments, self._resumed_run
         timeouts = parse_timeouts(arguments.heartbeat_timeout, arguments.reconnect_timeout, arguments.lease)
-        look_ahead = self._policy.look_ahead
-        note = look_ahead_note(self._plan.treatments) if look_ahead else "look-ahead is off, as asked for"
-        options = SessionOptions(
-            run_id=past.run_label if past is not None else self._run_id,
-            noop=arguments.noop,
-            keep=arguments.keep,
-            standing=past.standing if past is not None else None,
-            sampling_interval_s=self._scenario.sampling_interval_s,
-            first_epoch=secrets.randbits(31) << 16,
-            notes=(*((note,) if note else ()), *self._scenario.untranslated),
-            overhead=self._scenario.overhead,
-            lease_s=timeouts.lease_s,
-            heartbeat_s=timeouts.heartbeat_s,
-        )
-        return Session(
-            self._plan,
-            self._policy,
-            options,
-            tally=past.counting(self._tally) if past is not None else self._tally,
-            view=choose_view(arguments.progress, sys.stderr, quiet=arguments.quiet),
-            open_journal=self._open_journal,
-            local_boot_id=clock_id(),
-        )
+        # A no-op run has no engine that could be watched.
+        overhead = None if arguments.noop else self._scenario.overhead
+        engines = sorted({treatment.engine for treatment in self._plan.treatments})
+        return {
+            "run_id": past.run_label if past is not None else self._run_id,
+            "noop": arguments.noop,
+            "heartbeat_s": timeouts.heartbeat_s,
+            "lease_s": timeouts.lease_s,
+            "keep": arguments.keep,
+            "sampling_s": self._scenario.sampling_interval_s,
+            "overhead": overhead.worker_settings(engines) if overhead is not None else {},
+        }
 
-    def _tally(self, planned: int | None) -> LiveStats:
+    def _remarks(self) -> list[str]:
+        off = "look-ahead is off (--no-look-ahead)"
+        note = look_ahead_note(self._plan.treatments) if self._policy.look_ahead else off
+        return [*([note] if note else []), *self._scenario.untranslated, *caveats(self._plan.treatments)]
+
+    def _live_stats(self, planned: int | None) -> LiveStats:
         treatments = self._plan.treatments
         return LiveStats(
             [treatment.title for treatment in treatments],
@@ -182,7 +231,7 @@ class PlanRunner:
         return only or "local"
 
     def _print_start_instructions(self, endpoints: Endpoints) -> None:
-        """Say how to start the workers that somebody has to start by hand, where there are to be any."""
+        """Print how to start the workers that have to be started by hand, if any."""
         count = self._policy.expected - self._arguments.workers - len(self._crew)
         if not count or self._arguments.quiet:
             return

@@ -206,7 +206,7 @@ def _resume(arguments: argparse.Namespace) -> int:
         if not arguments.quiet:
             sys.stderr.write(f"resuming {arguments.resume}: {past.summary()}\n")
         if arguments.dry_run:
-            left = tuple(trial for trial in plan.trials if trial.index not in past.standing.whole)
+            left = tuple(trial for trial in plan.trials if trial.index not in past.state.whole)
             return print_plan(scenario, replace(plan, trials=left), arguments)
         lease_s = parse_timeouts(arguments.heartbeat_timeout, arguments.reconnect_timeout, arguments.lease).lease_s
         patience_s = past.patience_s(lease_s)

@@ -7,8 +7,10 @@ it is back, and is lost when it is not; nobody else gets its part. Every wait ha
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from typing import Final
 
 from bench_common.records import Outcome
 from bench_common.requirements import unplaced_services
@@ -19,6 +21,9 @@ from bench_master.coordinator.messages import Policy
 from bench_master.coordinator.roster import Member, Presence, Roster
 from bench_master.coordinator.trial_scheduler import TrialScheduler
 from bench_master.plan import Trial
+
+STORY_EVENTS: Final = 64
+"""How many events the story of an error goes back."""
 
 
 class Phase(Enum):
@@ -62,11 +67,22 @@ class Coordinator:
         self._abort_deadline: float | None = None
         self._cleanup_deadline = 0.0
         self._reasons: list[str] = []
+        self._decisions: deque[tuple[float, object, list[object]]] = deque(maxlen=STORY_EVENTS)
 
     # -- the way in ---------------------------------------------------------------------------------------------
 
-    def handle(self, event: ev.Event, now: float) -> list[act.Action]:  # noqa: C901  a table of the events
+    def handle(self, event: ev.Event, now: float) -> list[act.Action]:
         """Take an event in at time `now` (s); return what is to be done, in order."""
+        actions = self._decide(event, now)
+        if actions:
+            self._decisions.append((now, _outline(event), [_outline(action) for action in actions]))
+        return actions
+
+    def story(self) -> str:
+        """Return the last events that led to actions, the oldest first, for an error report."""
+        return "\n".join(f"{now:.3f} {event} -> {actions}" for now, event, actions in self._decisions)
+
+    def _decide(self, event: ev.Event, now: float) -> list[act.Action]:  # noqa: C901  a table of the events
         if self.phase is Phase.FINISHED:
             return self._on_event_after_end(event)
         match event:
@@ -93,10 +109,13 @@ class Coordinator:
                 return self._on_master_stalled(event.seconds, now)
 
     def validate(self) -> None:
-        """Assert what must hold between any two events."""
-        self.course.validate()
-        if self.phase in (Phase.CLEANUP, Phase.FINISHED):
-            assert all(share.idle for share in self.course.shares.values()), "jobs are held after the end"
+        """Assert what must hold between any two events; an error tells the story that led to it."""
+        try:
+            self.course.validate()
+            if self.phase in (Phase.CLEANUP, Phase.FINISHED):
+                assert all(share.idle for share in self.course.shares.values()), "jobs are held after the end"
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the last decisions:\n{self.story()}") from error
 
     # -- joining and leaving ------------------------------------------------------------------------------------
 
@@ -359,3 +378,13 @@ class Coordinator:
                 )
                 actions.append(act.DismissWorker(peer, "its jobs are overdue"))
         return actions
+
+
+def _outline(message: ev.Event | act.Action) -> object:
+    """Return what the story tells of an event or action: all of it but the results themselves, which are large."""
+    match message:
+        case ev.ResultsReceived():
+            return ("ResultsReceived", message.epoch, message.sequence, message.tickets)
+        case act.RecordResults():
+            return ("RecordResults", message.number, message.sequence, message.keep)
+    return message

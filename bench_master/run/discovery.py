@@ -47,16 +47,16 @@ class DiscoveredWorker:
 
 
 class WorkerDiscovery:
-    """Collects hellos; `open` a switchboard with `control_came` first.
+    """Collects the hellos that arrive at `sockets`, which are opened with this receiver.
 
-    With `asks` each worker looks at its engines again: what it tells of them may be as old as itself.
+    With `asks` each worker examines its engines again: its report of them may be as old as itself.
     """
 
-    def __init__(self, *, asks: bool = False) -> None:
+    def __init__(self, sockets: Sockets, *, asks: bool = False) -> None:
         self.present: dict[str, DiscoveredWorker] = {}
         self._refresh_engines = asks
         self._asked: set[bytes] = set()
-        self.board: Sockets | None = None
+        self._sockets = sockets
 
     def on_control(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
         """Take a control message in; all but a hello is of no interest here.
@@ -64,7 +64,7 @@ class WorkerDiscovery:
         The answer is a pulse: with it the worker compares its clock to ours, and tells so with its next hello; what
         it finds when it looks at its engines is in there, too.
         """
-        if message.type != "hello" or self.board is None or not self.board.admits(identity):
+        if message.type != "hello" or not self._sockets.admits(identity):
             return
         worker_id = identity or message["worker_id"]
         place = (message["environment"], message["slots"], message["info"])
@@ -72,8 +72,10 @@ class WorkerDiscovery:
         engines = message["info"].get("engines")
         if self._refresh_engines and peer not in self._asked and isinstance(engines, dict):
             self._asked.add(peer)
-            self.board.say(peer, "ask", 0, needs=[], engines=sorted(map(str, engines)))
-        self.board.say(peer, "pulse", 0, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns())
+            self._sockets.say(peer, "ask", 0, needs=[], engines=sorted(map(str, engines)))
+        self._sockets.say(
+            peer, "pulse", 0, echo_ns=message["sent_ns"], received_ns=received_ns, sent_ns=monotonic_ns()
+        )
 
     def on_results(self, _identity: str | None, _message: Message) -> None:
         """Take a batch of results in: nobody is asked for any."""
@@ -87,7 +89,6 @@ class WorkerDiscovery:
 
     def send_home(self) -> None:
         """Tell everyone who came to end."""
-        assert self.board is not None
         for worker in self.present.values():
-            self.board.say(worker.peer, "stop", 0, exit=True)
+            self._sockets.say(worker.peer, "stop", 0, exit=True)
         gevent.sleep(0.2)

@@ -1,6 +1,6 @@
-"""What the coordinator wants said goes out: to a worker's address on the control socket, or on its lane.
+"""Sends messages to the workers of a run: to a worker's address on the control socket, or on its lane.
 
-The orders of a run as packed rows: each job with a random parameter of its own, drawn in blocks beforehand.
+Jobs go out as packed rows, each with a random seed of its own; the seeds are drawn in blocks beforehand.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from bench_master.run.remote_services import LaneMessage
 from bench_master.run.sockets import Sockets
 
 SEED_BLOCK_JOBS: Final = 1 << 13
-"""How many are drawn at once: enough that it costs next to nothing a job, and few to keep."""
+"""How many seeds are drawn at once: enough to cost next to nothing per job, and few to keep."""
 ROW_BYTES: Final = len(ASSIGNMENT_FIELDS) * WORD_BYTES
 
 
 class JobBatches:
-    """Gives the rows of `records.ASSIGNMENT_FIELDS` for tickets.
+    """Makes the rows of `records.ASSIGNMENT_FIELDS` for tickets.
 
-    A job's seed follows from its id and the run's `seed` alone.
-
-    So a job that is tried anew has the parameter that it had, and handing out is a slice of bytes.
+    A job's seed follows from its id and the run's `seed` alone, so a retried job has the seed that it had.
     """
 
     def __init__(self, seed: int) -> None:
@@ -85,13 +83,13 @@ def _with_arrivals(rows: bytes, intended_ns: Sequence[int], offset_ns: int) -> b
 
 
 HEARTBEAT_INTERVAL_S: Final = 0.5
-"""How often a worker gives a sign of life, and gets one."""
+"""How often a worker sends a heartbeat, and gets one back."""
 ACK_SEQUENCES: Final = 4096
 """How many batches one message acknowledges, so that it never grows too large to be sent."""
 MAX_REASON_CHARS: Final = 1000
-"""How much of a reason is said, in characters; what a worker calls itself may be in it, written out."""
+"""How much of a reason is sent, in characters: it may contain a worker's own name, escaped."""
 DEFAULT_LEASE_S: Final = 15.0
-"""How long a worker goes on without a word of its master."""
+"""How long a worker goes on without a message from its master."""
 
 WorkerAction = (
     act.AssignJobs
@@ -106,20 +104,25 @@ WorkerAction = (
 
 
 class Dispatcher:
-    """Delivers to the workers of a run. `terms` are what every one of them is told when it is welcomed.
+    """Sends to the workers of a run. `run_settings` are the welcome's fields that are the same for all."""
 
-    The switchboard is there from the time that it is open; local workers and profiles only where a run has them.
-    """
-
-    def __init__(self, plan: Plan, roster: Roster, hosts: WorkerHosts, run_id: str, terms: Mapping[str, Any]) -> None:
-        self.board: Sockets | None = None
-        self.local_workers: LocalWorkers | None = None
-        self.profiles: Profiles | None = None
+    def __init__(
+        self,
+        plan: Plan,
+        roster: Roster,
+        hosts: WorkerHosts,
+        sockets: Sockets,
+        local_workers: LocalWorkers,
+        profiles: Profiles | None,
+        run_settings: Mapping[str, Any],
+    ) -> None:
         self._plan = plan
         self._roster = roster
         self._hosts = hosts
-        self._run_id = run_id
-        self._run_settings = terms
+        self._sockets = sockets
+        self._local_workers = local_workers
+        self._profiles = profiles
+        self._run_settings = run_settings
         self._orders = JobBatches(plan.seed)
         self._lanes: dict[int, tuple[int, str]] = {}
 
@@ -138,14 +141,17 @@ class Dispatcher:
             case act.DismissWorker():
                 self.say(action.peer, "dismiss", 0, reason=action.reason[:MAX_REASON_CHARS], final=action.final)
             case act.StartCleanup():
-                self._send_to_member(action.number, "sweep", run_id=self._run_id)
+                self._send_to_member(action.number, "sweep", run_id=self._run_settings["run_id"])
             case act.EndRun():
                 self._send_to_member(action.number, "stop", exit=False)
 
     def say(self, peer: bytes, name: str, epoch: int, **fields: Any) -> None:
-        """Send a control message to whoever is at an address."""
-        if self.board is not None:
-            self.board.say(peer, name, epoch, **fields)
+        """Send a control message to an address."""
+        self._sockets.say(peer, name, epoch, **fields)
+
+    def ask(self, peer: bytes, needs: Sequence[Mapping[str, str | None]], engines: Sequence[str]) -> None:
+        """Ask a worker whether its host has what the plan's containers need, and how these engines are."""
+        self.say(peer, "ask", 0, needs=needs, engines=engines)
 
     def acknowledge(self, number: int, epoch: int, sequences: Sequence[int]) -> None:
         """Tell a member that batches of its results are in the journal."""
@@ -154,7 +160,7 @@ class Dispatcher:
                 self._lane(number, "ack", sequences=sequences[first : first + ACK_SEQUENCES])
 
     def send(self, messages: Iterable[LaneMessage]) -> None:
-        """Send what the service desk has for members."""
+        """Send what the service broker has for members."""
         for one in messages:
             self._lane(one.number, one.name, **one.fields)
 
@@ -169,39 +175,32 @@ class Dispatcher:
             None if self._plan.treatments[treatment].open_load is None else self._orders.take_arrival_times(tickets)
         )
 
-    def local(self, worker_id: str) -> bool:
-        """Whether a worker is one that this master has started itself."""
-        return self.local_workers is not None and worker_id in self.local_workers.ids
-
     def _send_to_member(self, number: int, name: str, **fields: Any) -> None:
         member = self._roster[number]
         self.say(member.peer, name, member.epoch, **fields)
 
     def _lane(self, number: int, name: str, **fields: Any) -> None:
-        if self.board is not None:
-            self.board.lane(number, name, self._roster[number].epoch, **fields)
+        self._sockets.lane(number, name, self._roster[number].epoch, **fields)
 
     def _welcome(self, action: act.WelcomeWorker) -> None:
-        assert self.board is not None
-        local = self.local(action.worker_id)
+        local = action.worker_id in self._local_workers.ids
         # A worker that asked twice is welcomed twice: to the lane that it has, where its first jobs may be already.
         epoch, lane = self._lanes.get(action.number, (None, ""))
         if epoch != action.epoch:
-            lane = self.board.open_lane(action.number, action.worker_id, local=local)
+            lane = self._sockets.open_lane(action.number, action.worker_id, local=local)
             self._lanes[action.number] = (action.epoch, lane)
         self.say(
             action.peer,
             "welcome",
             action.epoch,
-            run_id=self._run_id,
             number=action.number,
             lane=lane,
-            results=self.board.results_endpoint(local=local),
-            profile=self.profiles is not None,
+            results=self._sockets.results_endpoint(local=local),
+            profile=self._profiles is not None,
             **self._run_settings,
         )
-        if self.profiles is not None:
-            self.profiles.expect(action.worker_id)
+        if self._profiles is not None:
+            self._profiles.expect(action.worker_id)
 
     def _assign_jobs(self, action: act.AssignJobs) -> None:
         tickets, offset_ns = action.tickets, self._hosts[action.number].offset_ns
@@ -211,14 +210,12 @@ class Dispatcher:
             rows = self._orders.arriving(tickets, action.intended_ns, offset_ns)
         else:
             rows = self._orders.fresh(tickets)
-        if self.board is not None:
-            self.board.lane(
-                action.number,
-                "jobs",
-                self._roster[action.number].epoch,
-                treatment=action.treatment,
-                trial=action.trial,
-                width=action.width,
-                batch=action.batch,
-                rows=rows,
-            )
+        self._lane(
+            action.number,
+            "jobs",
+            treatment=action.treatment,
+            trial=action.trial,
+            width=action.width,
+            batch=action.batch,
+            rows=rows,
+        )

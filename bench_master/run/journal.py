@@ -1,9 +1,8 @@
-"""The journal: everything that happens to a run goes into its stats file, and is acknowledged once it is there.
+"""Writes everything that happens to a run into its stats file, and acknowledges results once they are there.
 
-Batches are only buffered on the hub. Encoding, compressing and writing happen in a native thread; batches that came
-in meanwhile go with the next round. So a worker's spool shrinks at the pace of the disk, and the hub never waits.
-
-The head of a stats file: everything that makes a run repeatable, known before its first job.
+Batches are only buffered on the hub. A native thread encodes, compresses and writes; batches that arrive meanwhile go
+with the next round. So a worker's spool shrinks at the pace of the disk, and the hub never waits. `build_header`
+makes the header: everything that makes a run repeatable, known before its first job.
 """
 
 from __future__ import annotations
@@ -39,10 +38,12 @@ FLUSH_BYTES: Final = 2 << 20
 
 
 class Journal:
-    """Writes a run's stats file. `acknowledge(number, epoch, sequences)` is called for batches that are written.
+    """Writes a run's stats file.
 
-    `writer` has been given what the file, or this part of it, begins with. `shift_ns` is how far the file's clock is
-    ahead of ours: a run that is resumed after a reboot goes on with the clock that it began with.
+    `writer` has the header, or the event of a resume, already. `gather()` is called before each round of writing and
+    hands over what should go with it, `acknowledge(number, epoch, sequences)` after it, for batches that are in the
+    file; `failed(error)` once, when the file cannot be written. `shift_ns` is how far the file's clock is ahead of
+    ours: a run that is resumed after a reboot continues the clock that it began with.
     """
 
     def __init__(
@@ -50,12 +51,12 @@ class Journal:
         writer: StatsWriter,
         *,
         shift_ns: int = 0,
+        gather: Callable[[], None],
         acknowledge: Callable[[int, int, list[int]], None],
         failed: Callable[[StatsFileError], None],
     ) -> None:
         self.path = writer.path
-        self.gather: Callable[[], None] | None = None
-        """Called before each round: to hand over what should go with it."""
+        self._gather = gather
         self._writer = writer
         self._shift_ns = shift_ns
         self._acknowledge = acknowledge
@@ -131,8 +132,7 @@ class Journal:
         arrived: list[tuple[int, int, int]] = []
         error: StatsFileError | None = None
         try:
-            if self.gather is not None:
-                self.gather()
+            self._gather()
             arrived, self._arrived = self._arrived, []
             if not self._broken:
                 error = self._run_in_thread(self._writer.flush)

@@ -1,8 +1,8 @@
-"""What happens to a run is told three times: to the journal, which keeps it, and to tally and view, which show it."""
+"""Passes what happens to a run on to the journal, which keeps it, and to live statistics and view, which show it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -30,9 +30,10 @@ def describe_loss(worker_id: str, fields: Mapping[str, Any]) -> str:
 
 
 class Recorder:
-    """Records one run. Until `begin` there is no journal; notes of that time are kept for it.
+    """Records one run. Until `begin` there is no journal; events until then are kept for it.
 
-    `arrived(treatment, tickets)` says when jobs arrived (ns), once for each; None where jobs do not arrive.
+    `take_arrival_times(treatment, tickets)` returns when jobs arrived (ns), once for each; None in the closed model.
+    `warnings` and `remarks` are those that the report has from the beginning.
     """
 
     def __init__(
@@ -40,17 +41,20 @@ class Recorder:
         tally: LiveStats,
         view: View,
         hosts: WorkerHosts,
-        arrived: Callable[[int, Sequence[int]], list[int] | None] = lambda _treatment, _tickets: None,
+        take_arrival_times: Callable[[int, Sequence[int]], list[int] | None],
+        *,
+        warnings: Iterable[str] = (),
+        remarks: Iterable[str] = (),
     ) -> None:
         self.tally = tally
         self.view = view
-        self.warnings: dict[str, None] = {}
-        self.remarks: dict[str, None] = {}
-        self.refused = 0
-        """How many results came whose attempt no longer counted."""
+        self.warnings: dict[str, None] = dict.fromkeys(warnings)
+        self.remarks: dict[str, None] = dict.fromkeys(remarks)
+        self.discarded = 0
+        """How many results were discarded because their attempt no longer counted."""
         self.journal: Journal | None = None
         self._hosts = hosts
-        self._arrived = arrived
+        self._take_arrival_times = take_arrival_times
         self._events_before_journal: list[tuple[str, int, Mapping[str, Any]]] = []
         self._gathered: dict[tuple[int, int, int, int], list[ResultBatch]] = {}
         self._waiting = 0
@@ -59,9 +63,8 @@ class Recorder:
         self._pending_acks: list[tuple[int, int, int]] = []
 
     def begin(self, journal: Journal, tally: LiveStats, engines: frozenset[str]) -> None:
-        """Go on with a journal, and a tally that knows how many jobs there will be."""
+        """Record into a journal from now on, with live statistics that know how many jobs there will be."""
         self.journal, self.tally = journal, tally
-        journal.gather = self.settle
         for number, host in self._hosts:
             journal.host(host.block(number, engines))
         for kind, at_ns, fields in self._events_before_journal:
@@ -69,7 +72,7 @@ class Recorder:
         self._events_before_journal = []
 
     def end(self, engines: frozenset[str]) -> None:
-        """Write what is better known at the end: how far the clocks were apart."""
+        """Write the last rows, and what is known better at the end: how far the clocks were apart."""
         self.settle()
         self._write_loops()
         if self.journal is not None:
@@ -80,6 +83,10 @@ class Recorder:
     def warn(self, text: str) -> None:
         """Put a warning into the report, once."""
         self.warnings[text] = None
+
+    def remark(self, text: str) -> None:
+        """Put a remark into the report, once."""
+        self.remarks[text] = None
 
     def samples(self, worker: int, source: str, columns: Mapping[str, Any], units: Mapping[str, str]) -> None:
         """Write samples; `worker` -1 is the master."""
@@ -92,7 +99,7 @@ class Recorder:
         assert self.journal is not None
         batch = action.batch if action.keep is None else action.batch.only(action.keep)
         if batch.tickets:
-            batch.intended_ns = self._arrived(batch.treatment, batch.tickets)
+            batch.intended_ns = self._take_arrival_times(batch.treatment, batch.tickets)
             # Gathered only: to work a batch out costs the same whether it holds one job or ten thousand.
             key = (action.number, batch.treatment, batch.trial, self._hosts[action.number].offset_ns)
             self._gathered.setdefault(key, []).append(batch)
@@ -141,7 +148,7 @@ class Recorder:
         """Write the end of jobs that no worker will report."""
         assert self.journal is not None
         self.settle()
-        self._arrived(action.treatment, action.tickets)
+        self._take_arrival_times(action.treatment, action.tickets)
         now = monotonic_ns()
         rows = np.zeros(len(action.tickets), JOB_ROW)
         rows["ticket"], rows["treatment"], rows["trial"] = action.tickets, action.treatment, action.trial
@@ -191,7 +198,7 @@ class Recorder:
                 worker = self._hosts[fields["worker"]].worker_id
                 self.view.say(f"worker {worker} did not come back; its jobs are lost")
             case "results-refused" | "stale-results":
-                self.refused += fields["jobs"]
+                self.discarded += fields["jobs"]
         if self.journal is None:
             self._events_before_journal.append((note.kind, now, fields))
         else:

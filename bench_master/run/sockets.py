@@ -1,13 +1,8 @@
-"""The master's sockets: frames become checked messages with a proven sender; messages go out to peers and lanes.
+"""The master's sockets, where they are bound, and what they need: keys and open files.
 
-Whatever bytes come in, this listens on: what is no message of the contract is counted and dropped. Where CURVE is on,
-a frame's sender is the owner of the key that it came with (``User-Id``), whatever it says of itself.
-
-Where a master can be reached: a private ipc directory for its own workers, TCP ports for the others.
-
-The keys of a master whose sockets are open to other hosts.
-
-Open files: a master of many workers needs more of them than a shell allows by default.
+Frames become checked messages with a proven sender; what is not a message of the protocol is counted and dropped, and
+the sockets go on listening. With CURVE a frame's sender is the owner of the key that it came with (``User-Id``),
+whatever it says of itself. The master's own workers use a private ipc directory, others TCP ports.
 """
 
 from __future__ import annotations
@@ -24,11 +19,12 @@ import socket as system
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import zmq
 
@@ -191,35 +187,38 @@ def _remove_stale() -> None:
                 os.close(descriptor)
 
 
-ControlReceiver = Callable[[bytes, str | None, Message, int], None]
-ResultReceiver = Callable[[str | None, Message], None]
+class Receiver(Protocol):
+    """Gets the messages of a master's sockets. It is called in the loop, so it must not block."""
+
+    def on_control(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
+        """Take a control message; raise `ProtocolError` on one that breaks the protocol."""
+
+    def on_results(self, identity: str | None, message: Message) -> None:
+        """Take a batch of results; raise `ProtocolError` on one that breaks the protocol."""
+
 
 MAX_SOCKETS: Final = 16_384
 
 
 class Sockets:
-    """Binds and serves the sockets of one master.
+    """Binds and serves the sockets of one master, from `open` to `close`.
 
-    `on_control(peer, identity, message, received_ns)` and `on_result(identity, message)` are called in the loop and
-    must not block. With keys (`master_key`, `allow_list`) every socket demands CURVE; `local_keys` are those of the
-    workers that this master starts itself.
+    With keys (`master_key`, `allow_list`) every socket demands CURVE; `local_keys` are the names, by public key, of
+    the workers that this master starts itself.
     """
 
     def __init__(
         self,
         endpoints: Endpoints,
         *,
-        on_control: ControlReceiver,
-        on_result: ResultReceiver,
         master_key: KeyPair | None = None,
         allow_list: AllowList | None = None,
+        local_keys: Mapping[bytes, str] | None = None,
     ) -> None:
         self._endpoints = endpoints
-        self._on_control = on_control
-        self._on_result = on_result
         self._key = master_key
         self._allow_list = allow_list
-        self.local_keys: dict[bytes, str] = {}
+        self._local_keys = dict(local_keys or {})
         self.dropped: Counter[str] = Counter()
         self._context: zmq.Context[Any] = zmq.Context()
         # Each worker has a lane; zmq's own limit would be met at a thousand of them.
@@ -229,20 +228,20 @@ class Sockets:
         self._results: ZmqChannel | None = None
         self._lanes: dict[int, ZmqChannel] = {}
 
-    def open(self) -> None:
-        """Bind the control and results sockets; raise `InfrastructureError` when an address cannot be had."""
+    def open(self, receiver: Receiver) -> None:
+        """Bind the control and results sockets for a receiver; raise `InfrastructureError` if a port is in use."""
         if self._key is not None:
             self._zap = ZapHandler(self._context, self._allow)
             self._zap.start()
         control = self._socket(zmq.ROUTER, "control", CONTROL_DOMAIN)
         self._endpoints.bind_control(control)
-        self._control = ZmqChannel(control, self._control_came)
+        self._control = ZmqChannel(control, partial(self._on_control_frames, receiver))
         results = self._socket(zmq.PULL, "results", RESULTS_DOMAIN)
         self._endpoints.bind_results(results)
-        self._results = ZmqChannel(results, self._on_result_frames)
+        self._results = ZmqChannel(results, partial(self._on_result_frames, receiver))
 
     def close(self) -> None:
-        """Close everything; what was said last gets a moment to leave."""
+        """Close everything; the last messages get a moment to leave."""
         for channel in (*self._lanes.values(), self._results, self._control):
             if channel is not None:
                 channel.close(linger_ms=500)
@@ -265,7 +264,7 @@ class Sockets:
         return self._endpoints.results_for(local=local)
 
     def say(self, peer: bytes, name: str, epoch: int, **fields: Any) -> None:
-        """Send a control message to a peer; one that is gone gets nothing, and its silence tells."""
+        """Send a control message to a peer; a message to a peer that has disconnected is dropped."""
         if self._control is not None:
             self._control.send(peer, encode(name, epoch, **fields))
 
@@ -276,13 +275,13 @@ class Sockets:
             self._drop("lane-full", f"the lane of member {number} is full")
 
     def admits(self, identity: str | None) -> bool:
-        """Return whether a worker of this name still has a key here; always so where keys are not used."""
-        if self._key is None or identity in self.local_keys.values():
+        """Return whether a worker of this name still has a key here; always true without keys."""
+        if self._key is None or identity in self._local_keys.values():
             return True
         return identity is not None and self._allow_list is not None and self._allow_list.has_name(identity)
 
     def _allow(self, domain: str, public_key: bytes) -> str | None:
-        name = self.local_keys.get(public_key)
+        name = self._local_keys.get(public_key)
         if name is not None:
             return name if domain in (CONTROL_DOMAIN, RESULTS_DOMAIN, lane_domain(name)) else None
         return self._allow_list.admit(domain, public_key) if self._allow_list is not None else None
@@ -305,7 +304,7 @@ class Sockets:
             raise ProtocolError("a frame without a proven sender")
         return identity
 
-    def _control_came(self, batch: list[Frames]) -> None:
+    def _on_control_frames(self, receiver: Receiver, batch: list[Frames]) -> None:
         now_ns = monotonic_ns()
         for frames in batch:
             identity = None
@@ -314,19 +313,19 @@ class Sockets:
                     raise ProtocolError(f"{len(frames)} frames on the control socket")
                 identity = self._identity(frames[-1])
                 message = decode(frames[-1].bytes, sender="worker", lane="control")
-                self._on_control(frames[0].bytes, identity, message, now_ns)
+                receiver.on_control(frames[0].bytes, identity, message, now_ns)
             except ProtocolError as error:
                 self._drop("control", str(error), identity)
             except Exception as error:  # noqa: BLE001  the boundary: what breaks our code must not end the listener
                 self._drop("control: internal error", str(error), identity, error)
 
-    def _on_result_frames(self, batch: list[Frames]) -> None:
+    def _on_result_frames(self, receiver: Receiver, batch: list[Frames]) -> None:
         for frames in batch:
             identity = None
             try:
                 identity = self._identity(frames[0])
                 message = decode(join_frames(frames), sender="worker", lane="results")
-                self._on_result(identity, message)
+                receiver.on_results(identity, message)
             except ProtocolError as error:
                 self._drop("results", str(error), identity)
             except Exception as error:  # noqa: BLE001  the boundary, as above
@@ -342,11 +341,12 @@ class Sockets:
 
 
 def load_keys(
-    endpoints: Endpoints, key_dir: Path | None, *, insecure: bool
+    endpoints: Endpoints, key_dir: Path | None, *, insecure: bool, only: frozenset[str] | None = None
 ) -> tuple[KeyPair | None, AllowList | None]:
     """Return the master's key and its allow-list where `endpoints` need them, else None and None.
 
-    With `insecure` the warning goes to stderr. Raises `UsageError` where keys are needed and there are none.
+    `only` restricts the allow-list to some workers. With `insecure` the warning goes to stderr. Raises `UsageError`
+    where keys are needed and there are none.
     """
     if insecure and endpoints.bind_ip is not None:
         sys.stderr.write(insecure_warning(endpoints.bind_ip))
@@ -358,7 +358,7 @@ def load_keys(
             f"{directory / MASTER_FILE}: not found; listening on {endpoints.bind_ip} needs keys: "
             "make them with `bench-master keygen --worker NAME` (docs/security.rst explains)"
         )
-    return read_master_key(directory / MASTER_FILE), AllowList(directory / ALLOW_LIST_FILE)
+    return read_master_key(directory / MASTER_FILE), AllowList(directory / ALLOW_LIST_FILE, only=only)
 
 
 BASE_FDS: Final = 256

@@ -311,15 +311,20 @@ def test_gevent_patches_in_the_two_entry_points_alone():
 
 
 @sources
-def test_the_core_knows_no_socket_clock_or_disk(package):
-    """The pure state machines import nothing that could wait, and nothing that tells the time."""
+def test_pure_modules_import_no_socket_clock_or_disk(package):
+    """The state machines import nothing that could wait, nothing that tells the time, and no module of the shell."""
     shell = {"time", "socket", "os", "gevent", "zmq", "threading", "pathlib", "subprocess", "asyncio", "random"}
     core = {
-        "bench_master": (ROOT / "bench_master/coordinator").glob("*.py"),
+        "bench_master": [
+            *(ROOT / "bench_master/coordinator").glob("*.py"),
+            *(ROOT / f"bench_master/run/{name}.py" for name in ("preflight", "remote_services", "resume_state")),
+        ],
         "bench_worker": [ROOT / "bench_worker/job.py"],
     }
     for path in core.get(package, ()):
-        assert not {name.split(".")[0] for name in imports(path)} & shell, path
+        names = imports(path)
+        assert not {name.split(".")[0] for name in names} & shell, path
+        assert not {name for name in names if name.startswith("bench_master.run.")}, path
 
 
 def test_nothing_is_left_to_do_in_a_comment():

@@ -1,7 +1,7 @@
 """Whether a worker can do what the plan asks: said before anything runs, with every reason."""
 
 from bench_common.treatment import ContainerSettings, Lifecycle, Mount, Operation, Treatment
-from bench_master.run.message_handler import check
+from bench_master.run.preflight import check_compatibility
 
 DOCKER = {
     "name": "docker",
@@ -20,7 +20,7 @@ def treatment(**fields):
 
 def fitness(*treatments, slots=64, noop=False, **info):
     info = {"engines": {"docker": DOCKER}, **info}
-    return check(treatments, environment="local", slots=slots, info=info, noop=noop)
+    return check_compatibility(treatments, environment="local", slots=slots, info=info, noop=noop)
 
 
 def test_a_fit_worker_has_no_reasons():
@@ -43,7 +43,7 @@ def test_an_unusable_engine_is_told_apart():
 def test_engines_that_are_unknown_or_malformed_are_refused():
     """A hello is not trusted to have the right shape."""
     for engines in ({}, [], None, {"docker": "yes"}):
-        assert fitness(treatment(), engines=engines).reasons == ("it does not know the engine 'docker'",)
+        assert fitness(treatment(), engines=engines).reasons == ("it has no engine 'docker'",)
 
 
 def test_host_directories_need_the_workers_leave():

@@ -8,7 +8,7 @@ from bench_common.errors import EngineUnavailable, ProtocolError
 from bench_common.messages import Message
 from bench_common.requirements import Requirement, requirements_for_worker
 from bench_common.treatment import ContainerSettings, Lifecycle, Treatment
-from bench_master.run.message_handler import HELLO_TIMEOUT_S, PREFLIGHT_TIMEOUT_S, Preflight
+from bench_master.run.preflight import HELLO_TIMEOUT_S, PREFLIGHT_TIMEOUT_S, Preflight
 from bench_worker.engines.base import EngineStatus
 from bench_worker.preflight import PROBE_MAX_AGE_S, EngineCatalog, PreflightChecker
 
@@ -119,16 +119,16 @@ def test_without_needs_nobody_is_asked():
 def test_an_answer_is_awaited_while_the_worker_lives_and_not_for_ever():
     """A worker that has stopped repeating its hello is not waited for; nor is one that takes too long."""
     scene = Scene(treatment(0, image="a"))
-    assert not scene.inquiry.open
+    assert not scene.inquiry.pending
     scene.hello()
-    assert scene.inquiry.open
+    assert scene.inquiry.pending
     scene.now = HELLO_TIMEOUT_S
-    assert not scene.inquiry.open
+    assert not scene.inquiry.pending
     scene.hello()
-    assert scene.inquiry.open
+    assert scene.inquiry.pending
     scene.now = PREFLIGHT_TIMEOUT_S
     scene.hello()
-    assert not scene.inquiry.open
+    assert not scene.inquiry.pending
 
 
 def test_the_hello_of_a_connection_that_is_gone_is_forgotten():

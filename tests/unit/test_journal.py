@@ -35,11 +35,14 @@ class Writer:
 class Scene:
     """A journal with a batch that waits for its acknowledgement."""
 
-    def __init__(self, **fails):
+    def __init__(self, gather=lambda: None, **fails):
         self.writer = Writer(**fails)
         self.acknowledged, self.failures = [], []
         self.journal = Journal(
-            self.writer, acknowledge=lambda *batch: self.acknowledged.append(batch), failed=self.failures.append
+            self.writer,
+            gather=gather,
+            acknowledge=lambda *batch: self.acknowledged.append(batch),
+            failed=self.failures.append,
         )
         self.journal.acknowledge_when_written(0, 7, 1)
 
@@ -64,12 +67,11 @@ def test_what_the_disk_refuses_is_told_and_not_acknowledged():
 
 def test_a_fault_of_our_own_ends_the_run_like_a_full_disk():
     """What gathers results may break: then they are gone, and a run that went on would look complete."""
-    scene = Scene()
 
     def broken():
         raise ValueError("rows of two shapes")
 
-    scene.journal.gather = broken
+    scene = Scene(broken)
     scene.journal.close({})
     (error,) = scene.failures
     assert str(error) == "run.stats.gz: results could not be gathered: ValueError: rows of two shapes"

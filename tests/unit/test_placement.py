@@ -17,7 +17,7 @@ from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
-from bench_master.run.message_handler import check
+from bench_master.run.preflight import check_compatibility
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from workloads.ab import WEBBENCH
@@ -142,7 +142,7 @@ def test_who_lends_is_held_against_what_it_lends(worker_id, environment, reasons
     """An engine that cannot say where a container is reached runs clients, and no servers."""
     one = treatment(top="environments: [here]\n")
     info = {"engines": {"docker": DOCKER}}
-    found = check([one], environment=environment, slots=1, info=info, noop=False, worker_id=worker_id)
+    found = check_compatibility([one], environment=environment, slots=1, info=info, noop=False, worker_id=worker_id)
     assert len(found.reasons) == reasons
     assert all("runs no services (webbench)" in reason for reason in found.reasons)
 

@@ -18,7 +18,8 @@ from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial, make_plan
 from bench_master.run.journal import build_header
 from bench_master.run.live_stats import LiveStats
-from bench_master.run.resume import REPLAYED_KINDS, ResumableRun, replay
+from bench_master.run.resume import ResumableRun
+from bench_master.run.resume_state import REPLAYED_KINDS, replay
 from bench_master.scenario import load_scenario
 
 TRIALS = [(0, block, False) for block in range(4)]
@@ -69,7 +70,7 @@ class Story(StatsBuilder):
         fields = {"again": list(again), "first_job": self.jobs, "whole": 0, "ended": ended, "gap_ns": S}
         return self.event("resumed", at="2026-01-02T04:00:00+00:00", **fields).flush()
 
-    def standing(self):
+    def state(self):
         path = self.close()
         return replay(StatsFile(path).header, StatsFile(path).blocks(REPLAYED_KINDS, everything=True))
 
@@ -79,32 +80,32 @@ class Story(StatsBuilder):
 
 def test_a_trial_that_was_begun_and_not_ended_is_run_again(path):
     """What the journal vouches for is whole; the trial under way is run again, with job ids that nobody had."""
-    standing = Story(path).whole(0, 1).begin(2).ran(2, jobs=1).standing()
-    assert (standing.whole, standing.again, standing.first_job) == ({0, 1}, [2], 5)
-    assert (standing.status, standing.numbers, standing.crew) == ("killed", {"w0": 0}, {"bare-metal": 1})
+    state = Story(path).whole(0, 1).begin(2).ran(2, jobs=1).state()
+    assert (state.whole, state.again, state.first_job) == ({0, 1}, [2], 5)
+    assert (state.status, state.numbers, state.crew) == ("killed", {"w0": 0}, {"bare-metal": 1})
 
 
 def test_a_trial_that_lost_something_is_run_again(path):
     """A trial that ended without some of its jobs is not whole, though the run itself came to its end."""
     story = Story(path).begin(0).ran(0).end(0, whole=False).whole(1)
     story.add("footer", footer(status="incomplete", warnings=["worker w0 was lost"]))
-    standing = story.standing()
-    assert (standing.whole, standing.again, standing.status) == ({1}, [0], "incomplete")
-    assert standing.warnings == ["worker w0 was lost"]
+    state = story.state()
+    assert (state.whole, state.again, state.status) == ({1}, [0], "incomplete")
+    assert state.warnings == ["worker w0 was lost"]
 
 
 def test_a_run_that_was_resumed_can_be_resumed_again(path):
     """The second crash finds what both parts made whole, and voids the footer of the first."""
     story = Story(path).whole(0).begin(1).ran(1, jobs=1).add("footer", footer(status="interrupted"))
-    standing = story.resumed(1, ended="interrupted").whole(1).begin(2).ran(2, jobs=1).standing()
-    assert (standing.whole, standing.again, standing.parts) == ({0, 1}, [2], 2)
-    assert standing.status == "killed"
+    state = story.resumed(1, ended="interrupted").whole(1).begin(2).ran(2, jobs=1).state()
+    assert (state.whole, state.again, state.parts) == ({0, 1}, [2], 2)
+    assert state.status == "killed"
 
 
 def test_a_crash_before_a_resumed_trial_began_changes_nothing(path):
     """A resume that came to nothing leaves the trial to be run again."""
-    standing = Story(path).whole(0).begin(1).ran(1, jobs=1).resumed(1).standing()
-    assert (standing.whole, standing.again, standing.first_job) == ({0}, [1], 3)
+    state = Story(path).whole(0).begin(1).ran(1, jobs=1).resumed(1).state()
+    assert (state.whole, state.again, state.first_job) == ({0}, [1], 3)
 
 
 def test_the_time_between_the_parts_is_none_of_the_run(path):
@@ -115,28 +116,28 @@ def test_the_time_between_the_parts_is_none_of_the_run(path):
     story.resumed()
     again = story.clock
     story.whole(1)
-    assert story.standing().previous_parts_ns == first + story.clock - again
+    assert story.state().previous_parts_ns == first + story.clock - again
 
 
 def test_a_record_without_its_job_takes_the_jobs_id(path):
     """A cut between the blocks of a flush may leave a metric of a job that is in no row: its id is not used anew."""
     story = Story(path).begin(0).ran(0)
     story.writer.metrics([MetricRecord(ticket_of(77, 1), 0, 0, "m", 1.0)])
-    assert story.standing().first_job == 78
+    assert story.state().first_job == 78
 
 
 def test_the_losses_of_a_part_that_was_killed_are_warned_of(path):
     """Where no footer tells of a lost worker, its event does."""
     Story(path).begin(0).event("worker-lost", worker=0, worker_id="w0", reason="SIGKILL", held=2).close()
     past = ResumableRun(path)
-    assert past.standing.warnings == ["worker w0 was lost (SIGKILL) with 2 jobs"]
+    assert past.state.warnings == ["worker w0 was lost (SIGKILL) with 2 jobs"]
     past.close()
 
 
 def test_events_of_no_trial_are_passed_over(path):
     """A trial that the plan does not know is nobody's."""
-    standing = Story(path).begin(99).end(99).event("trial-begin", trial="x").standing()
-    assert (standing.whole, standing.again) == (set(), [])
+    state = Story(path).begin(99).end(99).event("trial-begin", trial="x").state()
+    assert (state.whole, state.again) == (set(), [])
 
 
 # -- the coordinator from there ---------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
-from bench_master.run.resume import ResumableRun, ResumeState
+from bench_master.run.resume import ResumableRun
+from bench_master.run.resume_state import ResumeState
 
 JOBS = 6
 """In each trial: two in flight, three each."""
@@ -33,21 +34,21 @@ class Shell:
     Its only worker does each job at once, and loses what it holds now and then.
     """
 
-    def __init__(self, writer, standing, draw, began_ns):
+    def __init__(self, writer, state, draw, began_ns):
         self.writer = writer
         self.draw = draw
         self.now_ns = began_ns
         self.held = []
         self.sequence = 0
         self.status = None
-        left = [trial for trial in TRIALS if trial.index not in standing.whole]
+        left = [trial for trial in TRIALS if trial.index not in state.whole]
         self.coordinator = Coordinator(
             TREATMENTS,
             left,
             Policy(max_attempts=1000),
             job_limit_s=lambda _: 1000.0,
-            first_job=standing.first_job,
-            numbers=standing.numbers,
+            first_job=state.first_job,
+            numbers=state.numbers,
         )
 
     def run(self):
@@ -115,14 +116,14 @@ def first_life(path, draw):
 def next_life(path, draw):
     """Resume the run and end it, unless nothing is left to do; return how many trials were whole before."""
     past = ResumableRun(path)
-    whole = len(past.standing.whole)
+    whole = len(past.state.whole)
     if past.complete:
         past.close()
         return whole
     writer, shift_ns = past.writer(["bench-master"])
     assert shift_ns or path.exists()
-    Shell(writer, past.standing, draw, past.standing.last_ns + S).run()
-    writer.close({"status": "complete", "counts": {}, "not_started": 0, "resumes": past.standing.parts})
+    Shell(writer, past.state, draw, past.state.last_ns + S).run()
+    writer.close({"status": "complete", "counts": {}, "not_started": 0, "resumes": past.state.parts})
     return whole
 
 

@@ -5,7 +5,7 @@ import pytest
 from bench_common.errors import ScenarioError
 from bench_common.requirements import ignored_settings, unsupported_features
 from bench_common.treatment import Mount, Treatment
-from bench_master.run.message_handler import check
+from bench_master.run.preflight import check_compatibility
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
@@ -150,7 +150,7 @@ def test_a_host_directory_of_the_workers_own_needs_no_permission():
 
     def reasons(host):
         (one,) = treatments(OLTP % f", services: {{mariadb: {{storage: [{{host: {host}, target: /d}}]}}}}")
-        return check([one], environment="x", slots=1, info=info, noop=False).reasons
+        return check_compatibility([one], environment="x", slots=1, info=info, noop=False).reasons
 
     assert reasons("") == ()
     assert reasons("/srv") == ("host directory /srv may not be mounted: start it with --allow-host-mounts",)

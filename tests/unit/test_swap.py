@@ -4,7 +4,7 @@ import pytest
 
 from bench_common.errors import ScenarioError
 from bench_common.treatment import Treatment
-from bench_master.run.message_handler import check
+from bench_master.run.preflight import check_compatibility
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 from bench_worker.host.swap_guard import swap_areas
@@ -26,7 +26,7 @@ def treatment(swap):
 def reasons(info, swap="off"):
     """Return why a worker that says this of itself cannot run the treatment."""
     told = {"engines": {"native": STATUS}, **info}
-    return check([treatment(swap)], environment="local", slots=1, info=told, noop=False).reasons
+    return check_compatibility([treatment(swap)], environment="local", slots=1, info=told, noop=False).reasons
 
 
 def test_areas_have_their_path_and_priority():

@@ -1,6 +1,7 @@
 """The master's boundary to the wire: what comes in and does not fit is dropped, counted, and told of sparingly."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import zmq
@@ -26,10 +27,10 @@ class Proven(zmq.Frame):
 
 
 def board(deed, *, keys=False):
-    """Return a switchboard that is not open, all of whose receivers do `deed`."""
-    made = Sockets(None, on_control=deed, on_result=deed, master_key=KeyPair(b"p", b"s") if keys else None)
+    """Return sockets that are not open, and a receiver that does `deed` with every message."""
+    made = Sockets(None, master_key=KeyPair(b"p", b"s") if keys else None)
     yield_up.append(made)
-    return made
+    return made, SimpleNamespace(on_control=deed, on_results=deed)
 
 
 yield_up = []
@@ -55,11 +56,11 @@ def object_to(*_):
 
 def test_a_flood_that_breaks_our_code_fills_no_log(caplog):
     """Whatever it is, the listener goes on; a traceback is told for the first, and then ever more seldom."""
-    made = board(break_down)
+    made, receiver = board(break_down)
     with caplog.at_level(logging.WARNING):
         for _ in range(1000):
-            made._control_came([[zmq.Frame(b"peer"), zmq.Frame(BEAT)]])
-            made._on_result_frames([[zmq.Frame(RESULTS)]])
+            made._on_control_frames(receiver, [[zmq.Frame(b"peer"), zmq.Frame(BEAT)]])
+            made._on_result_frames(receiver, [[zmq.Frame(RESULTS)]])
     assert made.dropped == {"control: internal error": 1000, "results: internal error": 1000}
     assert len(caplog.records) == 20
     assert all(record.exc_info for record in caplog.records)
@@ -68,10 +69,10 @@ def test_a_flood_that_breaks_our_code_fills_no_log(caplog):
 
 def test_who_lies_is_named_by_the_key_that_it_came_with(caplog):
     """So that the one to revoke is known; a lie is no mistake of ours, and has no traceback."""
-    made = board(object_to, keys=True)
+    made, receiver = board(object_to, keys=True)
     with caplog.at_level(logging.WARNING):
-        made._control_came([[zmq.Frame(b"peer"), Proven(BEAT)]])
-        made._on_result_frames([[Proven(RESULTS)]])
+        made._on_control_frames(receiver, [[zmq.Frame(b"peer"), Proven(BEAT)]])
+        made._on_result_frames(receiver, [[Proven(RESULTS)]])
     lie = "a message 'gone' in the epoch of another worker"
     assert [record.getMessage() for record in caplog.records] == [
         f"dropped a message on {where} from worker blade-1 (1 so far): {lie}" for where in ("control", "results")
@@ -82,8 +83,8 @@ def test_who_lies_is_named_by_the_key_that_it_came_with(caplog):
 def test_a_frame_without_a_proven_sender_is_heard_by_nobody(caplog):
     """Where keys are demanded, a message without one never gets to those who act on it."""
     heard = []
-    made = board(lambda *message: heard.append(message), keys=True)
+    made, receiver = board(lambda *message: heard.append(message), keys=True)
     with caplog.at_level(logging.WARNING):
-        made._on_result_frames([[zmq.Frame(RESULTS)]])
+        made._on_result_frames(receiver, [[zmq.Frame(RESULTS)]])
     assert heard == []
     assert "without a proven sender" in caplog.text

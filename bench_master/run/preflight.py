@@ -1,0 +1,195 @@
+"""Whether a worker can take part: what its hello says of its host, held against the plan, and the preflight check.
+
+A hello may be as old as its worker, so what the plan's containers need (images, networks, engines) is asked of the
+worker before it is admitted; the hello waits here for the answer. What a worker says is not trusted to have the right
+shape; what it does not say, it cannot do. Pure: the question is sent by a callback, and the clock is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from bench_common.messages import Message
+from bench_common.requirements import (
+    engines_for_worker,
+    ignored_settings,
+    local_services,
+    requirements_for_worker,
+    services_hosted_by,
+    unsupported_features,
+)
+from bench_common.treatment import ContainerSettings, Treatment
+from bench_master.formatting import plural
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """Whether a worker can do what the plan asks of it."""
+
+    reasons: tuple[str, ...] = ()
+    """Why it cannot; empty where it can."""
+    unusable: bool = False
+    """Whether an engine cannot be used on its host."""
+    remarks: tuple[str, ...] = ()
+    """Settings that mean nothing to an engine of the plan, and are ignored there."""
+
+
+def check_compatibility(
+    treatments: Sequence[Treatment],
+    *,
+    environment: str,
+    slots: int,
+    info: Mapping[str, Any],
+    noop: bool,
+    worker_id: str = "",
+) -> Compatibility:
+    """Check a worker's slots and engines (`info` is from its hello) against the treatments of its environment.
+
+    The services that it hosts for jobs of other workers are checked, too.
+    """
+    reasons: dict[str, None] = {}
+    remarks: dict[str, None] = {}
+    unusable = False
+    reported = info.get("engines")
+    engines: Mapping[str, Any] = reported if isinstance(reported, dict) else {}
+    for treatment in treatments:
+        hosted = {} if noop else services_hosted_by(treatment, worker_id, environment)
+        takes = treatment.environment in (None, environment)
+        if not takes and not hosted:
+            continue
+        if takes and treatment.concurrency > slots:
+            wanted, available = plural(treatment.concurrency, "job"), plural(slots, "slot")
+            reasons[f"{wanted} in flight, but it has {available} (-c)"] = None
+        if noop:
+            continue
+        status = engines.get(treatment.engine)
+        if not isinstance(status, dict):
+            reasons[f"it has no engine {treatment.engine!r}"] = None
+        elif not status.get("usable"):
+            unusable = True
+            advice = f"; {status['advice']}" if status.get("advice") else ""
+            reasons[f"engine {treatment.engine} cannot be used: {status.get('reason')}{advice}"] = None
+        else:
+            here = _local_part(treatment, hosted, takes=takes)
+            reasons |= dict.fromkeys(unsupported_features(status, here))
+            reasons |= dict.fromkeys(_check_mounts(here, info, status))
+            reasons |= dict.fromkeys(_check_swap(here, info))
+            remarks |= dict.fromkeys(ignored_settings(status, here))
+    return Compatibility(tuple(reasons), unusable, tuple(remarks))
+
+
+def _local_part(treatment: Treatment, hosted: Mapping[str, ContainerSettings], *, takes: bool) -> Treatment:
+    """Return the part of a treatment that runs on a worker's host: its jobs and the services here."""
+    if not treatment.placement:
+        return treatment
+    if takes:
+        return replace(treatment, services={**local_services(treatment), **hosted})
+    return replace(treatment, container=ContainerSettings(), services=dict(hosted), swap="as-is")
+
+
+def _check_mounts(treatment: Treatment, info: Mapping[str, Any], status: Mapping[str, Any]) -> list[str]:
+    if info.get("allow_host_mounts"):
+        return []
+    containers = (treatment.container, *treatment.services.values())
+    sources = [mount.source for one in containers for mount in one.storage if mount.kind == "host" and mount.source]
+    if treatment.container.rootfs and "rootfs" not in status.get("inapplicable", ()):
+        sources.append(treatment.container.rootfs)
+    return [f"host directory {source} may not be mounted: start it with --allow-host-mounts" for source in sources]
+
+
+def _check_swap(treatment: Treatment, info: Mapping[str, Any]) -> list[str]:
+    fingerprint = info.get("fingerprint")
+    none = isinstance(fingerprint, dict) and fingerprint.get("swap") == 0
+    if treatment.swap == "as-is" or none or info.get("allow_swapoff"):
+        return []
+    return ["swap may not be switched off: start it with --allow-swapoff, or leave swap on with `swap: as-is`"]
+
+
+PREFLIGHT_TIMEOUT_S: Final = 300.0
+"""How long a worker may take to answer, in seconds."""
+HELLO_TIMEOUT_S: Final = 5.0
+"""A worker that waits repeats its hello twice a second; one that is silent for so long has left."""
+
+
+@dataclass(slots=True)
+class _PendingHello:
+    """The latest hello of a worker that was asked and has not answered."""
+
+    sent_s: float
+    """When the question was sent."""
+    last_heard_s: float
+    identity: str | None
+    """The name of the connection's key; None without keys."""
+    hello: Message
+    received_ns: int
+
+
+class Preflight:
+    """Asks workers for what the plan needs, and keeps their hellos until they answer.
+
+    `ask(peer, needs, engines)` sends the question, `clock()` gives seconds.
+    """
+
+    def __init__(
+        self,
+        treatments: Sequence[Treatment],
+        ask: Callable[[bytes, list[dict[str, str | None]], list[str]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._treatments = treatments
+        self._ask = ask
+        self._clock = clock
+        self._waiting: dict[bytes, _PendingHello] = {}
+        self._cleared: set[bytes] = set()
+
+    def admits(
+        self, peer: bytes, identity: str | None, hello: Message, received_ns: int, *, doubtful: bool = False
+    ) -> bool:
+        """Return whether this worker has answered, or need not: nothing is required, and its hello is not `doubtful`.
+
+        A worker that was not asked yet is asked now, and its hello is kept.
+        """
+        who = (self._treatments, hello["environment"], identity or hello["worker_id"])
+        needs, engines = requirements_for_worker(*who), engines_for_worker(*who)
+        if peer in self._cleared or not (needs or (doubtful and engines)):
+            return True
+        now = self._clock()
+        self._forget(now)
+        kept = self._waiting.get(peer)
+        if kept is None:
+            self._ask(peer, [need.to_wire() for need in needs], engines)
+        asked_s = now if kept is None else kept.sent_s
+        self._waiting[peer] = _PendingHello(asked_s, now, identity, hello, received_ns)
+        return False
+
+    def answered(self, peer: bytes, identity: str | None, engines: Mapping[str, Any]) -> tuple[Message, int] | None:
+        """Note an answer; return the hello that waited for it, with these engines in it, and when that came (ns).
+
+        None where this worker was not asked.
+        """
+        kept = self._waiting.get(peer)
+        if kept is None or kept.identity != identity:
+            return None
+        del self._waiting[peer]
+        self._cleared.add(peer)
+        reported = kept.hello["info"].get("engines")
+        if isinstance(reported, dict):
+            reported |= engines
+        return kept.hello, kept.received_ns
+
+    def _forget(self, now: float) -> None:
+        """Drop hellos whose connection has been gone for longer than any answer takes."""
+        gone = [peer for peer, kept in self._waiting.items() if now - kept.last_heard_s > PREFLIGHT_TIMEOUT_S]
+        for peer in gone:
+            del self._waiting[peer]
+
+    @property
+    def pending(self) -> bool:
+        """Whether an answer may still come."""
+        now = self._clock()
+        return any(
+            now - kept.sent_s < PREFLIGHT_TIMEOUT_S and now - kept.last_heard_s < HELLO_TIMEOUT_S
+            for kept in self._waiting.values()
+        )

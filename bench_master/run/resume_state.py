@@ -1,0 +1,142 @@
+"""How far a run has come, from the blocks of its stats file alone.
+
+`replay` is pure. It finds which trials are whole, so that they need not run again, and everything else that a resumed
+run must not lose: the job ids and roster numbers in use, how long the parts before lasted, what they warned of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from bench_common.records import JOB_ID, job_id_of
+from bench_common.stats.reader import RESUMED, Block
+
+REPLAYED_KINDS: Final = frozenset({"host", "jobs", "metrics", "errors", "outputs", "event", "footer"})
+"""The blocks that `replay` needs."""
+
+
+@dataclass(slots=True)
+class ResumeState:
+    """What is known of a run. Trials go by their index in the plan; instants are ns of the file's own clock."""
+
+    whole: set[int] = field(default_factory=set)
+    """Trials that were run, every job of them."""
+    again: list[int] = field(default_factory=list)
+    """Trials that were begun, and must be run again, in the order in which they were begun."""
+    first_job: int = 0
+    """The first job id that is in no row of the file, and above all that are."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The roster number of each worker that ever joined, by its id."""
+    environments: dict[int, str] = field(default_factory=dict)
+    """The environment of each of these numbers."""
+    roster: list[int] = field(default_factory=list)
+    """The numbers of those who began the run."""
+    parts: int = 1
+    """How many times the run was begun or resumed."""
+    footer: Mapping[str, Any] | None = None
+    """How the last part ended; None where it was killed."""
+    warnings: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    last_ns: int = 0
+    previous_parts_ns: int = 0
+    """How long the parts lasted, summed, without the gaps between them."""
+    began_ns: int = 0
+    resumed: list[Mapping[str, Any]] = field(default_factory=list)
+    """The events of the resumes before."""
+    losses: list[Mapping[str, Any]] = field(default_factory=list)
+    """The losses of workers since the last footer, which would have warned of them."""
+
+    @property
+    def status(self) -> str:
+        """How the last part ended: as its footer says, or ``killed``."""
+        return "killed" if self.footer is None else str(self.footer.get("status"))
+
+    @property
+    def crew(self) -> Counter[str]:
+        """How many workers the run began with in each environment."""
+        return Counter(self.environments.get(number, "?") for number in self.roster)
+
+
+def replay(header: Mapping[str, Any], blocks: Iterable[Block]) -> ResumeState:
+    """Return where the run of these blocks stands; they are of `KINDS`, and everything of them.
+
+    What a trial was before it was begun anew does not count, nor does a footer with something behind it. Events that
+    name no trial of the plan are passed over.
+    """
+    began_ns = int(header["clock"]["monotonic_ns"])
+    found = ResumeState(began_ns=began_ns, last_ns=began_ns)
+    planned = len(header["trials"])
+    begun: dict[int, None] = {}
+    for block in blocks:
+        match block.kind:
+            case "jobs":
+                if len(block.body):
+                    _note_job_ids(found, int((block.body["ticket"] & np.uint64(JOB_ID)).max()))
+                    found.last_ns = max(found.last_ns, int(block.body["end_ns"].max()))
+                    _note_trials(begun, np.unique(block.body["trial"]).tolist(), planned)
+            case "metrics" | "errors" | "outputs":
+                _note_job_ids(found, max((job_id_of(record.ticket) for record in block.body), default=-1))
+                _note_trials(begun, (record.trial for record in block.body), planned)
+            case "host":
+                _note_host(found, block.body)
+            case "footer":
+                found.footer = block.body
+                found.warnings = [str(text) for text in block.body.get("warnings", ())]
+                found.remarks = [str(text) for text in block.body.get("remarks", ())]
+                found.losses = []
+            case "event":
+                _note_event(found, block.body, begun, planned)
+    found.previous_parts_ns += found.last_ns - found.began_ns
+    found.again = [trial for trial in begun if trial not in found.whole]
+    return found
+
+
+def _note_job_ids(found: ResumeState, highest: int) -> None:
+    found.first_job = max(found.first_job, highest + 1)
+
+
+def _note_trials(begun: dict[int, None], trials: Iterable[int], planned: int) -> None:
+    # A flush puts rows before events: a cut between them leaves jobs of a trial whose begin is not in the file.
+    begun.update(dict.fromkeys(trial for trial in trials if trial < planned))
+
+
+def _note_host(found: ResumeState, body: Mapping[str, Any]) -> None:
+    number, worker_id = body.get("worker"), body.get("worker_id")
+    if isinstance(number, int) and isinstance(worker_id, str):
+        found.numbers[worker_id] = number
+        found.environments[number] = str(body.get("environment"))
+
+
+def _note_event(found: ResumeState, event: Mapping[str, Any], begun: dict[int, None], planned: int) -> None:
+    kind, at_ns = event.get("kind"), event.get("at_ns")
+    if kind == "worker-lost":
+        found.losses.append(event)
+    elif kind == RESUMED:
+        found.resumed.append(event)
+        found.parts += 1
+        found.footer = None
+        found.first_job = max(found.first_job, int(event.get("first_job", 0)))
+        found.previous_parts_ns += found.last_ns - found.began_ns
+        found.began_ns = int(event.get("at_ns", found.last_ns))
+        found.last_ns = max(found.last_ns, found.began_ns)
+    if isinstance(at_ns, int):
+        found.last_ns = max(found.last_ns, at_ns)
+    if kind == "run-begin" and not found.roster:
+        roster: Sequence[Any] = event.get("roster", ())
+        found.roster = [member["worker"] for member in roster]
+    trial = event.get("trial")
+    if not isinstance(trial, int) or not 0 <= trial < planned:
+        return
+    if kind == "trial-begin":
+        begun[trial] = None
+        found.whole.discard(trial)
+    elif kind == "trial-end":
+        if event.get("whole") is True:
+            found.whole.add(trial)
+        else:
+            found.whole.discard(trial)
