@@ -153,7 +153,7 @@ class ClockChecker:
         kind, at_ns, trial = event.get("kind"), event.get("at_ns"), event.get("trial")
         if kind == RESUMED:
             self._last.clear()
-        elif kind in ("worker-joined", "worker-back"):
+        elif kind in ("worker-joined", "worker-reconnected"):
             # Another boot may be another clock.
             self._last.pop(event.get("worker", -1), None)
         if kind not in ("trial-begin", "trial-end") or not isinstance(at_ns, int) or not isinstance(trial, int):

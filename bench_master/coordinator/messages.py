@@ -1,9 +1,4 @@
-"""What can happen to a run: the vocabulary that the shell speaks to the coordinator.
-
-What the coordinator wants done: each action is carried out once, in order, by the shell.
-
-The deadlines and limits that a run keeps to, apart from the decisions that use them.
-"""
+"""The coordinator's vocabulary: events that happen, actions that the shell carries out in order, the policy."""
 
 from __future__ import annotations
 
@@ -16,24 +11,25 @@ from bench_common.records import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A worker asks to join. `peer` is its address on the control socket, `identity` what its key proves (if any).
-
-    `slots` is how many jobs it can run at once; `info` goes to the journal as it is (host, versions, engines).
-    """
+    """A worker asks to join."""
 
     peer: bytes
+    """Its address on the control socket."""
     worker_id: str
     environment: str
     slots: int
+    """How many jobs it can run at once."""
     identity: str | None = None
+    """The name that its key proves; None without keys."""
     info: Mapping[str, Any] = field(default_factory=dict)
+    """Its host, versions and engines, for the journal."""
     clock_known: bool = True
     """False where its clock must be compared with ours first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat of a member came in."""
+    """A member sent a heartbeat."""
 
     peer: bytes
     epoch: int
@@ -42,26 +38,27 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDied:
-    """A member is known to be dead: its agent said that the load process ended, or its process was reaped."""
+    """A member is dead: its agent reported the end of the load process, or its own process ended."""
 
     worker_id: str
     reason: str
     epoch: int | None = None
-    """The epoch that ended; None where whatever it is at now has ended."""
+    """The epoch that ended; None: its current one."""
 
 
 @dataclass(slots=True)
 class ResultsReceived:
-    """A batch of results. `tickets` are plain ints; `batch` is the shell's own, handed back to be journalled.
-
-    `aborted` of the jobs were called off, by us or by the worker on its own account.
-    """
+    """A batch of results."""
 
     epoch: int
     sequence: int
+    """The batch's number in its epoch."""
     tickets: Sequence[int]
+    """The jobs' tickets, as plain ints."""
     batch: object = None
+    """The results themselves, which are the shell's and are handed back to be journalled."""
     aborted: int = 0
+    """How many of the jobs were aborted, by us or by the worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +86,26 @@ class CleanupDone:
 
 @dataclass(frozen=True, slots=True)
 class RunRefused:
-    """What a member said cannot be done, before anything ran: the run is called off."""
+    """A worker cannot do what the plan asks: the run ends before it has begun."""
 
     reasons: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Ctrl-C: the first ends handing out, the second aborts what runs."""
+    """Ctrl-C: after the first no more jobs are assigned, the second aborts running ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class MasterStalled:
-    """The master did not run for so long, and heard nobody, whoever spoke."""
+    """The master did not run for so long, and received no message meanwhile."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; deadlines are looked at."""
+    """Time has passed; deadlines are checked."""
 
 
 Event: TypeAlias = (
@@ -140,7 +137,7 @@ class WelcomeWorker:
 
 @dataclass(frozen=True, slots=True)
 class DismissWorker:
-    """Tell a peer that what it is doing no longer counts; with `final` it must not ask again."""
+    """Tell a peer that its work no longer counts; with `final` it must not ask again."""
 
     peer: bytes
     reason: str
@@ -157,19 +154,19 @@ class DefineTreatment:
 
 @dataclass(slots=True)
 class AssignJobs:
-    """Hand jobs to a member: a range of fresh tickets, or single ones that are tried anew.
-
-    At most `width` jobs run there at once; results come back when `batch` of them are there. In an open system
-    `intended_ns` are the instants at which fresh tickets arrive, in ns of the coordinator's clock.
-    """
+    """Assign jobs to a member."""
 
     number: int
     trial: int
     treatment: int
     tickets: range | tuple[int, ...]
+    """A range of fresh tickets, or single ones to retry."""
     width: int
+    """How many jobs run there at once."""
     batch: int
+    """How many results are sent back together."""
     intended_ns: Sequence[int] = ()
+    """When fresh tickets arrive, in an open system: ns of the coordinator's clock."""
 
 
 @dataclass(slots=True)
@@ -257,22 +254,25 @@ Action: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The deadlines (seconds) and limits of a run.
-
-    `expected` workers are gathered for at most `gather_s`; one that is silent for `silence_s` is missed and awaited
-    for `rejoin_s`; a job is tried `max_attempts` times; a second Ctrl-C waits `abort_s`, the clean-up `sweep_s`.
-    `user_count` is how many jobs are in flight over all workers, in place of each treatment's own concurrency.
-    `look_ahead` lets jobs wait at a worker beyond those that run there, where jobs are independent; `batch_size`
-    fixes how many jobs and results travel together.
-    """
+    """The deadlines (seconds) and limits of a run."""
 
     expected: int = 1
+    """How many workers must join."""
     join_timeout_s: float = 30.0
+    """How long the run waits for them."""
     heartbeat_timeout_s: float = 5.0
+    """How long a worker may be silent before it is missing."""
     reconnect_timeout_s: float = 10.0
+    """How long a missing worker may take to reconnect before its jobs are lost."""
     max_attempts: int = 3
+    """How many times a job is tried."""
     abort_timeout_s: float = 15.0
+    """How long aborted jobs may take to end, after the second Ctrl-C."""
     cleanup_timeout_s: float = 60.0
+    """How long the workers may take to clean up."""
     user_count: int | None = None
+    """How many jobs are in flight over all workers; None: each treatment's own concurrency."""
     look_ahead: bool = True
+    """Whether independent jobs may wait at a worker for a free slot."""
     batch_size: int | None = None
+    """How many jobs and results travel together; None: tuned to the pace."""

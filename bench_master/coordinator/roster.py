@@ -1,4 +1,4 @@
-"""Who takes part in a run: members join, are heard of, are lost and come back under a new epoch."""
+"""The workers of a run: members join, send heartbeats, are lost, and reconnect under a new epoch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import Enum
 from typing import Final
 
 MAX_STALE_BATCHES: Final = 10_000
-"""How many batches of epochs that are over are told apart, so that one that comes again is counted once."""
+"""How many batches of ended epochs are remembered, so that one that is sent again is counted once."""
 
 
 class Presence(Enum):
-    """Where a member is: at work, silent but awaited, or given up."""
+    """Whether a member takes part: present, silent but may reconnect, or given up."""
 
     PRESENT = "present"
     MISSING = "awaited"
@@ -21,13 +21,13 @@ class Presence(Enum):
 
 @dataclass(slots=True)
 class SequenceLog:
-    """Which batches of an epoch have come in: all below `contiguous`, and some after a gap."""
+    """Which batches of an epoch were received: all below `contiguous`, and some after a gap."""
 
     contiguous: int = 0
     after_gap: set[int] = field(default_factory=set)
 
     def admit(self, sequence: int) -> bool:
-        """Note a batch; False where it was here before."""
+        """Note a batch; return False for one that was received before."""
         if sequence < self.contiguous or sequence in self.after_gap:
             return False
         self.after_gap.add(sequence)
@@ -39,29 +39,35 @@ class SequenceLog:
 
 @dataclass(slots=True)
 class Member:
-    """One worker of the roster. `number` is its place in it and in the stats file; times are seconds."""
+    """One worker of the roster; times are seconds."""
 
     number: int
+    """Its place in the roster and in the stats file."""
     worker_id: str
     environment: str
     slots: int
+    """How many jobs it can run at once."""
     identity: str | None
+    """The name that its key proves; None without keys."""
     peer: bytes
+    """Its address on the control socket."""
     epoch: int
+    """The number of its present connection; every reconnect gets a new one."""
     last_heard_at: float
     presence: Presence = Presence.PRESENT
     missing_since: float = 0.0
-    defined: set[int] = field(default_factory=set)
+    known_treatments: set[int] = field(default_factory=set)
+    """The treatments that it was sent."""
     sequences: SequenceLog = field(default_factory=SequenceLog)
-    swept: bool = False
+    cleaned_up: bool = False
     heard_in_epoch: bool = False
-    """Whether it was heard of in this epoch, so that it knows that it was admitted."""
+    """Whether it sent a heartbeat in this epoch, so it knows that it was admitted."""
     clock_known: bool = True
     """Whether it is known how far its clock is from ours."""
 
     @property
     def present(self) -> bool:
-        """Whether it can be handed jobs."""
+        """Whether it can be assigned jobs."""
         return self.presence is Presence.PRESENT
 
 
@@ -85,8 +91,8 @@ class Roster:
     def __getitem__(self, number: int) -> Member:
         return self._members[number]
 
-    def named(self, worker_id: str) -> Member | None:
-        """Return the member of that id, in whatever presence."""
+    def find(self, worker_id: str) -> Member | None:
+        """Return the member of that id, present or not."""
         return next((member for member in self if member.worker_id == worker_id), None)
 
     def by_epoch(self, epoch: int) -> Member | None:
@@ -110,7 +116,7 @@ class Roster:
         return member
 
     def readmit(self, member: Member, peer: bytes, slots: int, now: float) -> None:
-        """Take a member back under a new epoch; what it knew and sent before is forgotten."""
+        """Readmit a member under a new epoch; its earlier batches and treatments are forgotten."""
         self._by_epoch.pop(member.epoch, None)
         member.epoch = self._epoch()
         self._by_epoch[member.epoch] = member
@@ -118,9 +124,9 @@ class Roster:
         member.slots = slots
         member.last_heard_at = now
         member.presence = Presence.PRESENT
-        member.defined = set()
+        member.known_treatments = set()
         member.sequences = SequenceLog()
-        member.swept = False
+        member.cleaned_up = False
         member.heard_in_epoch = False
 
     def mark_missing(self, member: Member, now: float) -> None:
@@ -129,7 +135,7 @@ class Roster:
         member.presence = Presence.MISSING
         member.missing_since = now
 
-    def missing(self, expected: int, environments: Iterable[str | None]) -> list[str]:
+    def unmet_conditions(self, expected: int, environments: Iterable[str | None]) -> list[str]:
         """Return what is missing before a run of so many workers in these environments can begin."""
         present = [member for member in self if member.present]
         missing = []
@@ -141,8 +147,8 @@ class Roster:
         missing += [f"no worker of environment {name!r}" for name in sorted(set(environments) - there, key=str)]
         return missing
 
-    def refuse(self, epoch: int, sequence: int) -> bool:
-        """Note a batch of an epoch that is over; False where it was here before: unacknowledged, it is sent again."""
+    def note_stale_batch(self, epoch: int, sequence: int) -> bool:
+        """Note a batch of an ended epoch; return False for one noted before, since it is sent again."""
         batch = (epoch, sequence)
         if batch in self._stale_batches:
             return False

@@ -1,19 +1,9 @@
-"""The trials of a run, one at a time: who gets which job of the one under way, and how each job ended.
+"""The trials of a run, one at a time: which member gets which job, and how each job ended.
 
-The course begins and ends trials, hands out jobs and keeps the account of them: each job that was issued is out, to
-be tried anew, accepted, lost, aborted or given back. When a trial may begin, and what follows the last one, is not
-its to decide.
-
-When jobs arrive in an open system: the intended starts of one worker's part of a trial.
-
-They follow from the rate, the seed, the trial and the worker's place alone, and not from how fast anything is: a
-system that falls behind is not asked less often for it (the error known as coordinated omission). Instants are drawn
-in blocks as they are needed, so that a trial of any length takes the same memory.
-
-What each member holds of the trial under way: its part of the jobs, what is out, what is to be tried anew.
-
-A trial's jobs are divided over the roster when it begins, so the load per host stays what the scenario says. A lost
-member's part waits for that member; it is never given to another one.
+A trial's jobs are divided over the roster when it begins, so the load per host stays what the scenario says; a lost
+member's part waits for that member and is never given to another one. In an open system the arrivals follow from the
+rate, the seed, the trial and the worker's place alone: a system that falls behind is not asked less often for it (the
+error known as coordinated omission). The coordinator decides when a trial may begin, and what follows the last one.
 """
 
 from __future__ import annotations
@@ -38,6 +28,7 @@ from bench_master.plan import Trial, allows_look_ahead
 Timestamps = npt.NDArray[np.int64]
 
 DRAW_BLOCK: Final = 4096
+"""How many arrivals are drawn at once, so that a trial of any length takes the same memory."""
 
 
 class ArrivalSchedule:
@@ -71,15 +62,9 @@ class ArrivalSchedule:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no job will arrive any more."""
+        """Whether no more jobs will arrive."""
         self._refill()
         return not len(self._ready)
-
-    @property
-    def next_ns(self) -> int | None:
-        """When the next job arrives that was not taken yet; None where none will."""
-        self._refill()
-        return int(self._ready[0]) if len(self._ready) else None
 
     def take(self, before_ns: float, most: int) -> list[int]:
         """Take out the arrivals before an instant, at most so many of them; return them in order."""
@@ -94,7 +79,7 @@ class ArrivalSchedule:
         return taken
 
     def _refill(self) -> None:
-        """See to it that there is an arrival ready, unless there is none left."""
+        """Draw more arrivals when none is ready, unless none is left."""
         if len(self._ready) or self._remaining == 0:
             return
         size = DRAW_BLOCK if self._remaining is None else min(DRAW_BLOCK, self._remaining)
@@ -127,25 +112,30 @@ own arrival all the same."""
 
 @dataclass(slots=True)
 class Share:
-    """One member's part of a trial.
-
-    `quota` is how many jobs it gets (None: as many as the time allows), `width` how many may run at once. With
-    `look_ahead` some more may be out, that wait for their turn: `fixed_batch` of them, or as many as `LOOK_AHEAD_S`
-    needs.
-    """
+    """One member's part of a trial."""
 
     number: int
+    """The member's number in the roster."""
     width: int
+    """How many jobs may run at once."""
     quota: int | None
+    """How many jobs it gets in all; None: as many as the time allows."""
     issued: int = 0
+    """How many jobs it got so far."""
     outstanding: set[int] = field(default_factory=set)
+    """The tickets that it holds."""
     retries: list[int] = field(default_factory=list)
+    """The tickets of jobs to retry there."""
     last_progress_at: float = 0.0
+    """When it last got or returned something (s)."""
     look_ahead: bool = False
+    """Whether jobs may wait there for a free slot."""
     fixed_batch: int | None = None
+    """How many of them, if the user fixed it; else as many as `LOOK_AHEAD_S` needs."""
     look_ahead_jobs: int = 0
+    """How many may wait there now."""
     arrivals: ArrivalSchedule | None = None
-    """When its jobs arrive, in an open system; None where a slot takes the next job when it has ended one."""
+    """When its jobs arrive, in an open system; None where slots start the next job when one ends."""
     _window_start: float = 0.0
     _since: int = 0
 
@@ -176,7 +166,7 @@ class Share:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is out and nothing is to be tried anew."""
+        """Whether no job is outstanding or to be retried."""
         return not self.outstanding and not self.retries
 
     @property
@@ -265,17 +255,17 @@ class TrialScheduler:
         self._seed = seed
         self.trial: Trial | None = None
         self.shares: dict[int, Share] = {}
-        self.stopped = False
-        """Whether the run was interrupted: nothing more is handed out."""
+        self.interrupted = False
+        """Whether the run was interrupted: no more jobs are assigned."""
         self.lost = 0
         self.aborted = 0
         self.not_started = 0
         self.accepted = 0
         self.returned = 0
         self.reasons: list[str] = []
-        """What was wrong with trials that have no number of jobs that could be missing."""
+        """What went wrong in trials by time, where no number of jobs can be missing."""
         self._called_off = 0
-        self._position = 0
+        self._next_trial = 0
         self._first_id = self._next_id = first_job
         self._faults_at_trial_start = 0
         self._trial_ends_at: float | None = None
@@ -285,22 +275,22 @@ class TrialScheduler:
 
     @property
     def issued(self) -> int:
-        """How many different jobs have been handed out."""
+        """How many different jobs have been assigned."""
         return self._next_id - self._first_id
 
     @property
     def in_flight(self) -> int:
-        """How many tickets are out at this moment."""
+        """How many tickets are outstanding at this moment."""
         return sum(len(share.outstanding) for share in self.shares.values())
 
     @property
-    def whole(self) -> bool:
-        """Whether every job that was planned up to now has been run to its end."""
+    def complete(self) -> bool:
+        """Whether every job planned so far has run to its end."""
         return not (self._faults or self.not_started or self.reasons)
 
     @property
     def _faults(self) -> int:
-        """How many jobs ended without being run to their end."""
+        """How many jobs did not run to their end."""
         return self.lost + self.aborted + self._called_off
 
     def planned_jobs(self) -> int | None:
@@ -318,11 +308,13 @@ class TrialScheduler:
         seen: set[int] = set()
         for share in self.shares.values():
             held = share.outstanding | set(share.retries)
-            assert len(held) == len(share.outstanding) + len(share.retries), "a ticket is out and to be tried anew"
+            assert len(held) == len(share.outstanding) + len(share.retries), (
+                "a ticket is outstanding and to be retried"
+            )
             most = share.width + (MAX_LOOK_AHEAD if share.look_ahead else 0)
             if share.arrivals is not None:
                 most = MAX_OPEN_JOBS
-            assert len(share.outstanding) <= most, "more jobs out than the member may hold"
+            assert len(share.outstanding) <= most, "more jobs outstanding than the member may hold"
             jobs = {job_id_of(ticket) for ticket in held}
             assert len(jobs) == len(held), "two attempts of one job at once"
             assert not jobs & seen, "a job is held twice"
@@ -330,7 +322,7 @@ class TrialScheduler:
             if not self._roster[share.number].present:
                 assert not share.outstanding, "a missing member holds jobs"
         ended = self.accepted + self.lost + self.aborted + self.returned
-        assert self.issued == ended + len(seen), "a job has vanished or is doubled"
+        assert self.issued == ended + len(seen), "a job is missing or counted twice"
 
     # -- how jobs end -------------------------------------------------------------------------------------------
 
@@ -358,25 +350,25 @@ class TrialScheduler:
         return len(back)
 
     def requeue_lost(self, share: Share, reason: str) -> list[act.Action]:
-        """Take what a lost member held: to be tried anew when it is back, or lost where it was tried often enough."""
+        """Queue the jobs of a lost member for a retry when it is back; those tried too often are lost."""
         held = sorted(share.outstanding)
         share.outstanding.clear()
         spent = []
         for ticket in held:
             attempt = attempt_of(ticket) + 1
-            if attempt < self._policy.max_attempts and not self.stopped:
+            if attempt < self._policy.max_attempts and not self.interrupted:
                 share.retries.append(ticket_of(job_id_of(ticket), attempt))
             else:
                 spent.append(ticket)
         return self._fail_jobs(share, spent, Outcome.LOST, f"its worker was lost: {reason}")
 
     def fail_retries(self, share: Share, outcome: Outcome, reason: str) -> list[act.Action]:
-        """Conclude what a member was to try anew."""
+        """End the jobs that a member was to retry."""
         tickets, share.retries = share.retries, []
         return self._fail_jobs(share, tickets, outcome, reason)
 
     def abort_outstanding(self, share: Share, reason: str) -> list[act.Action]:
-        """Conclude what a member holds as aborted, without waiting for it any longer."""
+        """End the jobs of a member as aborted, without waiting for it any longer."""
         tickets = sorted(share.outstanding)
         share.outstanding.clear()
         return self._fail_jobs(share, tickets, Outcome.ABORTED, reason)
@@ -396,16 +388,16 @@ class TrialScheduler:
     @property
     def exhausted(self) -> bool:
         """Whether every trial has begun."""
-        return self._position >= len(self._trials)
+        return self._next_trial >= len(self._trials)
 
-    def over(self, now: float) -> bool:
-        """Whether the trial under way has nothing more to give."""
+    def is_trial_done(self, now: float) -> bool:
+        """Whether every share of the current trial is done."""
         return self.trial is not None and all(self._is_share_done(share, now) for share in self.shares.values())
 
-    def begin(self, now: float) -> list[act.Action]:
+    def begin_next_trial(self, now: float) -> list[act.Action]:
         """Begin the next trial, of which there must be one."""
-        self.trial = trial = self._trials[self._position]
-        self._position += 1
+        self.trial = trial = self._trials[self._next_trial]
+        self._next_trial += 1
         self._faults_at_trial_start = self._faults
         treatment = self._treatments[trial.treatment]
         look_ahead = self._policy.look_ahead and allows_look_ahead(treatment)
@@ -442,10 +434,10 @@ class TrialScheduler:
         )
 
     def assign_jobs(self, share: Share, now: float) -> list[act.Action]:
-        """Hand a member what it has room for: what is to be tried anew first."""
+        """Assign the jobs that a member has room for, retries first."""
         member = self._roster[share.number]
         trial = self.trial
-        if self.stopped or trial is None or not member.present:
+        if self.interrupted or trial is None or not member.present:
             return []
         fresh = 0 if share.retries else share.free_capacity(open_ended=self._time_left(now))
         intended = self._take_arrivals(share, now) if share.arrivals is not None else ()
@@ -453,16 +445,16 @@ class TrialScheduler:
             return []
         actions: list[act.Action] = []
         place = (member.number, trial.index, trial.treatment)
-        if trial.treatment not in member.defined:
-            member.defined.add(trial.treatment)
+        if trial.treatment not in member.known_treatments:
+            member.known_treatments.add(trial.treatment)
             actions.append(act.DefineTreatment(member.number, trial.treatment))
         if share.retries:
             most = share.width if share.arrivals is None else MAX_OPEN_JOBS
-            anew = tuple(share.retries[: max(0, most - len(share.outstanding))])
-            del share.retries[: len(anew)]
-            share.outstanding.update(anew)
-            if anew:
-                actions.append(act.AssignJobs(*place, anew, share.width, share.batch))
+            again = tuple(share.retries[: max(0, most - len(share.outstanding))])
+            del share.retries[: len(again)]
+            share.outstanding.update(again)
+            if again:
+                actions.append(act.AssignJobs(*place, again, share.width, share.batch))
             fresh = 0 if share.retries else share.free_capacity(open_ended=self._time_left(now))
         if intended:
             # Nothing is overdue before it has arrived.
@@ -485,29 +477,29 @@ class TrialScheduler:
         return self._trial_ends_at is not None and now < self._trial_ends_at
 
     def _is_share_done(self, share: Share, now: float) -> bool:
-        """Whether a share has nothing more to give in this trial."""
+        """Whether a share has no more jobs in this trial."""
         if not share.idle:
             return False
-        if self.stopped or share.finished or self._roster[share.number].presence is Presence.GONE:
+        if self.interrupted or share.finished or self._roster[share.number].presence is Presence.GONE:
             return True
         return share.quota is None and share.arrivals is None and not self._time_left(now)
 
-    def end(self) -> list[act.Action]:
-        """End the trial under way; what it has not handed out is not started."""
+    def end_trial(self) -> list[act.Action]:
+        """End the current trial; jobs that were not assigned are not started."""
         assert self.trial is not None
         treatment = self._treatments[self.trial.treatment]
         left = sum(share.unassigned for share in self.shares.values())
         if not self.shares:
             left = treatment.operation_count or treatment.concurrency * (treatment.iterations or 0)
-        outcome = Outcome.ABORTED if self.stopped else Outcome.LOST
+        outcome = Outcome.ABORTED if self.interrupted else Outcome.LOST
         self.not_started += left
         whole = bool(self.shares) and not left and self._faults == self._faults_at_trial_start
         for share in self.shares.values():
-            if share.quota is None and (self.stopped or not self._roster[share.number].present):
+            if share.quota is None and (self.interrupted or not self._roster[share.number].present):
                 whole = False
-            # A trial that runs by time has no number of jobs that could be missing: its missing worker is told of.
+            # A trial by time has no number of jobs that could be missing, so its missing worker is reported.
             member = self._roster[share.number]
-            if share.quota is None and not member.present and not self.stopped:
+            if share.quota is None and not member.present and not self.interrupted:
                 reason = f"worker {member.worker_id} was missing from a trial that runs by time"
                 self.reasons += [reason] if reason not in self.reasons else []
         missing = {"not_started": left, "not_started_outcome": outcome.name.lower()}
@@ -516,18 +508,18 @@ class TrialScheduler:
         return [act.LogEvent("trial-end", {"trial": self.trial.index, **missing, "whole": whole})]
 
     def skip_remaining_trials(self) -> list[act.Action]:
-        """Give up the trials that have not begun: they are the rest of the plan, and counted as such."""
-        self.close()
+        """Skip the trials that have not begun; their jobs count as not started."""
+        self.clear_trial()
         actions: list[act.Action] = []
-        for trial in self._trials[self._position :]:
+        for trial in self._trials[self._next_trial :]:
             count = sum(quota or 0 for _, _, quota in self._quotas(self._treatments[trial.treatment]))
             self.not_started += count
             fields = {"trial": trial.index, "not_started": count, "not_started_outcome": "aborted"}
             actions.append(act.LogEvent("trial-skipped", fields))
         return actions
 
-    def close(self) -> None:
-        """Have no trial under way any more."""
+    def clear_trial(self) -> None:
+        """Leave no trial current."""
         self.trial = None
         self.shares = {}
 

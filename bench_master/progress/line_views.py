@@ -1,10 +1,8 @@
-"""One character per finished job, as ssbench did it: reads well in a log, and a pattern of slowness leaps to the eye.
+"""The views that write lines: one character per finished job, as ssbench did it, or a status line every few seconds.
 
-A run may finish more jobs in a second than anyone can read. Then each character stands for 10, 100, ... jobs and is
-that of the worst of them, so that neither a failure nor a slow job is ever hidden; what a character stands for is
-said, with the legend, each time that it changes. What decides is a number of characters per refresh, not a clock.
-
-A line of status every few seconds: for a log that people read afterwards (``--progress lines``).
+A run may finish more jobs in a second than anyone can read. Then each character stands for 10, 100, ... jobs and
+shows the worst of them, so that neither a failure nor a slow job is hidden; every change is announced with the
+legend. What decides is the number of characters per refresh, not a clock.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ LEGEND: Final = """\
   *  done in >= 10 s
 """
 SHORT_LEGEND: Final = ". < 1 s  o < 3 s  O < 10 s  * >= 10 s  A aborted  L lost  X failed"
-"""From best to worst, as it is said when each character stands for the worst of many."""
+"""From best to worst, for when each character stands for the worst of many."""
 
 INDENT: Final = "  "
 LINE_CHARS: Final = 76
@@ -60,7 +58,7 @@ class CharsView(NotificationsView):
         self._calm_refreshes = 0
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Say what the characters mean."""
+        """Print what the characters mean."""
         super().begin(snapshot)
         self.writer.write(f"{one_line(snapshot.scenario)}: one character per job\n{LEGEND}")
         if snapshot.noop:
@@ -79,17 +77,17 @@ class CharsView(NotificationsView):
             severities = severities[taken:]
 
     def refresh(self, snapshot: Snapshot) -> None:
-        """Take a breath: what may be shown until the next one is limited."""
+        """Reset the limit of characters that may be shown until the next refresh."""
         del snapshot
         self._calm_refreshes = self._calm_refreshes + 1 if self._burst <= CALM_CHARS else 0
         self._burst = 0
         if self._jobs_per_char > 1 and self._calm_refreshes >= CALM_REFRESHES:
             self._set_jobs_per_char(self._jobs_per_char // 10)
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Show `text` on a line of its own."""
         self._new_line()
-        super().say(text)
+        super().notify(text)
 
     def end(self, snapshot: Snapshot) -> None:
         """Finish the last line and sum up."""
@@ -201,5 +199,5 @@ def status_line(snapshot: Snapshot) -> str:
     if trial is not None:
         warmup = " (warm-up)" if trial.warmup else ""
         parts.append(f"trial {trial.number:,}/{trial.of:,}{warmup}: {one_line(trial.title)}")
-    parts += [one_line(host.said) for host in snapshot.hosts[:1] if host.said]
+    parts += [one_line(host.status_text) for host in snapshot.hosts[:1] if host.status_text]
     return ", ".join(parts)

@@ -203,9 +203,9 @@ def _hosts(snapshot: Snapshot) -> Section:
 def _status_texts(snapshot: Snapshot) -> Section:
     several = len(snapshot.hosts) > 1
     rows = [
-        Text(f"  {f'{one_line(row.worker_id)} ' if several else ''}{one_line(row.said)}")
+        Text(f"  {f'{one_line(row.worker_id)} ' if several else ''}{one_line(row.status_text)}")
         for row in snapshot.hosts
-        if row.said
+        if row.status_text
     ]
     return Section(Text("what benchmarks report", style="dim"), rows, "reports")
 
@@ -248,10 +248,10 @@ class LiveView(NotificationsView):
             width, height = self._console.size
             self._live.update(render(snapshot, width, height - 1), refresh=True)
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Show `text` above the picture."""
         if self._live is None:
-            super().say(text)
+            super().notify(text)
         else:
             self._console.print(Text(escape_control(text)))
 

@@ -1,11 +1,9 @@
-"""Writes to the screen without ever waiting for it.
+"""Writes to the screen without ever blocking, and keeps log records out of a view's lines.
 
-A terminal that was stopped with Ctrl-S, a pager that nobody scrolls, an ssh connection that died: each would block a
-plain write, and with it the loop that keeps the workers alive. An outlet writes what the screen takes at once, keeps
-some of the rest for later, and leaves out (and says so) what is too much. A screen that has gone away ends the
-output, never the run.
-
-Log records to the screen go through the view while it is up, so that neither writes into the other's lines.
+A terminal that was stopped with Ctrl-S, a pager that nobody scrolls, a dead ssh connection: each would block a plain
+write, and with it the loop that keeps the workers alive. `NonblockingWriter` writes what the screen takes at once,
+keeps some of the rest for later, and drops, with a notice, what is too much. A screen that has gone away ends
+the output, never the run.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PIECE_BYTES: Final = 1024
-"""What one write may hold: a pipe that is ready takes as much (PIPE_BUF and above) without blocking."""
+"""The size of one write: a pipe that is ready takes as much (PIPE_BUF and above) without blocking."""
 
 BACKLOG_BYTES: Final = 65_536
-"""What is kept for a screen that takes nothing at present."""
+"""How much is kept for a screen that takes nothing at the moment."""
 
 CLOSE_TIMEOUT_S: Final = 2.0
-"""How long the last words may wait for the screen, all together."""
+"""How long the last lines may wait for the screen, all together."""
 
 
 class NonblockingWriter:
-    """A text stream, as far as a writer needs one, in front of `stream`."""
+    """A text stream in front of `stream` that never blocks."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -89,7 +87,7 @@ class NonblockingWriter:
 
     def _omission_notice(self) -> str:
         count, self._left_out = self._left_out, 0
-        return f"\n[{count:,} characters were left out: the screen did not take them]\n" if count else ""
+        return f"\n[{count:,} characters were dropped: the screen did not take them]\n" if count else ""
 
     def _keep(self, text: str) -> None:
         self._backlog += text.encode(self.encoding, errors="backslashreplace")
@@ -128,7 +126,7 @@ def _is_writable(fd: int, patience_s: float) -> bool:
 
 
 class LogRedirect:
-    """Takes over the root logger's handlers that write to `stream`; `show` gets what they would have written."""
+    """Redirects the root logger's handlers that write to `stream` to `show`."""
 
     def __init__(self, stream: TextIO, show: Callable[[str], None]) -> None:
         self._stream = stream
@@ -136,14 +134,14 @@ class LogRedirect:
         self._handlers: list[logging.StreamHandler[TextIO]] = []
 
     def start(self) -> None:
-        """Divert the handlers that there are now."""
+        """Redirect the present handlers."""
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is self._stream:
                 handler.setStream(self._lines)
                 self._handlers.append(handler)
 
     def stop(self) -> None:
-        """Give the handlers their stream back; may come more than once."""
+        """Give the handlers their stream back; may be called more than once."""
         while self._handlers:
             self._handlers.pop().setStream(self._stream)
 

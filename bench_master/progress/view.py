@@ -1,9 +1,7 @@
-"""What a view is, the two that draw nothing, and how a run ended in one line.
+"""The base of the views, the two that draw nothing, and the snapshot that a view shows.
 
-A view is fed by the loop that receives results; it has no thread, timer or clock of its own. Views write to stderr,
+The loop that receives results feeds the view, which has no thread, timer or clock of its own. Views write to stderr,
 so that a report on stdout can be piped or redirected while the run is watched.
-
-A run at one instant: what a tally hands to the views, so that neither knows how the other works.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ class View:
     """Shows a run; this one shows nothing at all (``-q``).
 
     `begin` comes first and `end` last, `refresh` a few times a second in between, and `jobs` with each batch of
-    finished jobs. Used as a context manager, a view gives the screen back whatever happens: `close` may come at any
-    time and more than once.
+    finished jobs. Used as a context manager, a view restores the screen whatever happens: `close` may be called at
+    any time and more than once.
     """
 
     def begin(self, snapshot: Snapshot) -> None:
@@ -39,14 +37,14 @@ class View:
     def refresh(self, snapshot: Snapshot) -> None:
         """Show the run as it is now."""
 
-    def say(self, text: str) -> None:
-        """Show what must be seen, such as that a worker was lost: a line, or more."""
+    def notify(self, text: str) -> None:
+        """Show a notification, such as the loss of a worker: a line, or more."""
 
     def end(self, snapshot: Snapshot) -> None:
         """Show how the run ended."""
 
     def close(self) -> None:
-        """Give the screen back."""
+        """Restore the screen."""
 
     def __enter__(self) -> Self:
         return self
@@ -61,23 +59,23 @@ class View:
 
 
 class NotificationsView(View):
-    """Shows only what must be seen (``--progress none``)."""
+    """Shows only notifications (``--progress none``)."""
 
     def __init__(self, stream: TextIO) -> None:
         self.writer = NonblockingWriter(stream)
-        self._log = LogRedirect(stream, self.say)
+        self._log = LogRedirect(stream, self.notify)
 
     def begin(self, snapshot: Snapshot) -> None:
         """Let log records be shown by the view."""
         del snapshot
         self._log.start()
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Show `text` on a line."""
         self.writer.write(f"{escape_control(text)}\n")
 
     def close(self) -> None:
-        """Give the screen time to take the last words."""
+        """Give the screen time to take the last lines."""
         self._log.stop()
         self.writer.close()
 
@@ -98,51 +96,55 @@ def final_line(snapshot: Snapshot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """The trial that is under way: `number` (from 1) `of` how many, of which treatment (index and title)."""
+    """The current trial."""
 
     number: int
+    """Its number, from 1."""
     of: int
+    """How many trials there are."""
     treatment: int
+    """The index of its treatment."""
     title: str
     warmup: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyRow:
-    """What one operation of one treatment took so far, warm-up trials left out, in seconds.
-
-    `operation` is its name, or ``job`` for a job from start to end. `n` counts the successful ones, which alone
-    enter `p50_s`, `p95_s` and `max_s`; these are None while `n` is 0. `errors` counts the failed ones.
-    """
+    """The latency of one operation of one treatment so far, without warm-up trials."""
 
     treatment: int
+    """The index of its treatment."""
     title: str
     operation: str
+    """Its name, or ``job`` for a job from start to end."""
     n: int
+    """How many succeeded; only these have a latency."""
     errors: int
+    """How many failed."""
     p50_s: float | None = None
+    """In seconds; None while `n` is 0, like those below."""
     p95_s: float | None = None
     max_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """A worker and its host, as last heard of.
-
-    `state` is the coordinator's word for it. `running` of `slots` jobs are in flight. `lag_ms` is the worst delay
-    of the worker's loop (ms) and `cpu_percent` the host's busy share since the report before; None where unknown.
-    `said` is how a benchmark gets on there that reports while it runs.
-    """
+    """A worker and its host, as last reported."""
 
     worker_id: str
     host: str
     environment: str
     state: str
+    """The coordinator's word for its presence."""
     running: int = 0
+    """How many of its `slots` are busy."""
     slots: int = 0
     lag_ms: float | None = None
+    """The worst delay of the worker's loop since the report before; None where unknown."""
     cpu_percent: float | None = None
-    said: str = ""
+    """The host's busy share since the report before; None where unknown."""
+    status_text: str = ""
+    """The progress of a benchmark that reports while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,29 +159,29 @@ class ErrorRow:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one instant.
-
-    `planned` is the number of jobs, None where the time is what is planned. `rate_now` (the last few seconds) and
-    `rate_mean` (the time spent in trials) are jobs done per second. `eta_s` is an estimate, None while there is
-    nothing to base it on. `noop` says that nothing is executed.
-    """
+    """A run at one instant."""
 
     scenario: str
     elapsed_s: float = 0.0
     planned: int | None = None
+    """The number of jobs; None where trials run by time."""
     done: int = 0
     failed: int = 0
     lost: int = 0
     aborted: int = 0
     in_flight: int = 0
     rate_now: float = 0.0
+    """Jobs done per second, over the last few seconds."""
     rate_mean: float = 0.0
+    """Jobs done per second, over the time spent in trials."""
     eta_s: float | None = None
+    """How long the rest takes, by estimate; None while there is nothing to base it on."""
     trial: TrialRow | None = None
     latencies: tuple[LatencyRow, ...] = ()
     hosts: tuple[HostRow, ...] = ()
     errors: tuple[ErrorRow, ...] = ()
     noop: bool = False
+    """Whether nothing is executed."""
 
     @property
     def finished(self) -> int:

@@ -29,7 +29,7 @@ class DiscoveredWorker:
     heard_ns: int = 0
 
     def seconds_since_heard(self) -> float:
-        """Return how long ago it was heard, in seconds."""
+        """Return how long ago its last hello arrived, in seconds."""
         return (monotonic_ns() - self.heard_ns) / 1e9
 
     def clock(self, boot_id: str) -> tuple[int, int] | None:
@@ -39,10 +39,10 @@ class DiscoveredWorker:
         """
         if boot_id and self.info.get("boot_id") == boot_id:
             return 0, 0
-        told = self.info.get("clock")
-        if not isinstance(told, Mapping):
+        reported = self.info.get("clock")
+        if not isinstance(reported, Mapping):
             return None
-        offset, bound = told.get("offset_ns"), told.get("bound_ns")
+        offset, bound = reported.get("offset_ns"), reported.get("bound_ns")
         return (-offset, bound) if isinstance(offset, int) and isinstance(bound, int) else None
 
 
@@ -59,10 +59,10 @@ class WorkerDiscovery:
         self._sockets = sockets
 
     def on_control(self, peer: bytes, identity: str | None, message: Message, received_ns: int) -> None:
-        """Take a control message in; all but a hello is of no interest here.
+        """Take a control message in; only hellos matter here.
 
-        The answer is a pulse: with it the worker compares its clock to ours, and tells so with its next hello; what
-        it finds when it looks at its engines is in there, too.
+        The answer is a heartbeat: with it the worker compares its clock to ours, and reports that with its next
+        hello, together with the present state of its engines.
         """
         if message.type != "hello" or not self._sockets.admits(identity):
             return
@@ -78,17 +78,17 @@ class WorkerDiscovery:
         )
 
     def on_results(self, _identity: str | None, _message: Message) -> None:
-        """Take a batch of results in: nobody is asked for any."""
+        """Ignore results: no worker was asked for any."""
 
     def gather(self, seconds: float) -> list[DiscoveredWorker]:
-        """Listen for so long; return who came, by id."""
+        """Listen for so long; return the workers, by id."""
         deadline = monotonic() + seconds
         while monotonic() < deadline:
             gevent.sleep(0.05)
         return [self.present[name] for name in sorted(self.present)]
 
     def send_home(self) -> None:
-        """Tell everyone who came to end."""
+        """Tell every worker to end."""
         for worker in self.present.values():
             self._sockets.say(worker.peer, "stop", 0, exit=True)
         gevent.sleep(0.2)

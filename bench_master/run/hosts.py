@@ -1,6 +1,6 @@
-"""The hosts of a run, beyond what the coordinator must know: names, clocks, load, as their workers tell.
+"""The hosts of a run beyond what the coordinator needs: names, clocks and load, as their workers report them.
 
-Samples as they come from a worker: checked, made arrays, moved to the master's clock.
+Samples from workers are checked, turned into arrays, and moved to the master's clock.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
 from bench_common.messages import Message
 from bench_master.coordinator.roster import Member
+from bench_master.formatting import plural
 from bench_master.progress.view import HostRow
 
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -33,10 +34,10 @@ def validate_columns(columns: Mapping[Any, Any], offset_ns: int) -> dict[str, Co
     checked: dict[str, Column] = {}
     for name, values in columns.items():
         if not isinstance(name, str) or not isinstance(values, list) or not 0 < len(values) <= MAX_ROWS:
-            raise ProtocolError(f"sample column {str(name)[:40]!r} is no list of readings")
-        # NaN is allowed: a share of nothing at all is no number, and says so.
+            raise ProtocolError(f"sample column {str(name)[:40]!r} is not a list of readings")
+        # NaN is allowed: a share of nothing is not a number.
         if not all(type(value) in (int, float) and (abs(value) < 1 << 62 or math.isnan(value)) for value in values):
-            raise ProtocolError(f"sample column {name[:40]!r} holds what is no number")
+            raise ProtocolError(f"sample column {name[:40]!r} contains a value that is not a number")
         whole = all(type(value) is int for value in values)
         checked[name] = np.array(values, np.int64 if whole else np.float64)
         lengths.add(len(values))
@@ -72,20 +73,19 @@ class WorkerHost:
     offset_ns: int = 0
     bound_ns: int = 0
     last_compared_ns: int = 0
-    """When the worker last told of its comparison, on our clock."""
+    """When the worker last sent its comparison, on our clock."""
     lag_ms: float | None = None
     cpu_percent: float | None = None
-    said: str = ""
-    """How a step gets on there that reports while it runs."""
+    status_text: str = ""
+    """The progress of a step that reports while it runs."""
 
     @property
     def title(self) -> str:
-        """How the host is called on the screen."""
-        slots = "1 slot" if self.slots == 1 else f"{self.slots} slots"
-        return f"worker {self.worker_id} on {self.name} ({self.environment}, {slots})"
+        """The worker and its host, as the screen shows them."""
+        return f"worker {self.worker_id} on {self.name} ({self.environment}, {plural(self.slots, 'slot')})"
 
     def estimate_offset(self, sent_ns: int, received_ns: int) -> None:
-        """Guess the offset from a message that was on its way for an unknown time, until there is better.
+        """Estimate the offset from a one-way message of unknown delay, until the worker has compared clocks.
 
         The difference of its two stamps is the offset less the delay, so the largest is the nearest.
         """
@@ -108,14 +108,14 @@ class WorkerHost:
     def clock_reading(self, now_ns: int) -> tuple[int, int] | None:
         """Return offset and bound at an instant of our clock; None where it is the same clock, or not yet known.
 
-        Since the comparison the clocks may have parted, so the bound has grown.
+        The clocks may have drifted since the comparison, so the bound has grown.
         """
         if self.same_clock or not self.clock_known:
             return None
         return self.offset_ns, self.bound_ns + max_drift_ns(now_ns - self.last_compared_ns)
 
     def convert_samples(self, message: Message) -> dict[str, Column]:
-        """Return the columns of a samples message on our clock; raise `ProtocolError` on what is none."""
+        """Return the columns of a samples message on our clock; raise `ProtocolError` on invalid ones."""
         columns = validate_columns(message["columns"], self.offset_ns)
         if message["source"] == "host":
             self.cpu_percent = busy_percent(columns)
@@ -126,14 +126,14 @@ class WorkerHost:
     def row(self, state: str, running: int) -> HostRow:
         """Return what the live view shows."""
         place = (self.worker_id, self.name, self.environment, state, running, self.slots)
-        return HostRow(*place, lag_ms=self.lag_ms, cpu_percent=self.cpu_percent, said=self.said)
+        return HostRow(*place, lag_ms=self.lag_ms, cpu_percent=self.cpu_percent, status_text=self.status_text)
 
     def block(self, number: int, engines: frozenset[str]) -> dict[str, Any]:
         """Return the host block of the stats file; `engines` are those that the plan uses."""
-        told = self.info.get("engines")
+        reported = self.info.get("engines")
         versions = {
             name: str(status.get("version", ""))
-            for name, status in (told.items() if isinstance(told, dict) else ())
+            for name, status in (reported.items() if isinstance(reported, dict) else ())
             if name in engines and isinstance(status, dict)
         }
         return {
@@ -168,7 +168,7 @@ class WorkerHosts:
         return [(number, *reading) for number, reading in found if reading is not None]
 
     def shares_our_clock(self, info: Mapping[str, Any]) -> bool:
-        """Whether what a worker tells of its host says that it is ours: one boot of one machine has one clock."""
+        """Whether a worker runs on the master's own host: one boot of one machine has one clock."""
         return bool(self._boot_id) and info.get("boot_id") == self._boot_id
 
     @property
@@ -177,7 +177,7 @@ class WorkerHosts:
         return [host.environment for host in self._hosts.values()]
 
     def join(self, member: Member, info: Mapping[str, Any]) -> WorkerHost:
-        """Note a member that has joined, or is back, with what it told of its host."""
+        """Note a member that has joined or reconnected, with the information about its host."""
         same_clock = self.shares_our_clock(info)
         name = str(info.get("host", "unknown"))
         host = WorkerHost(member.worker_id, name, member.environment, member.slots, same_clock, info)

@@ -1,8 +1,8 @@
-"""The running account of a run: what the screen needs to know, in memory that does not grow with the jobs.
+"""Live statistics of a run for the screen, in memory that does not grow with the jobs.
 
-The stats file is the truth and the report reads that; a tally is a bystander that sees every batch go by, and it
-must not be what limits the rate. So batches are only kept until there are enough of them, or until somebody looks;
-then they are grouped and counted by numpy, some nanoseconds a job.
+The report reads the stats file; these statistics see every batch go by, and must not limit the rate. So batches are
+kept until there are enough of them, or until a snapshot is taken; then numpy groups and counts them, in some
+nanoseconds a job.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ JOB: Final = "job"
 """What the row of whole jobs is called among those of their operations."""
 
 CHUNK_ROWS: Final = 16_384
+"""How many rows are kept before they are counted."""
 CHUNK_BATCHES: Final = 4_096
-"""How much is kept before it is counted: rows, or batches where these are small."""
+"""How many batches are kept before they are counted, where they are small."""
 
 RATE_WINDOW_NS: Final = 5_000_000_000
 RATE_SAMPLE_INTERVAL_NS: Final = 200_000_000
 """The time that the present rate looks back on, and how finely."""
 
 ERROR_GROUPS: Final = 50
-"""Kinds of failure that are told apart; any further ones are counted together."""
+"""How many kinds of failure are distinguished; further ones are counted together."""
 
 MESSAGE_CHARS: Final = 500
 
 
 class PlannedTrial(Protocol):
-    """What a tally must know of a trial of the plan."""
+    """What the statistics need of a trial of the plan."""
 
     @property
     def treatment(self) -> int:
@@ -54,14 +55,14 @@ class PlannedTrial(Protocol):
 
 
 class LiveStats:
-    """Counts a run as it happens; fed by whoever receives results, read by `snapshot`.
+    """Counts a run as it happens; the recorder feeds it, `snapshot` reads it.
 
     `titles` and `operation_names` are those of each treatment, by index; `trials` are the plan's, in its order.
     `planned` is the number of jobs in all, None where trials last a time; it may be set again when workers come or
     go. `started_ns` and every `now_ns` are of one monotonic clock.
 
     Rows must be of jobs that the run handed out: treatment, trial and operation within the plan. An array that has
-    been passed in belongs to the tally and must not be changed.
+    been passed in belongs to the statistics and must not be changed.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class LiveStats:
         self._ended_ns = 0
 
     def give_back(self, jobs: int) -> None:
-        """Take in that so many of the planned jobs are not needed: the host was full before."""
+        """Reduce the planned jobs by those that a full host returned."""
         if self.planned is not None:
             self.planned -= jobs
 
@@ -123,18 +124,18 @@ class LiveStats:
             self._errors[group] = (count + 1, message)
 
     def host(self, row: HostRow) -> None:
-        """Take what is newly known of a worker and its host."""
+        """Take the latest state of a worker and its host."""
         self._hosts[row.worker_id] = row
 
     def trial_began(self, index: int, now_ns: int) -> None:
-        """Note that trial `index` of the plan is under way."""
+        """Note that trial `index` of the plan has begun."""
         self._trial = index
         self._trial_began_ns = now_ns
 
     def trial_ended(
         self, index: int, now_ns: int, *, not_started: int = 0, outcome: Outcome = Outcome.ABORTED
     ) -> None:
-        """Note that trial `index` is over; `not_started` jobs of it were never handed out and ended in `outcome`."""
+        """Note that trial `index` is over; `not_started` jobs of it were never assigned and count as `outcome`."""
         if self._trial == index:
             self._ended_ns += now_ns - self._trial_began_ns
             self._trial = None
@@ -142,13 +143,13 @@ class LiveStats:
         self._outcomes[outcome] += not_started
 
     def mark_resumed(self, now_ns: int) -> None:
-        """Take all that was counted so far for what an earlier part of the run gave: the present rate begins now."""
+        """Treat everything counted so far as an earlier part of the run: the current rate begins now."""
         self._jobs.count()
         self._operations.count()
         self._rate_samples = deque([(now_ns, int(self._outcomes[Outcome.DONE]))])
 
     def snapshot(self, now_ns: int) -> Snapshot:
-        """Return the run as it is now; everything that was taken before is in it."""
+        """Return the run as it is now, with everything taken so far."""
         self._jobs.count()
         self._operations.count()
         done, failed, lost, aborted = (int(n) for n in self._outcomes)
@@ -274,7 +275,7 @@ class _LatencyStats:
         self._errors += count
 
     def row(self) -> LatencyRow:
-        """Return the row; quantiles are worked out only when there is something new."""
+        """Return the row; quantiles are computed only after new values."""
         old, histogram = self._row, self._histogram
         if (histogram.n, self._errors) != (old.n, old.errors):
             self._row = replace(

@@ -1,4 +1,4 @@
-"""The workers that a master starts on its own host (``--workers N``): started, watched, started again, ended."""
+"""The workers that a master starts on its own host (``--workers N``): started, watched, restarted, ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOG_TAIL: Final = 5
 
 
 def local_worker_id(place: int) -> str:
-    """Return what the local worker at a place, from 0, is called."""
+    """Return the id of the local worker at a place, from 0."""
     return f"local-{place}"
 
 
@@ -42,7 +42,7 @@ class LocalWorker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDeath:
-    """A local worker's process ended: how, and what it last said."""
+    """The end of a local worker's process, and the last lines of its log."""
 
     worker_id: str
     reason: str
@@ -51,7 +51,7 @@ class WorkerDeath:
 
 
 class LocalWorkers:
-    """The local workers of one run. Keys are made for them where the master's sockets need keys."""
+    """The local workers of one run, none or more; with `master_public` each gets a key."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class LocalWorkers:
             self._start(worker)
 
     def poll_deaths(self) -> list[WorkerDeath]:
-        """Return which have died since the last call; each was started again unless that was tried too often."""
+        """Return the deaths since the last call; each worker was restarted unless it died too often."""
         deaths = []
         for worker in self._workers:
             if worker.process is None or worker.process.poll() is None:
@@ -117,13 +117,13 @@ class LocalWorkers:
         return deaths
 
     def kill(self, worker_id: str) -> None:
-        """Kill the agent of that id, if it is one of ours; `deaths` tells of it."""
+        """Kill the agent of that id, if it is one of ours; `poll_deaths` reports it."""
         for worker in self._workers:
             if worker.worker_id == worker_id and worker.process is not None and self._is_alive(worker):
                 worker.process.kill()
 
     def end(self) -> None:
-        """Wait until they have ended, at most `END_S`; then terminate, then kill them."""
+        """Wait until they have ended, at most `STOP_TIMEOUT_S`; then terminate, then kill them."""
         for patience_s, sign in ((STOP_TIMEOUT_S, signal.SIGTERM), (10.0, signal.SIGKILL), (5.0, None)):
             deadline = monotonic() + patience_s
             while monotonic() < deadline and any(self._is_alive(worker) for worker in self._workers):

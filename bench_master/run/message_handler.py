@@ -68,7 +68,7 @@ class MessageHandler:
             self._dismiss(peer, "this key was revoked")
             return
         if message.type in ("want", "served"):
-            take = self._parts.services.on_request if message.type == "want" else self._parts.services.served
+            take = self._parts.services.on_request if message.type == "want" else self._parts.services.on_reply
             self._dispatcher.send(take(member, message.fields))
             return
         self._on_member_message(member, message, received_ns)
@@ -98,11 +98,11 @@ class MessageHandler:
         elif message.type == "remark":
             self._recorder.warn(f"worker {member.worker_id}: {one_line(message['text'])}")
         elif message.type == "progress":
-            host.said = message["text"]
+            host.status_text = message["text"]
         elif message.type == "profile":
             if self._parts.profiles is None:
                 raise ProtocolError("an unrequested profile")
-            self._parts.profiles.came(member.worker_id, message["content"])
+            self._parts.profiles.add(member.worker_id, message["content"])
         elif message.type == "swept":
             failed = [str(item)[:500] for item in message["failed"][:100]]
             self._run.handle(ev.CleanupDone(peer, message.epoch, message["removed"], failed))
@@ -117,7 +117,7 @@ class MessageHandler:
     def _packed(self, member: Member, message: Message) -> None:
         returned = message["returned"]
         if not all(type(ticket) is int for ticket in returned):
-            raise ProtocolError("tickets that are no whole numbers")
+            raise ProtocolError("tickets that are not whole numbers")
         fields = {name: message[name] for name in ("containers", "reason", "full", "hold_s", "memory_before")}
         self._run.handle(ev.PackingReported(member.epoch, message["trial"], returned, fields))
 
@@ -133,12 +133,12 @@ class MessageHandler:
         lacking: Sequence[str] = (),
         unusable: bool = False,
     ) -> None:
-        """Take in who asks to join; `lacking` is what it has answered, `unusable` that an engine was at fault."""
+        """Admit or refuse a worker; `lacking` is what its host lacks, `unusable` that an engine is at fault."""
         if not self._parts.sockets.admits(identity):
             self._dismiss(peer, "this key is not admitted")
             return
         info = message["info"]
-        # Who a worker is follows from its key where there is one, never from what it says.
+        # With keys, a worker is who its key says, whatever it claims.
         worker_id = identity or message["worker_id"]
         if self._run.over and worker_id in self._parts.local_workers.ids:
             # Never admitted, so nothing releases it; and the master waits for the end of its own workers.
@@ -156,7 +156,7 @@ class MessageHandler:
         if reasons and self._recorder.journal is not None:
             self._refuse(peer, worker_id, reasons, unusable=False)
             return
-        # An engine may have been started, stopped or set up otherwise since the worker looked.
+        # An engine may have been started, stopped or reconfigured since the worker examined it.
         if not self._parts.preflight.admits(
             peer, identity, message, received_ns, doubtful=bool(compatibility.reasons)
         ):
@@ -168,23 +168,23 @@ class MessageHandler:
             self._recorder.remark(remark)
         place = (peer, worker_id, message["environment"], message["slots"], identity, info)
         self._run.handle(ev.Hello(*place, clock_known=self._parts.hosts.shares_our_clock(info)))
-        member = self._roster.named(worker_id)
+        member = self._roster.find(worker_id)
         if not self._run.over and member is not None and member.peer == peer:
             self._parts.hosts[member.number].estimate_offset(message["sent_ns"], received_ns)
 
     def _on_preflight_result(self, peer: bytes, identity: str | None, message: Message) -> None:
-        """Take in what a worker's host lacks, and go on with the hello that waited."""
+        """Take the answer on what a worker's host lacks, and go on with the hello that waited."""
         waited = self._parts.preflight.answered(peer, identity, message["engines"])
         if waited is None:
-            raise ProtocolError("an answer to a question that was not asked")
+            raise ProtocolError("an unrequested preflight answer")
         hello, received_ns = waited
         reasons = [str(reason)[:1000] for reason in message["reasons"][:100]]
         self._on_hello(peer, identity, hello, received_ns, lacking=reasons, unusable=message["unusable"])
 
     def _refuse(self, peer: bytes, worker_id: str, reasons: Sequence[str], *, unusable: bool) -> None:
-        """Call the run off for a worker that cannot do what the plan asks, unless it has begun without it."""
+        """End the run for a worker that cannot do what the plan asks, unless it has begun without it."""
         if self._recorder.journal is not None:
-            # A run that has begun is not called off by whoever comes by and does not fit.
+            # A run that has begun goes on without a worker that cannot take part.
             self._dismiss(peer, "; ".join(reasons)[:1000])
             return
         self._run.refuse([f"worker {worker_id}: {reason}" for reason in reasons], unusable=unusable)

@@ -35,7 +35,7 @@ class Profiles:
         self._profiler = Profiler()
         self._file_stems: dict[str, Path] = {}
         self._missing: dict[str, None] = {}
-        self._came: dict[str, Profile] = {}
+        self._received: dict[str, Profile] = {}
 
     def start(self) -> None:
         """Begin to profile this process."""
@@ -43,21 +43,21 @@ class Profiles:
 
     def expect(self, worker_id: str) -> None:
         """Note that a worker was asked for its profile."""
-        if worker_id not in self._came:
+        if worker_id not in self._received:
             self._missing[worker_id] = None
 
-    def came(self, worker_id: str, packed: bytes) -> None:
-        """Take a worker's profile in; raise `ProtocolError` where it is none."""
-        self._came[worker_id] = Profile.unpack(packed)
+    def add(self, worker_id: str, packed: bytes) -> None:
+        """Take a worker's profile in; raise `ProtocolError` on an invalid one."""
+        self._received[worker_id] = Profile.unpack(packed)
         self._missing.pop(worker_id, None)
 
     def finish(self) -> list[Path]:
-        """Write all that there is; return the texts. What cannot be written is told of, and costs nothing else."""
+        """Write every profile; return the texts. One that cannot be written is logged and skipped."""
         for worker_id in self._missing:
-            log.warning("no profile came of worker %s; its own log may say why", worker_id)
+            log.warning("no profile received from worker %s; see its log", worker_id)
         base = self._stats.with_name(f"{self._stem}.master.profile")
         written = [_write(base, "master", self._profiler.stop())]
-        for worker_id, profile in self._came.items():
+        for worker_id, profile in self._received.items():
             written.append(_write(self.base(worker_id), f"load process of worker {ascii(worker_id)[1:-1]}", profile))
         return [path for path in written if path is not None]
 
@@ -129,7 +129,7 @@ def render_text(title: str, profile: Profile) -> Iterator[str]:
         f"{total_ns / 1e9:.3f} s of processor time in {profile.elapsed_ns / 1e9:.3f} s ({share:.1%}), "
         f"{plural(profile.samples, 'sample')}"
     )
-    yield "Shares are of the processor time of the thread of the event loop; what it waits is not in them."
+    yield "Shares are of the processor time of the thread of the event loop; waiting is not included."
     for heading, ranked in (
         ("Functions by the time in themselves", own),
         ("Functions by the time in them and all that they call", below),

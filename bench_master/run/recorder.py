@@ -19,13 +19,13 @@ from bench_master.run.results import ResultBatch, loop_columns, to_rows
 
 LOOP_UNITS: Final = dict.fromkeys(("time_ns", *LOOP_FIELDS), "ns")
 LOOP_SAMPLE_INTERVAL_NS: Final = 1_000_000_000
-"""How often it is written how the workers' loops were, while a trial lasts."""
+"""How often the readings of the workers' loops are written, during a trial."""
 MAX_BUFFERED_JOBS: Final = 8_192
-"""How many jobs may be gathered before they are worked out."""
+"""How many jobs may be gathered before their rows are computed."""
 
 
 def describe_loss(worker_id: str, fields: Mapping[str, Any]) -> str:
-    """Return how the loss of a worker is told, from the fields of its event."""
+    """Return the message about the loss of a worker, from the fields of its event."""
     return f"worker {worker_id} was lost ({fields['reason']}) with {plural(fields['held'], 'job')}"
 
 
@@ -100,7 +100,7 @@ class Recorder:
         batch = action.batch if action.keep is None else action.batch.only(action.keep)
         if batch.tickets:
             batch.intended_ns = self._take_arrival_times(batch.treatment, batch.tickets)
-            # Gathered only: to work a batch out costs the same whether it holds one job or ten thousand.
+            # Gathered only: computing the rows of a batch costs the same for one job as for ten thousand.
             key = (action.number, batch.treatment, batch.trial, self._hosts[action.number].offset_ns)
             self._gathered.setdefault(key, []).append(batch)
             self._waiting += len(batch.tickets)
@@ -112,11 +112,11 @@ class Recorder:
             self.settle()
 
     def acknowledge_when_written(self, number: int, epoch: int, sequence: int) -> None:
-        """Acknowledge a batch once all that came until now is in the file."""
+        """Acknowledge a batch once everything received until now is in the file."""
         self._pending_acks.append((number, epoch, sequence))
 
     def settle(self) -> None:
-        """Hand what was gathered on: to the journal, which keeps it, and to those who show it."""
+        """Pass the gathered batches on to the journal, to the statistics and to the view."""
         if self.journal is None:
             return
         gathered, self._gathered, self._waiting = self._gathered, {}, 0
@@ -135,7 +135,7 @@ class Recorder:
         self._pending_acks.clear()
 
     def _write_loops(self) -> None:
-        """Write how the workers' loops were since the last time, by trial."""
+        """Write the readings of the workers' loops since the last time, by trial."""
         self._loops_written_ns = now = monotonic_ns()
         loops, self._loops = self._loops, {}
         if self.journal is not None:
@@ -163,14 +163,14 @@ class Recorder:
         self.view.jobs(rows)
 
     def note(self, note: act.LogEvent) -> None:
-        """Write an event, and tell whoever watches what must be seen."""
-        self.settle()  # an event in the file vouches for what came before it
+        """Write an event, and notify the user of those that matter."""
+        self.settle()  # an event in the file means that everything before it is there, too
         self._write_loops()
         now, fields = monotonic_ns(), note.fields
         match note.kind:
-            case "worker-joined" | "worker-back":
-                came = "has joined" if note.kind == "worker-joined" else "is back"
-                self.view.say(f"{self._hosts[fields['worker']].title} {came}")
+            case "worker-joined" | "worker-reconnected":
+                verb = "has joined" if note.kind == "worker-joined" else "is back"
+                self.view.notify(f"{self._hosts[fields['worker']].title} {verb}")
                 fields = {name: value for name, value in fields.items() if name != "info"}
             case "trial-begin":
                 fields = {**fields, "clocks": self._hosts.readings(now)}
@@ -183,21 +183,21 @@ class Recorder:
                 worker = self._hosts[fields["worker"]].worker_id
                 text = describe_loss(worker, fields)
                 self.warn(text)
-                self.view.say(text)
+                self.view.notify(text)
             case "packed":
                 self.tally.give_back(fields["returned"])
                 worker = self._hosts[fields["worker"]].worker_id
                 held = plural(fields["containers"], "container")
-                self.view.say(f"worker {worker} holds {held}: {fields['reason']}")
-            case "master-absent":
+                self.view.notify(f"worker {worker} holds {held}: {fields['reason']}")
+            case "master-stalled":
                 self.warn(
                     f"the master did not run for {fields['seconds']:.1f} s: its machine stood still or had no "
-                    "processor for it, and times measured then are too long"
+                    "processor for it; times measured meanwhile are too long"
                 )
             case "worker-given-up":
                 worker = self._hosts[fields["worker"]].worker_id
-                self.view.say(f"worker {worker} did not come back; its jobs are lost")
-            case "results-refused" | "stale-results":
+                self.view.notify(f"worker {worker} did not come back; its jobs are lost")
+            case "results-refused" | "late-results":
                 self.discarded += fields["jobs"]
         if self.journal is None:
             self._events_before_journal.append((note.kind, now, fields))

@@ -1,8 +1,8 @@
-"""Services that jobs of one worker need of another: wanted by the one, had from the other, and lost with either.
+"""Brokers services that jobs of one worker use on another worker's host: started, stopped, and lost with either.
 
-The desk sees no socket and no clock: it is told what members say and what becomes of them, and returns what is to be
-said to whom. Deadlines are those of who waits: a worker that is told nothing in time gives its job up, and has what
-it wanted removed.
+Pure: the broker sees no socket and no clock. It takes requests, replies and changes of the roster, and returns the
+messages to send. The waiting worker keeps the deadlines: without a reply in time it fails its job and asks for the
+removal of the service.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench_master.coordinator.roster import Member, Presence, Roster
 
 @dataclass(frozen=True, slots=True)
 class LaneMessage:
-    """A message to be sent on a member's lane."""
+    """A message to send on a member's lane."""
 
     number: int
     name: str
@@ -36,16 +36,16 @@ class LaneMessage:
 
 @dataclass(slots=True)
 class _RemoteService:
-    """A service that a client's job has of a lender; `waiting` for a lender that is missed."""
+    """A service that a client's job uses on a host; `waiting` while that host is missing."""
 
     client: int
-    lender: int
+    host: int
     treatment: int
     waiting: bool = False
 
 
 class ServiceBroker:
-    """Who has which service of whom. `remark` gets what the report should say of it, once for each pair."""
+    """Which job uses which service on which host. `remark` gets a remark for the report on each start."""
 
     def __init__(self, treatments: Sequence[Treatment], roster: Roster, remark: Callable[[str], None]) -> None:
         self._treatments = treatments
@@ -54,34 +54,34 @@ class ServiceBroker:
         self._services: dict[tuple[int, str], _RemoteService] = {}
 
     def on_request(self, client: Member, fields: Mapping[str, Any]) -> list[LaneMessage]:
-        """Take in what a client's job wants done; raise `ProtocolError` where that is not its to want."""
+        """Handle a request of a client's job; raise `ProtocolError` on one that it may not make."""
         treatment, service, key, act = self._checked(fields)
-        loan = self._services.get(key)
-        if loan is not None and loan.client != client.number:
+        hosted = self._services.get(key)
+        if hosted is not None and hosted.client != client.number:
             raise ProtocolError(f"ticket {key[0]} is another worker's")
-        if act == START and loan is None:
+        if act == START and hosted is None:
             place = treatment.placement[service]
             found = choose_host(place, client, self._roster)
             if found is None:
-                return [_failure_reply(client.number, fields, f"no worker {place!r} is there for {service}")]
+                return [_failure_reply(client.number, fields, f"no worker {place!r} has joined for {service}")]
             if sum(one.client == client.number for one in self._services.values()) >= 2 * client.slots * len(
                 SERVICE_ACTIONS
             ):
-                return [_failure_reply(client.number, fields, f"this worker has {service} for too many jobs already")]
-            loan = self._services[key] = _RemoteService(client.number, found.number, treatment.index)
-        if loan is None:
+                return [_failure_reply(client.number, fields, f"this worker uses {service} in too many jobs already")]
+            hosted = self._services[key] = _RemoteService(client.number, found.number, treatment.index)
+        if hosted is None:
             return [_failure_reply(client.number, fields, "" if act == REMOVE else "was never started")]
-        return self._order(key, loan, act)
+        return self._forward(key, hosted, act)
 
-    def served(self, member: Member, fields: Mapping[str, Any]) -> list[LaneMessage]:
-        """Take in what came of an act; raise `ProtocolError` where the member was not told to do it."""
+    def on_reply(self, member: Member, fields: Mapping[str, Any]) -> list[LaneMessage]:
+        """Handle a host's reply; raise `ProtocolError` on one to a request that it did not get."""
         treatment, service, key, act = self._checked(fields)
-        loan = self._services.get(key)
-        if loan is None:
-            return []  # its client is lost, or gave up
-        if loan.lender != member.number:
-            raise ProtocolError(f"{service} of ticket {key[0]} is another worker's to lend")
-        client = self._roster[loan.client]
+        hosted = self._services.get(key)
+        if hosted is None:
+            return []  # its client is lost, or has given up
+        if hosted.host != member.number:
+            raise ProtocolError(f"{service} of ticket {key[0]} belongs to another worker's host")
+        client = self._roster[hosted.client]
         if act == REMOVE:
             del self._services[key]
         elif act == START and not fields["problem"]:
@@ -89,69 +89,72 @@ class ServiceBroker:
                 f"{treatment.engine}: {service} of jobs on worker {client.worker_id} ran on worker "
                 f"{member.worker_id} ({member.environment}), reached at {fields['address']}"
             )
-        said = fields["problem"]
-        # What a service said of itself begins with its name; where it ran is as much to the point.
-        problem = f"{said} (on worker {member.worker_id})"[:4096] if said and act == START else said
-        return [LaneMessage(loan.client, "supplied", {**fields, "problem": problem})]
+        problem = fields["problem"]
+        if problem and act == START:
+            # The problem begins with the service's name; where it ran matters as much.
+            problem = f"{problem} (on worker {member.worker_id})"[:4096]
+        return [LaneMessage(hosted.client, "supplied", {**fields, "problem": problem})]
 
-    def lost(self, number: int, reason: str) -> list[LaneMessage]:
-        """Take in that a member is missed: with it go what it lent, and what was lent to it."""
+    def on_worker_lost(self, number: int, reason: str) -> list[LaneMessage]:
+        """Handle the loss of a member: services on its host are lost, services for its jobs are removed."""
         sent: list[LaneMessage] = []
-        for key, loan in list(self._services.items()):
-            if loan.client == number:
+        for key, hosted in list(self._services.items()):
+            if hosted.client == number:
                 del self._services[key]
-                if not loan.waiting:
-                    sent += self._send_to_host(key, loan, REMOVE)
-            elif loan.lender == number and not loan.waiting:
+                if not hosted.waiting:
+                    sent += self._send_to_host(key, hosted, REMOVE)
+            elif hosted.host == number and not hosted.waiting:
                 del self._services[key]
-                if self._roster[loan.client].present:
+                if self._roster[hosted.client].present:
                     name = self._roster[number].worker_id
-                    text = f"{key[1]} was lost with its worker {name}: {reason}"
-                    sent.append(_failure_reply(loan.client, _service_request(key, loan, SERVICE_LOST), text))
+                    text = f"{key[1]} was lost with worker {name}: {reason}"
+                    sent.append(_failure_reply(hosted.client, _service_request(key, hosted, SERVICE_LOST), text))
         return sent
 
-    def back(self, number: int) -> list[LaneMessage]:
-        """Take in that a member is back: what was wanted of it meanwhile is ordered now."""
+    def on_worker_back(self, number: int) -> list[LaneMessage]:
+        """Handle a reconnect: send the requests that waited for this member."""
         sent: list[LaneMessage] = []
-        for key, loan in self._services.items():
-            if loan.lender == number and loan.waiting:
-                loan.waiting = False
-                sent += self._send_to_host(key, loan, START)
+        for key, hosted in self._services.items():
+            if hosted.host == number and hosted.waiting:
+                hosted.waiting = False
+                sent += self._send_to_host(key, hosted, START)
         return sent
 
-    def given_up(self, number: int) -> list[LaneMessage]:
-        """Take in that a member will not come back: what was wanted of it cannot be had."""
-        waiting = [(key, loan) for key, loan in self._services.items() if loan.lender == number and loan.waiting]
+    def on_worker_given_up(self, number: int) -> list[LaneMessage]:
+        """Handle a member that did not reconnect: requests that waited for it fail."""
+        waiting = [
+            (key, hosted) for key, hosted in self._services.items() if hosted.host == number and hosted.waiting
+        ]
         for key, _ in waiting:
             del self._services[key]
         name = self._roster[number].worker_id
-        text = f"worker {name} is lost, and did not come back"
-        return [_failure_reply(loan.client, _service_request(key, loan, START), text) for key, loan in waiting]
+        text = f"worker {name} is lost: it did not reconnect"
+        return [_failure_reply(hosted.client, _service_request(key, hosted, START), text) for key, hosted in waiting]
 
-    def _order(self, key: tuple[int, str], loan: _RemoteService, act: str) -> list[LaneMessage]:
-        presence = self._roster[loan.lender].presence
+    def _forward(self, key: tuple[int, str], hosted: _RemoteService, act: str) -> list[LaneMessage]:
+        presence = self._roster[hosted.host].presence
         if presence is Presence.PRESENT:
-            return self._send_to_host(key, loan, act)
+            return self._send_to_host(key, hosted, act)
         if act == START and presence is Presence.MISSING:
-            loan.waiting = True
+            hosted.waiting = True
             return []
         del self._services[key]
         if act == REMOVE:
-            return [_failure_reply(loan.client, _service_request(key, loan, act), "")]
-        name = self._roster[loan.lender].worker_id
-        return [_failure_reply(loan.client, _service_request(key, loan, act), f"worker {name} is lost")]
+            return [_failure_reply(hosted.client, _service_request(key, hosted, act), "")]
+        name = self._roster[hosted.host].worker_id
+        return [_failure_reply(hosted.client, _service_request(key, hosted, act), f"worker {name} is lost")]
 
-    def _send_to_host(self, key: tuple[int, str], loan: _RemoteService, act: str) -> list[LaneMessage]:
-        member = self._roster[loan.lender]
+    def _send_to_host(self, key: tuple[int, str], hosted: _RemoteService, act: str) -> list[LaneMessage]:
+        member = self._roster[hosted.host]
         if not member.present:
             return []
         sent = []
-        if loan.treatment not in member.defined:
-            member.defined.add(loan.treatment)
+        if hosted.treatment not in member.known_treatments:
+            member.known_treatments.add(hosted.treatment)
             sent.append(
-                LaneMessage(member.number, "define", {"treatment": self._treatments[loan.treatment].to_wire()})
+                LaneMessage(member.number, "define", {"treatment": self._treatments[hosted.treatment].to_wire()})
             )
-        return [*sent, LaneMessage(member.number, "serve", _service_request(key, loan, act))]
+        return [*sent, LaneMessage(member.number, "serve", _service_request(key, hosted, act))]
 
     def _checked(self, fields: Mapping[str, Any]) -> tuple[Treatment, str, tuple[int, str], str]:
         index, service, ticket, act = (fields[name] for name in ("treatment", "service", "ticket", "act"))
@@ -164,12 +167,12 @@ class ServiceBroker:
         return self._treatments[index], service, (ticket, service), act
 
 
-def _service_request(key: tuple[int, str], loan: _RemoteService, act: str) -> dict[str, Any]:
-    return {"treatment": loan.treatment, "service": key[1], "ticket": key[0], "act": act}
+def _service_request(key: tuple[int, str], hosted: _RemoteService, act: str) -> dict[str, Any]:
+    return {"treatment": hosted.treatment, "service": key[1], "ticket": key[0], "act": act}
 
 
 def _failure_reply(number: int, errand: Mapping[str, Any], problem: str) -> LaneMessage:
-    """Return what a client is told of an act that nobody did."""
+    """Return the reply to a client's request that no host carried out."""
     supplied = ServiceReply(kind=SERVICE_FAILURE if problem else "", problem=problem)
     named = {name: errand[name] for name in ("treatment", "service", "ticket", "act")}
     return LaneMessage(number, "supplied", {**named, **asdict(supplied)})

@@ -1,4 +1,4 @@
-"""A batch of results, unpacked and checked: what a worker says becomes records on the master's clock."""
+"""Unpacks and checks a batch of results, and turns it into records on the master's clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TEXT_LIMIT = 4000
 
 @dataclass(slots=True)
 class ResultBatch:
-    """The content of one results message: rows as they came, of one trial, and what is rare as records."""
+    """The content of one results message, of one trial: packed rows, and the rare rest as records."""
 
     treatment: int
     trial: int
@@ -54,12 +54,12 @@ class ResultBatch:
     errors: list[ErrorRecord]
     outputs: list[OutputRecord]
     aborted: int = 0
-    """How many of the jobs were called off."""
+    """How many of the jobs were aborted."""
     intended_ns: list[int] | None = None
     """When each job arrived, on the master's clock (0: not known); None in the closed model."""
 
     def only(self, keep: Sequence[int]) -> ResultBatch:
-        """Return the batch without the jobs that do not count, and without what belongs to them."""
+        """Return the batch with these rows only, and the records of their jobs."""
         size = self.words * WORD_BYTES
         tickets = [self.tickets[row] for row in keep]
         theirs = set(tickets)
@@ -76,19 +76,18 @@ class ResultBatch:
 def unpack_results(message: Message, operation_counts: Sequence[int], trials: Sequence[int]) -> ResultBatch:
     """Return the batch in a results message.
 
-    `operation_counts` are the operations of each treatment, `trials` the treatment of each trial: what names
-    others is not of this run. What can wait until many batches are there is not worked out here. Raises
-    `ProtocolError`.
+    `operation_counts` are those of each treatment, `trials` the treatment of each trial. Raises `ProtocolError` for
+    results of others. Work that is cheaper for many batches together is left to `to_rows`.
     """
     treatment, trial, rows = message["treatment"], message["trial"], message["rows"]
     if trial >= len(trials) or treatment != trials[trial]:
         raise ProtocolError("results of a treatment or trial that is not in the plan")
     words = result_word_count(operation_counts[treatment])
     if not rows or len(rows) % (words * WORD_BYTES):
-        raise ProtocolError(f"{len(rows)} bytes are no whole number of rows")
+        raise ProtocolError(f"{len(rows)} bytes are not a whole number of rows")
     loop = message["loop"]
     if len(loop) != LOOP_BYTES:
-        raise ProtocolError(f"{len(loop)} bytes do not tell of a loop")
+        raise ProtocolError(f"{len(loop)} bytes are not a loop reading")
     table = memoryview(rows).cast("q")
     outcomes = table[OUTCOME::words].tolist()
     aborted = _aborted(outcomes) if any(outcomes) else 0
@@ -113,7 +112,7 @@ def _unpack_records(batch: ResultBatch, message: Message) -> None:
 
 def _aborted(outcomes: list[int]) -> int:
     if not WORKER_OUTCOMES.issuperset(outcomes):
-        raise ProtocolError("results with an outcome that no worker can know")
+        raise ProtocolError("results with an outcome that only the master can set")
     return outcomes.count(Outcome.ABORTED)
 
 
@@ -144,7 +143,7 @@ def to_rows(batches: Sequence[ResultBatch], number: int, offset_ns: int) -> tupl
     operations["ok"] = OPERATION_DONE
     undone = head["outcome"] != Outcome.DONE
     if undone.any():
-        # A failed job never enters a latency, nor does a part of it: that is told from what failed itself.
+        # Neither a failed job nor a part of it enters a latency; the operation that failed is marked as such.
         operations["ok"][undone] = OPERATION_EXCLUDED
         operations["ok"][head["failed_at"][:, None] == positions] = OPERATION_FAILED
         return jobs, operations[durations >= 0]

@@ -51,11 +51,11 @@ class ResumableRun:
         try:
             state = replay(self.header, self.stats.blocks(REPLAYED_KINDS, everything=True))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StatsFileError(f"{path}: its run cannot be followed: {type(error).__name__}: {error}") from error
+            raise StatsFileError(f"{path}: its run cannot be read: {type(error).__name__}: {error}") from error
         self._whole_bytes = self.stats.intact_bytes
         self._torn_bytes = path.stat().st_size - self._whole_bytes
         if self.stats.damage is not None and block_follows(path, self._whole_bytes):
-            # No crash leaves this behind; to cut there would throw away what can perhaps be mended.
+            # No crash leaves this behind; to cut there would discard data that can perhaps be recovered.
             raise StatsFileError(f"{path}: is damaged in the middle ({self.stats.damage}); it cannot be resumed")
         names = {number: worker_id for worker_id, number in state.numbers.items()}
         state.warnings += [
@@ -65,7 +65,7 @@ class ResumableRun:
         return state
 
     def close(self) -> None:
-        """Let the file go as it is."""
+        """Close the file as it is."""
         self._writer.close()
 
     # -- what it says ------------------------------------------------------------------------------------------
@@ -104,21 +104,21 @@ class ResumableRun:
             _comparable({**treatment.to_wire(), "operation_names": operation_names(treatment)})
             for treatment in plan.treatments
         ]
-        told = None
+        difference = None
         if (plan.order, plan.seed) != (header["order"], header["seed"]):
-            told = f"order and seed are {plan.order} {plan.seed}, not {header['order']} {header['seed']}"
+            difference = f"order and seed are {plan.order} {plan.seed}, not {header['order']} {header['seed']}"
         elif len(ours) != len(stored):
-            told = f"{plural(len(ours), 'treatment')}, not {len(stored)}"
+            difference = f"{plural(len(ours), 'treatment')}, not {len(stored)}"
         elif ours != stored:
             place = next(place for place, pair in enumerate(zip(ours, stored, strict=True)) if pair[0] != pair[1])
             keys = ", ".join(key for key in ours[place] if ours[place][key] != stored[place].get(key))
-            told = f"treatment {header['treatments'][place].get('title')!r} differs in {keys}"
+            difference = f"treatment {header['treatments'][place].get('title')!r} differs in {keys}"
         elif trials != header["trials"]:
-            told = "its trials come in another order"
-        if told is not None:
+            difference = "its trials are in another order"
+        if difference is not None:
             version = header["versions"].get("weighbridge")
             raise UsageError(
-                f"{self.stats.path}: this is not the plan that it was begun with: {told}. Resume it with the "
+                f"{self.stats.path}: this is not the plan that it was begun with: {difference}. Resume it with the "
                 f"scenario and the Weighbridge that it was begun with ({version}), or begin a new run"
             )
 
@@ -135,9 +135,9 @@ class ResumableRun:
     # -- going on ----------------------------------------------------------------------------------------------
 
     def counting(self, make: Callable[[int | None], LiveStats]) -> Callable[[int | None], LiveStats]:
-        """Return a maker of tallies like `make`, which gives one that knows all whole trials: the same each time.
+        """Return a maker of live statistics like `make` that returns the same, with all whole trials, every time.
 
-        What it is told is how many jobs are still planned.
+        Its argument is how many jobs are still planned.
         """
         tally = make(None)
         before = self._fill(tally)

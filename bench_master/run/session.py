@@ -137,10 +137,10 @@ class Session:
         self.handle(ev.Interrupt())
         coordinator = self._coordinator
         if not self._over.is_set() and coordinator.interrupts == 1:
-            running = plural(coordinator.course.in_flight, "running job")
-            self._view.say(f"interrupted: {running} to be finished; Ctrl-C again aborts")
+            running = plural(coordinator.scheduler.in_flight, "running job")
+            self._view.notify(f"interrupted: {running} to be finished; Ctrl-C again aborts")
         elif coordinator.interrupts == 2:  # noqa: PLR2004  the second Ctrl-C
-            self._view.say("interrupted again: running jobs are aborted and cleaned up")
+            self._view.notify("interrupted again: running jobs are aborted and cleaned up")
 
     def terminate(self) -> None:
         """SIGTERM: abort what runs, clean up, save."""
@@ -150,7 +150,7 @@ class Session:
     def _tick(self) -> None:
         for death in self._parts.local_workers.poll_deaths():
             words = f"; the end of its log: {death.last_words}" if death.last_words else ""
-            self._view.say(f"worker {death.worker_id}: {death.reason}{words}")
+            self._view.notify(f"worker {death.worker_id}: {death.reason}{words}")
             self.handle(ev.WorkerDied(death.worker_id, death.reason))
             if death.restarted:
                 continue
@@ -184,7 +184,7 @@ class Session:
         self._recorder.settle()
         tally = self._recorder.tally
         for number, host in self._parts.hosts:
-            share = self._coordinator.course.shares.get(number)
+            share = self._coordinator.scheduler.shares.get(number)
             running = len(share.outstanding) if share is not None else 0
             tally.host(host.row(self._coordinator.roster[number].presence.value, running))
         return tally.snapshot(monotonic_ns())
@@ -207,7 +207,7 @@ class Session:
             "status": self._result.status,
             "duration_s": (monotonic_ns() - began_ns + (resume_state.previous_parts_ns if resume_state else 0)) / 1e9,
             "counts": {"planned": recorder.tally.planned, **counts},
-            "not_started": self._coordinator.course.not_started,
+            "not_started": self._coordinator.scheduler.not_started,
             "warnings": list(recorder.warnings),
             "remarks": list(recorder.remarks),
             "reasons": self._result.reasons,
@@ -272,19 +272,19 @@ class Session:
         return self._coordinator.roster[number].epoch
 
     def _note(self, note: act.LogEvent) -> None:
-        if note.kind in ("worker-joined", "worker-back"):
+        if note.kind in ("worker-joined", "worker-reconnected"):
             self._parts.hosts.join(self._coordinator.roster[note.fields["worker"]], note.fields["info"])
         elif note.kind == "run-begin":
             self._begin_journal()
         elif note.kind == "worker-lost":
-            self._dispatcher.send(self._parts.services.lost(note.fields["worker"], note.fields["reason"]))
+            self._dispatcher.send(self._parts.services.on_worker_lost(note.fields["worker"], note.fields["reason"]))
             if note.fields["silent"]:
                 # It may hang for good. Killed, it is restarted; its load process cleans up and ends.
                 self._parts.local_workers.kill(note.fields["worker_id"])
         elif note.kind == "worker-given-up":
-            self._dispatcher.send(self._parts.services.given_up(note.fields["worker"]))
-        if note.kind == "worker-back":
-            self._dispatcher.send(self._parts.services.back(note.fields["worker"]))
+            self._dispatcher.send(self._parts.services.on_worker_given_up(note.fields["worker"]))
+        if note.kind == "worker-reconnected":
+            self._dispatcher.send(self._parts.services.on_worker_back(note.fields["worker"]))
         self._recorder.note(note)
 
     def refuse(self, reasons: Sequence[str], *, unusable: bool) -> None:
@@ -304,7 +304,9 @@ class Session:
         except (OSError, WeighbridgeError) as error:
             self._cancel_run(str(error))
             return
-        self._recorder.begin(journal, self._make_live_stats(self._coordinator.course.planned_jobs()), self._engines)
+        self._recorder.begin(
+            journal, self._make_live_stats(self._coordinator.scheduler.planned_jobs()), self._engines
+        )
         self._meter.read()  # the time before the first job is not part of the run
 
     def _cancel_run(self, reason: str) -> None:
@@ -322,5 +324,5 @@ class Session:
             # The last bytes are missing, the footer among them: to every reader the run is unfinished.
             self._result.status = "incomplete"
             return
-        self._view.say(f"{error}; the run is called off")
+        self._view.notify(f"{error}; the run is called off")
         self.terminate()

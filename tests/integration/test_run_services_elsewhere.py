@@ -86,7 +86,7 @@ def test_the_loss_of_the_servers_host_fails_the_job_at_once(weighing, client):
     run = weighing.over(program, stats, status=3, seconds=50)
     (job,) = run.jobs
     assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "mariadb", "service")
-    assert job["error"]["message"].startswith("mariadb was lost with its worker local-1: ")
+    assert job["error"]["message"].startswith("mariadb was lost with worker local-1: ")
     until(lambda: not containers_of(client, run.run_id), 20, "what was there is removed")
     assert left_behind(client, weighing, run) == []
 

@@ -46,7 +46,7 @@ def test_what_is_seen_when_the_next_trial_begins_is_the_last_ones():
 def test_another_boot_may_be_another_clock():
     """A worker that is back and a run that is resumed begin anew."""
     clocks = told(("trial-begin", 0, 0, 5 * S, MS))
-    clocks.add({"kind": "worker-back", "worker": 0, "at_ns": S})
+    clocks.add({"kind": "worker-reconnected", "worker": 0, "at_ns": S})
     clocks.add({"kind": "trial-end", "trial": 0, "at_ns": 2 * S, "clocks": [[0, 900 * S, MS]]})
     clocks.add({"kind": "resumed", "at_ns": 3 * S})
     clocks.add({"kind": "trial-begin", "trial": 1, "at_ns": 4 * S, "clocks": [[0, -900 * S, MS], ["?"], 3]})

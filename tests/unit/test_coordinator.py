@@ -185,7 +185,7 @@ def test_a_repeated_batch_is_acknowledged_and_not_journalled_again():
     run.finish(0, sequence=0)
     actions = run.finish(0, sequence=0)
     assert actions == [act.AcknowledgeResults(0, 0)]
-    assert run.coordinator.course.accepted == 1
+    assert run.coordinator.scheduler.accepted == 1
 
 
 def test_batches_may_overtake_each_other():
@@ -215,8 +215,8 @@ def test_results_of_an_older_epoch_do_not_count():
     old = run.member().epoch
     run.feed(ev.WorkerDied("a", "killed"))
     actions = run.finish(0, epoch=old, sequence=0)
-    assert [action.kind for action in actions] == ["stale-results"]
-    assert run.coordinator.course.accepted == 0
+    assert [action.kind for action in actions] == ["late-results"]
+    assert run.coordinator.scheduler.accepted == 0
 
 
 def test_a_worker_that_comes_back_tries_its_jobs_anew():
@@ -291,7 +291,7 @@ def test_a_job_that_kills_its_worker_every_time_is_lost_in_the_end():
         run.join()
     lost = [action for action in run.log if isinstance(action, act.FailJobs)]
     assert [(job_id_of(action.tickets[0]), action.outcome) for action in lost] == [(0, Outcome.LOST)]
-    assert run.coordinator.course.in_flight == 1
+    assert run.coordinator.scheduler.in_flight == 1
 
 
 def test_jobs_that_never_end_are_taken_away():
@@ -319,7 +319,7 @@ def test_first_interrupt_finishes_what_runs_and_hands_out_nothing():
         "whole": False,
     }
     assert run.notes("trial-skipped")[0] == {"trial": 1, "not_started": 5, "not_started_outcome": "aborted"}
-    assert run.coordinator.course.not_started == 7
+    assert run.coordinator.scheduler.not_started == 7
     assert only(run.swept(), act.RunFinished)[0].status == "interrupted"
 
 
@@ -389,11 +389,11 @@ def test_a_trial_by_time_that_lacks_a_worker_is_incomplete():
         run.beat(0, after=2.0)
         run.feed(ev.Tick())
     run.finish(0)
-    (ticket,) = run.coordinator.course.shares[0].outstanding
+    (ticket,) = run.coordinator.scheduler.shares[0].outstanding
     run.now += 6.0
     run.finish(ticket)
     run.swept()
-    assert run.coordinator.course.lost == 0
+    assert run.coordinator.scheduler.lost == 0
     assert run.log[-1].status == "incomplete"
     assert run.log[-1].reasons == ("worker b was missing from a trial that runs by time",)
 
@@ -480,14 +480,14 @@ def test_planned_jobs_follow_from_the_roster():
     run = Run(treatment(concurrency=2, iterations=3), expected=2)
     run.join("a")
     run.join("b")
-    assert run.coordinator.course.planned_jobs() == 12
+    assert run.coordinator.scheduler.planned_jobs() == 12
     timed = Run(treatment(run_seconds=1.0))
     timed.join()
-    assert timed.coordinator.course.planned_jobs() is None
+    assert timed.coordinator.scheduler.planned_jobs() is None
 
 
 def outstanding(run):
-    return len(run.coordinator.course.shares[0].outstanding)
+    return len(run.coordinator.scheduler.shares[0].outstanding)
 
 
 def test_fast_jobs_are_looked_ahead_of():
@@ -496,11 +496,11 @@ def test_fast_jobs_are_looked_ahead_of():
     actions = run.join()
     assert [(issue.width, issue.batch) for issue in only(actions, act.AssignJobs)] == [(24, 12)]
     for _ in range(400):
-        actions = run.finish(*list(run.coordinator.course.shares[0].outstanding)[:12], number=0)
+        actions = run.finish(*list(run.coordinator.scheduler.shares[0].outstanding)[:12], number=0)
         run.now += 12 / 100_000
     assert 300 < outstanding(run) < 500
     issue = only(actions, act.AssignJobs)[-1]
-    assert (issue.width, issue.batch) == (24, (24 + run.coordinator.course.shares[0].look_ahead_jobs) // 2)
+    assert (issue.width, issue.batch) == (24, (24 + run.coordinator.scheduler.shares[0].look_ahead_jobs) // 2)
 
 
 def test_slow_jobs_are_handed_out_one_for_one():
@@ -509,7 +509,7 @@ def test_slow_jobs_are_handed_out_one_for_one():
     run.join()
     for _ in range(30):
         run.now += 0.1
-        run.finish(min(run.coordinator.course.shares[0].outstanding))
+        run.finish(min(run.coordinator.scheduler.shares[0].outstanding))
         assert outstanding(run) == 4
 
 
@@ -523,7 +523,7 @@ def test_without_look_ahead_a_worker_holds_what_it_runs(why):
     run = Run(one, look_ahead=why != "asked")
     run.join()
     for _ in range(400):
-        run.finish(*list(run.coordinator.course.shares[0].outstanding)[:12])
+        run.finish(*list(run.coordinator.scheduler.shares[0].outstanding)[:12])
         run.now += 12 / 100_000
         assert outstanding(run) == 24
 
@@ -551,7 +551,7 @@ def test_jobs_that_arrive_are_handed_out_ahead_of_their_instants():
     assert arrivals_of(run.feed(ev.Tick(), after=0.3)) == [0.5, 0.6, 0.7]
     assert arrivals_of(run.finish(0)) == []
     assert arrivals_of(run.feed(ev.Tick(), after=0.7)) == [0.8, 0.9, 1.0, 1.1, 1.2]
-    assert run.coordinator.course.in_flight == 11
+    assert run.coordinator.scheduler.in_flight == 11
     assert arrivals_of(run.feed(ev.Tick(), after=5)) == []
     run.finish(*range(1, 12))
     assert run.coordinator.phase is Phase.CLEANUP
@@ -601,7 +601,7 @@ def test_nothing_is_overdue_before_it_has_arrived():
     run.feed(ev.Tick(), after=0.2)
     run.finish(0)
     run.feed(ev.Tick(), after=599.8)
-    assert run.coordinator.course.in_flight == 1
+    assert run.coordinator.scheduler.in_flight == 1
     assert not run.notes("worker-lost")
 
 
@@ -657,7 +657,7 @@ def test_what_an_old_epoch_sends_again_is_refused_once():
     run.feed(ev.WorkerDied("a", "cut off"))
     for sequence in (0, 0, 1, 0):
         run.finish(sequence, epoch=old, sequence=sequence)
-    assert [fields["jobs"] for fields in run.notes("stale-results")] == [1, 1]
+    assert [fields["jobs"] for fields in run.notes("late-results")] == [1, 1]
 
 
 def test_nobody_is_missed_for_the_time_in_which_the_master_did_not_run():
@@ -669,7 +669,7 @@ def test_nobody_is_missed_for_the_time_in_which_the_master_did_not_run():
     run.feed(ev.MasterStalled(60.0))
     run.feed(ev.Tick())
     assert run.notes("worker-lost") == []
-    assert run.notes("master-absent")[0]["seconds"] == 60.0
+    assert run.notes("master-stalled")[0]["seconds"] == 60.0
     run.feed(ev.Tick(), after=1.1)
     assert run.notes("worker-lost")[0]["reason"].startswith("silent for 5.1 s")
     run.now += 60.0

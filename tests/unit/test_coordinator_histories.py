@@ -135,7 +135,7 @@ class Histories(RuleBasedStateMachine):
             self.feed(ev.ResultsReceived(*message, batch))
 
     @precondition(
-        lambda self: any(worker.held for worker in self.attached()) and self.coordinator.course.trial is not None
+        lambda self: any(worker.held for worker in self.attached()) and self.coordinator.scheduler.trial is not None
     )
     @rule(data=st.data())
     def give_back(self, data):
@@ -143,10 +143,10 @@ class Histories(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from([worker for worker in self.attached() if worker.held]))
         count = data.draw(st.integers(1, len(worker.held)))
         back = worker.held[-count:]
-        trial = self.coordinator.course.trial.index + data.draw(st.sampled_from([0, 0, 0, 1]))
-        before = self.coordinator.course.returned
+        trial = self.coordinator.scheduler.trial.index + data.draw(st.sampled_from([0, 0, 0, 1]))
+        before = self.coordinator.scheduler.returned
         self.feed(ev.PackingReported(worker.epoch, trial, back))
-        if self.coordinator.course.returned > before:
+        if self.coordinator.scheduler.returned > before:
             worker.held = [ticket for ticket in worker.held if ticket not in back]
             self.issued_jobs -= {job_id_of(ticket) for ticket in back}
 
@@ -166,7 +166,7 @@ class Histories(RuleBasedStateMachine):
         made_up = [ticket for ticket in tickets if ticket not in owned]
         resent = {ticket for worker in self.workers.values() for _, _, batch in worker.sent for ticket in batch}
         made_up = [ticket for ticket in made_up if ticket not in resent]
-        held_by_coordinator = {t for share in self.coordinator.course.shares.values() for t in share.outstanding}
+        held_by_coordinator = {t for share in self.coordinator.scheduler.shares.values() for t in share.outstanding}
         made_up = [ticket for ticket in made_up if ticket not in held_by_coordinator]
         self.feed(ev.ResultsReceived(epoch, data.draw(st.integers(1000, 2000)), made_up, made_up))
 

@@ -125,7 +125,7 @@ def test_the_files_lie_beside_the_stats_file(tmp_path):
     profiles = Profiles(tmp_path / "run.stats.gz")
     profiles.start()
     profiles.expect("w-1")
-    profiles.came("w-1", PROFILE.pack())
+    profiles.add("w-1", PROFILE.pack())
     written = profiles.finish()
     assert [path.name for path in written] == ["run.master.profile.txt", "run.worker-w-1.profile.txt"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -159,5 +159,5 @@ def test_what_is_missing_or_cannot_be_written_is_told(tmp_path, caplog):
     profiles.start()
     profiles.expect("silent")
     assert profiles.finish() == []
-    assert "no profile came of worker silent" in caplog.text
+    assert "no profile received from worker silent" in caplog.text
     assert "run.master.profile: the profile cannot be written: No such file" in caplog.text

@@ -71,8 +71,8 @@ def test_lines_are_wrapped_at_80_columns(shown):
 def test_what_must_be_seen_has_a_line_of_its_own(shown):
     """A notice in the middle of a line of characters neither cuts into it nor leaves an empty one."""
     shown.view.jobs(jobs(1))
-    shown.view.say("worker w-1 was lost\x1b")
-    shown.view.say("again")
+    shown.view.notify("worker w-1 was lost\x1b")
+    shown.view.notify("again")
     shown.view.jobs(jobs(1))
     assert shown.text() == "  .\nworker w-1 was lost\\x1b\nagain\n  ."
 

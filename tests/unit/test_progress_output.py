@@ -66,7 +66,7 @@ def test_a_screen_that_takes_nothing_blocks_nobody(pipe, monkeypatch):
     lines = taken.splitlines()
     kept = lines.count("y" * 999)
     assert 0 < kept < 500
-    assert lines[-2] == f"[{(500 - kept) * 1000:,} characters were left out: the screen did not take them]"
+    assert lines[-2] == f"[{(500 - kept) * 1000:,} characters were dropped: the screen did not take them]"
     assert lines[-1] == "awake"
 
 
@@ -96,4 +96,4 @@ def test_what_was_left_out_is_said_at_the_end(pipe, monkeypatch):
     outlet.write("left out")
     everything(reader)
     outlet.close()
-    assert everything(reader).splitlines()[-1] == "[8 characters were left out: the screen did not take them]"
+    assert everything(reader).splitlines()[-1] == "[8 characters were dropped: the screen did not take them]"

@@ -199,7 +199,7 @@ def test_lines_are_shared_evenly(wanted, free, got):
 def test_what_a_benchmark_reports_is_shown_while_it_does():
     """A line for each host that has something to tell; none where nothing is told."""
     quiet, talking = a_snapshot().hosts
-    told = replace(quiet, said="run: [ 4s ] thds: 1 tps: 2580.91")
+    told = replace(quiet, status_text="run: [ 4s ] thds: 1 tps: 2580.91")
     shown = picture(a_snapshot(hosts=(told, talking)), 100, 60)
     assert "what benchmarks report" in shown
     assert "  w-1 run: [ 4s ] thds: 1 tps: 2580.91" in shown
@@ -211,6 +211,6 @@ def test_what_a_benchmark_reports_is_shown_while_it_does():
 def test_a_status_line_ends_with_it():
     """The first host's, in a log."""
     (host, _) = a_snapshot().hosts
-    assert status_line(a_snapshot(hosts=(replace(host, said="run: half\nway"),))).endswith(
+    assert status_line(a_snapshot(hosts=(replace(host, status_text="run: half\nway"),))).endswith(
         "memory=512MiB, run: half way"
     )

@@ -61,7 +61,7 @@ def test_quiet_shows_nothing_at_all(mode):
         assert type(view) is View
         view.begin(Snapshot("s"))
         view.jobs(np.zeros(3, dtype=JOB_ROW))
-        view.say("worker lost")
+        view.notify("worker lost")
         view.refresh(Snapshot("s"))
         view.end(Snapshot("s"))
     assert terminal.getvalue() == ""
@@ -94,7 +94,7 @@ def test_notices_are_all_that_none_shows():
     view = choose_view("none", out)
     view.begin(Snapshot("s"))
     view.refresh(Snapshot("s"))
-    view.say("worker w-1 was lost")
+    view.notify("worker w-1 was lost")
     view.end(Snapshot("s"))
     assert out.getvalue() == "worker w-1 was lost\n"
 
@@ -134,7 +134,7 @@ def test_the_live_view_draws_when_it_is_told_to():
         assert "0/5 jobs" in terminal.getvalue()
         view.refresh(Snapshot("quickstart", planned=5, done=3))
         assert "3/5 jobs" in terminal.getvalue()
-        view.say("worker w-1 was lost")
+        view.notify("worker w-1 was lost")
         view.end(Snapshot("quickstart", planned=5, done=5, elapsed_s=2))
     text = terminal.getvalue()
     assert "worker w-1 was lost" in text

@@ -143,7 +143,7 @@ def test_what_does_not_tell_of_a_loop_is_refused(loop):
     """It is of one length."""
     messages, _ = sent((1, report(1)))
     messages[0].fields["loop"] = loop
-    with pytest.raises(ProtocolError, match="do not tell of a loop"):
+    with pytest.raises(ProtocolError, match="are not a loop reading"):
         unpack_results(messages[0], COUNTS, TRIALS)
 
 
@@ -213,7 +213,7 @@ def test_operations_of_a_job_that_failed_are_spoiled():
 def test_an_outcome_that_no_worker_can_know_is_refused(outcome):
     """Only the master knows that a job was lost; other numbers are no outcome at all."""
     messages, _ = sent((1, JobReport.ended(outcome, (1, 2))))
-    with pytest.raises(ProtocolError, match="no worker can know"):
+    with pytest.raises(ProtocolError, match="only the master can set"):
         unpack_results(messages[0], COUNTS, TRIALS)
 
 

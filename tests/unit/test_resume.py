@@ -385,7 +385,7 @@ def test_the_same_scenario_and_seed_are_the_same_plan(path):
     ("change", "said"),
     [
         ({"seed": 8}, "order and seed are interleaved 8, not interleaved 7"),
-        ({"repeats": 4}, "its trials come in another order"),
+        ({"repeats": 4}, "its trials are in another order"),
         ({"concurrency": 2}, "treatment 'engine=native' differs in concurrency"),
         ({"matrix": {"concurrency": [1, 2]}}, "2 treatments, not 1"),
     ],

@@ -66,7 +66,7 @@ class Pair:
             Outbox(1, lambda frame: frames.append(frame) or True),
             open_engine,
             want=lambda errand: self.send(self.desk.on_request(self.members[number], errand)),
-            served=lambda answer: self.send(self.desk.served(self.members[number], answer)),
+            served=lambda answer: self.send(self.desk.on_reply(self.members[number], answer)),
         )
 
     def send(self, messages):
@@ -86,7 +86,7 @@ class Pair:
 
     def lose(self, number, reason="silent for 5.1 s"):
         self.roster.mark_missing(self.members[number], 0.0)
-        self.send(self.desk.lost(number, reason))
+        self.send(self.desk.on_worker_lost(number, reason))
 
     def take(self, count=1):
         self.crews[HERE].take(0, 0, [(ticket, 0, 0) for ticket in range(count)], width=1, batch=1)
@@ -196,7 +196,7 @@ def test_the_loss_of_the_servers_host_ends_the_job_at_once():
     pair.lose(THERE)
     pair.settle()
     assert pair.outcomes() == [Outcome.FAILED]
-    assert pair.errors() == [("mariadb", "service", "mariadb was lost with its worker b: silent for 5.1 s")]
+    assert pair.errors() == [("mariadb", "service", "mariadb was lost with worker b: silent for 5.1 s")]
     assert pair.engines[HERE].there == set()
 
 
@@ -250,7 +250,7 @@ def test_what_is_wanted_of_a_missed_worker_waits_until_it_is_back():
     gevent.sleep(0.005)
     assert not pair.outcomes()
     pair.roster.readmit(pair.members[THERE], b"b2", 4, 0.0)
-    pair.send(pair.desk.back(THERE))
+    pair.send(pair.desk.on_worker_back(THERE))
     pair.settle()
     assert pair.outcomes() == [Outcome.DONE]
 
@@ -261,9 +261,9 @@ def test_what_is_wanted_of_a_worker_that_is_given_up_is_not_had():
     pair.roster.mark_missing(pair.members[THERE], 0.0)
     pair.take()
     gevent.sleep(0.005)
-    pair.send(pair.desk.given_up(THERE))
+    pair.send(pair.desk.on_worker_given_up(THERE))
     pair.settle()
-    assert pair.errors() == [("mariadb", "service", "worker b is lost, and did not come back")]
+    assert pair.errors() == [("mariadb", "service", "worker b is lost: it did not reconnect")]
 
 
 def test_a_server_that_ended_under_its_job_is_named_with_its_log():
@@ -309,8 +309,8 @@ def test_nobody_speaks_for_a_service_that_is_anothers():
     with pytest.raises(ProtocolError, match="another worker's"):
         pair.desk.on_request(pair.members[THERE], {**errand, "act": "remove"})
     answer = {name: getattr(ServiceReply(), name) for name in ServiceReply.__dataclass_fields__}
-    with pytest.raises(ProtocolError, match="another worker's to lend"):
-        pair.desk.served(pair.members[HERE], {**errand, **answer})
+    with pytest.raises(ProtocolError, match="belongs to another worker's host"):
+        pair.desk.on_reply(pair.members[HERE], {**errand, **answer})
 
 
 def test_a_client_has_no_end_of_services():
@@ -324,4 +324,4 @@ def test_a_client_has_no_end_of_services():
         if message.name == "supplied"
     ]
     assert 0 < len(names) < 1000
-    assert set(names) == {"this worker has mariadb for too many jobs already"}
+    assert set(names) == {"this worker uses mariadb in too many jobs already"}
