@@ -36,6 +36,15 @@ def test_ab_on_one_blade_and_its_web_server_on_the_other(master, testbed):  # no
         assert not [*testbed.home(number).parent.glob("**/weighbridge-native-0/wb-*")]
 
 
+def test_the_database_of_the_ready_made_scenario_is_on_the_other_blade(master):
+    """MariaDB beside its client and across the network, as ``remote-database`` compares them."""
+    require_tools("sysbench", "mariadbd")
+    sizes = ("--set", "scale=small", "--set", "engines=[native]", "--set", "environments=[bare-metal]")
+    places = ("--set", "matrix.services.mariadb.placement=[bare-metal, hypervisor]")
+    run = master.run_fleet("remote-database", *sizes, *places)
+    assert run.outcomes() == {"done": 2}
+
+
 def test_a_firewall_between_the_blades_is_a_failed_job(master, testbed):  # noqa: F811
     """The server is ready where it runs, and is not reached: said so, instead of what ab would say of it."""
     rule = ("-p", "tcp", "-s", testbed.address(1), "--syn", "-j", "REJECT")

@@ -53,6 +53,15 @@ def test_tables_in_a_server_elsewhere_are_made_once(weighing, client):
     assert left_behind(client, weighing, run) == []
 
 
+def test_the_ready_made_scenario_runs_with_two_workers(weighing, client):
+    """Client and server on one worker and on two, in containers and natively, as the scenario's comment says."""
+    sizes = ("--set", "scale=small", "--set", "environments=[local]")
+    places = ("--set", "matrix.services.mariadb.placement=[local-0, local-1]")
+    run = weighing.run("remote-database", *sizes, *places, workers=2, seconds=SLOW_S)
+    assert run.outcomes() == {"done": 4}
+    assert left_behind(client, weighing, run) == []
+
+
 def test_a_server_elsewhere_that_does_not_start_is_a_failed_job(weighing, client):
     """With the worker that it was placed at, and what its log says; nothing is left on either."""
     broken = {"webbench": {"placement": "local-1", "env": {"LISTEN_HOST": "x"}, "files": {"/srv/webbench": "a file"}}}
