@@ -64,7 +64,7 @@ def test_a_command_that_reads_no_more_says_why():
 
 def test_a_connection_that_was_cut_is_not_waited_for():
     """No exit code will ever come: told at once, with the last words on stderr."""
-    with pytest.raises(HostError, match=r"connection broke, or python3 was killed there: gone$"):
+    with pytest.raises(HostError, match=r"connection broke, or python3 was killed on the host: gone$"):
         run_on(Channel(err=b"gone\n", cut=True), ["python3"], timeout_s=900)
 
 
