@@ -1,18 +1,11 @@
-"""What both command lines do alike: run a command, turn errors into one clear message and an exit code.
+"""What the command lines of master and worker share: standard streams, exit codes, the parser, types of arguments.
 
-Types of command-line arguments that both programs take, so that what is refused by one is refused by the other.
+A value that the other side would silently drop (a port that wraps round, a name longer than a message may carry) is
+refused here, before anything starts. `read_options` turns what the parser found into a dataclass: no other module
+sees a namespace of argparse.
 
-A value that the other side would drop in silence (a port that wraps round, a name longer than a message may carry) is
-refused here, before anything is started.
-
-The argument parser of both programs: what it refuses is told in one line, with the nearest right spelling.
-
-Where hosts are: names and IP addresses as people write them, IPv6 beside IPv4.
-
-An IPv6 address stands in brackets where a port follows it (RFC 3986), and nowhere else. Both programs take it with
-them and without. What is no host at all is refused where it is given: zmq would ask for its name for ever.
-
-The TCP ports that a master listens on unless it is told otherwise; a lane for each worker from `WORK_PORT` on.
+An IPv6 address stands in brackets where a port follows it (RFC 3986), and nowhere else; both programs accept it with
+and without them.
 """
 
 from __future__ import annotations
@@ -29,9 +22,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, get_type_hints
 
 from gevent.hub import Hub
 from gevent.monkey import get_original
@@ -42,11 +36,15 @@ from bench_common.startup import restore_sigint
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from _typeshed import DataclassInstance
+
+Options = TypeVar("Options", bound="DataclassInstance")
+
 ESCAPE: Final = "weighbridge-escape"
 
 
 def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
-    """Return letters that an encoding lacks as JSON escapes them, and where to go on."""
+    """Return characters that an encoding cannot represent as JSON escapes, and where to continue."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -57,22 +55,22 @@ codecs.register_error(ESCAPE, _escape_unencodable)
 
 
 def harden_streams() -> None:
-    """Make the standard streams such that writing to them does not fail for what is no fault of the command.
+    """Make writing to the standard streams safe from faults that are not the command's.
 
-    A stream that was closed by the caller (``>&-``) leads nowhere: without this its number would go to the next file
-    or socket. What stderr does not take, because its reader went away or its disk is full, is dropped: no run ends
-    for want of somebody who looks on. A letter that the caller's encoding lacks is escaped as JSON does it: a report
+    A stream that the caller closed (``>&-``) is redirected to /dev/null: otherwise the next file or socket would get
+    its number. Output that stderr rejects, because its reader is gone or its disk is full, is dropped: no run may end
+    because nobody watches it. A character that the caller's encoding cannot represent is escaped as in JSON: a report
     must not end in the middle of a name, and JSON must stay JSON.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  open to the end
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  stays open
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPE)
             kind = _name_stream_in_errors if name == "stdout" else _ignore_write_errors
@@ -81,19 +79,19 @@ def harden_streams() -> None:
 
 
 def silence_interrupts() -> None:
-    """Let Ctrl-C end what waits without a traceback of the event loop, which knows it as an error."""
+    """Keep the event loop, which takes Ctrl-C for an error, from printing a traceback for it."""
     Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
 
 
 def honors_sighup() -> bool:
-    """Whether the end of the terminal is to end this process: not where it was begun under ``nohup``."""
+    """Whether closing the terminal ends this process: not if it was started under ``nohup``."""
     return signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
 def run_guarded(command: Callable[[], int], *, program: str, debug: bool) -> int:
-    """Run `command`; print what went wrong as one message on stderr; return the exit code.
+    """Run `command`; print an error as one message on stderr; return the exit code.
 
-    With `debug` an error also prints its traceback. Ctrl-C gives 130, a closed output pipe ends in silence.
+    With `debug` an error also prints its traceback. Ctrl-C gives 130; a closed output pipe ends the command silently.
     """
     try:
         restore_sigint()
@@ -101,14 +99,12 @@ def run_guarded(command: Callable[[], int], *, program: str, debug: bool) -> int
         sys.stdout.flush()
     except KeyboardInterrupt:
         if _stdout_is_blocked():
-            _discard_output()  # whoever it waits for, such as a pager, has had enough of it
+            _discard_output()  # its reader, such as a pager, has stopped reading
         sys.stderr.write(f"{program}: interrupted\n")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError as error:
         if _stdout_has_reader():
-            return _report_error(
-                error, "a connection broke", int(ExitCode.INFRASTRUCTURE), program=program, debug=debug
-            )
+            return _report_error(error, "connection lost", int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
         # The reader went away (`| head`): keep the interpreter from complaining when it flushes at exit.
         _discard_output()
         return int(ExitCode.OK)
@@ -119,25 +115,25 @@ def run_guarded(command: Callable[[], int], *, program: str, debug: bool) -> int
         _discard_rejected_output()
         text = f"{where}{error.strerror or error}"
         return _report_error(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
-    except Exception as error:  # noqa: BLE001  the last boundary: no traceback reaches a user unasked
-        text = f"internal error: {type(error).__name__}: {error} (run again with --debug and report it, please)"
+    except Exception as error:  # noqa: BLE001  the last boundary: users see a traceback only with --debug
+        text = f"internal error: {type(error).__name__}: {error} (please run again with --debug and report it)"
         return _report_error(error, text, int(ExitCode.INFRASTRUCTURE), program=program, debug=debug)
     return int(status)
 
 
 def _stdout_has_reader() -> bool:
-    """Whether somebody still reads stdout; a pipe whose reader is gone is in error, by poll(2)."""
+    """Whether stdout still has a reader; poll(2) reports an error for a pipe without one."""
     return not _stdout_state() & (select.POLLERR | select.POLLNVAL)
 
 
 def _stdout_is_blocked() -> bool:
-    """Whether stdout takes no more until its reader reads."""
+    """Whether stdout accepts nothing until its reader reads."""
     return _stdout_state() == 0
 
 
 def _stdout_state() -> int:
     try:
-        poll = get_original("select", "poll")()  # gevent's knows nothing of errors
+        poll = get_original("select", "poll")()  # gevent's reports no errors
         poll.register(sys.stdout.fileno(), select.POLLOUT)
         return sum(state for _, state in poll.poll(0))
     except (OSError, ValueError):
@@ -145,7 +141,7 @@ def _stdout_state() -> int:
 
 
 def _discard_rejected_output() -> None:
-    """Drop what stdout does not take, such as on a full disk: the interpreter would try again at its own exit."""
+    """Drop output that stdout rejects, as on a full disk: the interpreter would retry at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -153,7 +149,7 @@ def _discard_rejected_output() -> None:
 
 
 def _discard_output() -> None:
-    """Let what stdout still has to be told lead nowhere, at the interpreter's own exit too."""
+    """Redirect stdout's buffered output to /dev/null, so that the interpreter does not fail at exit."""
     _redirect_to_devnull(sys.stdout.fileno())
 
 
@@ -164,7 +160,7 @@ def _redirect_to_devnull(number: int) -> None:
 
 
 def _name_stream_in_errors(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a stream's method such that its errors name the stream, as those of a file name the file."""
+    """Wrap a stream's method: its errors name the stream, as a file's errors name the file."""
 
     @functools.wraps(method)
     def named(*arguments: Any) -> Any:
@@ -178,17 +174,17 @@ def _name_stream_in_errors(method: Callable[..., Any], name: str) -> Callable[..
 
 
 def _ignore_write_errors(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a stream's method such that what cannot be said is left unsaid."""
+    """Wrap a stream's method: output that cannot be written is dropped."""
 
     @functools.wraps(method)
     def spared(*arguments: Any) -> Any:
         try:
             return method(*arguments)
         except BrokenPipeError:
-            # For good: nor need what is in its buffer, nor what is started from here, be told that again.
+            # Permanently: neither the buffered rest nor child processes should run into it again.
             _redirect_to_devnull(getattr(sys, name).fileno())
         except OSError:
-            pass  # a disk may have room again
+            pass  # a full disk may get room again
         return len(arguments[0]) if arguments else None
 
     return spared
@@ -203,7 +199,7 @@ def _report_error(error: BaseException, text: str, status: int, *, program: str,
 
 
 def check_choice(value: str, known: Iterable[str], *, what: str) -> str:
-    """Return `value` when it is known; raise `UsageError` with the nearest right spelling otherwise."""
+    """Return `value` if it is known; otherwise raise `UsageError` with the nearest right spelling."""
     names = sorted(known)
     if value not in names:
         hint = did_you_mean(value, names)
@@ -212,28 +208,52 @@ def check_choice(value: str, known: Iterable[str], *, what: str) -> str:
 
 
 def add_debug_flag(parser: argparse.ArgumentParser) -> None:
-    """Add ``--debug``, which both programs know."""
+    """Add ``--debug``, which both programs have."""
     parser.add_argument("--debug", action="store_true", help="print a traceback with every error")
 
 
+class InvalidValue(argparse.ArgumentTypeError):
+    """A value that a type of arguments refuses; the parser prints its text after the option's name."""
+
+
+def read_options(kind: type[Options], arguments: argparse.Namespace) -> Options:
+    """Return the dataclass `kind` with what the parser found: each field takes the argument of its own name.
+
+    A field whose type is a dataclass is a group of options and is read likewise. An option that this parser does not
+    have keeps the field's default. Options that can be repeated come as tuples.
+    """
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        hint = hints[field.name]
+        if isinstance(hint, type) and is_dataclass(hint):
+            values[field.name] = read_options(hint, arguments)
+        elif hasattr(arguments, field.name):
+            value = getattr(arguments, field.name)
+            values[field.name] = tuple(value) if isinstance(value, list) else value
+        elif field.default is MISSING:
+            raise TypeError(f"{kind.__name__}.{field.name}: the command has no such argument")
+    return kind(**values)
+
+
 MAX_NAME: Final = 128
-"""The longest name of a worker or an environment, in characters: what a message may carry."""
+"""The longest name of a worker or an environment, in characters: what a message can carry."""
 MAX_SLOTS: Final = 65536
 """The most jobs that one worker may have in flight."""
 MAX_SEED: Final = 2**53
 """The largest seed: whole numbers up to here survive every reader of JSON."""
 NAME_PATTERN: Final = rf"^[A-Za-z0-9][A-Za-z0-9_.+-]{{0,{MAX_NAME - 1}}}$"
-"""What a worker or an environment may be called, as a regular expression that ECMA-262 and Python read alike."""
+"""Valid names of workers and environments, as a regular expression that ECMA-262 and Python read alike."""
 
 
 def int_range(low: int, high: int | None = None) -> Callable[[str], int]:
     """Return a type of arguments: whole numbers from `low` to `high` (None: without limit)."""
-    wanted = f"a whole number from {low} on" if high is None else f"a whole number from {low} to {high}"
+    wanted = f"a whole number, {low} or more" if high is None else f"a whole number from {low} to {high}"
 
     def parse(text: str) -> int:
         number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
         if number is None or number < low or (high is not None and number > high):
-            raise argparse.ArgumentTypeError(f"{text!r}: expected {wanted}")
+            raise InvalidValue(f"{text!r}: expected {wanted}")
         return number
 
     return parse
@@ -250,47 +270,47 @@ def seconds(text: str) -> float:
     except ValueError:
         number = -1.0
     if not isfinite(number) or number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds, 0 or more")
+        raise InvalidValue(f"{text!r}: expected a number of seconds, 0 or more")
     return number
 
 
 def file_name(text: str) -> Path:
-    """Return `text` as a path; nothing at all names no file (and would be taken for the working directory)."""
+    """Return `text` as a path; an empty one is refused (pathlib takes it for the working directory)."""
     if not text:
-        raise argparse.ArgumentTypeError("'': expected a file's name, and it is empty")
+        raise InvalidValue("'': expected a file name")
     return Path(text)
 
 
 def name(text: str) -> str:
-    """Return `text` if a worker or an environment can be called so."""
+    """Return `text` if it is a valid name of a worker or an environment."""
     if re.fullmatch(NAME_PATTERN, text) is None:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a word of letters, digits and _ . + -, of at most {MAX_NAME} characters"
+        raise InvalidValue(
+            f"{text!r}: expected a word of letters, digits and _ . + -, at most {MAX_NAME} characters long"
         )
     return text
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Parses a command line; a complaint says where its help is, and does not print the whole usage before itself."""
+    """Parses a command line; an error is one line that points to ``--help``, not preceded by the whole usage."""
 
     _argv: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as usual; what is left over is refused here, where it is known which command it was meant for."""
+        """Parse as usual; reject extra words here, where the sub-command that they belong to is known."""
         self._argv = tuple(args or ())
         parsed, rest = super().parse_known_args(args, namespace)
         if rest:
-            self._refuse(rest)
+            self._reject_extra(rest)
         return parsed, rest
 
-    def _refuse(self, rest: Sequence[str]) -> NoReturn:
+    def _reject_extra(self, rest: Sequence[str]) -> NoReturn:
         flag = next((word.split("=")[0] for word in rest if word.startswith("-")), None)
         if flag is None:
-            self.error(f"unexpected {rest[0]!r}")
-        self.error(f"there is no option {flag}{did_you_mean(flag, self._option_string_actions)}")
+            self.error(f"unexpected argument {rest[0]!r}")
+        self.error(f"unknown option {flag}{did_you_mean(flag, self._option_string_actions)}")
 
     def _first_stray_argument(self) -> str | None:
-        """Return the first word that belongs to no option."""
+        """Return the first word that is not an option or its value."""
         for before, word in zip(("", *self._argv), self._argv, strict=False):
             action = self._option_string_actions.get(before)
             if not word.startswith("-") and (action is None or action.nargs == 0):
@@ -298,7 +318,7 @@ class CommandParser(argparse.ArgumentParser):
         return None
 
     def error(self, message: str) -> NoReturn:
-        """Print the message on stderr, and where help is; exit 2."""
+        """Print the message and where to find help on stderr; exit 2."""
         if "invalid choice: '" in message:
             value = message.split("invalid choice: '")[1].split("'", maxsplit=1)[0]
             choices = [part.strip(" '\")") for part in message.rsplit("choose from", maxsplit=1)[-1].split(",")]
@@ -319,35 +339,33 @@ _WITH_PORT: Final = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:]+):(?P<port>[0-9]+)")
 
 
 def authority(host: str, port: int | str) -> str:
-    """Return host and port as they stand in a URL."""
+    """Return host and port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def strip_brackets(text: str) -> str:
-    """Return an address without the brackets that an IPv6 one may have."""
+    """Return an address without the brackets of IPv6."""
     return text[1:-1] if _BRACKETS.fullmatch(text) else text
 
 
 def host_name(text: str) -> str:
-    """Return `text`, without brackets, if it can be a host's name or is its IP address: a type of arguments."""
+    """Return a host name or IP address without brackets: a type of arguments."""
     host = strip_brackets(text)
     if _NAME.fullmatch(host) or (":" in host and _parse_ip(host) is not None):
         return host
     match = _WITH_PORT.fullmatch(text)
-    hint = f"; the port {match['port']} goes to an option of its own" if match else ""
-    raise argparse.ArgumentTypeError(
-        f"{text!r}: expected a host's name or IP address, such as 10.0.0.5 or fd00::5{hint}"
-    )
+    hint = f"; give the port {match['port']} with its own option" if match else ""
+    raise InvalidValue(f"{text!r}: expected a host name or IP address, such as 10.0.0.5 or fd00::5{hint}")
 
 
 def host_address(text: str) -> str:
-    """Return `text`, without brackets, if it is an IP address at which others reach a host: a type of arguments."""
+    """Return an IP address, without brackets, at which other hosts can reach a host: a type of arguments."""
     address = _parse_ip(strip_brackets(text))
     if address is None or address.is_unspecified or address.is_multicast:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected the IP address of a host, such as 10.0.0.5 or fd00::5")
+        raise InvalidValue(f"{text!r}: expected the IP address of a host, such as 10.0.0.5 or fd00::5")
     if isinstance(address, ipaddress.IPv6Address):
         if address.is_link_local:
-            raise argparse.ArgumentTypeError(f"{text!r}: is of one link alone; give one that holds everywhere")
+            raise InvalidValue(f"{text!r}: link-local address: other hosts cannot reach it; give a routable one")
         return str(address.ipv4_mapped or address)
     return str(address)
 
@@ -360,5 +378,8 @@ def _parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
 
 
 CONTROL_PORT: Final = 13577
+"""The master's default TCP port for control messages."""
 RESULTS_PORT: Final = 13578
+"""The master's default TCP port for results."""
 WORK_PORT: Final = 13579
+"""The first of the master's default TCP ports for work, one for each worker."""

@@ -6,10 +6,10 @@ import argparse
 import importlib
 import logging
 import pkgutil
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench_common import __version__
-from bench_common.cli import CommandParser, add_debug_flag, run_guarded
+from bench_common.cli import CommandParser, add_debug_flag, read_options, run_guarded
 from bench_master import commands
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ PROGRAM = "bench-master"
 
 EPILOG = """\
 First steps:
-  bench-master doctor                                   is this machine fit to measure?
-  bench-master list-scenarios                           what is ready-made
-  bench-master run-scenario -f quickstart --dry-run     what would be run
+  bench-master doctor                                   check whether this machine is fit to measure
+  bench-master list-scenarios                           list the ready-made scenarios
+  bench-master run-scenario -f quickstart --dry-run     print what would run
   bench-master run-scenario -f quickstart --workers 1   run it
-  bench-master report-scenario -s FILE.stats.gz         look again
+  bench-master report-scenario -s FILE.stats.gz         print its report again
 
 Exit codes: 0 ok, 1 a threshold failed, 2 usage or scenario error, 3 infrastructure failed or run incomplete,
 4 inconclusive where a verdict was required, 130 interrupted.
@@ -34,13 +34,17 @@ class Command(Protocol):
     """What a module of `bench_master.commands` offers."""
 
     NAME: str
+    """The sub-command."""
     HELP: str
+    """What it does, for ``--help``."""
+    Options: type[Any]
+    """The dataclass that holds its command line."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
 
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Do it; return the exit code."""
+    def run(self, options: Any) -> int:
+        """Run with these `Options`; return the exit code."""
 
 
 def all_commands() -> list[Command]:
@@ -53,7 +57,7 @@ def all_commands() -> list[Command]:
 
 
 def named_command(argv: Sequence[str]) -> Command | None:
-    """Import and return the sub-command that `argv` begins with; None where the first word is none's name."""
+    """Import and return the sub-command that `argv` begins with; None if its first word names none."""
     word = next((word for word in argv if not word.startswith("-")), "")
     name = word.replace("-", "_")
     if name not in {info.name for info in pkgutil.iter_modules(commands.__path__)}:
@@ -63,9 +67,9 @@ def named_command(argv: Sequence[str]) -> Command | None:
 
 
 def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
-    """Return the whole parser; a parsed namespace's `command` is the module to run.
+    """Return the whole parser; what it returns has the module to run as `command`.
 
-    With `only` it knows that sub-command alone: to import all the others takes longer than many a command.
+    With `only` it has that sub-command alone: to import all others takes longer than many commands.
     """
     parser = CommandParser(
         prog=PROGRAM,
@@ -74,8 +78,8 @@ def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"weighbridge {__version__}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say only what was asked for, and errors")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more to stderr")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only results and errors")
     add_debug_flag(parser)
     subparsers = parser.add_subparsers(metavar="SUB-COMMAND", required=True, parser_class=CommandParser)
     for command in all_commands() if only is None else [only]:
@@ -85,7 +89,7 @@ def build_parser(only: Command | None = None) -> argparse.ArgumentParser:
             description=command.HELP[0].upper() + command.HELP[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        # The global switches are understood on either side of the sub-command.
+        # The global switches work on either side of the sub-command.
         sub.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         sub.add_argument("-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
@@ -99,4 +103,6 @@ def run_command_line(argv: Sequence[str]) -> int:
     arguments = build_parser(named_command(argv)).parse_args(argv)
     level = logging.INFO if arguments.verbose else logging.WARNING
     logging.basicConfig(level=logging.ERROR if arguments.quiet else level, format="%(levelname)s: %(message)s")
-    return run_guarded(lambda: arguments.command.run(arguments), program=PROGRAM, debug=arguments.debug)
+    command: Command = arguments.command
+    options = read_options(command.Options, arguments)
+    return run_guarded(lambda: command.run(options), program=PROGRAM, debug=arguments.debug)

@@ -1,4 +1,4 @@
-"""Asks the worker's program about this machine. Master and worker share a command line here, never an import."""
+"""Queries `bench-worker` about this machine. Master and worker share a command line here, never an import."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def worker_command() -> list[str]:
 def query_worker(*flags: str, timeout_s: float = 60.0) -> list[dict[str, Any]]:
     """Run `bench-worker` with `flags` and return the JSON objects that it printed, one a line.
 
-    Its stderr goes to ours, so progress is seen as it happens. Raises `InfrastructureError` when it fails or takes
-    longer than `timeout_s`, `UsageError` when it refused its arguments.
+    Its stderr goes to ours, so progress shows at once. Raises `InfrastructureError` if it fails or takes longer than
+    `timeout_s`, `UsageError` if it rejects its arguments.
     """
     command = [*worker_command(), *flags]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=timeout_s, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"bench-worker {' '.join(flags)} gave no answer in {timeout_s:g} s") from error
+        raise InfrastructureError(f"bench-worker {' '.join(flags)} did not finish within {timeout_s:g} s") from error
     if done.returncode == ExitCode.USAGE:
-        raise UsageError(f"bench-worker {' '.join(flags)} was refused (its message is above)")
+        raise UsageError(f"bench-worker {' '.join(flags)} rejected its arguments (see its message above)")
     if done.returncode != 0:
         raise InfrastructureError(
-            f"bench-worker {' '.join(flags)} failed with exit code {done.returncode} (its message is above)"
+            f"bench-worker {' '.join(flags)} failed with exit code {done.returncode} (see its message above)"
         )
     return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]

@@ -1,12 +1,8 @@
-"""The command line of `bench-worker`: serve a master, or answer a question about this machine and end.
+"""The command line of `bench-worker`: serve a master, or answer a query about this machine and exit.
 
-Questions (``--list-engines`` and its kin) are how `bench-master` learns about its own host without importing the
-worker: each is one module of `bench_worker.queries` and prints JSON objects, one a line. What it takes to answer is
-imported by the answer: a worker that serves loads each of these modules, and asks none.
-
-How an agent is to serve, apart from the agent: known before what it takes to serve is loaded.
-
-A worker that serves a master, as the command line asks for it.
+Queries (``--list-engines`` and others) are how `bench-master` learns about its own host without importing the worker:
+each is one module of `bench_worker.queries` and prints JSON objects, one a line. A query imports what it needs when
+it runs: a worker that serves loads all of these modules and runs none.
 """
 
 from __future__ import annotations
@@ -39,6 +35,7 @@ from bench_common.cli import (
     int_range,
     name,
     port,
+    read_options,
     run_guarded,
     seconds,
 )
@@ -62,17 +59,21 @@ class Query(Protocol):
     """What a module of `bench_worker.queries` offers."""
 
     FLAG: str
+    """The option that asks it."""
     HELP: str
+    """What it answers, for ``--help``."""
+    Options: type[Any]
+    """The dataclass that holds its arguments."""
 
     def configure(self, group: argparse._ArgumentGroup) -> None:
-        """Add the arguments that only this question knows."""
+        """Add the arguments of this query alone."""
 
-    def answer(self, arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
-        """Yield the answer as JSON objects, each printed at once."""
+    def run(self, options: Any) -> Iterable[dict[str, Any]]:
+        """Yield the results as JSON objects, each printed at once."""
 
 
 def all_queries() -> list[Query]:
-    """Import and return every question, by flag."""
+    """Import and return every query, by flag."""
     modules = [
         importlib.import_module(f"{queries.__name__}.{info.name}") for info in pkgutil.iter_modules(queries.__path__)
     ]
@@ -83,50 +84,52 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of both uses."""
     parser = CommandParser(
         prog=PROGRAM,
-        description="Weighbridge's agent on a host: runs the jobs that a master hands out.",
+        description="Weighbridge's agent on a host: runs the jobs that a master assigns.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"weighbridge {__version__}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more to stderr")
     add_debug_flag(parser)
     _add_serve_arguments(parser)
-    group = parser.add_argument_group("questions about this machine, answered as JSON lines")
-    for question in all_queries():
-        group.add_argument(question.FLAG, dest="question", action="store_const", const=question, help=question.HELP)
-        question.configure(group)
+    group = parser.add_argument_group("queries about this machine, answered as JSON lines")
+    for query in all_queries():
+        group.add_argument(query.FLAG, dest="query", action="store_const", const=query, help=query.HELP)
+        query.configure(group)
     return parser
 
 
 def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a worker that serves a master."""
     parser.epilog = (
-        "A worker keeps asking its master to join, runs what it is given, cleans up, and waits for the next run.\n"
-        "Ctrl-C ends it, and removes what its jobs made."
+        "A worker connects to its master, runs the jobs that it gets, cleans up, and waits for the next run.\n"
+        "Ctrl-C stops it and removes what its jobs created."
     )
     where = parser.add_argument_group("the master")
-    where.add_argument("--zmq-host", type=host_name, metavar="HOST", help="where bench-master runs")
+    where.add_argument("--zmq-host", type=host_name, metavar="HOST", help="host name or IP address of bench-master")
     where.add_argument(
-        "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
+        "--zmq-control-port",
+        type=port,
+        default=CONTROL_PORT,
+        metavar="PORT",
+        help="its TCP port for control messages (default: %(default)s)",
     )
-    where.add_argument(
-        "--key", type=Path, metavar="FILE", help="this worker's key file, made by `bench-master keygen`"
-    )
-    where.add_argument("--insecure", action="store_true", help="reach a master beyond loopback without a key")
+    where.add_argument("--key", type=Path, metavar="FILE", help="key file of this worker, from `bench-master keygen`")
+    where.add_argument("--insecure", action="store_true", help="connect to a master beyond loopback without a key")
     where.add_argument("--control", metavar="ENDPOINT", help=argparse.SUPPRESS)
     where.add_argument(
         "--master-timeout",
         type=seconds,
         metavar="SECONDS",
-        help="how long to wait for a master, before the first run and after each (default: for ever)",
+        help="exit after so long without a master, before the first run or between runs (default: never)",
     )
-    where.add_argument("--once", action="store_true", help="end with the first run instead of waiting for the next")
+    where.add_argument("--once", action="store_true", help="exit after the first run instead of waiting for the next")
     who = parser.add_argument_group("this worker")
     who.add_argument(
         "worker_id",
         nargs="?",
         type=name,
         metavar="WORKER_ID",
-        help="its name (default: its key's name, else the host's)",
+        help="name of this worker (default: the name in its key, else the host name)",
     )
     who.add_argument(
         "-c",
@@ -134,34 +137,36 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         type=int_range(1, MAX_SLOTS),
         default=64,
         metavar="N",
-        help="jobs at once, at most (default: 64)",
+        help="most jobs at the same time (default: 64)",
     )
     who.add_argument(
         "--environment",
         type=name,
         metavar="NAME",
-        help="kind of place: bare-metal, hypervisor, control or any label (default: as this machine looks)",
+        help="environment: bare-metal, hypervisor, control or any label (default: detected)",
     )
     who.add_argument(
-        "--label", action="append", default=[], metavar="K=V", help="a label that is saved with the results"
+        "--label", action="append", default=[], metavar="K=V", help="label to save with the results; repeatable"
     )
     who.add_argument(
         "--address",
         type=host_address,
         metavar="ADDRESS",
-        help="the IP address at which other hosts reach services that run here (default: as this one goes out)",
+        help="IP address at which other hosts reach services on this one (default: that of the route to the master)",
     )
     who.add_argument(
-        "--allow-swapoff", action="store_true", help="let scenarios switch swap off on this host while a job runs"
+        "--allow-swapoff",
+        action="store_true",
+        help="let scenarios switch swap off on this host while a job runs",
     )
     who.add_argument("--allow-host-mounts", action="store_true", help="let scenarios mount directories of this host")
-    # What a master's own worker has no use for, it need not look for.
+    # A worker that its master starts looks for the engines of the plan only.
     who.add_argument("--engines", type=lambda text: tuple(filter(None, text.split(","))), help=argparse.SUPPRESS)
     parser.add_argument("--load-process", type=int, help=argparse.SUPPRESS)
 
 
 def run_command_line(argv: Sequence[str]) -> int:
-    """Parse `argv` (without the program's name), serve or answer, return the exit code."""
+    """Parse `argv` (without the program's name), serve or run a query, return the exit code."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
     logging.basicConfig(
@@ -173,9 +178,10 @@ def run_command_line(argv: Sequence[str]) -> int:
             from bench_worker.load_process import run_load_process
 
             return run_load_process(arguments.load_process, arguments.engines)
-        if arguments.question is None:
-            return serve(arguments)
-        for item in arguments.question.answer(arguments):
+        if arguments.query is None:
+            return serve(read_options(ServeOptions, arguments))
+        query: Query = arguments.query
+        for item in query.run(read_options(query.Options, arguments)):
             sys.stdout.write(json.dumps(item) + "\n")
             sys.stdout.flush()
         return 0
@@ -184,8 +190,44 @@ def run_command_line(argv: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The command line of a worker that serves a master."""
+
+    zmq_host: str | None
+    """The master's host name or IP address."""
+    zmq_control_port: int
+    """Its port for control messages."""
+    key: Path | None
+    """This worker's key file."""
+    insecure: bool
+    """Connect beyond loopback without a key."""
+    control: str | None
+    """The endpoint of the master that started this worker, in place of its host and port."""
+    master_timeout: float | None
+    """Exit after so many seconds without a master."""
+    once: bool
+    """Exit after the first run."""
+    worker_id: str | None
+    """This worker's name."""
+    concurrency: int
+    """The most jobs at the same time."""
+    environment: str | None
+    """The environment; None: detected."""
+    label: tuple[str, ...]
+    """Labels of the results, as ``K=V``."""
+    address: str | None
+    """The IP address at which other hosts reach services on this one."""
+    allow_swapoff: bool
+    """Let scenarios switch swap off."""
+    allow_host_mounts: bool
+    """Let scenarios mount directories of this host."""
+    engines: tuple[str, ...] | None
+    """The engines to look for; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """How the agent was started."""
+    """How the agent serves its master."""
 
     control: str
     """The endpoint of the master's control socket."""
@@ -214,13 +256,13 @@ class AgentOptions:
 
 
 LOCAL_MASTER_TIMEOUT_S = 60.0
-"""How long a worker that its master started itself waits for an answer before it ends."""
+"""How long a worker that its master started waits for that master before it exits."""
 
 
-def serve(arguments: argparse.Namespace) -> int:
-    """Serve the master that `arguments` name; return the exit code."""
-    options = _options(arguments)
-    # First of all: it takes as long to load as all that follows does until a master can be asked for work.
+def serve(command_line: ServeOptions) -> int:
+    """Serve the master that the command line names; return the exit code."""
+    options = _agent_options(command_line)
+    # Start it first: it takes as long to load as everything below until this worker can connect.
     child = LoadProcessHandle(options.engines)
     from bench_worker.agent import Agent
     from bench_worker.preflight import EngineCatalog
@@ -233,46 +275,45 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def describe_host(offer: EngineCatalog) -> dict[str, Any]:
-    """Return what a master is told of this host: versions, engines, fingerprint."""
-    marks = fingerprint()
+    """Return what a master learns about this host: versions, engines, fingerprint."""
     return {
         "host": socket.gethostname(),
         "boot_id": clock_id(),
         "version": __version__,
         "engines": offer.look(),
-        "fingerprint": dict(marks),
+        "fingerprint": dict(fingerprint()),
     }
 
 
-def _options(arguments: argparse.Namespace) -> AgentOptions:
-    if bool(arguments.control) == bool(arguments.zmq_host):
-        raise UsageError("no master named: give --zmq-host HOST (or ask a question, see --help)")
-    control = arguments.control or f"tcp://{authority(arguments.zmq_host, arguments.zmq_control_port)}"
-    key = read_worker_key(arguments.key) if arguments.key is not None else None
-    if key is None and curve_required(control, insecure=arguments.insecure):
+def _agent_options(given: ServeOptions) -> AgentOptions:
+    if bool(given.control) == bool(given.zmq_host):
+        raise UsageError("no master given: name its host with --zmq-host HOST (or give a query, see --help)")
+    control = given.control or f"tcp://{authority(given.zmq_host or '', given.zmq_control_port)}"
+    key = read_worker_key(given.key) if given.key is not None else None
+    if key is None and curve_required(control, insecure=given.insecure):
         raise UsageError(
-            f"{control} is beyond this host, and a worker obeys its master's key only: give --key FILE, made by "
-            "`bench-master keygen --worker NAME` on the master (or --insecure, on a network of your own)"
+            f"{control} is on another host, and a worker accepts only its master's key: give --key FILE, made with "
+            "`bench-master keygen --worker NAME` on the master (or --insecure on a trusted network)"
         )
     return AgentOptions(
         control=control,
-        worker_id=_worker_id(arguments.worker_id, key),
-        environment=arguments.environment or guess_environment(),
-        slots=arguments.concurrency,
+        worker_id=_worker_id(given.worker_id, key),
+        environment=given.environment or guess_environment(),
+        slots=given.concurrency,
         key=key,
-        labels=dict(_label(text) for text in arguments.label),
-        once=arguments.once,
-        master_timeout_s=LOCAL_MASTER_TIMEOUT_S if arguments.control else arguments.master_timeout,
-        allow_host_mounts=arguments.allow_host_mounts,
-        allow_swapoff=arguments.allow_swapoff,
-        engines=arguments.engines,
-        address=arguments.address,
+        labels=dict(_label(text) for text in given.label),
+        once=given.once,
+        master_timeout_s=LOCAL_MASTER_TIMEOUT_S if given.control else given.master_timeout,
+        allow_host_mounts=given.allow_host_mounts,
+        allow_swapoff=given.allow_swapoff,
+        engines=given.engines,
+        address=given.address,
     )
 
 
 def _worker_id(given: str | None, key: WorkerKey | None) -> str:
     if key is not None and given not in (None, key.name):
-        raise UsageError(f"WORKER_ID {given!r}: the key belongs to worker {key.name!r}, and a key is an identity")
+        raise UsageError(f"WORKER_ID {given!r}: the key is for worker {key.name!r}; leave the name out")
     return given or (key.name if key is not None else socket.gethostname())
 
 

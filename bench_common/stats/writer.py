@@ -313,7 +313,7 @@ def _open_file(path: Path, *, reopen: bool) -> int:
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
     except FileExistsError as error:
-        message = f"{path}: exists already, and a stats file is never overwritten; name another with -s"
+        message = f"{path}: already exists, and stats files are never overwritten; name another file with -s"
         raise StatsFileError(message) from error
     except OSError as error:
         what = "opened for writing" if reopen else "created"

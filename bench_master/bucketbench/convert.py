@@ -266,16 +266,16 @@ class TranslatedScenario:
 
 @dataclass(frozen=True)
 class DefinitionFlags:
-    """The options of the command line for a definition."""
+    """How the command line asks for a definition to be read."""
 
     legacy: bool = False
-    """bucketbench's `-l`."""
+    """Run each driver with 1, 2, ... threads up to its maximum, as bucketbench's ``-l`` does."""
     overhead: bool = False
-    """bucketbench's `-o`."""
+    """Sample the engines' own processes, as bucketbench's ``-o`` does."""
     drivers: tuple[str, ...] = ()
     """The drivers to run; empty: all."""
     grace: str = GRACE
-    """How long `stop` waits before it kills."""
+    """How long `stop` waits before it kills, under every driver."""
 
 
 def translate(root: MappingNode, findings: Diagnostics, flags: DefinitionFlags) -> TranslatedScenario:

@@ -1,62 +1,81 @@
-"""`bench-master build-images`: the images that scenarios use, made on this machine, with or without a registry."""
+"""`bench-master build-images`: build the images that scenarios use, with or without a registry."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bench_common.errors import ExitCode, UsageError
 from bench_master.worker_query import query_worker
 
 NAME = "build-images"
-HELP = "build the images that scenarios use, from debootstrap where no registry can be reached"
+HELP = "build the images that scenarios use, with debootstrap if no registry is reachable"
 
 _LIMIT_S: Final = 3600.0
-"""A slow mirror and a few images; every step has a shorter limit of its own."""
+"""Enough for a few images from a slow mirror; every step has its own, shorter limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `build-images`."""
+
+    names: tuple[str, ...]
+    """The images to build; empty: all but those that are built on request only."""
+    build_arg: tuple[str, ...]
+    """Arguments of the Dockerfile, as ``NAME=VALUE``."""
+    force: bool
+    """Build even up-to-date images."""
+    dry_run: bool
+    """Print what would be built."""
+    quiet: bool
+    """Print nothing but errors."""
+    verbose: bool
+    """Print the output of the build steps."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's options."""
     parser.add_argument(
         "names",
         metavar="NAME",
         nargs="*",
-        help="an image, such as sysbench (default: all but those on request)",
+        help="image to build, such as sysbench (default: all but those that are built on request only)",
     )
     parser.add_argument(
         "--build-arg",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an argument of the Dockerfile, such as DISTRIBUTION=nixos/nix for blogbench; name one image with it",
+        help="build argument of the Dockerfile, such as DISTRIBUTION=nixos/nix for blogbench; for one named image",
     )
-    parser.add_argument("--force", action="store_true", help="build the named images even if they are up to date")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be built; build nothing")
+    parser.add_argument("--force", action="store_true", help="rebuild the named images even if they are up to date")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be built, and build nothing")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Have the images built; print one line for each."""
-    for text in arguments.build_arg:
+def run(options: Options) -> int:
+    """Build the images; print one line for each."""
+    for text in options.build_arg:
         name, equals, _ = text.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"--build-arg {text}: expected NAME=VALUE, such as DISTRIBUTION=nixos/nix")
-    if arguments.build_arg and len(arguments.names) != 1:
-        raise UsageError("--build-arg is for one image: name it, as in build-images blogbench")
-    flags = ["--build-images", *(f"--image={name}" for name in arguments.names)]
-    flags += [f"--image-arg={text}" for text in arguments.build_arg]
-    flags += ["--image-force"] if arguments.force else []
-    flags += ["--image-dry-run"] if arguments.dry_run else []
-    flags += ["--verbose"] if arguments.verbose else []
-    flags += ["--image-quiet"] if arguments.quiet else []
+    if options.build_arg and len(options.names) != 1:
+        raise UsageError("--build-arg applies to one image: name it, such as build-images blogbench")
+    flags = ["--build-images", *(f"--image={name}" for name in options.names)]
+    flags += [f"--image-arg={text}" for text in options.build_arg]
+    flags += ["--image-force"] if options.force else []
+    flags += ["--image-dry-run"] if options.dry_run else []
+    flags += ["--verbose"] if options.verbose else []
+    flags += ["--image-quiet"] if options.quiet else []
     for built in query_worker(*flags, timeout_s=_LIMIT_S):
-        if not arguments.quiet:
+        if not options.quiet:
             sys.stdout.write(format_result(built) + "\n")
     return int(ExitCode.OK)
 
 
 def format_result(built: dict[str, Any]) -> str:
-    """Return an answer of the worker as one line: image, what was done, size and time where known, source."""
+    """Return a result as one line: image, action, size and time if known, source."""
     facts = [f"{built['size_bytes'] / 1e6:.0f} MB"] if built["size_bytes"] else []
     facts += [f"{built['seconds']:.1f} s"] if built["action"] == "built" else []
     return f"{built['image']:<24} {built['action']:<12} {', '.join([*facts, built['source']])}"

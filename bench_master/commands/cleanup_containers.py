@@ -1,48 +1,61 @@
-"""``cleanup-containers``: removes what runs left behind on this machine: containers, volumes, images, processes."""
+"""`bench-master cleanup-containers`: remove containers, volumes, images and processes that runs left behind here."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from bench_common.errors import ExitCode
 from bench_master.formatting import format_span
 from bench_master.worker_query import query_worker
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-
 NAME = "cleanup-containers"
-HELP = "remove what runs that are over left behind on this machine (only what carries Weighbridge's label)"
+HELP = "remove what finished runs left behind on this machine (only what carries Weighbridge's label)"
 
 TIMEOUT_S = 600.0
 _SHORT_ID = 12
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `cleanup-containers`."""
+
+    dry_run: bool
+    """List what would be removed."""
+    run: str | None
+    """The run to clean up, even if it is active; None: every finished run."""
+    format: str
+    """``text`` or ``json``."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add how much is looked at, and whether it is touched."""
-    parser.add_argument("--dry-run", action="store_true", help="list what would be removed; remove nothing")
+    """Add the command's options."""
+    parser.add_argument("--dry-run", action="store_true", help="list what would be removed, and remove nothing")
     parser.add_argument(
-        "--run", metavar="RUN_ID", help="of this run alone, even if it is alive (without: of every run that is over)"
+        "--run",
+        metavar="RUN_ID",
+        help="clean up after this run only, even if it is active (default: every finished run)",
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="json: a list, for programs")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="output format (default: text)")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Sweep, and print each leftover; exit 3 when one that should go is still there."""
+def run(options: Options) -> int:
+    """Clean up and print each leftover; return 3 if one could not be removed."""
     flags = ["--cleanup-containers"]
-    flags += ["--dry-run"] if arguments.dry_run else []
-    flags += [f"--run={arguments.run}"] if arguments.run else []
+    flags += ["--dry-run"] if options.dry_run else []
+    flags += [f"--run={options.run}"] if options.run else []
     rows = query_worker(*flags, timeout_s=TIMEOUT_S)
-    sys.stdout.write(json.dumps(rows, indent=2) + "\n" if arguments.format == "json" else render(rows))
+    sys.stdout.write(json.dumps(rows, indent=2) + "\n" if options.format == "json" else render(rows))
     failed = any(row["verdict"] == "failed" for row in rows)
     return int(ExitCode.INFRASTRUCTURE if failed else ExitCode.OK)
 
 
 def render(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a line for each leftover, and a last one that sums up."""
+    """Return a line for each leftover, and a summary line."""
     lines = [
         "  ".join(
             (
@@ -61,7 +74,7 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _action_word(row: Mapping[str, Any]) -> str:
-    # The one that somebody has to look after stands out.
+    # A failure needs attention, so it stands out.
     return "FAILED" if row["verdict"] == "failed" else str(row["verdict"])
 
 

@@ -1,54 +1,65 @@
-"""`bench-master convert-scenario`: write another tool's file as a scenario."""
+"""`bench-master convert-scenario`: convert a bucketbench definition to a scenario."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench_common.cli import file_name
 from bench_common.errors import ExitCode, UsageError
-from bench_master.bucketbench import scenario_text
-from bench_master.commands.run_options import add_definition_options, definition_flags
-
-if TYPE_CHECKING:
-    import argparse
+from bench_master.bucketbench import DefinitionFlags, scenario_text
+from bench_master.commands.run_options import add_definition_options, add_overhead_option
 
 NAME = "convert-scenario"
-HELP = "write a bucketbench definition as a scenario, and say what cannot be carried over"
+HELP = "convert a bucketbench definition to a scenario, and list what cannot be converted"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `convert-scenario`."""
+
+    file: str
+    """The definition."""
+    output: Path | None
+    """Where to write the scenario; None: standard output."""
+    definition: DefinitionFlags
+    """How to read the definition."""
+    quiet: bool
+    """Print no notes."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's options."""
     parser.epilog = (
-        "run-scenario -f runs a definition as it is; this writes the scenario that it runs.\n"
-        "Exit codes: 0 converted, 2 the file is no definition, or a wrong one."
+        "run-scenario -f also runs a definition directly; this command prints the scenario that it runs.\n"
+        "Exit codes: 0 converted, 2 the file is not a valid definition."
     )
-    parser.add_argument("file", metavar="OLD.yaml", help="a bucketbench definition")
+    parser.add_argument("file", metavar="OLD.yaml", help="bucketbench definition")
     parser.add_argument(
         "-o", "--output", type=file_name, metavar="NEW.yaml", help="write to NEW.yaml (default: standard output)"
     )
     add_definition_options(parser)
-    parser.add_argument("--overhead", action="store_true", help="measure what the engines themselves cost, too")
+    add_overhead_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Write the scenario; return the exit code."""
-    output: Path | None = arguments.output
-    text, lost = scenario_text(arguments.file, definition_flags(arguments))
-    if output is None:
+    text, lost = scenario_text(options.file, options.definition)
+    if options.output is None:
         sys.stdout.write(text)
     else:
-        _write_output(text, output, Path(arguments.file))
-    if not arguments.quiet:
+        _write_output(text, options.output, Path(options.file))
+    if not options.quiet:
         sys.stderr.writelines(f"note: {note}\n" for note in lost)
     return int(ExitCode.OK)
 
 
 def _write_output(text: str, output: Path, old: Path) -> None:
     if output.exists() and output.samefile(old):
-        raise UsageError(f"{output}: is the definition itself; name another file with -o")
+        raise UsageError(f"{output}: this is the definition itself; name another file with -o")
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{output}: cannot be written: {error.strerror}; name another place with -o") from error
+        raise UsageError(f"{output}: cannot write: {error.strerror}; name another file with -o") from error

@@ -1,7 +1,4 @@
-"""`bench-master doctor`: is this machine fit to measure, and what to do if not.
-
-What `doctor -i` does: looks at every host of an inventory, and at what tells them apart.
-"""
+"""`bench-master doctor`: check whether this machine, or every host of an inventory, is fit to measure."""
 
 from __future__ import annotations
 
@@ -11,18 +8,20 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bench_common.errors import ExitCode, InfrastructureError
 from bench_master.commands.fleet_options import (
     FleetProgress,
+    InventoryOptions,
     add_inventory_options,
     launch_spec,
     report_new_host_keys,
     selected_inventory,
 )
 from bench_master.fleet.fleet import Difference, Fleet, HostReport, differences
-from bench_master.fleet.hosts import FleetHost, Inventory
+from bench_master.fleet.hosts import FleetHost
 from bench_master.formatting import plural
 from bench_master.layout import WIDTH
 from bench_master.run.sockets import Ports
@@ -31,38 +30,36 @@ from bench_master.worker_query import query_worker
 QUERIES: Final = (("--doctor",), ("--fingerprint",), ("--list-engines",))
 SEVERE_LEVELS: Final = ("problem", "warning")
 MAX_FIELD: Final = 160
-"""How much of a value is shown, in characters."""
+"""How much of a value is printed, in characters."""
 
 
-def check_fleet(arguments: argparse.Namespace) -> int:
-    """Look at every host, print what was found and what differs; return the exit code."""
-    inventory = selected_inventory(arguments)
-    errand = launch_spec(arguments, inventory)
-    with Fleet(inventory, errand, FleetProgress(inventory, quiet=arguments.quiet)) as fleet:
-        answers = fleet.ask(QUERIES)
-    report_new_host_keys(errand.known_hosts, quiet=arguments.quiet)
-    looks = [
-        host_report(host, told)
-        for host, told in _host_answers(inventory, answers)
-        if not isinstance(told, InfrastructureError)
-    ]
-    failed = {
-        host.name: str(told)
-        for host, told in _host_answers(inventory, answers)
-        if isinstance(told, InfrastructureError)
-    }
-    found = differences(looks)
-    if arguments.format == "json":
-        sys.stdout.write(json.dumps(_document(looks, failed, found), indent=2) + "\n")
+def check_fleet(options: Options) -> int:
+    """Check every host, print findings and differences; return the exit code."""
+    inventory = selected_inventory(options.fleet)
+    spec = launch_spec(options.fleet, inventory)
+    with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
+        results = fleet.ask(QUERIES)
+    report_new_host_keys(spec.known_hosts, quiet=options.quiet)
+    reports: list[HostReport] = []
+    failed: dict[str, str] = {}
+    for host in inventory.hosts:
+        result = results[host.name]
+        if isinstance(result, InfrastructureError):
+            failed[host.name] = str(result)
+        else:
+            reports.append(host_report(host, result))
+    found = differences(reports)
+    if options.format == "json":
+        sys.stdout.write(json.dumps(_document(reports, failed, found), indent=2) + "\n")
     else:
-        sys.stdout.write(render_fleet(looks, failed, found))
-    unfit = any(finding["level"] == "problem" for look in looks for finding in look.findings)
+        sys.stdout.write(render_fleet(reports, failed, found))
+    unfit = any(finding["level"] == "problem" for report in reports for finding in report.findings)
     return int(ExitCode.INFRASTRUCTURE if unfit or failed else ExitCode.OK)
 
 
-def host_report(host: FleetHost, told: Sequence[Sequence[Mapping[str, Any]]]) -> HostReport:
-    """Return what a host told in answer to `QUERIES`."""
-    findings, (place,), engines = told
+def host_report(host: FleetHost, results: Sequence[Sequence[Mapping[str, Any]]]) -> HostReport:
+    """Return the report of a host from its results of `QUERIES`."""
+    findings, (place,), engines = results
     return HostReport(
         host.name,
         host.environment or str(place["environment"]),
@@ -75,22 +72,22 @@ def host_report(host: FleetHost, told: Sequence[Sequence[Mapping[str, Any]]]) ->
     )
 
 
-def render_fleet(looks: Sequence[HostReport], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
-    """Return hosts, what is grave about them, and what differs, in 80 columns."""
+def render_fleet(reports: Sequence[HostReport], failed: Mapping[str, str], found: Sequence[Difference]) -> str:
+    """Return the hosts with their problems and warnings, and how they differ, in 80 columns."""
     lines: list[str] = []
     for name, reason in failed.items():
-        lines += _wrap_fleet(f"{name}: cannot be looked at: {reason}", "")
-    for look in looks:
-        counts = Counter(finding["level"] for finding in look.findings)
-        grave = ", ".join(plural(counts[level], level) for level in SEVERE_LEVELS if counts[level]) or "fit"
-        lines.append(f"{look.host} ({look.environment}): {grave}")
+        lines += _wrap_fleet(f"{name}: check failed: {reason}", "")
+    for report in reports:
+        counts = Counter(finding["level"] for finding in report.findings)
+        summary = ", ".join(plural(counts[level], level) for level in SEVERE_LEVELS if counts[level]) or "fit"
+        lines.append(f"{report.host} ({report.environment}): {summary}")
         for level in SEVERE_LEVELS:
-            for finding in look.findings:
+            for finding in report.findings:
                 if finding["level"] == level:
                     lines += _wrap_fleet(f"{level} {finding['check']}: {finding['finding']}", "  ")
     lines.append("")
-    if len(looks) > 1:
-        lines.append("What differs between hosts" if found else "No property that was looked at differs.")
+    if len(reports) > 1:
+        lines.append("Differences between the hosts" if found else "No differences between the hosts.")
     for difference in found:
         lines += _wrap_fleet(f"{difference.level} {difference.name}: {difference.meaning}", "  ")
         for value, hosts in difference.values.items():
@@ -103,19 +100,17 @@ def _wrap_fleet(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
 
 
-def _host_answers(inventory: Inventory, answers: Mapping[str, Any]) -> list[tuple[FleetHost, Any]]:
-    return [(host, answers[host.name]) for host in inventory.hosts]
-
-
-def _document(looks: Sequence[HostReport], failed: Mapping[str, str], found: Sequence[Difference]) -> dict[str, Any]:
+def _document(
+    reports: Sequence[HostReport], failed: Mapping[str, str], found: Sequence[Difference]
+) -> dict[str, Any]:
     hosts: dict[str, Any] = {
-        look.host: {
-            "environment": look.environment,
-            "findings": list(look.findings),
-            "facts": dict(look.facts),
-            "engines": dict(look.engines),
+        report.host: {
+            "environment": report.environment,
+            "findings": list(report.findings),
+            "facts": dict(report.facts),
+            "engines": dict(report.engines),
         }
-        for look in looks
+        for report in reports
     }
     rows = [
         {
@@ -131,14 +126,13 @@ def _document(looks: Sequence[HostReport], failed: Mapping[str, str], found: Seq
 
 
 NAME = "doctor"
-HELP = "look whether this machine is fit to measure, and say what to do if not"
+HELP = "check whether this machine is fit to measure, and advise what to fix"
 
 EPILOG: Final = """\
-Each finding is a problem (this machine cannot measure until it is repaired), a warning (results will be noisier,
-or comparable to fewer others, than they could be), a note (worth knowing), or ok. With -q only problems and
-warnings are shown.
+Each finding is a problem (this machine cannot measure until it is fixed), a warning (results are noisier or less
+comparable than they could be), a note (worth knowing), or ok. With -q only problems and warnings are shown.
 
-Exit codes: 0 fit to measure, warnings or not; 3 a problem was found, or the machine could not be looked at.
+Exit codes: 0 fit to measure, with or without warnings; 3 there is a problem, or the check failed.
 """
 
 LEVELS: Final = ("problem", "warning", "note", "ok")
@@ -146,37 +140,51 @@ LEVEL_WIDTH: Final = 8
 CHECK_WIDTH: Final = 13
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `doctor`."""
+
+    fleet: InventoryOptions
+    """The hosts to check; none: this machine."""
+    directory: tuple[str, ...]
+    """Directories for stats files, to check for space."""
+    format: str
+    """``text`` or ``json``."""
+    quiet: bool
+    """Show problems and warnings only."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's options."""
     parser.epilog = EPILOG
     add_inventory_options(
-        parser.add_argument_group("hosts of an inventory, side by side: what differs, beside what is wrong"),
+        parser.add_argument_group("hosts of an inventory (compared with each other, too)"),
         required=False,
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to show it (default: text)")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="output format (default: text)")
     parser.add_argument(
         "--directory",
         action="append",
         default=[],
         metavar="DIR",
-        help="a directory that stats files will go to; repeatable (default: the working and the temporary one)",
+        help="directory that stats files will go to; repeatable (default: the working and the temporary directory)",
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Do it; return the exit code."""
-    if arguments.inventory is not None:
-        return check_fleet(arguments)
+def run(options: Options) -> int:
+    """Check and print the findings; return the exit code."""
+    if options.fleet.inventory is not None:
+        return check_fleet(options)
     ports = Ports()
     flags = ["--doctor"]
     for port in (ports.control, ports.results, ports.work):
         flags += ["--doctor-port", str(port)]
-    for directory in arguments.directory:
+    for directory in options.directory:
         flags += ["--doctor-directory", directory]
     findings = query_worker(*flags)
-    shown = LEVELS[:2] if arguments.quiet else LEVELS
+    shown = LEVELS[:2] if options.quiet else LEVELS
     findings_shown = [finding for finding in findings if finding["level"] in shown]
-    if arguments.format == "json":
+    if options.format == "json":
         sys.stdout.write(json.dumps(findings_shown, indent=2) + "\n")
     else:
         sys.stdout.write(render(findings_shown, findings))
@@ -185,7 +193,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def render(shown: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the `shown` findings, gravest first, with a verdict on all `findings`; 80 columns."""
+    """Return a table of the `shown` findings, most severe first, and a verdict on all `findings`; 80 columns."""
     lines = []
     for finding in sorted(shown, key=lambda finding: LEVELS.index(finding["level"])):
         head = f"{finding['level']:<{LEVEL_WIDTH}} {finding['check']:<{CHECK_WIDTH}} "
@@ -195,11 +203,9 @@ def render(shown: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, A
             lines += _wrap(finding["advice"], f"{indent}-> ", f"{indent}   ")
     counts = Counter(finding["level"] for finding in findings)
     if counts["problem"]:
-        verdict = f"Not fit to measure: {plural(counts['problem'], 'problem')} to repair first."
+        verdict = f"Not fit to measure: {plural(counts['problem'], 'problem')} to fix first."
     elif counts["warning"]:
-        verdict = (
-            f"Fit to measure, with {plural(counts['warning'], 'warning')}: results will be noisier than need be."
-        )
+        verdict = f"Fit to measure, with {plural(counts['warning'], 'warning')}: results will be noisier than needed."
     else:
         verdict = "Fit to measure."
     return "\n".join([*lines, "", *textwrap.wrap(verdict, WIDTH)] if lines else [verdict]) + "\n"

@@ -1,7 +1,4 @@
-"""What the commands for a fleet share: inventory, how its hosts are reached, progress, the table at the end.
-
-What `list-workers` and `kill-workers` share: where to listen, for how long, with which keys.
-"""
+"""What the commands for a fleet share: their options, how workers are started, progress, the table at the end."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
@@ -48,108 +46,233 @@ from bench_master.run.sockets import Endpoints, Ports, Sockets, load_keys
 TITLES = ("HOST", "WORKER", "STATE", "DETAIL")
 
 
+@dataclass(frozen=True, slots=True)
+class InventoryOptions:
+    """The hosts of a fleet, and how SSH reaches them."""
+
+    inventory: Path | None = None
+    """The inventory file."""
+    only: tuple[str, ...] = ()
+    """Hosts, ranges of hosts or groups to use; empty: all."""
+    known_hosts: Path | None = None
+    """The file of known host keys; None: ``~/.ssh/known_hosts``."""
+    accept_new: bool = False
+    """Add the keys of hosts that are not known yet."""
+    ssh_config: Path | None = None
+    """The SSH client configuration; None: ``~/.ssh/config``, ``none``: no file."""
+
+
 def add_inventory_options(parser: argparse._ActionsContainer, *, required: bool) -> None:
-    """Add the inventory and which of its hosts are meant."""
+    """Add the options of `InventoryOptions`."""
     parser.add_argument(
-        "-i", "--inventory", type=file_name, required=required, metavar="HOSTS.yaml", help="the hosts of the fleet"
+        "-i", "--inventory", type=file_name, required=required, metavar="HOSTS.yaml", help="inventory of hosts"
     )
     parser.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="NAME",
-        help="only this host, range of hosts or group; repeatable",
+        help="use only this host, range of hosts or group; repeatable",
     )
     parser.add_argument(
         "--known-hosts",
         type=file_name,
         metavar="FILE",
-        help="the keys by which hosts are known (default: ~/.ssh/known_hosts)",
+        help="file of known SSH host keys (default: ~/.ssh/known_hosts)",
     )
     parser.add_argument(
         "--accept-new",
         action="store_true",
-        help="add hosts that are not in it; one that has changed is always refused",
+        help="add the keys of unknown hosts to that file; a changed key is always refused",
     )
     parser.add_argument(
         "--ssh-config",
         type=file_name,
         metavar="FILE|none",
-        help="what says how hosts are reached where the inventory does not (default: ~/.ssh/config)",
+        help="SSH client configuration for what the inventory leaves open (default: ~/.ssh/config)",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """How workers are started on the hosts of an inventory."""
+
+    require_all: bool = False
+    """If one host fails, stop the workers on the others."""
+    tunnel: bool = False
+    """Workers reach the master through the SSH connections to their hosts."""
+    master_address: str | None = None
+    """The host name or IP address at which hosts reach the master; None: as seen from each host."""
+    wheelhouse: Path | None = None
+    """Wheels for hosts with another Python version or architecture."""
+    master_timeout: str | None = None
+    """How long a worker waits for a master before it exits, as a duration; None: the default."""
+
+    @property
+    def master_timeout_s(self) -> float | None:
+        """The timeout in seconds; raises `UsageError` for an invalid duration."""
+        return None if self.master_timeout is None else parse_duration_option(self.master_timeout, "--master-timeout")
 
 
 def add_start_options(parser: argparse._ActionsContainer) -> None:
-    """Add how workers are started."""
+    """Add the options of `StartOptions`."""
     parser.add_argument(
-        "--require-all", action="store_true", help="if one host fails, end what was started on the others"
+        "--require-all", action="store_true", help="if one host fails, stop the workers on the others"
     )
-    parser.add_argument(
-        "--tunnel", action="store_true", help="workers reach the master through the SSH connections to their hosts"
-    )
+    parser.add_argument("--tunnel", action="store_true", help="connect workers to the master through SSH tunnels")
     parser.add_argument(
         "--master-address",
         type=host_name,
         metavar="HOST",
-        help="how hosts reach the master (default: as each is reached from here)",
+        help="host name or IP address at which hosts reach the master (default: as seen from each host)",
     )
     parser.add_argument(
-        "--wheelhouse", type=file_name, metavar="DIR", help="wheels for hosts whose Python is of another kind"
+        "--wheelhouse",
+        type=file_name,
+        metavar="DIR",
+        help="directory of wheels for hosts with another Python version or architecture",
     )
     parser.add_argument(
         "--master-timeout",
         metavar="TIME",
-        help="how long a worker waits for a master before it ends (default: "
-        f"{MASTER_TIMEOUT_S / 3600:g}h; {RUN_MASTER_TIMEOUT_S / 60:g}m if started for one run)",
+        help="how long a worker waits for a master before it exits "
+        f"(default: {MASTER_TIMEOUT_S / 3600:g}h; {RUN_MASTER_TIMEOUT_S / 60:g}m if started for one run)",
     )
 
 
-def selected_inventory(arguments: argparse.Namespace) -> Inventory:
-    """Return the hosts that are meant, each as it is reached: what the inventory leaves open, the SSH config says."""
-    inventory = load_inventory(arguments.inventory).only(arguments.only)
-    config = SshConfig.chosen(arguments.ssh_config)
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """Where the master listens, and with which keys."""
+
+    bind_ip: str | None = None
+    """The address to listen on; None: the command's default."""
+    control_port: int = CONTROL_PORT
+    """The port for control messages."""
+    results_port: int = RESULTS_PORT
+    """The port for results."""
+    work_port: int = WORK_PORT
+    """The first of the ports for work, one for each worker."""
+    key_dir: Path | None = None
+    """Where the keys are; None: where ``keygen`` puts them."""
+    insecure: bool = False
+    """Listen beyond loopback without keys."""
+
+    @property
+    def ports(self) -> Ports:
+        """The three ports together."""
+        return Ports(self.control_port, self.results_port, self.work_port)
+
+
+def add_port_options(parser: argparse._ActionsContainer, *, work: bool) -> None:
+    """Add the ports of `NetworkOptions`; with `work` also the one for work."""
+    parser.add_argument(
+        "--zmq-control-port",
+        dest="control_port",
+        type=port,
+        default=CONTROL_PORT,
+        metavar="PORT",
+        help="the master's TCP port for control messages (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--zmq-results-port",
+        dest="results_port",
+        type=port,
+        default=RESULTS_PORT,
+        metavar="PORT",
+        help="the master's TCP port for results (default: %(default)s)",
+    )
+    if work:
+        parser.add_argument(
+            "--zmq-work-port",
+            dest="work_port",
+            type=port,
+            default=WORK_PORT,
+            metavar="PORT",
+            help="first of the master's TCP ports for work, one for each worker (default: %(default)s)",
+        )
+
+
+def add_listen_options(parser: argparse._ActionsContainer, *, default_ip: str, work: bool) -> None:
+    """Add all options of `NetworkOptions`, the port for work only with `work`."""
+    parser.add_argument(
+        "--zmq-bind-ip",
+        dest="bind_ip",
+        type=strip_brackets,
+        metavar="IP",
+        help=f"IP address to listen on (default: {default_ip})",
+    )
+    add_port_options(parser, work=work)
+    add_key_dir_option(parser)
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen beyond loopback without keys: anyone who reaches the ports can take part",
+    )
+
+
+def add_key_dir_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--key-dir``."""
+    parser.add_argument(
+        "--key-dir", type=Path, metavar="DIR", help="directory of the keys (default: the one that keygen uses)"
+    )
+
+
+def parse_duration_option(text: str, flag: str) -> float:
+    """Return the value of an option in seconds; raise `UsageError` for an invalid duration."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: {error}") from error
+
+
+def selected_inventory(options: InventoryOptions) -> Inventory:
+    """Return the chosen hosts; the SSH configuration completes what the inventory leaves open."""
+    assert options.inventory is not None
+    inventory = load_inventory(options.inventory).only(options.only)
+    config = SshConfig.chosen(options.ssh_config)
     return inventory if config is None else config.apply_to(inventory)
 
 
 def warn_duplicate_hosts(inventory: Inventory, *, quiet: bool) -> None:
-    """Tell which hosts are one machine by two names: a mistake, most often, and its figures look like two hosts'."""
+    """Warn of hosts that are one machine by two names: most often a mistake that makes one machine look like two."""
     if not quiet:
         sys.stderr.writelines(
-            f"note: {second.place.file}:{second.place.line}: {first.name} and {second.name} are both reached at "
-            f"{second.login.address}:{second.login.port}; several workers of one machine are said by 'workers:'\n"
+            f"note: {second.place.file}:{second.place.line}: {first.name} and {second.name} are the same host, "
+            f"{second.login.address}:{second.login.port}; for several workers on one host use 'workers:'\n"
             for first, second in inventory.duplicates()
         )
 
 
-def launch_spec(arguments: argparse.Namespace, inventory: Inventory, ports: Ports | None = None) -> LaunchSpec:
-    """Return how workers are to be started, as the command line says."""
-    master_timeout_s = None
-    text = getattr(arguments, "master_timeout", None)
-    if text is not None:
-        try:
-            master_timeout_s = parse_duration(text)
-        except ValueError as error:
-            raise UsageError(f"--master-timeout {text}: {error}") from error
-    bind_ip = getattr(arguments, "zmq_bind_ip", None)
+def launch_spec(
+    options: InventoryOptions,
+    inventory: Inventory,
+    *,
+    start: StartOptions | None = None,
+    network: NetworkOptions | None = None,
+    verbose: bool = False,
+) -> LaunchSpec:
+    """Return how to start workers on `inventory`, as the options say."""
+    start, network = start or StartOptions(), network or NetworkOptions()
+    bind_ip = network.bind_ip
     everywhere = bind_ip in (None, "0.0.0.0", "::", "*", "localhost")  # noqa: S104  compared only
     named = os.environ.get("XDG_CACHE_HOME", "")
     cache = (Path(named) if named.startswith("/") else Path("~/.cache").expanduser()) / "weighbridge" / "wheels"
     return LaunchSpec(
-        provisioner=KeyProvisioner(getattr(arguments, "key_dir", None) or default_directory()),
-        wheelhouse=Wheelhouse(cache, getattr(arguments, "wheelhouse", None)),
-        known_hosts=KnownHosts(arguments.known_hosts or default_known_hosts(), accept_new=arguments.accept_new),
-        ports=ports or Ports(),
+        provisioner=KeyProvisioner(network.key_dir or default_directory()),
+        wheelhouse=Wheelhouse(cache, start.wheelhouse),
+        known_hosts=KnownHosts(options.known_hosts or default_known_hosts(), accept_new=options.accept_new),
+        ports=network.ports,
         lane_count=len(inventory.worker_names),
-        master=getattr(arguments, "master_address", None),
+        master=start.master_address,
         master_here="127.0.0.1" if everywhere else str(bind_ip),
-        tunnel=getattr(arguments, "tunnel", False),
-        master_timeout_s=master_timeout_s,
-        verbose=arguments.verbose,
+        tunnel=start.tunnel,
+        master_timeout_s=start.master_timeout_s,
+        verbose=verbose,
     )
 
 
 class FleetProgress:
-    """Says on stderr what is being done on which host, and since when; nothing at all where `quiet`."""
+    """Prints what happens on which host to stderr, with the time since the start; nothing if `quiet`."""
 
     def __init__(self, inventory: Inventory, *, quiet: bool) -> None:
         self._started_at = monotonic()
@@ -157,14 +280,14 @@ class FleetProgress:
         self._width = max((len(host.name) for host in inventory.hosts), default=0)
 
     def __call__(self, host: str, doing: str) -> None:
-        """Take what is being done on a host."""
+        """Print what is being done on a host."""
         if not self._quiet:
             sys.stderr.write(f"{monotonic() - self._started_at:6.1f} s  {host:<{self._width}}  {doing}\n")
             sys.stderr.flush()
 
 
 def print_outcomes(outcomes: Sequence[WorkerOutcome]) -> None:
-    """Print what became of each worker: aligned for a person, tab-separated for a program."""
+    """Print the outcome of each worker: aligned on a terminal, tab-separated elsewhere."""
     rows = [(outcome.host, outcome.worker, outcome.state, outcome.detail) for outcome in outcomes]
     lines = align_table(TITLES, rows) if sys.stdout.isatty() else tab_separated([TITLES, *rows])
     sys.stdout.write("\n".join(lines) + "\n")
@@ -172,7 +295,7 @@ def print_outcomes(outcomes: Sequence[WorkerOutcome]) -> None:
 
 
 def exit_code_for(outcomes: Sequence[WorkerOutcome]) -> int:
-    """Return the exit code that outcomes call for; say how many failed."""
+    """Return the exit code for the outcomes; print how many hosts failed."""
     failed = [outcome for outcome in outcomes if outcome.failed]
     if failed:
         hosts = len({outcome.host for outcome in failed})
@@ -182,48 +305,47 @@ def exit_code_for(outcomes: Sequence[WorkerOutcome]) -> int:
 
 
 def report_new_host_keys(fleet_hosts: KnownHosts, *, quiet: bool) -> None:
-    """Tell which hosts were met for the first time."""
+    """Print which host keys were added."""
     if not quiet:
         sys.stderr.writelines(f"{line}\n" for line in fleet_hosts.added_hosts)
 
 
 def stop_all(fleet: Fleet, outcomes: Sequence[WorkerOutcome]) -> list[WorkerOutcome]:
-    """End what was started just now, since not everything was; return the outcomes as they are then."""
+    """Stop the workers that were just started, because others failed; return the new outcomes."""
     names = {outcome.host for outcome in outcomes if outcome.state == STARTED}
     hosts = [host for host in fleet.inventory.hosts if host.name in names]
     ended = {outcome.worker: outcome for outcome in fleet.stop(hosts)}
     return [outcome if outcome.failed else ended.get(outcome.worker, outcome) for outcome in outcomes]
 
 
+@dataclass(frozen=True, slots=True)
+class DiscoveryOptions:
+    """How to look for workers that wait for this master."""
+
+    wait: float = 5.0
+    """How long to listen, in seconds."""
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+    """Where to listen."""
+
+
 def add_discovery_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of both commands."""
+    """Add the options of `DiscoveryOptions`."""
     parser.add_argument(
         "--wait", type=seconds, default=5.0, metavar="SECONDS", help="how long to listen (default: 5)"
     )
-    parser.add_argument(
-        "--zmq-bind-ip",
-        type=strip_brackets,
-        metavar="IP",
-        help="address to listen on (default: 127.0.0.1; with -i all)",
-    )
-    parser.add_argument(
-        "--zmq-control-port", type=port, default=CONTROL_PORT, metavar="PORT", help="(default: %(default)s)"
-    )
-    parser.add_argument(
-        "--zmq-results-port", type=port, default=RESULTS_PORT, metavar="PORT", help="(default: %(default)s)"
-    )
-    parser.add_argument("--key-dir", type=Path, metavar="DIR", help="where `bench-master keygen` put the keys")
-    parser.add_argument("--insecure", action="store_true", help="listen beyond loopback without keys")
+    add_listen_options(parser, default_ip="127.0.0.1; with -i all", work=False)
 
 
 @contextmanager
-def open_discovery(arguments: argparse.Namespace, *, asks: bool = False) -> Iterator[WorkerDiscovery]:
-    """Yield a discovery whose sockets are open, and close them afterwards; `asks`: for engines as they are now."""
-    ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, WORK_PORT)
-    fleet = arguments.inventory is not None
-    bind_ip = arguments.zmq_bind_ip or ("*" if fleet else "127.0.0.1")
-    with Endpoints(bind_ip, ports, insecure=arguments.insecure, keys=fleet) as endpoints:
-        key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure)
+def open_discovery(options: DiscoveryOptions, *, fleet: bool, asks: bool = False) -> Iterator[WorkerDiscovery]:
+    """Open the sockets of a `WorkerDiscovery`, and close them afterwards.
+
+    With `fleet` it listens on every address and requires keys; with `asks` it asks workers to probe their engines.
+    """
+    network = options.network
+    bind_ip = network.bind_ip or ("*" if fleet else "127.0.0.1")
+    with Endpoints(bind_ip, network.ports, insecure=network.insecure, keys=fleet) as endpoints:
+        key, allow_list = load_keys(endpoints, network.key_dir, insecure=network.insecure)
         sockets = Sockets(endpoints, master_key=key, allow_list=allow_list)
         discovery = WorkerDiscovery(sockets, asks=asks)
         sockets.open(discovery)

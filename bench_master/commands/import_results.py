@@ -1,4 +1,4 @@
-"""`bench-master import-results`: results that were measured elsewhere, as a stats file that every report reads."""
+"""`bench-master import-results`: make a stats file of results that were measured elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import hashlib
 import secrets
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench_common.cli import file_name, name
@@ -20,73 +21,99 @@ if TYPE_CHECKING:
     from bench_common.treatment import Scalar
 
 NAME = "import-results"
-HELP = "make a stats file of outputs that were taken elsewhere, to report on and compare like any run"
+HELP = "make a stats file of benchmark outputs measured elsewhere, to report and compare them like a run"
 
 _RESERVED_LABELS = frozenset({"environment", "engine"})
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `import-results`."""
+
+    workload: str
+    """The workload that printed the outputs."""
+    file: tuple[str, ...]
+    """Outputs or monitor logs; ``-`` is standard input."""
+    environment: str
+    """The environment of the results."""
+    engine: str
+    """The engine of the results."""
+    stats_file: Path
+    """The stats file to write."""
+    metric: str | None
+    """The metric that a file of plain numbers holds."""
+    before_each: str | None
+    """A file to prepend to each run."""
+    label: tuple[str, ...]
+    """Labels of the treatment, as ``KEY=VALUE``."""
+    interval: str | None
+    """The time between the samples of a monitor log, as a duration."""
+    quiet: bool
+    """Print no summary."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's options."""
     parser.epilog = (
-        "A file may hold one run or many, with other lines between; or one number a line (--metric says of what);\n"
-        "or what a monitor of CPU, memory or disk logged. What is not in the files stays unknown."
+        "A file holds one run or several, with other lines between them; or one number a line (--metric names what\n"
+        "it measures); or the log of a monitor of CPU, memory or disk. What the files do not say stays unknown."
     )
-    parser.add_argument("workload", metavar="WORKLOAD", help="whose outputs they are (see list-workloads)")
-    parser.add_argument("file", metavar="FILE", nargs="+", help="outputs or monitor logs, plain or gzip; - is stdin")
+    parser.add_argument("workload", metavar="WORKLOAD", help="workload that printed the outputs (see list-workloads)")
     parser.add_argument(
-        "--environment", type=name, required=True, metavar="NAME", help="the environment that it was measured in"
+        "file", metavar="FILE", nargs="+", help="output or monitor log, plain or gzip; -: standard input"
     )
-    parser.add_argument("--engine", type=name, required=True, metavar="NAME", help="the engine that it ran under")
+    parser.add_argument("--environment", type=name, required=True, metavar="NAME", help="environment of the results")
+    parser.add_argument("--engine", type=name, required=True, metavar="NAME", help="engine of the results")
     parser.add_argument(
-        "-s", "--stats-file", type=file_name, required=True, metavar="FILE", help="the stats file to make"
+        "-s", "--stats-file", type=file_name, required=True, metavar="FILE", help="stats file to write"
     )
-    parser.add_argument("--metric", metavar="NAME", help="what the numbers are in files of one number a line")
+    parser.add_argument("--metric", metavar="NAME", help="metric that files of one number a line hold")
     parser.add_argument(
         "--before-each",
         metavar="FILE",
-        help="a text to read in front of each run, such as the help of a tool that alone says its version",
+        help="text to prepend to each run, such as a tool's --help output if only that states the version",
     )
     parser.add_argument(
         "--label",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="what else is known of the treatment, as a run would label it, such as threads=4",
+        help="label of the treatment, such as threads=4; repeatable",
     )
-    parser.add_argument("--interval", metavar="TIME", help="how far apart the readings of monitor logs are")
+    parser.add_argument("--interval", metavar="TIME", help="time between two samples of a monitor log")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Write the stats file and say what was found; return the exit code."""
+def run(options: Options) -> int:
+    """Write the stats file and print a summary; return the exit code."""
     what = ImportSpec(
-        workload=workload(arguments.workload),
-        environment=arguments.environment,
-        engine=arguments.engine,
+        workload=workload(options.workload),
+        environment=options.environment,
+        engine=options.engine,
         run_id=f"imported-{secrets.token_hex(6)}",
         argv=["bench-master", *sys.argv[1:]],
-        labels=dict(_label(text) for text in arguments.label),
-        interval_s=_interval(arguments.interval),
+        labels=dict(_label(text) for text in options.label),
+        interval_s=_interval(options.interval),
     )
-    before = "" if arguments.before_each is None else decode_text(*read_bytes(arguments.before_each))
-    empty = [file for file in arguments.file if not _import_file(what, file, arguments.metric, before)]
+    before = "" if options.before_each is None else decode_text(*read_bytes(options.before_each))
+    empty = [file for file in options.file if not _import_file(what, file, options.metric, before)]
     if not what.runs and not what.monitors:
-        raise UsageError(f"no run of {what.workload.name} begins in {', '.join(arguments.file)}; nothing is imported")
-    write_import(arguments.stats_file, what)
+        raise UsageError(f"no run of {what.workload.name} in {', '.join(options.file)}; nothing imported")
+    write_import(options.stats_file, what)
     for file in empty:
-        sys.stderr.write(f"{file}: no run of {what.workload.name} begins in it\n")
+        sys.stderr.write(f"{file}: no run of {what.workload.name} in this file\n")
     for place, one in what.runs:
         if one.error:
             sys.stderr.write(f"{place}: failed run: {one.error}\n")
-    if not arguments.quiet:
+    if not options.quiet:
         failed = f", {what.failed} of them failed" if what.failed else ""
-        logs = f"; {plural(len(what.monitors), 'log')} of monitors, too" if what.monitors else ""
+        logs = f"; {plural(len(what.monitors), 'monitor log')} imported" if what.monitors else ""
         runs = plural(len(what.runs), "run")
-        sys.stderr.write(f"{runs} imported{failed}{logs}\nstats file: {arguments.stats_file}\n")
+        sys.stderr.write(f"{runs} imported{failed}{logs}\nstats file: {options.stats_file}\n")
     return int(ExitCode.OK)
 
 
 def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -> bool:
-    """Read one file, whatever it holds; return whether it holds anything."""
+    """Read one file; return whether it holds runs or samples."""
     place, data = read_bytes(file)
     text = decode_text(place, data)
     try:
@@ -99,7 +126,7 @@ def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -
         what.monitors.append(replace(monitor, caveats=tuple(f"{place}: {doubt}" for doubt in monitor.caveats)))
         readings = len(next(iter(monitor.columns.values()), ()))
         if not readings:
-            sys.stderr.write(f"{place}: too few readings in it to say anything\n")
+            sys.stderr.write(f"{place}: too few samples to report\n")
         what.files.append(described | {"runs": 0, "readings": readings})
         return True
     try:
@@ -111,7 +138,7 @@ def _import_file(what: ImportSpec, file: str, metric: str | None, before: str) -
     what.files.append(described | {"runs": len(own), "readings": 0})
     if others:
         outputs = plural(len(others), "output")
-        sys.stderr.write(f"{place}: {outputs} passed over, as no run of {what.workload.name}: {others[0].error}\n")
+        sys.stderr.write(f"{place}: {outputs} skipped, not a run of {what.workload.name}: {others[0].error}\n")
     return bool(runs)
 
 

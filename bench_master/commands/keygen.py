@@ -1,9 +1,11 @@
-"""`bench-master keygen`: keys for workers on other hosts, and the list of those that are admitted."""
+"""`bench-master keygen`: make, list and revoke the keys of master and workers."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +24,8 @@ NAME = "keygen"
 HELP = "make keys for the master and its workers, list and revoke them"
 
 EPILOG: Final = """\
-The first call makes the master's key. Each --worker gets a key file of its own, to be moved to that host, and a
-line in the allow-list. Nothing is ever overwritten: a worker that is on the list already is left alone.
+The first call makes the master's key. Each --worker gets its own key file, which you move to that host, and a line
+in the allow-list. No key is ever overwritten: a worker that is already on the list keeps its key.
 
   bench-master keygen --worker blade-1 --worker blade-2
   bench-master keygen --list
@@ -31,49 +33,65 @@ line in the allow-list. Nothing is ever overwritten: a worker that is on the lis
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `keygen`."""
+
+    dir: Path | None
+    """Where keys are; None: the default directory."""
+    worker: tuple[str, ...]
+    """Workers to make keys for."""
+    list: bool
+    """List the admitted workers."""
+    revoke: str | None
+    """The worker whose key to revoke."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's options."""
     parser.epilog = EPILOG
     default = str(default_directory()).replace("%", "%%")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help=f"where keys are kept (default: {default})")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help=f"directory of the keys (default: {default})")
     action = parser.add_mutually_exclusive_group()
     action.add_argument(
-        "--worker", action="append", metavar="NAME", default=[], help="make a worker's key; repeatable"
+        "--worker", action="append", metavar="NAME", default=[], help="make a key for this worker; repeatable"
     )
-    action.add_argument("--list", action="store_true", help="show the workers that are admitted")
-    action.add_argument("--revoke", metavar="NAME", help="delete a worker's line; its key is refused from then on")
+    action.add_argument("--list", action="store_true", help="list the admitted workers")
+    action.add_argument(
+        "--revoke", metavar="NAME", help="remove a worker from the allow-list, which makes its key invalid"
+    )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Do it; return the exit code."""
-    directory: Path = arguments.dir or default_directory()
-    if arguments.list:
+def run(options: Options) -> int:
+    """Make, list or revoke keys; return the exit code."""
+    directory = options.dir or default_directory()
+    if options.list:
         _list(directory)
-    elif arguments.revoke:
-        _revoke(directory, arguments.revoke)
+    elif options.revoke:
+        _revoke(directory, options.revoke)
     else:
-        _create_keys(directory, arguments.worker)
+        _create_keys(directory, options.worker)
     return 0
 
 
-def _create_keys(directory: Path, names: list[str]) -> None:
+def _create_keys(directory: Path, names: Sequence[str]) -> None:
     for name in names:
         validate_name(name)
-    enrolment = KeyProvisioner(directory)
-    master, made_now = enrolment.master()
-    _print_line(f"master key       {enrolment.master_path}{'' if made_now else ' (was there)'}")
+    provisioner = KeyProvisioner(directory)
+    master, made_now = provisioner.master()
+    _print_line(f"master key       {provisioner.master_path}{'' if made_now else ' (exists)'}")
     _print_line(f"its public key   {master.public.decode()}")
-    _print_line(f"allow-list       {enrolment.allow_list_path}")
+    _print_line(f"allow-list       {provisioner.allow_list_path}")
     made = []
     for name in names:
-        worker = enrolment.worker(name)
+        worker = provisioner.worker(name)
         if worker.made:
             _print_line(f"worker {name}: {worker.path}")
             made.append(worker.path)
         else:
-            _print_line(f"worker {name}: on the allow-list already; to replace its key, --revoke {name} first")
+            _print_line(f"worker {name}: already on the allow-list; to replace its key, --revoke {name} first")
     if made:
-        _print_line("\nMove each worker's key to its host (it is not needed here), and use it there:")
+        _print_line("\nMove each worker's key to its host (this host does not need it) and use it there:")
         for path in made:
             _print_line(f"  scp -p {path} HOST:\n  ssh HOST bench-worker --zmq-host MASTER --key {path.name}")
     elif not names:
@@ -86,7 +104,7 @@ def _list(directory: Path) -> None:
     for key, name in sorted(names.items(), key=lambda item: item[1]):
         _print_line(f"{key.decode()}  {name}")
     if not names:
-        sys.stderr.write(f"{path}: no worker is admitted; `bench-master keygen --worker NAME` adds one\n")
+        sys.stderr.write(f"{path}: no worker is admitted; add one with `bench-master keygen --worker NAME`\n")
 
 
 def _revoke(directory: Path, name: str) -> None:
@@ -95,7 +113,7 @@ def _revoke(directory: Path, name: str) -> None:
     _print_line(f"worker {name}: revoked; its key is refused from its next connection on")
     key_path = worker_file(directory, name)
     if key_path.exists():
-        _print_line(f"its key file is still here and worth nothing now: rm {key_path}")
+        _print_line(f"its key file is still here and now useless: rm {key_path}")
 
 
 def _print_line(line: str) -> None:

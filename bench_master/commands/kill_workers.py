@@ -1,13 +1,16 @@
-"""`bench-master kill-workers`: end workers, on the hosts of an inventory or by a word of the master they await."""
+"""`bench-master kill-workers`: stop the workers on the hosts of an inventory, or those that wait for this master."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 
 from bench_common.errors import ExitCode, UsageError
 from bench_master.commands.fleet_options import (
+    DiscoveryOptions,
     FleetProgress,
+    InventoryOptions,
     add_discovery_options,
     add_inventory_options,
     exit_code_for,
@@ -20,48 +23,60 @@ from bench_master.commands.fleet_options import (
 from bench_master.fleet.fleet import Fleet
 
 NAME = "kill-workers"
-HELP = "end the workers of an inventory, or tell those that wait for this master to end"
+HELP = "stop the workers of an inventory, or those that wait for this master"
 
 EPILOG = """\
-With -i it goes to each host and ends the workers that start-workers started there, for certain: one that does not
-clean up and end by itself in time is killed with all that it started. Its key is removed from the host.
+With -i it connects to each host and stops the workers that start-workers started there: a worker that does not
+clean up and exit in time is killed with all of its processes. Its key is removed from the host.
 
-Without -i it listens at the ports of a run (so it cannot be used while one goes on there) and tells whoever asks to
-join to end.
+Without -i it listens on the ports of a run (so it does not work during one) and asks every worker that connects to
+exit.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `kill-workers`."""
+
+    fleet: InventoryOptions
+    """The hosts; none: workers that wait for this master."""
+    purge: bool
+    """Also remove what is installed on the hosts."""
+    discovery: DiscoveryOptions
+    """How to look for waiting workers."""
+    quiet: bool
+    """Print no progress."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's options."""
     parser.epilog = EPILOG
     add_inventory_options(parser, required=False)
-    parser.add_argument(
-        "--purge", action="store_true", help="with -i: remove what was installed there, and the logs, too"
-    )
+    parser.add_argument("--purge", action="store_true", help="with -i: also remove the installation and the logs")
     add_discovery_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """End them, and print who that was."""
-    if arguments.inventory is not None:
-        return _on_hosts(arguments)
-    if arguments.purge or arguments.only:
-        raise UsageError(f"{'--purge' if arguments.purge else '--only'} goes with an inventory: give -i HOSTS.yaml")
-    with open_discovery(arguments) as discovery:
-        present = discovery.gather(arguments.wait)
+def run(options: Options) -> int:
+    """Stop the workers; print their names."""
+    if options.fleet.inventory is not None:
+        return _on_hosts(options)
+    if options.purge or options.fleet.only:
+        raise UsageError(f"{'--purge' if options.purge else '--only'} needs an inventory: give -i HOSTS.yaml")
+    with open_discovery(options.discovery, fleet=False) as discovery:
+        present = discovery.gather(options.discovery.wait)
         discovery.send_home()
     for worker in present:
-        sys.stdout.write(f"{worker.worker_id}\t{worker.info.get('host', 'unknown')}\ttold to end\n")
+        sys.stdout.write(f"{worker.worker_id}\t{worker.info.get('host', 'unknown')}\tasked to exit\n")
     if not present:
-        sys.stderr.write(f"no worker called within {arguments.wait:g} s\n")
+        sys.stderr.write(f"no worker connected within {options.discovery.wait:g} s\n")
     return int(ExitCode.OK)
 
 
-def _on_hosts(arguments: argparse.Namespace) -> int:
-    inventory = selected_inventory(arguments)
-    errand = launch_spec(arguments, inventory)
-    with Fleet(inventory, errand, FleetProgress(inventory, quiet=arguments.quiet)) as fleet:
-        outcomes = fleet.stop(purge=arguments.purge)
-    report_new_host_keys(errand.known_hosts, quiet=arguments.quiet)
+def _on_hosts(options: Options) -> int:
+    inventory = selected_inventory(options.fleet)
+    spec = launch_spec(options.fleet, inventory, network=options.discovery.network)
+    with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
+        outcomes = fleet.stop(purge=options.purge)
+    report_new_host_keys(spec.known_hosts, quiet=options.quiet)
     print_outcomes(outcomes)
     return exit_code_for(outcomes)

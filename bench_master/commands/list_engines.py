@@ -1,55 +1,62 @@
-"""``list-engines``: which engines can be used on this machine, and what to do about the others."""
+"""`bench-master list-engines`: list the engines that are usable on this machine, and why the others are not."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench_master.formatting import one_line
 from bench_master.worker_query import query_worker
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-
 NAME = "list-engines"
-HELP = "say which engines can be used on this machine, and why the others cannot"
+HELP = "list the engines that are usable on this machine, and why the others are not"
 
 WIDTH = 80
 _COLUMNS = ("engine", "usable", "version", "endpoint")
 _UNENFORCED = "setting."
 _UNSUPPORTED = "operation."
 _BYTES = "_bytes"
-"""How the name of a setting ends whose key in a scenario takes units, and has none in its name."""
+"""The suffix of a setting's name that its key in a scenario lacks, because the key takes units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `list-engines`."""
+
+    format: str | None
+    """How to print it; None: a table on a terminal, else tab-separated."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of a format."""
+    """Add the command's options."""
     parser.add_argument(
         "--format",
         choices=("table", "tsv", "json"),
-        help="table (the default on a terminal), tsv (the default elsewhere), or json with every detail",
+        help="output format (default: table on a terminal, else tsv); json has every detail",
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Ask this machine's worker program, and print; an engine that cannot be used is an answer, not an error."""
+def run(options: Options) -> int:
+    """Ask this machine's bench-worker and print the list; an unusable engine is a result, not an error."""
     statuses = query_worker("--list-engines")
-    chosen = arguments.format or ("table" if sys.stdout.isatty() else "tsv")
+    chosen = options.format or ("table" if sys.stdout.isatty() else "tsv")
     render = {"table": as_table, "tsv": as_tsv, "json": as_json}[chosen]
     sys.stdout.write(render(statuses))
     return 0
 
 
 def as_json(statuses: Sequence[Mapping[str, Any]]) -> str:
-    """Return everything that the engines said, as one JSON list."""
+    """Return all that the engines report, as a JSON list."""
     return json.dumps(list(statuses), indent=2) + "\n"
 
 
 def as_tsv(statuses: Sequence[Mapping[str, Any]]) -> str:
-    """Return a line of tab-separated fields for each engine, after one with the fields' names."""
+    """Return a header line and a line for each engine, tab-separated."""
     lines: list[tuple[str, ...]] = [(*_COLUMNS, "reason", "advice", "operations")]
     lines += [
         (*_row(status), one_line(status["reason"]), one_line(status["advice"]), " ".join(status["operations"]))
@@ -59,22 +66,22 @@ def as_tsv(statuses: Sequence[Mapping[str, Any]]) -> str:
 
 
 def as_table(statuses: Sequence[Mapping[str, Any]], width: int = WIDTH) -> str:
-    """Return a table for a person, and below it what is wrong and what to do, in lines of at most `width`."""
+    """Return an aligned table, and below it problems with advice, in lines of at most `width`."""
     rows = [tuple(name.upper() for name in _COLUMNS), *(_row(status) for status in statuses)]
     widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS) - 1)]
     lines = []
     for row in rows:
         start = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False))
-        # A path is to be copied: one that does not fit has a line of its own.
+        # A path must be easy to copy: one that does not fit gets its own line.
         fits = len(start) + 2 + len(row[-1]) <= width
         lines += [f"{start}  {row[-1]}".rstrip()] if fits else [start.rstrip(), f"    {row[-1]}"[:width]]
     for status in statuses:
-        remarks = _notes(status)
-        if remarks:
+        notes = _notes(status)
+        if notes:
             lines.append("")
         lines += [
             fill(text, width, initial_indent=first, subsequent_indent="    ", break_long_words=False)
-            for first, text in remarks
+            for first, text in notes
         ]
     return "\n".join(lines) + "\n"
 
@@ -84,17 +91,17 @@ def _row(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _notes(status: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return (indent, text): why it cannot be used and what to do, or what it can do here and what it cannot."""
+    """Return (indent, text): why it is unusable and what to do, or what it can and cannot do here."""
     if not status["usable"]:
         reason = f"{status['name']} cannot be used: {one_line(status['reason'])}"
         return [("", reason), *([("  ", f"to do: {one_line(status['advice'])}")] if status["advice"] else [])]
-    said = [(f"cannot do {key.removeprefix(_UNSUPPORTED)}", text) for key, text in _details(status, _UNSUPPORTED)]
-    said += [
+    limits = [(f"cannot do {key.removeprefix(_UNSUPPORTED)}", text) for key, text in _details(status, _UNSUPPORTED)]
+    limits += [
         (f"cannot enforce {key.removeprefix(_UNENFORCED).removesuffix(_BYTES)}", text)
         for key, text in _details(status, _UNENFORCED)
     ]
     able = [("", f"{status['name']} can do: {', '.join(status['operations'])}")] if status["operations"] else []
-    return able + [("", f"{status['name']} {what}: {one_line(text)}") for what, text in said]
+    return able + [("", f"{status['name']} {what}: {one_line(text)}") for what, text in limits]
 
 
 def _details(status: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:

@@ -1,37 +1,43 @@
-"""``list-scenarios``: what is ready-made."""
+"""`bench-master list-scenarios`: list the ready-made scenarios."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from bench_common.errors import UsageError
 from bench_master.layout import choose_format, tab_separated, wrap_last_column
 from bench_master.scenario import builtin_scenarios, load_scenario
 
-if TYPE_CHECKING:
-    import argparse
-
 NAME = "list-scenarios"
-HELP = "list the ready-made scenarios, which run-scenario -f takes by name"
+HELP = "list the ready-made scenarios; run-scenario -f NAME runs one"
 
 COLUMNS = ("SCENARIO", "TREATMENTS", "DESCRIPTION")
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `list-scenarios`."""
+
+    format: str | None
+    """How to print it; None: a table on a terminal, else tab-separated."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of a format."""
+    """Add the command's options."""
     parser.add_argument(
         "--format",
         choices=("table", "tsv", "json"),
-        help="table (the default on a terminal), tsv (the default elsewhere) or json",
+        help="output format (default: table on a terminal, else tsv)",
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Print the ready-made scenarios."""
     rows = [_row(name) for name in builtin_scenarios()]
-    chosen = choose_format(arguments.format)
+    chosen = choose_format(options.format)
     if chosen == "json":
         keys = [column.lower() for column in COLUMNS]
         lines = [json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2)]
@@ -46,6 +52,6 @@ def _row(name: str) -> tuple[str, int | str, str]:
     try:
         scenario = load_scenario(name)
     except UsageError as error:
-        # A scenario may need an engine or workload that is not installed; the others are listed all the same.
-        return name, "-", f"cannot be loaded: {str(error).splitlines()[0]}"
+        # A scenario may need an engine or workload that is not installed; list the others nevertheless.
+        return name, "-", f"cannot load: {str(error).splitlines()[0]}"
     return name, len(scenario.treatments), scenario.description

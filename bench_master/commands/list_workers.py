@@ -1,4 +1,4 @@
-"""`bench-master list-workers`: which workers are waiting for this master, and how they are."""
+"""`bench-master list-workers`: list the workers that wait for this master, and their state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from typing import Any
 
 from bench_common.cli import file_name
 from bench_common.errors import ExitCode
-from bench_master.commands.fleet_options import add_discovery_options, open_discovery
+from bench_master.commands.fleet_options import (
+    DiscoveryOptions,
+    InventoryOptions,
+    add_discovery_options,
+    open_discovery,
+)
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.inventory import load_inventory
 from bench_master.formatting import plural
@@ -20,14 +25,14 @@ from bench_master.layout import align_table, tab_separated
 from bench_master.run.discovery import DiscoveredWorker
 
 NAME = "list-workers"
-HELP = "list the workers that are waiting for this master, and how they are"
+HELP = "list the workers that wait for this master, and their state"
 
 EPILOG = """\
-Listens at the ports of a run, so it cannot be used while one goes on there. CLOCK is how far the worker's monotonic
-clock is ahead of this one, give or take what; LOAD its host's load average of the last minute. With -i the workers
-of the inventory that are not heard are listed, too.
+Listens on the ports of a run, so it does not work during one. CLOCK is the offset of the worker's monotonic clock
+from this host's, with its uncertainty; LOAD is its host's load average over the last minute. With -i the list also
+has the workers of the inventory that did not connect.
 
-Exit codes: 0 all of the inventory's were heard (or there is none), 3 some were not.
+Exit codes: 0 all workers of the inventory connected (or no inventory given), 3 some did not.
 """
 
 TITLES = ("WORKER", "HOST", "ENVIRONMENT", "SLOTS", "VERSION", "LOAD", "CLOCK", "HEARD", "ENGINES")
@@ -35,19 +40,24 @@ TITLES = ("WORKER", "HOST", "ENVIRONMENT", "SLOTS", "VERSION", "LOAD", "CLOCK", 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker as it is shown; one that was not heard has nothing but its name and what the inventory says."""
+    """One row of the table; for a worker that did not connect it holds what the inventory says."""
 
     worker: str
+    """The worker's name."""
     host: str
+    """Its host."""
     environment: str
+    """Its environment."""
     present: DiscoveredWorker | None = None
+    """What the worker sent; None if it did not connect."""
     clock_offset_ns: tuple[int, int] | None = None
+    """The offset of its clock from this host's, and the uncertainty of that."""
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of the table."""
         present = self.present
         if present is None:
-            return self.worker, self.host, self.environment, "-", "-", "-", "-", "not heard", "-"
+            return self.worker, self.host, self.environment, "-", "-", "-", "-", "not connected", "-"
         load = present.info.get("load")
         return (
             self.worker,
@@ -62,7 +72,7 @@ class WorkerRow:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the row for a program; numbers of the table as text, those that are measured as numbers."""
+        """Return the row as a JSON object; measured values are numbers, the rest is text as in the table."""
         document: dict[str, Any] = dict(zip((title.lower() for title in TITLES), self.cells(), strict=True))
         present = self.present
         document["load"] = present.info.get("load") if present is not None else None
@@ -74,28 +84,48 @@ class WorkerRow:
         return document
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `list-workers`."""
+
+    fleet: InventoryOptions
+    """The hosts whose workers should connect; may name none."""
+    discovery: DiscoveryOptions
+    """How to listen."""
+    format: str
+    """``text`` or ``json``."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's options."""
     parser.epilog = EPILOG
     parser.add_argument(
-        "-i", "--inventory", type=file_name, metavar="HOSTS.yaml", help="the hosts whose workers should be heard"
+        "-i",
+        "--inventory",
+        type=file_name,
+        metavar="HOSTS.yaml",
+        help="inventory of hosts whose workers should connect",
     )
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="with -i: of this host, range of hosts or group"
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with -i: only this host, range of hosts or group; repeatable",
     )
     add_discovery_options(parser)
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="(default: text)")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="output format (default: text)")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Listen, and print who came."""
+def run(options: Options) -> int:
+    """Listen, and print the workers that connect."""
     hosts: Sequence[FleetHost] = ()
-    if arguments.inventory is not None:
-        hosts = load_inventory(arguments.inventory).only(arguments.only).hosts
-    with open_discovery(arguments, asks=True) as discovery:
-        present = discovery.gather(arguments.wait)
+    if options.fleet.inventory is not None:
+        hosts = load_inventory(options.fleet.inventory).only(options.fleet.only).hosts
+    with open_discovery(options.discovery, fleet=options.fleet.inventory is not None, asks=True) as discovery:
+        present = discovery.gather(options.discovery.wait)
     rows = build_rows(present, hosts, _local_boot_id())
-    if arguments.format == "json":
+    if options.format == "json":
         sys.stdout.write(json.dumps([row.document() for row in rows], indent=2) + "\n")
     else:
         cells = [row.cells() for row in rows]
@@ -103,16 +133,16 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write("\n".join(lines) + "\n")
     missing = sum(row.present is None for row in rows)
     if missing:
-        silent = f"{plural(missing, 'worker')} of {arguments.inventory}"
-        sys.stderr.write(f"bench-master: {silent} not heard within {arguments.wait:g} s\n")
+        silent = f"{plural(missing, 'worker')} of {options.fleet.inventory}"
+        sys.stderr.write(f"bench-master: {silent} did not connect within {options.discovery.wait:g} s\n")
         return int(ExitCode.INFRASTRUCTURE)
     if not present:
-        sys.stderr.write(f"no worker called within {arguments.wait:g} s\n")
+        sys.stderr.write(f"no worker connected within {options.discovery.wait:g} s\n")
     return int(ExitCode.OK)
 
 
 def build_rows(present: Sequence[DiscoveredWorker], hosts: Sequence[FleetHost], boot_id: str) -> list[WorkerRow]:
-    """Return a row for each worker that came and for each that should have come, by name."""
+    """Return a row for each worker that connected or should have, by name."""
     rows = {
         worker.worker_id: WorkerRow(
             worker.worker_id,
@@ -130,7 +160,7 @@ def build_rows(present: Sequence[DiscoveredWorker], hosts: Sequence[FleetHost], 
 
 
 def usable_engines(worker: DiscoveredWorker) -> dict[str, str]:
-    """Return the engines that can be used there, each with its version."""
+    """Return the engines that are usable there, each with its version."""
     engines = worker.info.get("engines")
     if not isinstance(engines, dict):
         return {}
@@ -138,11 +168,11 @@ def usable_engines(worker: DiscoveredWorker) -> dict[str, str]:
 
 
 def format_clock(clock_ns: tuple[int, int] | None) -> str:
-    """Return an offset with its bound as a person reads it."""
+    """Return a clock offset with its uncertainty as text."""
     if clock_ns is None:
         return "?"
-    offset, bound = clock_ns
-    return "the same" if clock_ns == (0, 0) else f"{offset / 1e6:+.3f} ms, +-{bound / 1e6:.3f}"
+    offset, uncertainty = clock_ns
+    return "same host" if clock_ns == (0, 0) else f"{offset / 1e6:+.3f} ms, +-{uncertainty / 1e6:.3f}"
 
 
 def _local_boot_id() -> str:

@@ -1,10 +1,11 @@
-"""``list-workloads``: the guest benchmarks that are installed, and what each can be told and gives."""
+"""`bench-master list-workloads`: list the guest benchmarks, or the parameters and metrics of one."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench_common.units import format_duration, format_size
@@ -12,32 +13,40 @@ from bench_master.layout import choose_format, tab_separated, wrap_last_column
 from workloads.registry import workload, workload_classes
 
 if TYPE_CHECKING:
-    import argparse
-
     from workloads.base import Parameter, Workload
 
 NAME = "list-workloads"
-HELP = "list the guest benchmarks, or one's parameters and metrics"
+HELP = "list the guest benchmarks, or the parameters and metrics of one"
 
 COLUMNS = ("WORKLOAD", "IMAGE", "SUMMARY")
-PARAMETER_COLUMNS = ("PARAMETER", "TYPE", "DEFAULT", "WHAT IT IS")
-METRIC_COLUMNS = ("METRIC", "UNIT", "BETTER", "WHAT IT IS")
+PARAMETER_COLUMNS = ("PARAMETER", "TYPE", "DEFAULT", "DESCRIPTION")
+METRIC_COLUMNS = ("METRIC", "UNIT", "BETTER", "DESCRIPTION")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `list-workloads`."""
+
+    workload: str | None
+    """The workload to describe; None: list all."""
+    format: str | None
+    """How to print it; None: a table on a terminal, else tab-separated."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("workload", nargs="?", metavar="NAME", help="show this one's parameters and metrics")
+    """Add the command's options."""
+    parser.add_argument("workload", nargs="?", metavar="NAME", help="show this workload's parameters and metrics")
     parser.add_argument(
         "--format",
         choices=("table", "tsv", "json"),
-        help="table (the default on a terminal), tsv (the default elsewhere) or json",
+        help="output format (default: table on a terminal, else tsv)",
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print the workloads, or one of them."""
-    chosen = choose_format(arguments.format)
-    lines = _list_all(chosen) if arguments.workload is None else _describe_one(workload(arguments.workload), chosen)
+def run(options: Options) -> int:
+    """Print the workloads, or a description of one."""
+    chosen = choose_format(options.format)
+    lines = _list_all(chosen) if options.workload is None else _describe_one(workload(options.workload), chosen)
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
@@ -60,11 +69,11 @@ def _describe_one(chosen_workload: Workload, chosen: str) -> list[str]:
     metric_rows = [(each.name, each.unit, each.direction, each.help) for each in kind.metrics]
     if chosen == "tsv":
         marked = [("parameter", *row) for row in parameter_rows] + [("metric", *row) for row in metric_rows]
-        return tab_separated([("KIND", "NAME", "TYPE OR UNIT", "DEFAULT OR DIRECTION", "WHAT IT IS"), *marked])
+        return tab_separated([("KIND", "NAME", "TYPE OR UNIT", "DEFAULT OR DIRECTION", "DESCRIPTION"), *marked])
     return [
         f"{kind.name}: {kind.summary}",
-        f"image {kind.image}; natively it needs {kind.binary} on PATH",
-        *(f"service {one.name}: image {one.image}; natively it needs {one.binary} on PATH" for one in kind.services),
+        f"image {kind.image}; native runs need {kind.binary} on PATH",
+        *(f"service {one.name}: image {one.image}; native runs need {one.binary} on PATH" for one in kind.services),
         "",
         *wrap_last_column(PARAMETER_COLUMNS, parameter_rows),
         "",
@@ -79,7 +88,7 @@ def _describe(kind: type[Workload]) -> dict[str, Any]:
 
 
 def format_type(parameter: Parameter) -> str:
-    """Return a parameter's type with its bounds, as a person reads them: ``int 1..64``, ``size >= 1MiB``."""
+    """Return a parameter's type with its bounds, such as ``int 1..64`` or ``size >= 1MiB``."""
     if parameter.choices:
         return "|".join(parameter.choices)
     low = None if parameter.minimum is None else format_value(parameter, parameter.minimum)

@@ -1,7 +1,6 @@
-"""`bench-master parse-output`: what a guest benchmark printed, as metrics.
+"""`bench-master parse-output`: print the metrics in a guest benchmark's output.
 
-For outputs that were taken elsewhere, and for trying a parser by hand: the same pure function that reads a job's
-output in a run.
+For outputs from elsewhere, and to try a parser by hand: the same pure function reads a job's output in a run.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from bench_common.errors import ExitCode, ParseError
@@ -19,16 +19,26 @@ NAME = "parse-output"
 HELP = "print the metrics in a guest benchmark's output as JSON"
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `parse-output`."""
+
+    workload: str
+    """The workload that printed the output."""
+    file: str
+    """The output; ``-`` is standard input."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="whose output it is (see list-workloads)")
-    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="the output, plain or gzip; - is stdin")
+    """Add the command's options."""
+    parser.add_argument("workload", metavar="WORKLOAD", help="workload that printed the output (see list-workloads)")
+    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="output, plain or gzip (default: stdin)")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print the metrics; a text that cannot be parsed is told as ``FILE:LINE: reason`` with exit code 2."""
-    parser = workload(arguments.workload)
-    place, data = read_bytes(arguments.file)
+def run(options: Options) -> int:
+    """Print the metrics; for output that cannot be parsed print ``FILE:LINE: reason`` and return 2."""
+    parser = workload(options.workload)
+    place, data = read_bytes(options.file)
     try:
         values = parser.parse(decode_text(place, data))
     except ParseError as error:

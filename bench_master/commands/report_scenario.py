@@ -1,17 +1,18 @@
-"""`bench-master report-scenario`: look again at what a run gave."""
+"""`bench-master report-scenario`: print the report of a stats file."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from bench_common.cli import file_name
 from bench_common.errors import ExitCode, UsageError
 from bench_common.stats.reader import StatsFile
-from bench_master.commands.run_options import add_report_options
+from bench_master.commands.run_options import ReportOptions, add_report_options
 from bench_master.formatting import plural
 from bench_master.reports import ReportSource, report_named
 from bench_master.reports.rate import write_rate_histogram
@@ -20,15 +21,29 @@ NAME = "report-scenario"
 HELP = "print the report of a stats file"
 
 EPILOG = """\
-A damaged or unfinished stats file is reported as far as it can be read, and the report says so.
+The report of a damaged or unfinished stats file covers what can be read, and says so.
 
-Exit codes: 0 ok, 1 a threshold of the scenario failed, 2 usage error or no stats file, 3 the stats file
-lacks its beginning or is of a newer Weighbridge.
+Exit codes: 0 ok, 1 a threshold of the scenario failed, 2 usage error or no stats file, 3 the start of the stats
+file is missing or a newer Weighbridge wrote it.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `report-scenario`."""
+
+    stats_file: Path
+    """The stats file."""
+    report_file: Path | None
+    """Where to write the report; None: standard output."""
+    report: ReportOptions
+    """How to show it."""
+    rps_histogram: Path | None
+    """Where to write the jobs that ended in each second."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's options."""
     parser.epilog = EPILOG
     parser.add_argument(
         "-s",
@@ -36,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=file_name,
         metavar="STATS",
-        help="the stats file of a run (*.stats.gz)",
+        help="stats file of a run (*.stats.gz)",
     )
     parser.add_argument(
         "-f",
@@ -48,30 +63,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_report_options(parser)
     parser.add_argument(
         "-r", "--rps-histogram", type=file_name, metavar="FILE",
-        help="also write the jobs that ended in each second to FILE (tab-separated; commas if it is named *.csv)",
+        help="also write the number of jobs that ended in each second to FILE (tab-separated; *.csv: commas)",
     )  # fmt: skip
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Write what was asked for; return the exit code."""
-    for path in filter(None, (arguments.report_file, arguments.rps_histogram)):
-        if path.resolve() == arguments.stats_file.resolve():
-            raise UsageError(f"{path}: is the stats file itself; name another file to write to")
-    report = report_named(arguments.format)
-    source = ReportSource(StatsFile(arguments.stats_file), arguments.pctile)
-    # Where there is no header there is no report, and a file to write to is left as it was.
+def run(options: Options) -> int:
+    """Write the report; return the exit code."""
+    for path in filter(None, (options.report_file, options.rps_histogram)):
+        if path.resolve() == options.stats_file.resolve():
+            raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
+    report = report_named(options.report.format)
+    source = ReportSource(StatsFile(options.stats_file), options.report.pctile)
+    # Without a header there is no report, and the file to write stays as it is.
     _ = source.stats.header
     if source.stats.header.get("imported"):
-        _check_imported(arguments, needs_times=report.needs_times)
-    if arguments.rps_histogram is not None:
-        _write_rates(source.stats, arguments.rps_histogram)
-    if arguments.report_file is None:
+        _check_imported(options, needs_times=report.needs_times)
+    if options.rps_histogram is not None:
+        _write_rates(source.stats, options.rps_histogram)
+    if options.report_file is None:
         report.write(source, sys.stdout)
     else:
-        with _create_file(arguments.report_file) as out:
+        with _create_file(options.report_file) as out:
             report.write(source, out)
     failed = source.failed_thresholds
-    if failed and arguments.format != "text":
+    if failed and options.report.format != "text":
         for verdict in failed:
             sys.stderr.write(f"bench-master: threshold failed: {verdict.message}\n")
     elif failed:
@@ -79,20 +94,18 @@ def run(arguments: argparse.Namespace) -> int:
     return int(ExitCode.THRESHOLD if failed else ExitCode.OK)
 
 
-def _check_imported(arguments: argparse.Namespace, *, needs_times: bool) -> None:
-    """Refuse what cannot be told of results of which nobody knows when they were."""
-    for wanted, what in ((arguments.rps_histogram, "rates"), (needs_times, "times")):
+def _check_imported(options: Options, *, needs_times: bool) -> None:
+    """Refuse what imported results, which carry no timestamps, cannot show."""
+    for wanted, what in ((options.rps_histogram, "rates"), (needs_times, "times")):
         if wanted:
-            raise UsageError(
-                f"{arguments.stats_file}: imported results carry no timestamps, so no {what} can be shown"
-            )
+            raise UsageError(f"{options.stats_file}: imported results carry no timestamps, so no {what} can be shown")
 
 
 def _create_file(path: Path) -> TextIO:
     try:
         return path.open("w", encoding="utf-8", newline="")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}; name another file") from error
+        raise UsageError(f"{path}: cannot write: {error.strerror}; name another file") from error
 
 
 def _write_rates(stats: StatsFile, path: Path) -> None:
@@ -101,4 +114,4 @@ def _write_rates(stats: StatsFile, path: Path) -> None:
     with _create_file(path) as out:
         out.write(text.getvalue())
     if outside:
-        sys.stderr.write(f"bench-master: {plural(outside, 'job')} ended outside of the run, not in {path}\n")
+        sys.stderr.write(f"bench-master: {plural(outside, 'job')} ended outside the run and are not in {path}\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import secrets
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.startup import limit_malloc_arenas
 from bench_common.stats.reader import StatsWriter
 from bench_master.commands.fleet_run import bind_ip_for
-from bench_master.commands.run_options import parse_timeouts, stored_options
+from bench_master.commands.run_options import RunOptions, stored_options
 from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.formatting import plural
@@ -38,7 +37,7 @@ from bench_master.run.remote_services import ServiceBroker
 from bench_master.run.resume import ResumableRun
 from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
-from bench_master.run.sockets import Endpoints, Ports, Sockets, load_keys, raise_fd_limit
+from bench_master.run.sockets import Endpoints, Sockets, load_keys, raise_fd_limit
 from bench_master.scenario import Scenario
 from bench_master.scenario.load import caveats
 from workloads.script import job_limit_s
@@ -56,7 +55,7 @@ class PlanRunner:
         scenario: Scenario,
         plan: Plan,
         policy: Policy,
-        arguments: argparse.Namespace,
+        options: RunOptions,
         *,
         slots: int,
         stats: Path,
@@ -66,12 +65,12 @@ class PlanRunner:
         self._scenario = scenario
         self._plan = plan
         self._policy = policy
-        self._arguments = arguments
+        self._options = options
         self._slots = slots
         self._stats = stats
         self._crew = crew
         self._resumed_run = past
-        self._run_id = (KEEP_RUN_PREFIX if arguments.keep else "") + secrets.token_hex(6)
+        self._run_id = (KEEP_RUN_PREFIX if options.load.keep else "") + secrets.token_hex(6)
 
     def run(self) -> RunResult:
         """Run it to its end, and return how that was; signals are the session's from here on.
@@ -79,24 +78,25 @@ class PlanRunner:
         The one place where the parts of a run are put together, each with all that it needs.
         """
         limit_malloc_arenas()
-        arguments, plan, past = self._arguments, self._plan, self._resumed_run
+        options, plan, past = self._options, self._plan, self._resumed_run
+        network, noop = options.network, options.load.noop
         state = past.state if past is not None else ResumeState()
         make_live_stats = past.counting(self._live_stats) if past is not None else self._live_stats
-        ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
-        with Endpoints(_bind_ip(arguments), ports, insecure=arguments.insecure, keys=bool(self._crew)) as endpoints:
-            only = self._crew if self._crew and not arguments.expect else None
-            key, allow_list = load_keys(endpoints, arguments.key_dir, insecure=arguments.insecure, only=only)
+        bind_ip = _bind_ip(options)
+        with Endpoints(bind_ip, network.ports, insecure=network.insecure, keys=bool(self._crew)) as endpoints:
+            only = self._crew if self._crew and not options.workers.expect else None
+            key, allow_list = load_keys(endpoints, network.key_dir, insecure=network.insecure, only=only)
             local_workers = self._local_workers(endpoints, key)
             sockets = Sockets(endpoints, master_key=key, allow_list=allow_list, local_keys=local_workers.keys)
             hosts = WorkerHosts(clock_id())
             coordinator = self._coordinator(state)
-            profiles = Profiles(self._stats) if arguments.profile else None
+            profiles = Profiles(self._stats) if options.output.profile else None
             dispatcher = Dispatcher(
                 plan, coordinator.roster, hosts, sockets, local_workers, profiles, self._run_settings()
             )
             recorder = Recorder(
                 make_live_stats(None),
-                choose_view(arguments.progress, sys.stderr, quiet=arguments.quiet),
+                choose_view(options.output.progress, sys.stderr, quiet=options.quiet),
                 hosts,
                 dispatcher.take_arrival_times,
                 warnings=state.warnings,
@@ -104,11 +104,11 @@ class PlanRunner:
             )
             parts = RunParts(
                 plan=plan,
-                noop=arguments.noop,
+                noop=noop,
                 coordinator=coordinator,
                 sockets=sockets,
                 hosts=hosts,
-                preflight=Preflight(() if arguments.noop else plan.treatments, dispatcher.ask, monotonic),
+                preflight=Preflight(() if noop else plan.treatments, dispatcher.ask, monotonic),
                 dispatcher=dispatcher,
                 services=ServiceBroker(plan.treatments, coordinator.roster, recorder.remark),
                 recorder=recorder,
@@ -140,7 +140,7 @@ class PlanRunner:
         plan = self._plan
         # A no-op run has no services that could be on another host.
         treatments = (
-            [replace(one, placement={}) for one in plan.treatments] if self._arguments.noop else plan.treatments
+            [replace(one, placement={}) for one in plan.treatments] if self._options.load.noop else plan.treatments
         )
         return Coordinator(
             treatments,
@@ -156,17 +156,17 @@ class PlanRunner:
 
     def _run_settings(self) -> dict[str, Any]:
         """Return the fields of the welcome that are the same for every worker."""
-        arguments, past = self._arguments, self._resumed_run
-        timeouts = parse_timeouts(arguments.heartbeat_timeout, arguments.reconnect_timeout, arguments.lease)
+        load, past = self._options.load, self._resumed_run
+        timeouts = self._options.timeouts.parse()
         # A no-op run has no engine that could be watched.
-        overhead = None if arguments.noop else self._scenario.overhead
+        overhead = None if load.noop else self._scenario.overhead
         engines = sorted({treatment.engine for treatment in self._plan.treatments})
         return {
             "run_id": past.run_label if past is not None else self._run_id,
-            "noop": arguments.noop,
-            "heartbeat_s": timeouts.heartbeat_s,
+            "noop": load.noop,
+            "heartbeat_s": timeouts.heartbeat_interval_s,
             "lease_s": timeouts.lease_s,
-            "keep": arguments.keep,
+            "keep": load.keep,
             "sampling_s": self._scenario.sampling_interval_s,
             "overhead": overhead.worker_settings(engines) if overhead is not None else {},
         }
@@ -185,7 +185,7 @@ class PlanRunner:
             scenario=self._scenario.name,
             planned=planned,
             started_ns=monotonic_ns(),
-            noop=self._arguments.noop,
+            noop=self._options.load.noop,
         )
 
     def _open_journal(self, environments: Sequence[str], **callbacks: Any) -> Journal:
@@ -200,51 +200,51 @@ class PlanRunner:
             self._plan,
             run_id=self._run_id,
             argv=argv,
-            noop=self._arguments.noop,
+            noop=self._options.load.noop,
             environments=environments,
-            options=stored_options(self._arguments),
+            options=stored_options(self._options),
         )
         writer = StatsWriter(self._stats)
         writer.put("header", header)
         return Journal(writer, **callbacks)
 
     def _local_workers(self, endpoints: Endpoints, key: KeyPair | None) -> LocalWorkers:
-        arguments = self._arguments
+        workers = self._options.workers
         return LocalWorkers(
-            arguments.workers,
+            workers.local_workers,
             control=endpoints.local_control,
             directory=endpoints.directory,
             slots=self._slots,
             environment=self._environment(),
             engines={treatment.engine for treatment in self._plan.treatments},
             master_public=key.public if key is not None else None,
-            verbose=arguments.verbose,
-            allow_swapoff=arguments.allow_swapoff,
+            verbose=self._options.verbose,
+            allow_swapoff=workers.allow_swapoff,
         )
 
     def _environment(self) -> str:
         """Return the environment of the workers of this machine: the one that is named, or the plan's only one."""
-        if self._arguments.environment:
-            return str(self._arguments.environment)
+        if self._options.workers.environment:
+            return self._options.workers.environment
         named = {treatment.environment for treatment in self._plan.treatments}
         only = named.pop() if len(named) == 1 else None
         return only or "local"
 
     def _print_start_instructions(self, endpoints: Endpoints) -> None:
         """Print how to start the workers that have to be started by hand, if any."""
-        count = self._policy.expected - self._arguments.workers - len(self._crew)
-        if not count or self._arguments.quiet:
+        count = self._policy.expected - self._options.workers.local_workers - len(self._crew)
+        if not count or self._options.quiet:
             return
         host = "THIS-HOST" if endpoints.bind_ip in ("0.0.0.0", "::") else endpoints.bind_ip  # noqa: S104  compared only
         port = "" if endpoints.ports.control == CONTROL_PORT else f" --zmq-control-port {endpoints.ports.control}"
         key = " --key FILE" if endpoints.curve else ""
-        here = "" if self._arguments.workers else " (to use this machine, give --workers 1 instead)"
+        here = "" if self._options.workers.local_workers else " (to use this machine, give --workers 1 instead)"
         sys.stderr.write(f"waiting for {plural(count, 'worker')}: bench-worker --zmq-host {host}{port}{key}{here}\n")
 
 
-def _bind_ip(arguments: argparse.Namespace) -> str | None:
-    if arguments.inventory is not None:
-        return bind_ip_for(arguments)
-    if arguments.zmq_bind_ip:
-        return str(arguments.zmq_bind_ip)
-    return None if arguments.workers and not arguments.expect else "127.0.0.1"
+def _bind_ip(options: RunOptions) -> str | None:
+    if options.fleet.inventory is not None:
+        return bind_ip_for(options)
+    if options.network.bind_ip:
+        return options.network.bind_ip
+    return None if options.workers.local_workers and not options.workers.expect else "127.0.0.1"

@@ -1,9 +1,4 @@
-"""`bench-master run-scenario`: run a scenario, save its stats file, show the report.
-
-The end of `run-scenario`: the report, what is saved beside it, and the exit code.
-
-What ``run-scenario --dry-run`` prints: the plan, for the workers that the command line and inventory promise.
-"""
+"""`bench-master run-scenario`: run a scenario, save its stats file, print the report; or print the plan."""
 
 from __future__ import annotations
 
@@ -13,8 +8,9 @@ import sys
 from collections.abc import Collection
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import gevent
 
@@ -23,20 +19,19 @@ from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.bucketbench import load_scenario_or_definition
-from bench_master.commands.fleet_options import selected_inventory
+from bench_master.commands.fleet_options import parse_duration_option, selected_inventory
 from bench_master.commands.fleet_run import expected_worker_names, fleet_workers
+from bench_master.commands.load_options import LoadOptions, apply_load_options, choose_seed
 from bench_master.commands.run_options import (
-    add_run_arguments,
-    apply_load_options,
-    choose_seed,
-    definition_flags,
-    parse_duration_option,
-    parse_timeouts,
+    DEFAULT_DIRECTORY,
+    OutputOptions,
+    RunOptions,
+    add_run_options,
     restore_options,
     resumed_scenario,
 )
 from bench_master.commands.run_plan import PlanRunner
-from bench_master.commands.run_signals import check_writable, default_path, restore_signal_handlers
+from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
 from bench_master.formatting import one_line, plural
 from bench_master.plan import Plan, make_plan
@@ -52,21 +47,140 @@ if TYPE_CHECKING:
     from bench_master.scenario.model import Scenario
 
 
-def finish_run(result: RunResult, arguments: argparse.Namespace) -> int:
-    """Show the report; return the exit code that the run's end, its thresholds and its results call for."""
+NAME = "run-scenario"
+HELP = "run a scenario on local or remote workers, save the stats file and print the report"
+
+
+EPILOG: Final = """\
+Ctrl-C once lets the running jobs finish and saves; twice aborts them and cleans up. The stats file is valid either
+way. Exit codes: 0 ok, 1 a threshold failed, 2 scenario error, 3 run incomplete, 130 interrupted.
+"""
+
+MAX_NAME_CHARS: Final = 60
+"""How much of a scenario's name becomes part of its file's name, in characters."""
+
+Options = RunOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.epilog = EPILOG
+    add_run_options(parser)
+
+
+def run(options: RunOptions) -> int:
+    """Run the scenario, or continue a run; return the exit code."""
+    if options.resume is not None:
+        return _resume(options)
+    assert options.file is not None
+    scenario = apply_load_options(
+        load_scenario_or_definition(options.file, options.set, options.definition), options.load
+    )
+    seed = choose_seed(scenario, options.load)
+    plan = make_plan(scenario, seed)
+    crew = expected_worker_names(options.fleet)
+    policy, slots = _policy(plan, options, crew)
+    if options.dry_run:
+        return print_plan(scenario, plan, options)
+    if not options.quiet:
+        sys.stderr.writelines(f"note: {note}\n" for note in scenario.notes)
+    stats = options.output.stats_file or default_path(scenario, noop=options.load.noop)
+    if stats.exists():
+        raise UsageError(f"{stats}: already exists, and stats files are never overwritten; name another file with -s")
+    check_writable(stats)
+    wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
+    with fleet_workers(options, wanted) as crew:
+        policy, slots = _policy(plan, options, crew)
+        plan = _apply_user_count(plan, slots, options.load)
+        result = PlanRunner(scenario, plan, policy, options, slots=slots, stats=stats, crew=crew).run()
+    restore_signal_handlers()
+    if result.status == "refused" and scenario.dialect:
+        result.reasons.append("to run only the other drivers of the definition: --drivers A,B")
+    return finish_run(result, options)
+
+
+def _resume(options: RunOptions) -> int:
+    path = options.resume
+    assert path is not None
+    with closing(ResumableRun(path)) as past:
+        if past.complete:
+            sys.stderr.write(f"{path}: the run is complete; nothing to resume\n")
+            return int(ExitCode.OK)
+        options = restore_options(options, past)
+        scenario = apply_load_options(resumed_scenario(options, past), options.load)
+        plan = make_plan(scenario, choose_seed(scenario, options.load))
+        crew = expected_worker_names(options.fleet)
+        _, slots = _policy(plan, options, crew)
+        past.check_plan(_apply_user_count(plan, slots, options.load))
+        if not options.quiet:
+            sys.stderr.write(f"resuming {path}: {past.summary()}\n")
+        if options.dry_run:
+            left = tuple(trial for trial in plan.trials if trial.index not in past.state.whole)
+            return print_plan(scenario, replace(plan, trials=left), options)
+        lease_s = options.timeouts.parse().lease_s
+        wait_s = past.patience_s(lease_s)
+        if wait_s and not options.quiet:
+            sys.stderr.write(f"waiting {wait_s:.0f} s: until then workers of the earlier run may still be active\n")
+        gevent.sleep(wait_s)
+        with fleet_workers(options) as crew:
+            policy, slots = _policy(plan, options, crew)
+            plan = _apply_user_count(plan, slots, options.load)
+            going_on = PlanRunner(scenario, plan, policy, options, slots=slots, stats=path, crew=crew, past=past)
+            result = going_on.run()
+        restore_signal_handlers()
+        return finish_run(result, options)
+
+
+def _policy(plan: Plan, options: RunOptions, crew: Collection[str]) -> tuple[Policy, int]:
+    """Return the policy, and the slots of each local worker; `crew` are the workers of an inventory."""
+    workers, load = options.workers, options.load
+    expect = workers.expect
+    if expect is None:
+        expect = 0 if workers.local_workers or options.fleet.inventory is not None else 1
+    expected = workers.local_workers + expect + len(crew)
+    if not expected:
+        raise UsageError("--workers 0 --expect 0: no worker would run the jobs; give --workers 1")
+    timeouts = options.timeouts.parse()
+    policy = Policy(
+        expected=expected,
+        join_timeout_s=parse_duration_option(workers.worker_timeout, "--worker-timeout"),
+        heartbeat_timeout_s=timeouts.heartbeat_timeout_s,
+        reconnect_timeout_s=timeouts.reconnect_timeout_s,
+        user_count=load.user_count,
+        look_ahead=load.look_ahead,
+        batch_size=load.batch_size,
+    )
+    slots = max(treatment.concurrency for treatment in plan.treatments)
+    if load.user_count is not None:
+        slots = -(-load.user_count // expected)
+        if slots > MAX_SLOTS:
+            raise UsageError(f"--user-count {load.user_count}: more than {MAX_SLOTS} jobs in flight on one worker")
+    return policy, slots
+
+
+def _apply_user_count(plan: Plan, slots: int, load: LoadOptions) -> Plan:
+    """Return the plan with the concurrency of each worker that follows from -u, if given."""
+    if load.user_count is None:
+        return plan
+    # Workers would refuse the plan's own concurrency, or reports show a wrong one.
+    return replace(plan, treatments=tuple(replace(treatment, concurrency=slots) for treatment in plan.treatments))
+
+
+def finish_run(result: RunResult, options: RunOptions) -> int:
+    """Print the report; return the exit code for the run's end, its thresholds and its results."""
     if result.status == "refused":
-        text = "this plan cannot be run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
+        text = "this plan cannot run here:\n" + "\n".join(f"  {reason}" for reason in result.reasons)
         raise (InfrastructureError if result.unusable else UsageError)(text)
     if result.stats is None:
         if result.status == "interrupted":
             return int(ExitCode.INTERRUPTED)
-        raise InfrastructureError("the run did not begin: " + "; ".join(result.reasons))
-    source = ReportSource(StatsFile(result.stats), arguments.pctile)
-    if not arguments.no_report:
-        report_named(arguments.format).write(source, sys.stdout)
+        raise InfrastructureError("the run did not start: " + "; ".join(result.reasons))
+    source = ReportSource(StatsFile(result.stats), options.report.pctile)
+    if not options.output.no_report:
+        report_named(options.report.format).write(source, sys.stdout)
         sys.stdout.flush()
-    files = _write_files(result, result.stats, source, arguments)
-    if not arguments.quiet:
+    files = _write_files(result, result.stats, source, options.output)
+    if not options.quiet:
         sys.stderr.writelines(f"{line}\n" for line in files)
     for reason in result.reasons:
         sys.stderr.write(f"bench-master: {reason}\n")
@@ -74,16 +188,16 @@ def finish_run(result: RunResult, arguments: argparse.Namespace) -> int:
         return int(ExitCode.INTERRUPTED)
     if result.status != "complete":
         return int(ExitCode.INFRASTRUCTURE)
-    errors_shown = arguments.format == "text" and not arguments.no_report
-    return _exit_code(source, noop=arguments.noop, errors_shown=errors_shown)
+    errors_shown = options.report.format == "text" and not options.output.no_report
+    return _exit_code(source, noop=options.load.noop, errors_shown=errors_shown)
 
 
-def _write_files(result: RunResult, stats: Path, source: ReportSource, arguments: argparse.Namespace) -> list[str]:
-    """Save what is to stand beside the stats file; return lines that say where everything is."""
+def _write_files(result: RunResult, stats: Path, source: ReportSource, output: OutputOptions) -> list[str]:
+    """Write the files beside the stats file; return lines that say where everything is."""
     files = [f"stats file: {stats}", *(f"profile: {path}" for path in result.profiles)]
-    if arguments.trace:
-        files.append(f"trace: {_save_trace(source, stats)} (open it at ui.perfetto.dev)")
-    if not arguments.no_report:
+    if output.trace:
+        files.append(f"trace: {_save_trace(source, stats)} (open it in ui.perfetto.dev)")
+    if not output.no_report:
         files.append(f"report again: bench-master report-scenario -s {shlex.quote(str(stats))}")
     return files
 
@@ -94,12 +208,12 @@ def _save_trace(source: ReportSource, stats: Path) -> Path:
         with path.open("w", encoding="utf-8") as out:
             report_named("trace").write(source, out)
     except OSError as error:
-        raise InfrastructureError(f"{path}: the trace cannot be written: {error.strerror}") from error
+        raise InfrastructureError(f"{path}: cannot write the trace: {error.strerror}") from error
     return path
 
 
 def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
-    """Return the exit code of a complete run: what gave no result at all is no success, nor is a missed threshold."""
+    """Return the exit code of a complete run: a treatment without results or a failed threshold is no success."""
     treatments = source.document.treatments
     for row in treatments:
         if row.skipped:
@@ -111,7 +225,7 @@ def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
     if barren:
         of_all = f"{barren} of {plural(len(treatments), 'treatment')}"
         reason = "" if errors_shown else _most_frequent_error(source.document)
-        sys.stderr.write(f"bench-master: no job was done in {of_all}{reason}\n")
+        sys.stderr.write(f"bench-master: no job succeeded in {of_all}{reason}\n")
         return int(ExitCode.INFRASTRUCTURE)
     if noop:
         return int(ExitCode.OK)
@@ -121,7 +235,7 @@ def _exit_code(source: ReportSource, *, noop: bool, errors_shown: bool) -> int:
 
 
 def _most_frequent_error(document: ReportDocument) -> str:
-    """Return what the most frequent error in treatments without a result said, on one line; nothing if none did."""
+    """Return the most frequent error of the treatments without a result, on one line; empty if there is none."""
     barren = {row.title for row in document.treatments if not row.jobs.done and not row.skipped}
     for group in document.errors:
         if barren.intersection(group.treatments):
@@ -129,132 +243,49 @@ def _most_frequent_error(document: ReportDocument) -> str:
     return ""
 
 
-def print_plan(scenario: Scenario, plan: Plan, arguments: argparse.Namespace) -> int:
-    """Print a plan and touch nothing; return the exit code."""
-    if arguments.noop:
-        # Nothing is started in a run that does nothing, services of others included.
+def print_plan(scenario: Scenario, plan: Plan, options: RunOptions) -> int:
+    """Print a plan; return the exit code."""
+    if options.load.noop:
+        # A no-op run starts nothing, not even services on other hosts.
         plan = replace(plan, treatments=tuple(replace(one, placement={}) for one in plan.treatments))
-    workers = list(_expected_workers(plan, arguments)) or [ExpectedWorker()]
-    sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=arguments.look_ahead))
+    workers = list(_expected_workers(plan, options)) or [ExpectedWorker()]
+    sys.stdout.write(render_plan(scenario, plan, workers, look_ahead=options.load.look_ahead))
     return int(ExitCode.OK)
 
 
-def _expected_workers(plan: Plan, arguments: argparse.Namespace) -> Iterator[ExpectedWorker]:
+def _expected_workers(plan: Plan, options: RunOptions) -> Iterator[ExpectedWorker]:
     named = named_environments(plan.treatments)
-    # Workers of this machine are of one environment, which a plan that names several does not tell.
-    here = arguments.environment or ("" if len(named) > 1 else next(iter(named), "local"))
-    for place in range(arguments.workers):
+    # Local workers share one environment; a plan that names several leaves it open.
+    here = options.workers.environment or ("" if len(named) > 1 else next(iter(named), "local"))
+    for place in range(options.workers.local_workers):
         yield ExpectedWorker(local_worker_id(place), here)
-    if arguments.inventory is not None:
-        for host in selected_inventory(arguments).hosts:
+    if options.fleet.inventory is not None:
+        for host in selected_inventory(options.fleet).hosts:
             for name in host.worker_names:
                 yield ExpectedWorker(name, host.environment or "")
-    for _ in range(arguments.expect or 0):
+    for _ in range(options.workers.expect or 0):
         yield ExpectedWorker()
 
 
-NAME = "run-scenario"
-HELP = "run a scenario on local or remote workers, save the stats file, print the report"
+def default_path(scenario: Scenario, *, noop: bool) -> Path:
+    """Return the default stats file of a run: a new file in `DEFAULT_DIRECTORY`."""
+    name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in scenario.name.lower())
+    # Milliseconds tell apart runs that start at once; names are cut to what file systems take.
+    when = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3] + "Z"
+    stem = f"{name[:MAX_NAME_CHARS].strip('-') or 'scenario'}{'.noop' if noop else ''}.{when}"
+    path = DEFAULT_DIRECTORY / f"{stem}.stats.gz"
+    count = 1
+    while path.exists():
+        count += 1
+        path = DEFAULT_DIRECTORY / f"{stem}-{count}.stats.gz"
+    return path
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    add_run_arguments(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the scenario, or what is missing of it; return the exit code."""
-    if arguments.resume is not None:
-        return _resume(arguments)
-    scenario = apply_load_options(
-        load_scenario_or_definition(arguments.file, arguments.set, definition_flags(arguments)), arguments
-    )
-    seed = choose_seed(scenario, arguments)
-    plan = make_plan(scenario, seed)
-    crew = expected_worker_names(arguments)
-    policy, slots = _policy(plan, arguments, crew)
-    if arguments.dry_run:
-        return print_plan(scenario, plan, arguments)
-    if not arguments.quiet:
-        sys.stderr.writelines(f"note: {note}\n" for note in scenario.notes)
-    stats = arguments.stats_file or default_path(scenario, noop=arguments.noop)
-    if stats.exists():
-        raise UsageError(f"{stats}: exists already, and a stats file is never overwritten; name another with -s")
-    check_writable(stats)
-    wanted = frozenset(each.environment for each in plan.treatments if each.environment is not None)
-    with fleet_workers(arguments, wanted) as crew:
-        policy, slots = _policy(plan, arguments, crew)
-        plan = _apply_user_count(plan, slots, arguments)
-        result = PlanRunner(scenario, plan, policy, arguments, slots=slots, stats=stats, crew=crew).run()
-    restore_signal_handlers()
-    if result.status == "refused" and scenario.dialect:
-        result.reasons.append("to run the other drivers of the definition, name them: --drivers A,B")
-    return finish_run(result, arguments)
-
-
-def _resume(arguments: argparse.Namespace) -> int:
-    with closing(ResumableRun(arguments.resume)) as past:
-        if past.complete:
-            sys.stderr.write(f"{arguments.resume}: the run is complete: there is nothing to resume\n")
-            return int(ExitCode.OK)
-        restore_options(arguments, past)
-        scenario = apply_load_options(resumed_scenario(arguments, past), arguments)
-        plan = make_plan(scenario, choose_seed(scenario, arguments))
-        crew = expected_worker_names(arguments)
-        _, slots = _policy(plan, arguments, crew)
-        past.check_plan(_apply_user_count(plan, slots, arguments))
-        if not arguments.quiet:
-            sys.stderr.write(f"resuming {arguments.resume}: {past.summary()}\n")
-        if arguments.dry_run:
-            left = tuple(trial for trial in plan.trials if trial.index not in past.state.whole)
-            return print_plan(scenario, replace(plan, trials=left), arguments)
-        lease_s = parse_timeouts(arguments.heartbeat_timeout, arguments.reconnect_timeout, arguments.lease).lease_s
-        patience_s = past.patience_s(lease_s)
-        if patience_s and not arguments.quiet:
-            sys.stderr.write(f"waiting {patience_s:.0f} s: until then the workers of before may be at work\n")
-        gevent.sleep(patience_s)
-        with fleet_workers(arguments) as crew:
-            policy, slots = _policy(plan, arguments, crew)
-            plan = _apply_user_count(plan, slots, arguments)
-            going_on = PlanRunner(
-                scenario, plan, policy, arguments, slots=slots, stats=arguments.resume, crew=crew, past=past
-            )
-            result = going_on.run()
-        restore_signal_handlers()
-        return finish_run(result, arguments)
-
-
-def _policy(plan: Plan, arguments: argparse.Namespace, crew: Collection[str]) -> tuple[Policy, int]:
-    """Return the policy, and the slots that each local worker needs; `crew` are the workers of an inventory."""
-    expect = arguments.expect
-    if expect is None:
-        expect = 0 if arguments.workers or arguments.inventory is not None else 1
-    expected = arguments.workers + expect + len(crew)
-    if not expected:
-        raise UsageError("--workers 0 --expect 0: nobody would run the jobs; give --workers 1")
-    timeouts = parse_timeouts(arguments.heartbeat_timeout, arguments.reconnect_timeout, arguments.lease)
-    policy = Policy(
-        expected=expected,
-        join_timeout_s=parse_duration_option(arguments.worker_timeout, "--worker-timeout"),
-        heartbeat_timeout_s=timeouts.heartbeat_timeout_s,
-        reconnect_timeout_s=timeouts.reconnect_timeout_s,
-        user_count=arguments.user_count,
-        look_ahead=arguments.look_ahead,
-        batch_size=arguments.batch_size,
-    )
-    slots = max(treatment.concurrency for treatment in plan.treatments)
-    if arguments.user_count is not None:
-        slots = -(-arguments.user_count // expected)
-        if slots > MAX_SLOTS:
-            raise UsageError(
-                f"--user-count {arguments.user_count}: more than {MAX_SLOTS} jobs in flight on one worker"
-            )
-    return policy, slots
-
-
-def _apply_user_count(plan: Plan, slots: int, arguments: argparse.Namespace) -> Plan:
-    """Return the plan as it is run: what is in flight per worker follows from -u, where that is given."""
-    if arguments.user_count is None:
-        return plan
-    # The plan's own concurrency would be refused or misreported.
-    return replace(plan, treatments=tuple(replace(treatment, concurrency=slots) for treatment in plan.treatments))
+def check_writable(stats: Path) -> None:
+    """Create the stats file and remove it again: raise `UsageError` for an unwritable place before anything runs."""
+    try:
+        stats.parent.mkdir(parents=True, exist_ok=True)
+        stats.touch(exist_ok=False)
+        stats.unlink()
+    except OSError as error:
+        raise UsageError(f"{stats}: cannot create this file: {error.strerror}; name another one with -s") from error

@@ -1,18 +1,22 @@
-"""`bench-master start-workers`: workers on every host of an inventory, which wait there for a master."""
+"""`bench-master start-workers`: start workers on every host of an inventory, where they wait for a master."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+from dataclasses import dataclass
 
 import gevent
 
-from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT, port
 from bench_common.errors import ExitCode
 from bench_master.commands.fleet_options import (
     FleetProgress,
+    InventoryOptions,
+    NetworkOptions,
+    StartOptions,
     add_inventory_options,
+    add_key_dir_option,
+    add_port_options,
     add_start_options,
     exit_code_for,
     launch_spec,
@@ -26,70 +30,72 @@ from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import FleetHost, Inventory, Login
 from bench_master.layout import align_table, tab_separated
-from bench_master.run.sockets import Ports
 
 NAME = "start-workers"
 HELP = "start workers on the hosts of an inventory, where they wait for this master"
 
 EPILOG = """\
-Goes to every host at once, finds a Python there, installs this version of Weighbridge from here (no network is
-needed there) unless it is installed already, delivers each worker's key and starts it so that it outlives the
-connection. A worker that runs already, just so, is left alone. See docs/fleet.rst.
+Connects to all hosts at once, finds a Python, installs this version of Weighbridge from here if needed (the host
+needs no network), copies each worker's key and starts it so that it outlives the connection. A worker that already
+runs with the same settings keeps running. See docs/fleet.rst.
 
-Exit codes: 0 every worker runs; 3 a host failed (the others go on, unless --require-all).
+Exit codes: 0 every worker runs; 3 a host failed (the others continue, unless --require-all).
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `start-workers`."""
+
+    fleet: InventoryOptions
+    """The hosts."""
+    start: StartOptions
+    """How workers start."""
+    network: NetworkOptions
+    """The master's ports and keys."""
+    dry_run: bool
+    """List what would start where."""
+    quiet: bool
+    """Print no progress and no notes."""
+    verbose: bool
+    """Start workers with ``-v``."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
+    """Add the command's options."""
     parser.epilog = EPILOG
     add_inventory_options(parser, required=True)
     add_start_options(parser)
-    parser.add_argument("--dry-run", action="store_true", help="list what would be started where, and touch nothing")
-    parser.add_argument("--key-dir", type=Path, metavar="DIR", help="where the keys are (default: as keygen's)")
-    parser.add_argument(
-        "--zmq-control-port",
-        type=port,
-        default=CONTROL_PORT,
-        metavar="PORT",
-        help="the master's (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--zmq-results-port",
-        type=port,
-        default=RESULTS_PORT,
-        metavar="PORT",
-        help="for tunnels (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--zmq-work-port", type=port, default=WORK_PORT, metavar="PORT", help="for tunnels (default: %(default)s)"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="list which workers would start where, and do nothing")
+    add_key_dir_option(parser)
+    add_port_options(parser, work=True)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Start them, print the table; with tunnels stay until Ctrl-C."""
-    inventory = selected_inventory(arguments)
-    warn_duplicate_hosts(inventory, quiet=arguments.quiet)
-    if arguments.dry_run:
+def run(options: Options) -> int:
+    """Start the workers, print the table; with tunnels wait for Ctrl-C."""
+    inventory = selected_inventory(options.fleet)
+    warn_duplicate_hosts(inventory, quiet=options.quiet)
+    if options.dry_run:
         _show_plan(inventory)
         return int(ExitCode.OK)
-    ports = Ports(arguments.zmq_control_port, arguments.zmq_results_port, arguments.zmq_work_port)
-    errand = launch_spec(arguments, inventory, ports)
-    with Fleet(inventory, errand, FleetProgress(inventory, quiet=arguments.quiet)) as fleet:
+    spec = launch_spec(
+        options.fleet, inventory, start=options.start, network=options.network, verbose=options.verbose
+    )
+    with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
         with interruptible(
-            "what was begun on the hosts is waited for, and workers that it starts go on: "
-            f"bench-master kill-workers -i {inventory.path} ends them"
+            "waiting for the hosts to finish; workers that start keep running: "
+            f"bench-master kill-workers -i {inventory.path} stops them"
         ):
             outcomes = fleet.start()
         failed = any(outcome.failed for outcome in outcomes)
-        if failed and arguments.require_all:
+        if failed and options.start.require_all:
             outcomes = stop_all(fleet, outcomes)
-        report_new_host_keys(errand.known_hosts, quiet=arguments.quiet)
+        report_new_host_keys(spec.known_hosts, quiet=options.quiet)
         print_outcomes(outcomes)
         status = exit_code_for(outcomes)
-        through = [host.name for host in inventory.hosts if errand.uses_tunnel(host)]
-        if through and not (failed and arguments.require_all):
-            sys.stderr.write(f"tunnels to {', '.join(through)} stand for as long as this runs; Ctrl-C closes them\n")
+        through = [host.name for host in inventory.hosts if spec.uses_tunnel(host)]
+        if through and not (failed and options.start.require_all):
+            sys.stderr.write(f"tunnels to {', '.join(through)} stay open until Ctrl-C\n")
             while True:
                 gevent.sleep(3600)
         return status
@@ -100,20 +106,20 @@ def _show_plan(inventory: Inventory) -> None:
         (
             host.name,
             _ssh_route(host),
-            host.environment or "as it looks",
+            host.environment or "detected",
             f"{host.workers} x {host.concurrency}",
-            "tunnel" if host.tunnel else host.master or "as it is reached",
+            "tunnel" if host.tunnel else host.master or "as seen from host",
             host.launcher,
         )
         for host in inventory.hosts
     ]
-    titles = ("HOST", "REACHED AT", "ENVIRONMENT", "WORKERS", "MASTER", "LAUNCHER")
+    titles = ("HOST", "ADDRESS", "ENVIRONMENT", "WORKERS", "MASTER", "LAUNCHER")
     lines = align_table(titles, rows) if sys.stdout.isatty() else tab_separated([titles, *rows])
     sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _ssh_route(host: FleetHost) -> str:
-    """Return the way to a host, with every jump host on it, the nearest to us first."""
+    """Return the SSH route to a host over its jump hosts, the nearest first."""
     steps = []
     login: Login | None = host.login
     while login is not None:

@@ -1,10 +1,11 @@
-"""``validate-scenario``: say everything that is wrong with a scenario, or publish the schema of all scenarios."""
+"""`bench-master validate-scenario`: list all errors of scenarios, or print the JSON Schema of the format."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from bench_common.errors import ExitCode, UsageError
 from bench_master.bucketbench import load_scenario_or_definition
@@ -12,16 +13,27 @@ from bench_master.formatting import plural
 from bench_master.scenario import Scenario, scenario_schema
 from bench_master.scenario.keys_run import SCALE
 
-if TYPE_CHECKING:
-    import argparse
-
 NAME = "validate-scenario"
-HELP = "check scenarios and say everything that is wrong with them, or print the JSON Schema of the format"
+HELP = "check scenarios and list all of their errors, or print the JSON Schema of the format"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of `validate-scenario`."""
+
+    file: tuple[str, ...]
+    """The scenarios: files, or names of ready-made ones."""
+    set: tuple[str, ...]
+    """Keys to override, as ``KEY=VALUE``."""
+    schema: bool
+    """Print the JSON Schema."""
+    quiet: bool
+    """Print no notes."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.epilog = "Exit codes: 0 every scenario is good, 2 at least one is not."
+    """Add the command's options."""
+    parser.epilog = "Exit codes: 0 every scenario is valid, 2 at least one is not."
     parser.add_argument(
         "-f",
         "--file",
@@ -29,50 +41,50 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="X.yaml",
-        help="a scenario's file, or a ready-made one's name; may be given several times",
+        help="scenario file, or the name of a ready-made scenario; repeatable",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a key before checking, such as --set jobs.cpu.params.time=5s",
+        help="override a key before the check, such as --set jobs.cpu.params.time=5s; repeatable",
     )
     parser.add_argument(
         "--schema", action="store_true", help="print the JSON Schema (draft 2020-12) of scenarios, for editors"
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Check every file, or print the schema; return the exit code."""
-    if arguments.schema:
-        if arguments.file or arguments.set:
-            raise UsageError("--schema prints the schema of all scenarios; it goes with neither -f nor --set")
+    if options.schema:
+        if options.file or options.set:
+            raise UsageError("--schema prints the schema of all scenarios; give neither -f nor --set with it")
         sys.stdout.write(json.dumps(scenario_schema(), indent=2) + "\n")
         return int(ExitCode.OK)
-    if not arguments.file:
-        raise UsageError("nothing to check: name a scenario with -f X.yaml, or ask for --schema")
+    if not options.file:
+        raise UsageError("nothing to check: name a scenario with -f X.yaml, or give --schema")
     status = ExitCode.OK
-    for reference in arguments.file:
+    for reference in options.file:
         try:
-            scenario = load_scenario_or_definition(reference, arguments.set)
+            scenario = load_scenario_or_definition(reference, options.set)
         except UsageError as error:
-            # The next file may be good, so this one's problems must not end the command.
+            # The next file may be valid, so this one's errors must not end the command.
             sys.stderr.write(f"{error}\n")
             status = ExitCode.USAGE
         else:
-            sys.stdout.write(_report_scenario(reference, scenario, quiet=arguments.quiet))
-            status = max(status, *(_check_profile(reference, name, arguments) for name in scenario.profiles), status)
+            sys.stdout.write(_report_scenario(reference, scenario, quiet=options.quiet))
+            status = max(status, *(_check_profile(reference, name, options) for name in scenario.profiles), status)
     return int(status)
 
 
-def _check_profile(reference: str, profile: str, arguments: argparse.Namespace) -> ExitCode:
-    """Check a scenario at another scale than it was asked for at; say what is wrong, or how large it is."""
+def _check_profile(reference: str, profile: str, options: Options) -> ExitCode:
+    """Check a scenario at another scale; print its errors or its size."""
     scale = f"{SCALE}={profile}"
-    if any(text.replace(" ", "").startswith(f"{SCALE}=") for text in arguments.set):
+    if any(text.replace(" ", "").startswith(f"{SCALE}=") for text in options.set):
         return ExitCode.OK
     try:
-        scenario = load_scenario_or_definition(reference, [*arguments.set, scale])
+        scenario = load_scenario_or_definition(reference, [*options.set, scale])
     except UsageError as error:
         sys.stderr.writelines(f"with --set {scale}: {line}\n" for line in str(error).splitlines())
         return ExitCode.USAGE

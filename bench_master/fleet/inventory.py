@@ -10,14 +10,13 @@ The format of an inventory: every key of ``hosts.yaml`` with its shape, default 
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
-from bench_common.cli import MAX_SLOTS, NAME_PATTERN, host_address, host_name, strip_brackets
+from bench_common.cli import MAX_SLOTS, NAME_PATTERN, InvalidValue, host_address, host_name, strip_brackets
 from bench_common.errors import ScenarioError, UsageError, did_you_mean
 from bench_common.keys import KEY_NAME_PATTERN
 from bench_master.fleet.hosts import (
@@ -269,7 +268,7 @@ class _Reader:
         addresses = self._expand_addresses(key, names, given, [])
         try:
             return [host_address(address) for address in addresses]
-        except ArgumentTypeError as error:
+        except InvalidValue as error:
             self._findings.add(given.place, str(error))
             return []
 
@@ -308,7 +307,7 @@ class _Reader:
             return None
         try:
             return host_name(given.value)
-        except ArgumentTypeError as error:
+        except InvalidValue as error:
             self._findings.add(given.place, str(error))
             return None
 

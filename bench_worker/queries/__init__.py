@@ -1,1 +1,1 @@
-"""Questions that `bench-worker` answers about its machine, one module each: FLAG, HELP, configure, answer."""
+"""Queries that `bench-worker` answers about its machine, one module each: FLAG, HELP, Options, configure, run."""

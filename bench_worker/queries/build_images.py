@@ -1,30 +1,54 @@
-"""``bench-worker --build-images``: make the images of this installation on this machine."""
+"""`bench-worker --build-images`: build the images of this installation on this machine."""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 FLAG = "--build-images"
-HELP = "build the images that scenarios use (all, or each --image), and print what was done"
+HELP = "build the images that scenarios use: all, or each --image"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The arguments of this query."""
+
+    images: tuple[str, ...]
+    """The images to build; empty: all."""
+    image_args: tuple[str, ...]
+    """Build arguments, as ``NAME=VALUE``."""
+    image_force: bool
+    """Build even up-to-date images."""
+    image_dry_run: bool
+    """Build nothing; report what would be built."""
+    image_quiet: bool
+    """Print no progress."""
+    verbose: bool
+    """Print the output of the build steps."""
 
 
 def configure(group: argparse._ArgumentGroup) -> None:
     """Add the arguments of this query."""
-    group.add_argument("--image", dest="images", metavar="NAME", action="append", default=[], help="build this image")
     group.add_argument(
-        "--image-arg", dest="image_args", metavar="NAME=VALUE", action="append", default=[], help="a build argument"
+        "--image", dest="images", metavar="NAME", action="append", default=[], help="build this image; repeatable"
     )
-    group.add_argument("--image-force", action="store_true", help="build them even if up to date")
-    group.add_argument("--image-dry-run", action="store_true", help="say what would be built; build nothing")
-    group.add_argument("--image-quiet", action="store_true", help="print no progress on stderr")
+    group.add_argument(
+        "--image-arg",
+        dest="image_args",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="build argument of the Dockerfile; repeatable",
+    )
+    group.add_argument("--image-force", action="store_true", help="rebuild even images that are up to date")
+    group.add_argument("--image-dry-run", action="store_true", help="report what would be built, and build nothing")
+    group.add_argument("--image-quiet", action="store_true", help="print no progress of builds to stderr")
 
 
-def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Yield one object for each image: image, action, source, identity, size_bytes, seconds."""
     from bench_worker.engines.registry import open_image_store
     from bench_worker.images.base_image import cache_folder, host_arguments
@@ -37,23 +61,21 @@ def answer(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     )
 
     known = all_recipes()
-    recipes = in_build_order(arguments.images, known)
-    given = dict(text.split("=", 1) for text in arguments.image_args)
+    recipes = in_build_order(options.images, known)
+    given = dict(text.split("=", 1) for text in options.image_args)
     check_arguments(given, recipes)
-    named = {name.removeprefix(NAMESPACE) for name in arguments.images} or set(known)
+    named = {name.removeprefix(NAMESPACE) for name in options.images} or set(known)
     store = open_image_store()
     try:
         builder = Builder(
             store=store,
             host_arguments=host_arguments(known["base"].folder),
             cache=cache_folder(),
-            progress=_discard_progress if arguments.image_quiet else _print_progress,
-            verbose=arguments.verbose,
+            progress=_discard_progress if options.image_quiet else _print_progress,
+            verbose=options.verbose,
             arguments=given,
         )
-        built = builder.build_all(
-            recipes, forced=named if arguments.image_force else (), dry_run=arguments.image_dry_run
-        )
+        built = builder.build_all(recipes, forced=named if options.image_force else (), dry_run=options.image_dry_run)
         for image in built:
             yield image.to_json()
     finally:

@@ -1,50 +1,59 @@
-"""``--cleanup-containers``: removes what runs left behind on this machine, or lists it first."""
+"""`bench-worker --cleanup-containers`: remove what runs left behind on this machine, or list it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import argparse
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable
-
     from bench_worker.cleanup import CleanupStatus
     from bench_worker.engines.base import Leftover
 
 FLAG = "--cleanup-containers"
-HELP = "remove what runs that are over left behind here"
+HELP = "remove what finished runs left behind on this machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The arguments of this query."""
+
+    cleanup_dry_run: bool
+    """Remove nothing."""
+    cleanup_run_id: str | None
+    """The run to clean up, even if it is active; None: every finished run."""
 
 
 def configure(group: argparse._ArgumentGroup) -> None:
-    """Add how much is looked at, and whether it is touched."""
+    """Add the arguments of this query."""
     group.add_argument(
         "--dry-run",
         dest="cleanup_dry_run",
         action="store_true",
-        help="with --cleanup-containers: list, remove nothing",
+        help="with --cleanup-containers: list what would be removed, and remove nothing",
     )
     group.add_argument(
         "--run",
         dest="cleanup_run_id",
         metavar="RUN_ID",
-        help="with --cleanup-containers: of this run alone, even if it is alive",
+        help="with --cleanup-containers: clean up after this run only, even if it is active",
     )
 
 
-def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
-    """Yield each leftover's fields with `removed`, its `verdict` and, where it is still there, `why`.
+def run(options: Options) -> Iterable[dict[str, Any]]:
+    """Yield each leftover's fields with `removed`, its `verdict` and, if it is still there, `why`.
 
-    An engine that could not be asked is a row without an identity.
+    An engine that failed to answer is a row without an identity.
     """
     from bench_worker.cleanup import clean_up_all
 
     rows: list[dict[str, Any]] = []
 
-    def told(leftover: Leftover, verdict: CleanupStatus, reason: str) -> None:
+    def collect(leftover: Leftover, verdict: CleanupStatus, reason: str) -> None:
         rows.append({**asdict(leftover), "removed": verdict == "removed", "verdict": verdict, "why": reason})
 
-    sweep = clean_up_all(run_id=arguments.cleanup_run_id, told=told, dry_run=arguments.cleanup_dry_run)
+    sweep = clean_up_all(run_id=options.cleanup_run_id, told=collect, dry_run=options.cleanup_dry_run)
     yield from rows
     for failure in sweep.failed:
         if failure.leftover is None:

@@ -1,25 +1,31 @@
-"""`bench-worker --fingerprint`: what kind of place this is, as one JSON object."""
+"""`bench-worker --fingerprint`: print the properties of this host as one JSON object."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 FLAG = "--fingerprint"
-HELP = "print the properties of this host that may explain a result, and the environment that it seems to be"
+HELP = "print the properties of this host that may explain a result, and its detected environment"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """This query has no arguments."""
 
 
 def configure(group: argparse._ArgumentGroup) -> None:
-    """Add nothing: the question has no arguments."""
+    """Add nothing."""
     del group
 
 
-def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
-    """Yield one object: the facts by name, as values and as shown, which tell hosts apart, and the environment."""
+def run(options: Options) -> Iterable[dict[str, Any]]:
+    """Yield one object: the facts as values and as text, which of them identify a host, and the environment."""
     from bench_worker.host.fingerprint import FACTS, fingerprint, format_fact, guess_environment
 
-    del arguments
+    del options
     facts = fingerprint()
     yield {
         "environment": guess_environment(),

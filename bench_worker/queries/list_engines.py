@@ -1,27 +1,30 @@
-"""``--list-engines``: which engines can be used on this machine, and why the others cannot."""
+"""`bench-worker --list-engines`: list the engines that are usable on this machine, and why the others are not."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable
+import argparse
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 FLAG = "--list-engines"
-HELP = "say which engines can be used here, and why the others cannot"
+HELP = "list the engines that are usable on this machine, and why the others are not"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """This query has no arguments."""
 
 
 def configure(group: argparse._ArgumentGroup) -> None:
-    """Take no arguments."""
+    """Add nothing."""
     del group
 
 
-def answer(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
+def run(options: Options) -> Iterable[dict[str, Any]]:
     """Yield the fields of each engine's `EngineStatus`, by name."""
     from bench_worker.engines.registry import probe_all
 
-    del arguments
+    del options
     for status in probe_all():
         yield {**asdict(status), "details": dict(status.details)}

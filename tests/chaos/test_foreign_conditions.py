@@ -128,7 +128,7 @@ def test_a_stats_file_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with Arena(tmp_path / "arena", NATIVE, stats=tmp_path / "file" / "run.stats.gz") as arena:
         assert arena.end(30) == 2
-        assert "run.stats.gz: cannot be created" in arena.said
+        assert "run.stats.gz: cannot create this file" in arena.said
         assert "name another place with -s" in arena.said
         assert "has joined" not in arena.said
 

@@ -138,7 +138,7 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     assert testbed.processes() == []
     heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--wait", 1)
     assert heard.status == 3
-    assert heard.out.count("not heard") == 2
+    assert heard.out.count("not connected") == 2
 
 
 def greet(server):
@@ -372,7 +372,7 @@ def test_the_doctor_looks_at_all_hosts(master, testbed):
     assert "hostname" not in {row["name"] for row in told["differences"]}, "that tells hosts apart, and nothing else"
     master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
     ended = master.fleet("doctor", status=3)
-    assert "blade-2: cannot be looked at: " in ended.out
+    assert "blade-2: check failed: " in ended.out
     assert "blade-1 (bare-metal): " in ended.out
 
 

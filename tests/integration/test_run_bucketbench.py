@@ -103,7 +103,7 @@ def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(weighing,
     program, stats = weighing.start_run(DATA / "docker.yaml", *impossible)
     ended = program.ended()
     assert ended.status == 2
-    assert "to run the other drivers of the definition, name them: --drivers A,B" in ended.err
+    assert "to run only the other drivers of the definition: --drivers A,B" in ended.err
     assert not stats.exists()
     run = weighing.run(DATA / "docker.yaml", *GENTLE, "--drivers", "docker-2")
     assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker-2": 2}

@@ -169,7 +169,7 @@ def test_a_failed_operation_ends_its_job_alone(weighing, client, engine_events):
     told = Counter(action for action, _ in engine_events(run.run_id, 4))
     assert (told["create"], told["destroy"], told["pause"]) == (4, 4, 0)
     assert containers_of(client, run.run_id) == []
-    assert run.complaints == ["no job was done in 1 of 2 treatments"]
+    assert run.complaints == ["no job succeeded in 1 of 2 treatments"]
 
 
 def test_a_guest_that_fails_says_so_in_the_tools_words(weighing, client):

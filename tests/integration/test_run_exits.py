@@ -78,7 +78,7 @@ def test_scenario_errors_end_with_2_all_at_once(weighing):
     ("flags", "expected"),
     [
         (("--set", "repaets=9"), "--set repaets=9: unknown key 'repaets' in the scenario (did you mean 'repeats'?)"),
-        (("--workers", "0", "--expect", "0"), "nobody would run the jobs"),
+        (("--workers", "0", "--expect", "0"), "no worker would run the jobs"),
         (("-r", "soon"), "--run-seconds soon: "),
         (("-r", "0"), "--run-seconds 0: "),
         (("--worker-timeout", "-1"), "--worker-timeout -1: "),
@@ -178,7 +178,7 @@ def test_too_few_ports_for_the_lanes_end_with_3(weighing):
     ]
     ended = weighing.master(*run_words(weighing, weighing.scenario(), "--noop", "--expect", 2, *flags))
     assert complaint(ended, 3) == (
-        "the run did not begin: no port is free for a lane from 65535 on; try another --zmq-work-port"
+        "the run did not start: no port is free for a lane from 65535 on; try another --zmq-work-port"
     )
     assert [worker.process.poll() for worker in workers] == [None, None]
 
@@ -222,11 +222,11 @@ def test_an_engine_that_cannot_be_asked_is_infrastructure(weighing, tmp_path):
 
 
 def test_without_a_report_the_reason_stands_beside_the_verdict(weighing):
-    """With -R nothing else shows why no job was done, so the first error's own words stand in the message."""
+    """With -R nothing else shows why no job succeeded, so the first error's own words stand in the message."""
     job = {"operations": ["run", "wait", "remove"], "container": {"command": ["no-such-command-here"]}}
     run = weighing.run(weighing.scenario(job=job), "-R", status=3)
     (said,) = run.complaints
-    assert said.startswith("no job was done in 1 of 1 treatment; run: ")
+    assert said.startswith("no job succeeded in 1 of 1 treatment; run: ")
     assert "no-such-command-here" in said
 
 

@@ -43,9 +43,9 @@ def test_a_worker_reaches_its_master_over_ipv6(weighing, wire):
 @pytest.mark.parametrize(
     ("flag", "value", "why"),
     [
-        ("--zmq-host", "[::1]:13577", "'[::1]:13577': expected a host's name or IP address"),
+        ("--zmq-host", "[::1]:13577", "'[::1]:13577': expected a host name or IP address"),
         ("--address", "blade-1", "'blade-1': expected the IP address of a host, such as 10.0.0.5 or fd00::5"),
-        ("--address", "fe80::1", "'fe80::1': is of one link alone; give one that holds everywhere"),
+        ("--address", "fe80::1", "'fe80::1': link-local address: other hosts cannot reach it"),
     ],
 )
 def test_a_bad_address_is_refused_before_anything_is_started(weighing, flag, value, why):

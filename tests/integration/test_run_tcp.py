@@ -60,10 +60,10 @@ def test_one_worker_by_hand_serves_run_after_run(weighing, wire):
     end = ("kill-workers", *wire.muster, "--wait", 1.5)
     killed = until(lambda: weighing.master(*end).out, 60, "a word of the worker")
     assert killed.startswith("by-hand\t")
-    assert killed.endswith("\ttold to end\n")
+    assert killed.endswith("\tasked to exit\n")
     assert worker.ended(30).status == 0
     nobody = weighing.master("list-workers", *wire.muster, "--wait", 0.5)
-    assert (nobody.status, nobody.err) == (0, "no worker called within 0.5 s\n")
+    assert (nobody.status, nobody.err) == (0, "no worker connected within 0.5 s\n")
 
 
 def test_a_worker_by_hand_beside_local_ones(weighing, wire):

@@ -23,7 +23,7 @@ def test_whole_number_without_a_limit():
     """A number from the lowest on is taken as it is; one below it is refused with what was expected."""
     assert int_range(0)("0") == 0
     assert int_range(1)("123456") == 123456
-    with pytest.raises(argparse.ArgumentTypeError, match="'0': expected a whole number from 1 on"):
+    with pytest.raises(argparse.ArgumentTypeError, match="'0': expected a whole number, 1 or more"):
         int_range(1)("0")
 
 

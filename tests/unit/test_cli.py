@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,15 +33,22 @@ from bench_common.errors import (
 from bench_master import cli
 
 
-def a_command(name="weigh-things", run=lambda arguments: 0):
-    return SimpleNamespace(NAME=name, HELP="weigh things", configure=lambda parser: None, run=run)
+@dataclass(frozen=True)
+class Options:
+    verbose: bool
+    quiet: bool
+    debug: bool
+
+
+def a_command(name="weigh-things", run=lambda options: 0):
+    return SimpleNamespace(NAME=name, HELP="weigh things", Options=Options, configure=lambda parser: None, run=run)
 
 
 @pytest.fixture
 def call(monkeypatch):
     """Run the command line with sub-commands of our own and return its exit code."""
 
-    def call(*argv, run=lambda arguments: 0):
+    def call(*argv, run=lambda options: 0):
         monkeypatch.setattr(cli, "all_commands", lambda: [a_command(run=run), a_command("list-things")])
         return cli.run_command_line(argv)
 
@@ -48,7 +56,7 @@ def call(monkeypatch):
 
 
 def raising(error):
-    def run(arguments):
+    def run(options):
         raise error
 
     return run
@@ -57,7 +65,7 @@ def raising(error):
 @pytest.mark.parametrize("status", [*ExitCode, 0, 3])
 def test_the_commands_status_is_the_exit_code(call, status):
     """What a sub-command returns is what the shell sees."""
-    assert call("weigh-things", run=lambda arguments: status) == int(status)
+    assert call("weigh-things", run=lambda options: status) == int(status)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_the_commands_status_is_the_exit_code(call, status):
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_an_error_is_told_in_one_message_and_an_exit_code(call, capsys, error, status):
+def test_an_error_is_one_message_and_an_exit_code(call, capsys, error, status):
     """Each kind of error leads to its documented code, and stderr holds one line of text without a traceback."""
     assert call("weigh-things", run=raising(error)) == status
     out, err = capsys.readouterr()
@@ -85,7 +93,7 @@ def test_an_error_is_told_in_one_message_and_an_exit_code(call, capsys, error, s
     assert (str(error) or "interrupted") in line or line.endswith("a.yaml: Permission denied")
 
 
-def test_all_problems_of_a_scenario_are_told(call, capsys):
+def test_all_problems_of_a_scenario_are_printed(call, capsys):
     """Each problem has a line with its place, in file order."""
     problems = [Problem("a.yaml", 9, 1, "second"), Problem("a.yaml", 3, 5, "first")]
     assert call("weigh-things", run=raising(ScenarioError(problems))) == 2
@@ -95,7 +103,7 @@ def test_all_problems_of_a_scenario_are_told(call, capsys):
     ]
 
 
-def test_a_mistake_of_ours_asks_to_be_reported(call, capsys):
+def test_an_internal_error_asks_for_a_report(call, capsys):
     """An unexpected exception is named as internal, tells what to do, and counts as broken infrastructure."""
     assert call("weigh-things", run=raising(ZeroDivisionError("division by zero"))) == 3
     err = capsys.readouterr().err
@@ -117,8 +125,8 @@ def test_global_switches_work_on_either_side_of_the_command(call):
     """-v and -q mean the same before and after the sub-command, and default to off."""
     seen = []
 
-    def run(arguments):
-        seen.append((arguments.verbose, arguments.quiet, arguments.debug))
+    def run(options):
+        seen.append(astuple(options))
         return 0
 
     for argv in (["-v", "weigh-things"], ["weigh-things", "-v"], ["-q", "weigh-things"], ["weigh-things", "-q"]):
@@ -142,7 +150,7 @@ def test_a_misspelt_command_names_the_nearest(call, capsys, word):
     assert "(did you mean 'weigh-things'?)" in capsys.readouterr().err
 
 
-def test_a_word_like_nothing_is_not_guessed(call, capsys):
+def test_an_unknown_word_gets_no_suggestion(call, capsys):
     """Where no sub-command is near, the choices are listed and none is suggested."""
     with pytest.raises(SystemExit):
         call("xyzzy")
@@ -185,7 +193,7 @@ def test_every_command_can_be_configured():
         ([], None),
     ],
 )
-def test_only_the_command_that_is_named_is_loaded(argv, name):
+def test_only_the_given_command_is_loaded(argv, name):
     """By its name and no other; help and complaints about the name need all of them."""
     command = cli.named_command(argv)
     assert (None if command is None else command.NAME) == name
@@ -201,7 +209,7 @@ def test_a_command_is_parsed_alike_whether_the_others_are_loaded_or_not():
         )
 
 
-def test_a_reader_that_goes_away_is_no_error(monkeypatch, capsys):
+def test_a_closed_output_pipe_is_no_error(monkeypatch, capsys):
     """With `| head` the command ends in silence, and nothing complains when stdout is flushed at the exit."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -236,7 +244,7 @@ def test_closed_streams_are_no_error(redirection):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch):
+def test_unencodable_characters_are_escaped(monkeypatch):
     """Output for a terminal that knows no such letter is written to its end, escaped so that JSON stays JSON."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
@@ -259,21 +267,21 @@ sys.exit(run_guarded(lambda: gevent.sleep(30) or 0, program="bench-master", debu
 
 
 def test_an_interrupt_in_the_event_loop_prints_no_traceback():
-    """Ctrl-C while a command waits gives the exit code of an interrupt and not a word of the event loop."""
+    """Ctrl-C while a command waits gives the exit code of an interrupt, and no output of the event loop."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (130, b"bench-master: interrupted\n")
 
 
 def test_a_full_output_device_is_named():
-    """What cannot be written to stdout is told as stdout's fault, once, with exit code 3."""
+    """Output that stdout rejects is one error that names stdout, with exit code 3."""
     command = [sys.executable, "-m", "bench_master", "validate-scenario", "--schema"]
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (3, "bench-master: stdout: No space left on device\n")
 
 
-def deaf(kind):
-    """Return a descriptor that takes nothing: of a device that is full, or of a pipe whose reader is gone."""
+def unwritable(kind):
+    """Return a descriptor that rejects output: a full device, or a pipe without a reader."""
     if kind == "full":
         return os.open("/dev/full", os.O_WRONLY)
     reader, writer = os.pipe()
@@ -282,9 +290,9 @@ def deaf(kind):
 
 
 @pytest.mark.parametrize("kind", ["full", "pipe"])
-def test_an_exit_code_does_not_depend_on_who_reads_stderr(kind):
-    """Neither a full disk under its log nor a reader that went away makes another error of one."""
-    stderr = deaf(kind)
+def test_the_exit_code_does_not_depend_on_stderr(kind):
+    """Neither a full disk nor a missing reader changes the error."""
+    stderr = unwritable(kind)
     command = [sys.executable, "-m", "bench_master", "run-scenario", "-f", "no-such-scenario"]
     try:
         ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=stderr, timeout=60, check=False)
@@ -294,9 +302,9 @@ def test_an_exit_code_does_not_depend_on_who_reads_stderr(kind):
 
 
 @pytest.mark.parametrize("kind", ["full", "pipe"])
-def test_what_stderr_does_not_take_is_dropped(monkeypatch, kind):
-    """The command goes on, and what it said counts as said."""
-    stream = os.fdopen(deaf(kind), "w", 1)
+def test_output_that_stderr_rejects_is_dropped(monkeypatch, kind):
+    """The command continues as if it had been written."""
+    stream = os.fdopen(unwritable(kind), "w", 1)
     monkeypatch.setattr(sys, "stderr", stream)
     harden_streams()
     assert sys.stderr.write("word\n") == 5
@@ -313,7 +321,7 @@ def test_what_stderr_does_not_take_is_dropped(monkeypatch, kind):
         (["report-scenario", "a.stats.gz", "--csv"], "(did you mean '-s a.stats.gz'?)"),
     ],
 )
-def test_a_word_without_its_flag_is_told_with_the_flag(capsys, argv, hint):
+def test_a_word_without_its_flag_gets_the_flag_suggested(capsys, argv, hint):
     """A scenario or stats file that is named without its flag gives a usage error that shows the right way."""
     with pytest.raises(SystemExit) as ended:
         cli.run_command_line(argv)
@@ -324,33 +332,33 @@ def test_a_word_without_its_flag_is_told_with_the_flag(capsys, argv, hint):
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["run-scenario", "-f", "x", "--wokers", "1"], "run-scenario: there is no option --wokers (did you mean"),
+        (["run-scenario", "-f", "x", "--wokers", "1"], "run-scenario: unknown option --wokers (did you mean"),
         (
             ["run-scenario", "-f", "x", "--noopp=1"],
-            "run-scenario: there is no option --noopp (did you mean '--noop'?)",
+            "run-scenario: unknown option --noopp (did you mean '--noop'?)",
         ),
-        (["run-scenario", "-f", "x", "y"], "run-scenario: unexpected 'y'"),
+        (["run-scenario", "-f", "x", "y"], "run-scenario: unexpected argument 'y'"),
         (["report-scenario"], "report-scenario: the following arguments are required: -s/--stats-file"),
         (["run-scenaro"], "argument SUB-COMMAND: invalid choice: 'run-scenaro'"),
-        (["--colour", "doctor"], "there is no option --colour"),
+        (["--colour", "doctor"], "unknown option --colour"),
     ],
 )
-def test_a_wrong_option_is_told_in_one_line(capsys, argv, line):
+def test_a_wrong_option_is_a_one_line_error(capsys, argv, line):
     """The line names the command that refuses it and where its help is; no usage of thirty lines stands before it."""
     with pytest.raises(SystemExit) as ended:
         cli.run_command_line(argv)
     assert ended.value.code == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("bench-master")
-    assert line in said
-    assert said.endswith(" --help")
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.startswith("bench-master")
+    assert line in message
+    assert message.endswith(" --help")
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["-f", ""], "'': expected the file or the name of a scenario"),
-        (["-f", "noop", "-s", ""], "expected a file's name, and it is empty"),
+        (["-f", "noop", "-s", ""], "expected a file name"),
         (["-f", "noop", "--dry-run", "--csv", "--format", "json"], "not allowed with argument --csv"),
         (["-f", "noop", "--dry-run", "--pctile", "100"], "argument --pctile: '100'"),
         (["-f", "noop", "--dry-run", "--worker-timeout", "soon"], "--worker-timeout soon: "),
@@ -362,7 +370,7 @@ def test_a_wrong_option_is_told_in_one_line(capsys, argv, line):
         ),
     ],
 )
-def test_what_a_run_cannot_use_is_refused_before_it(capsys, monkeypatch, tmp_path, flags, said):
+def test_invalid_arguments_are_refused_before_the_run(capsys, monkeypatch, tmp_path, flags, message):
     """A wrong argument is a usage error at once, with a dry run too, and leaves nothing behind."""
     monkeypatch.chdir(tmp_path)
     try:
@@ -370,7 +378,7 @@ def test_what_a_run_cannot_use_is_refused_before_it(capsys, monkeypatch, tmp_pat
     except SystemExit as ended:
         status = ended.code
     assert status == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert list(tmp_path.rglob("*.gz")) == []
 
 
@@ -395,5 +403,5 @@ def test_the_command_itself_is_interrupted_as_usual(call, monkeypatch):
     """Once it is loaded, Ctrl-C raises in the command, which can clean up."""
     monkeypatch.setattr(command_line, "restore_sigint", lambda: called.append("loaded"))
     called = []
-    assert call("weigh-things", run=lambda arguments: called.append("run") or 0) == 0
+    assert call("weigh-things", run=lambda options: called.append("run") or 0) == 0
     assert called == ["loaded", "run"]

@@ -84,7 +84,7 @@ def test_the_text_has_hosts_what_is_grave_and_what_differs():
     assert looks[0].unusable == {"docker": "no socket"}
     text = render_fleet(looks, {"c": "nothing listens there for SSH " * 5}, differences(looks))
     assert max(map(len, text.splitlines())) <= 80
-    assert "c: cannot be looked at: nothing listens" in text
+    assert "c: check failed: nothing listens" in text
     assert "a (control): 1 warning\n  warning load: load average 9\nb (control): fit\n" in text
     assert "  warning kernel: the hosts of control are not alike" in text
     assert "      a: 6.1\n      b: 6.8\n" in text

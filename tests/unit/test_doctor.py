@@ -1,6 +1,5 @@
 """The doctor on recorded hosts: each check sick and well, a check that breaks, and what the commands print."""
 
-import argparse
 import json
 import socket
 from dataclasses import replace
@@ -11,12 +10,13 @@ from recorded_host import RecordedHostFiles
 
 import bench_worker.doctor
 from bench_master.commands import doctor as command
+from bench_master.commands.fleet_options import InventoryOptions
 from bench_worker.doctor import CHECKS, Check, HostSnapshot, Level, capture, run_checks
 from bench_worker.doctor.base import listening_ports, ok
 from bench_worker.engines.base import EngineStatus
 from bench_worker.host.procfs import DiskSpace, read_processes
 from bench_worker.host.sampler import COLUMNS
-from bench_worker.queries import doctor as question
+from bench_worker.queries import doctor as query
 
 CPU = "/sys/devices/system/cpu"
 CLOCK = "/sys/devices/system/clocksource/clocksource0"
@@ -278,11 +278,11 @@ def test_every_finding_that_is_not_ok_says_what_to_do():
             assert finding.advice or finding.level is Level.OK, finding
 
 
-def test_question_answers_in_json(monkeypatch):
+def test_the_query_prints_json(monkeypatch):
     """`bench-worker --doctor` gives findings as plain JSON values with the agreed keys."""
     monkeypatch.setattr(bench_worker.doctor, "capture", lambda files, wait, directories, ports: scene_of())
-    arguments = argparse.Namespace(doctor_directory=[], doctor_port=[1])
-    findings = json.loads(json.dumps(list(question.answer(arguments))))
+    options = query.Options(doctor_directory=(), doctor_port=(1,))
+    findings = json.loads(json.dumps(list(query.run(options))))
     assert {tuple(finding) for finding in findings} == {("check", "level", "finding", "advice", "value")}
 
 
@@ -301,8 +301,8 @@ def run_doctor(monkeypatch, findings, *, quiet=False, form="text"):
         return findings
 
     monkeypatch.setattr(command, "query_worker", ask_worker)
-    arguments = argparse.Namespace(inventory=None, quiet=quiet, directory=["/srv"], format=form)
-    return command.run(arguments), asked
+    options = command.Options(InventoryOptions(), directory=("/srv",), format=form, quiet=quiet)
+    return command.run(options), asked
 
 
 def test_table_fits_80_columns_and_puts_problems_first(monkeypatch, capsys):
@@ -314,7 +314,7 @@ def test_table_fits_80_columns_and_puts_problems_first(monkeypatch, capsys):
     assert lines[0].startswith("problem  memory")
     assert "-> add some" in lines[1]
     assert lines[-2] == ""
-    assert lines[-1] == "Not fit to measure: 1 problem to repair first."
+    assert lines[-1] == "Not fit to measure: 1 problem to fix first."
     assert asked[:2] == ["--doctor", "--doctor-port"]
     assert asked[-2:] == ["--doctor-directory", "/srv"]
 
@@ -323,8 +323,8 @@ def test_table_fits_80_columns_and_puts_problems_first(monkeypatch, capsys):
     ("findings", "status", "verdict"),
     [
         (FINDINGS[:1], 0, "Fit to measure."),
-        (FINDINGS[:2], 0, "Fit to measure, with 1 warning: results will be noisier than need be."),
-        (FINDINGS, 3, "Not fit to measure: 1 problem to repair first."),
+        (FINDINGS[:2], 0, "Fit to measure, with 1 warning: results will be noisier than needed."),
+        (FINDINGS, 3, "Not fit to measure: 1 problem to fix first."),
     ],
 )
 def test_exit_code_is_that_of_the_gravest(monkeypatch, capsys, findings, status, verdict):

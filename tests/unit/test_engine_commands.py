@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from bench_common.cli import read_options
 from bench_master.commands import cleanup_containers, list_engines
 
 USABLE = {
@@ -67,7 +68,7 @@ def run(command, monkeypatch, rows, *words):
     monkeypatch.setattr(command, "query_worker", lambda *flags, **_: asked.append(flags) or rows)
     parser = argparse.ArgumentParser()
     command.configure(parser)
-    return command.run(parser.parse_args(words)), asked[0]
+    return command.run(read_options(command.Options, parser.parse_args(words))), asked[0]
 
 
 @pytest.mark.parametrize(

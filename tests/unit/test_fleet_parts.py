@@ -264,7 +264,7 @@ def test_a_dry_run_shows_the_way_and_touches_nothing(tmp_path, capsys):
     )
     assert run_command_line(["start-workers", "-i", str(path), "--dry-run", "--ssh-config", "none"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "gate\tme@192.0.2.1:2222\tas it looks\t1 x 64\tas it is reached\tssh",
+        "gate\tme@192.0.2.1:2222\tdetected\t1 x 64\tas seen from host\tssh",
         "b\tme@192.0.2.1:2222 -> me@b:22\tcontrol\t2 x 8\ttunnel\tssh",
     ]
 
@@ -279,7 +279,7 @@ def test_one_machine_by_two_names_is_told(tmp_path, capsys):
     command = ["start-workers", "-i", str(path), "--dry-run", "--ssh-config", "none"]
     assert run_command_line(command) == 0
     (note,) = capsys.readouterr().err.splitlines()
-    assert note.startswith(f"note: {path}:3: a and b are both reached at 10.0.0.1:22; several")
+    assert note.startswith(f"note: {path}:3: a and b are the same host, 10.0.0.1:22; for several")
     assert run_command_line(["-q", *command]) == 0
     assert capsys.readouterr().err == ""
 
@@ -411,4 +411,4 @@ def test_a_clock_that_was_not_compared_is_not_guessed(told):
 def test_one_boot_is_one_clock():
     """There is nothing to compare."""
     assert present("a", boot_id="here").clock("here") == (0, 0)
-    assert format_clock((0, 0)) == "the same"
+    assert format_clock((0, 0)) == "same host"

@@ -121,8 +121,8 @@ def test_a_build_argument_changes_the_fingerprint():
     [
         (["blogbench", "--build-arg", "DISTRIBUTION"], "--build-arg DISTRIBUTION: expected NAME=VALUE"),
         (["blogbench", "--build-arg", "a b=c"], "--build-arg a b=c: expected NAME=VALUE"),
-        (["--build-arg", "A=b"], "--build-arg is for one image: name it"),
-        (["mbw", "sysbench", "--build-arg", "A=b"], "--build-arg is for one image: name it"),
+        (["--build-arg", "A=b"], "--build-arg applies to one image: name it"),
+        (["mbw", "sysbench", "--build-arg", "A=b"], "--build-arg applies to one image: name it"),
     ],
 )
 def test_build_arguments_that_mean_nothing_are_refused(capsys, words, message):

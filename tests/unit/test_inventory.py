@@ -136,7 +136,7 @@ def test_a_group_whose_jump_host_is_one_of_it():
             "hosts.yaml:2:25: 'b.net': expected the IP address of a host, such",
         ),
         ("hosts:\n  b[1-3]: {services_address: '10.0.0.[1-2]'}\n", "hosts.yaml:2:30: 2 addresses for the 3 hosts of"),
-        ("hosts:\n  b: {master: '10.0.0.1:80'}\n", "hosts.yaml:2:15: '10.0.0.1:80': expected a host's name or IP"),
+        ("hosts:\n  b: {master: '10.0.0.1:80'}\n", "hosts.yaml:2:15: '10.0.0.1:80': expected a host name or IP"),
         ("hosts:\n  b[3-1]:\n", "hosts.yaml:2:3: range [3-1] runs backwards: write [1-3]"),
         ("hosts:\n  b1:\n  b[1-2]:\n", "hosts.yaml:3:3: host 'b1' is on line 2 already: remove one"),
         ("hosts:\n  b: {workers: 2}\n  b-1:\n", "hosts.yaml:3:3: worker 'b-1' of host 'b-1' is one of 'b', too"),

@@ -64,7 +64,7 @@ def test_only_an_address_of_one_host_is_one(text):
 
 def test_an_address_of_one_link_is_refused():
     """Another host has other links."""
-    with pytest.raises(argparse.ArgumentTypeError, match="is of one link alone"):
+    with pytest.raises(argparse.ArgumentTypeError, match="link-local address"):
         host_address("fe80::1%eth0")
 
 
@@ -88,9 +88,9 @@ def test_a_master_is_named_by_name_or_address(text):
 )
 def test_what_is_no_host_is_refused_with_what_to_do_about_its_port(text, port):
     """zmq would ask for such a name for ever."""
-    with pytest.raises(argparse.ArgumentTypeError, match="expected a host's name or IP address") as caught:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a host name or IP address") as caught:
         host_name(text)
-    assert ("; the port 13577 goes to an option of its own" in str(caught.value)) == (port is not None)
+    assert ("; give the port 13577 with its own option" in str(caught.value)) == (port is not None)
 
 
 def test_an_ipv6_address_has_brackets_where_a_port_follows():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_master.commands.run_signals import MAX_NAME_CHARS, default_path
+from bench_master.commands.run_scenario import MAX_NAME_CHARS, default_path
 from bench_master.scenario import load_scenario
 
 

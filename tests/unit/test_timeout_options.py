@@ -1,30 +1,31 @@
-"""How long silence is borne: as the command line says, and within what makes sense."""
+"""The timeouts between master and workers: defaults, and which values the command line accepts."""
 
 import pytest
 
 from bench_common.errors import UsageError
-from bench_master.commands.run_options import HEARTBEATS_PER_TIMEOUT, parse_timeouts
+from bench_master.commands.run_options import HEARTBEATS_PER_TIMEOUT, TimeoutOptions
 from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 
 
-def test_what_is_not_said_is_as_documented():
+def test_the_defaults_are_the_documented_ones():
     """Five seconds, ten and fifteen, with two heartbeats a second."""
-    timeouts = parse_timeouts(None, None, None)
+    timeouts = TimeoutOptions().parse()
     assert (timeouts.heartbeat_timeout_s, timeouts.reconnect_timeout_s, timeouts.lease_s) == (5, 10, DEFAULT_LEASE_S)
-    assert timeouts.heartbeat_s == HEARTBEAT_INTERVAL_S
+    assert timeouts.heartbeat_interval_s == HEARTBEAT_INTERVAL_S
 
 
-def test_less_silence_takes_more_heartbeats():
-    """Some of them may be lost before a worker is missed; more silence takes no fewer of them."""
-    assert parse_timeouts("1.2s", "2s", "3s").heartbeat_s == pytest.approx(1.2 / HEARTBEATS_PER_TIMEOUT)
-    assert parse_timeouts("1m", None, None).heartbeat_s == HEARTBEAT_INTERVAL_S
+def test_a_shorter_timeout_needs_more_heartbeats():
+    """Some of them may be lost before a worker counts as missing; a longer timeout keeps their interval."""
+    timeouts = TimeoutOptions("1.2s", "2s", "3s").parse()
+    assert timeouts.heartbeat_interval_s == pytest.approx(1.2 / HEARTBEATS_PER_TIMEOUT)
+    assert TimeoutOptions("1m").parse().heartbeat_interval_s == HEARTBEAT_INTERVAL_S
 
 
-def test_a_lease_grows_with_the_silence():
-    """A worker never gives up a master that would still await it, unless that is asked for, which is refused."""
-    assert parse_timeouts("1m", None, None).lease_s == 60
+def test_the_default_lease_grows_with_the_heartbeat_timeout():
+    """A worker never leaves a master that still waits for it; a shorter lease is refused."""
+    assert TimeoutOptions("1m").parse().lease_s == 60
     with pytest.raises(UsageError, match=r"--lease 30s: expected no less than --heartbeat-timeout \(60 s\)"):
-        parse_timeouts("1m", None, "30s")
+        TimeoutOptions("1m", None, "30s").parse()
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,8 @@ def test_a_lease_grows_with_the_silence():
         (("5 sec", None, None), "--heartbeat-timeout 5 sec: unknown unit"),
     ],
 )
-def test_what_makes_no_sense_is_refused(given, why):
-    """With the option, its value and what was expected."""
+def test_invalid_timeouts_are_refused(given, why):
+    """The error names the option, its value and what was expected."""
     with pytest.raises(UsageError) as caught:
-        parse_timeouts(*given)
+        TimeoutOptions(*given).parse()
     assert why in str(caught.value)

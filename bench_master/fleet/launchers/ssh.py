@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bench_common.cli import host_address
+from bench_common.cli import InvalidValue, host_address
 from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError
 from bench_master.fleet.hosts import FleetHost
@@ -189,5 +188,5 @@ def _direct_address(host: FleetHost, client: paramiko.SSHClient, station: Remote
     try:
         own = host_address(called)
         return own if own == host_address(station.facts["reached_at"]) and not is_loopback(own) else None
-    except ArgumentTypeError:
+    except InvalidValue:
         return None

@@ -1,0 +1,104 @@
+"""Rules of the code that no tool checks: where a command line ends, and how its options reach the rest."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from bench_common.cli import read_options
+from bench_master import cli as master
+from bench_worker import cli as worker
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("bench_common", "bench_master", "bench_worker", "workloads")
+PATHS = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
+SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in PATHS}
+
+EDGE = ("bench_common/cli.py", "bench_master/cli.py", "bench_worker/cli.py")
+GLOBAL = {"help", "version", "debug", "quiet", "verbose"}
+"""Options of every command: those that need them have a field, the others do not."""
+
+
+def test_argparse_stays_at_the_edge():
+    """Only the command lines import argparse, and a program that runs in a guest by itself."""
+    imports = re.compile(r"^\s*(import|from) argparse\b", re.MULTILINE)
+    users = {name for name, text in SOURCES.items() if imports.search(text)}
+    places = ("bench_master/commands/", "bench_worker/queries/")
+    assert {name for name in users if not name.startswith(places)} == {*EDGE, "workloads/blogload_program.py"}
+
+
+def test_no_command_sees_a_namespace():
+    """What argparse found is a dataclass before a command runs; the action of --resume belongs to the parser."""
+    users = {name for name, text in SOURCES.items() if "argparse.Namespace" in text}
+    assert users <= {*EDGE, "bench_master/commands/run_options.py", "workloads/blogload_program.py"}
+
+
+def arguments_of(parser):
+    """Return the names under which a parser stores its arguments."""
+    return {action.dest for action in parser._actions if action.dest not in GLOBAL}
+
+
+def fields_of(kind):
+    """Return the names of the fields of a dataclass and of the groups in it, and those that have no default."""
+    hints, names, required = get_type_hints(kind), set(), set()
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            inner, needed = fields_of(hint)
+            names |= inner
+            required |= needed
+        else:
+            names.add(field.name)
+            if field.default is dataclasses.MISSING:
+                required.add(field.name)
+    return names, required
+
+
+@pytest.mark.parametrize("command", master.all_commands(), ids=lambda command: command.NAME)
+def test_every_argument_of_a_command_is_a_field_of_its_options(command):
+    """An argument without a field would be ignored, and a field without an argument never be set."""
+    parsers = next(action.choices for action in master.build_parser()._actions if action.choices)
+    arguments = arguments_of(parsers[command.NAME])
+    names, required = fields_of(command.Options)
+    assert arguments <= names
+    assert required - GLOBAL <= arguments
+
+
+def test_every_argument_of_the_worker_is_a_field():
+    """Those of serving, and those of each query."""
+    names, required = fields_of(worker.ServeOptions)
+    for query in worker.all_queries():
+        more, needed = fields_of(query.Options)
+        names |= more
+        required |= needed
+    arguments = arguments_of(worker.build_parser())
+    assert arguments - {"query", "load_process"} == names - GLOBAL
+    assert required - GLOBAL <= arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    a: int = 1
+    b: int = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    names: tuple[str, ...]
+
+
+def test_options_are_read_by_name():
+    """Groups are filled from the same arguments; lists become tuples; a missing argument keeps its default."""
+    parser = master.CommandParser()
+    parser.add_argument("--a", type=int)
+    parser.add_argument("--names", nargs="*")
+    assert read_options(Outer, parser.parse_args(["--a", "5", "--names", "x", "y"])) == Outer(Inner(5, 2), ("x", "y"))
+
+
+def test_a_field_without_an_argument_and_a_default_is_an_error():
+    """It is a mistake of the command, and names the field."""
+    with pytest.raises(TypeError, match=r"Outer\.names: the command has no such argument"):
+        read_options(Outer, master.CommandParser().parse_args([]))
