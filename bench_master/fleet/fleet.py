@@ -74,11 +74,11 @@ class Fleet:
             found |= launcher.logs(self._of(name), self._told)
         return {name: found[name] for name in self.inventory.worker_names}
 
-    def ask(self, questions: Sequence[Sequence[str]]) -> dict[str, QueryResults | InfrastructureError]:
-        """Return what ``bench-worker`` answers to each of some questions (its flags), by host; or why it cannot."""
+    def ask(self, queries: Sequence[Sequence[str]]) -> dict[str, QueryResults | InfrastructureError]:
+        """Return what ``bench-worker`` answers to each of several queries (its flags), by host; or why it cannot."""
         found: dict[str, QueryResults | InfrastructureError] = {}
         for name, launcher in self._launchers.items():
-            found |= launcher.ask(self._of(name), self._told, questions)
+            found |= launcher.ask(self._of(name), self._told, queries)
         return found
 
     def _of(self, name: str) -> list[FleetHost]:

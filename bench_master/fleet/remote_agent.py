@@ -264,7 +264,7 @@ def logs(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
 
 
 def query(request: dict[str, Any], _files: BinaryIO) -> dict[str, Any]:
-    """Return what ``bench-worker`` answers to the flags of a question."""
+    """Return what ``bench-worker`` answers to the flags of a query."""
     directory = request_directory(request)
     python = directory / "venvs" / request["identity"] / "bin" / "python"
     done = subprocess.run(  # noqa: S603  our own program

@@ -199,7 +199,7 @@ class BuildResult:
     """How long the build took."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that the query answers with."""
+        """Return the JSON object that the query prints."""
         return asdict(self)
 
 

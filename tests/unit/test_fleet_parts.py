@@ -12,10 +12,12 @@ from pathlib import Path
 import paramiko
 import pytest
 
+from bench_common.cli import read_options
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.keys import read_worker_key
-from bench_master.cli import run_command_line
-from bench_master.commands.fleet_options import exit_code_for, print_outcomes, stop_all
+from bench_master.cli import build_parser, run_command_line
+from bench_master.commands import start_workers
+from bench_master.commands.fleet_options import exit_code_for, launch_spec, print_outcomes, stop_all
 from bench_master.commands.list_workers import build_rows, format_clock
 from bench_master.fleet import wheels
 from bench_master.fleet.inventory import parse_inventory
@@ -229,6 +231,18 @@ def test_a_worker_is_told_what_the_inventory_says(tmp_path):
         *("--zmq-host", "10.0.0.1", "--zmq-control-port", "13577", "-c", "3"),
         *("--environment", "control", "--label", "rack=7", "--address", "10.0.1.1", "--allow-host-mounts"),
     ]
+
+
+def test_the_command_line_says_where_the_master_and_the_wheels_are(tmp_path):
+    """``--master-address`` is what every host connects to, ``--wheelhouse`` replaces the package index."""
+    inventory = parse_inventory("hosts: {b: }", "hosts.yaml", ("local", "ssh"))
+    flags = ["--master-address", "[fd00::5]", "--wheelhouse", str(tmp_path / "wheels"), "--master-timeout", "90s"]
+    words = ["start-workers", "-i", "hosts.yaml", "--key-dir", str(tmp_path), *flags]
+    options = read_options(start_workers.Options, build_parser().parse_args(words))
+    spec = launch_spec(options.fleet, inventory, start=options.start, network=options.network)
+    assert spec.master_for(inventory.hosts[0]) == "fd00::5"
+    assert spec.wheelhouse._find_links == tmp_path / "wheels"
+    assert (spec.master_timeout_s, spec.tunnel) == (90.0, False)
 
 
 def test_a_worker_for_one_run_ends_with_it(tmp_path):

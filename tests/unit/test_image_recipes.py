@@ -7,10 +7,14 @@ import subprocess
 
 import pytest
 
+from bench_common.cli import read_options
 from bench_common.errors import InfrastructureError, UsageError
 from bench_master.cli import run_command_line
+from bench_master.commands import build_images
+from bench_worker.cli import build_parser as worker_parser
 from bench_worker.images.base_image import SCRIPT, choose_source, host_arguments
 from bench_worker.images.build import all_recipes, check_arguments, in_build_order
+from bench_worker.queries import build_images as query
 
 
 @pytest.fixture
@@ -129,6 +133,17 @@ def test_build_arguments_that_mean_nothing_are_refused(capsys, words, message):
     """Before any engine is asked."""
     assert run_command_line(["build-images", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_switches_of_a_build_reach_the_worker(monkeypatch):
+    """``build-images`` asks the worker's program with the ``--image`` options, which its parser accepts."""
+    asked = []
+    monkeypatch.setattr(build_images, "query_worker", lambda *flags, **_: asked.extend(flags) or [])
+    words = ["blogbench", "--build-arg", "A=b", "--force", "--dry-run"]
+    assert run_command_line(["-q", "build-images", *words]) == 0
+    options = read_options(query.Options, worker_parser().parse_args(asked))
+    assert (options.images, options.image_args) == (("blogbench",), ("A=b",))
+    assert (options.image_force, options.image_dry_run, options.image_quiet) == (True, True, True)
 
 
 def release(mirror, suite="bookworm"):

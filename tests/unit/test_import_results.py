@@ -40,6 +40,17 @@ def imported(tmp_path):
     return stats
 
 
+def test_a_text_is_prepended_to_each_run(tmp_path):
+    """``--before-each`` supplies what the outputs lack, such as a tool's version."""
+    head, log, stats = tmp_path / "head.txt", tmp_path / "log.txt", tmp_path / "out.stats.gz"
+    head.write_text("a note from elsewhere\n")
+    log.write_text(GOOD + GOOD)
+    argv = [*IMPORT, "--environment", "control", "--engine", "docker", "-s", str(stats), "--before-each", str(head)]
+    assert run_command_line([*argv, str(log)]) == 0
+    outputs = [record for block in StatsFile(stats).blocks({"outputs"}) for record in block.body]
+    assert [record.stdout.decode().splitlines()[0] for record in outputs] == ["a note from elsewhere"] * 2
+
+
 def report(stats, format_name):
     """Return a report as text."""
     out = io.StringIO()

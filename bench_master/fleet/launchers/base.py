@@ -24,7 +24,7 @@ from bench_master.run.key_provisioning import KeyProvisioner
 from bench_master.run.sockets import Ports
 
 QueryResults = list[list[dict[str, Any]]]
-"""The rows that ``bench-worker`` answered to each of some questions."""
+"""The rows that ``bench-worker`` answered to each of several queries."""
 ProgressCallback = Callable[[str, str], None]
 """Takes a host's name and what is being done there."""
 
@@ -135,10 +135,10 @@ class Launcher(abc.ABC):
         """Return the log of each worker by its name, or why there is none."""
 
     def ask(
-        self, hosts: Sequence[FleetHost], told: ProgressCallback, questions: Sequence[Sequence[str]]
+        self, hosts: Sequence[FleetHost], told: ProgressCallback, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
-        """Return what ``bench-worker`` answers to questions (each its flags) on each host, or why it cannot."""
-        del told, questions
+        """Return what ``bench-worker`` answers to queries (each its flags) on each host, or why it cannot."""
+        del told, queries
         error = InfrastructureError(f"launcher {self.name} starts workers, and asks nothing of hosts")
         return {host.name: error for host in hosts}
 

@@ -79,12 +79,12 @@ class LocalLauncher(Launcher):
         return found
 
     def ask(
-        self, hosts: Sequence[FleetHost], told: ProgressCallback, questions: Sequence[Sequence[str]]
+        self, hosts: Sequence[FleetHost], told: ProgressCallback, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
         """Ask this installation's ``bench-worker``."""
         for host in hosts:
             told(host.name, "asking bench-worker")
-        return run_parallel(hosts, lambda _: [query_worker(*flags) for flags in questions])
+        return run_parallel(hosts, lambda _: [query_worker(*flags) for flags in queries])
 
 
 def _run_verb(host: FleetHost, verb: str, **fields: Any) -> dict[str, Any]:

@@ -73,10 +73,10 @@ class SshLauncher(Launcher):
         return logs
 
     def ask(
-        self, hosts: Sequence[FleetHost], told: ProgressCallback, questions: Sequence[Sequence[str]]
+        self, hosts: Sequence[FleetHost], told: ProgressCallback, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
         """Ask ``bench-worker`` on every host; it is installed there if need be."""
-        return run_parallel(hosts, partial(self._ask, told=told, questions=questions))
+        return run_parallel(hosts, partial(self._ask, told=told, queries=queries))
 
     def close(self) -> None:
         """Close every connection, tunnels included."""
@@ -167,11 +167,11 @@ class SshLauncher(Launcher):
         with self._connect_host(host, told) as (_, station):
             return dict(station.do("logs", names=list(host.worker_names), timeout_s=QUERY_TIMEOUT_S)["logs"])
 
-    def _ask(self, host: FleetHost, *, told: ProgressCallback, questions: Sequence[Sequence[str]]) -> QueryResults:
+    def _ask(self, host: FleetHost, *, told: ProgressCallback, queries: Sequence[Sequence[str]]) -> QueryResults:
         answers = []
         with self._connect_host(host, told) as (_, station):
             identity = self._installed(host, station, told)
-            for flags in questions:
+            for flags in queries:
                 told(host.name, f"asking bench-worker {' '.join(flags)}")
                 fields = {"identity": identity, "env": dict(host.env), "limit_s": QUERY_TIMEOUT_S}
                 answers.append(list(station.do("query", (), QUERY_TIMEOUT_S, flags=list(flags), **fields)["rows"]))
