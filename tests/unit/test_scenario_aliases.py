@@ -1,4 +1,4 @@
-"""Old spellings of a tool's test and options are understood, with a note, and keep their places."""
+"""A tool's own names for a test and its options are accepted, with a note, and keep their locations."""
 
 import pytest
 
