@@ -100,37 +100,37 @@ class RateLimitedLog:
 
     def __init__(
         self,
-        say: Callable[[str], None],
+        log_line: Callable[[str], None],
         *,
         burst: int = 10,
         window_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._say = say
+        self._log_line = log_line
         self._burst = burst
         self._window_s = window_s
         self._clock = clock
         self._since = clock()
-        self._said = 0
-        self._held = 0
+        self._logged = 0
+        self._suppressed = 0
 
-    def add(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Pass `text` on, or count it."""
         now = self._clock()
         if now - self._since >= self._window_s:
             self.flush()
-            self._since, self._said = now, 0
-        if self._said < self._burst:
-            self._said += 1
-            self._say(text)
+            self._since, self._logged = now, 0
+        if self._logged < self._burst:
+            self._logged += 1
+            self._log_line(text)
         else:
-            self._held += 1
+            self._suppressed += 1
 
     def flush(self) -> None:
         """Say how many complaints were held back."""
-        if self._held:
-            self._say(f"{self._held} more like these")
-            self._held = 0
+        if self._suppressed:
+            self._log_line(f"{self._suppressed} more like these")
+            self._suppressed = 0
 
 
 class ZapHandler:
@@ -142,12 +142,12 @@ class ZapHandler:
     """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], allow: Allow, *, complaints: RateLimitedLog | None = None
+        self, context: zmq.Context[zmq.Socket[bytes]], allow: Allow, *, rejection_log: RateLimitedLog | None = None
     ) -> None:
         self.counts: dict[ZapVerdict, int] = dict.fromkeys(ZapVerdict, 0)
         self._context = context
         self._allow = allow
-        self._rejection_log = complaints or RateLimitedLog(LOG.warning)
+        self._rejection_log = rejection_log or RateLimitedLog(LOG.warning)
         self._ready = Event()
         self._socket: zmq.Socket[bytes] | None = None
         self._greenlet: gevent.Greenlet[..., None] | None = None
@@ -208,7 +208,7 @@ class ZapHandler:
             socket.send_multipart(reply.frames, zmq.NOBLOCK)
             self.counts[reply.verdict] += 1
             if reply.reason:
-                self._rejection_log.add(f"refused {reply.reason}")
+                self._rejection_log.log(f"refused {reply.reason}")
             served += 1
             if served % REQUESTS_BETWEEN_YIELDS == 0:
                 gevent.sleep(0)

@@ -257,14 +257,14 @@ class AllowList:
     """The keys that a master admits, as its file says at this moment.
 
     `admit` is what a `ZapHandler` asks. A connection that stands outlives its key's revocation (ZAP is asked at the
-    handshake only), so whoever serves one asks `admits_name` as well. With `only`, no others than these
+    handshake only), so whoever serves one asks `admits_name` as well. With `only_names`, no others than these
     names are let in.
     """
 
-    def __init__(self, path: Path, only: frozenset[str] | None = None) -> None:
+    def __init__(self, path: Path, only_names: frozenset[str] | None = None) -> None:
         """Read the file; raise `UsageError` when it is missing, others can write to it, or it is malformed."""
         self.path = path
-        self._only = only
+        self._only_names = only_names
         self._seen = self._stamp()
         self._names = parse_allow_list(read_trusted(path), str(path))
 
@@ -292,7 +292,9 @@ class AllowList:
                 # Half-edited, or tampered with: the last good list may hold the very key that was to be revoked.
                 LOG.error("%s; nobody is admitted until it is repaired", error)  # noqa: TRY400  the user's mistake
                 self._names = {}
-        return {key: name for key, name in self._names.items() if self._only is None or name in self._only}
+        return {
+            key: name for key, name in self._names.items() if self._only_names is None or name in self._only_names
+        }
 
     def _stamp(self) -> tuple[int, int, int, int] | None:
         try:

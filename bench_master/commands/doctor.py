@@ -38,7 +38,7 @@ def check_fleet(options: Options) -> int:
     inventory = selected_inventory(options.fleet)
     spec = launch_spec(options.fleet, inventory)
     with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
-        results = fleet.ask(QUERIES)
+        results = fleet.query(QUERIES)
     report_new_host_keys(spec.known_hosts, quiet=options.quiet)
     reports: list[HostReport] = []
     failed: dict[str, str] = {}

@@ -228,8 +228,8 @@ def parse_duration_option(text: str, flag: str) -> float:
 def selected_inventory(options: InventoryOptions) -> Inventory:
     """Return the chosen hosts; the SSH configuration completes what the inventory leaves open."""
     assert options.inventory is not None
-    inventory = load_inventory(options.inventory).only(options.only)
-    config = SshConfig.chosen(options.ssh_config)
+    inventory = load_inventory(options.inventory).select(options.only)
+    config = SshConfig.load(options.ssh_config)
     return inventory if config is None else config.apply_to(inventory)
 
 

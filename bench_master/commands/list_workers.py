@@ -121,7 +121,7 @@ def run(options: Options) -> int:
     """Listen, and print the workers that connect."""
     hosts: Sequence[FleetHost] = ()
     if options.fleet.inventory is not None:
-        hosts = load_inventory(options.fleet.inventory).only(options.fleet.only).hosts
+        hosts = load_inventory(options.fleet.inventory).select(options.fleet.only).hosts
     with open_discovery(options.discovery, fleet=options.fleet.inventory is not None, asks=True) as discovery:
         present = discovery.gather(options.discovery.wait)
     rows = build_rows(present, hosts, _local_boot_id())

@@ -32,14 +32,14 @@ class Fleet:
     Raises `UsageError` for a launcher that cannot be loaded, and for settings that a launcher does not know.
     """
 
-    def __init__(self, inventory: Inventory, errand: LaunchSpec, told: ProgressCallback) -> None:
+    def __init__(self, inventory: Inventory, launch_spec: LaunchSpec, progress: ProgressCallback) -> None:
         self.inventory = inventory
-        self._told = told
+        self._progress = progress
         self._launchers: dict[str, Launcher] = {}
         problems = []
         for host in inventory.hosts:
             if host.launcher not in self._launchers:
-                self._launchers[host.launcher] = launcher_class(host.launcher)(errand)
+                self._launchers[host.launcher] = launcher_class(host.launcher)(launch_spec)
             known = self._launchers[host.launcher].settings
             problems += [
                 host.place.problem(
@@ -61,40 +61,40 @@ class Fleet:
 
     def start(self) -> list[WorkerOutcome]:
         """Start every worker that does not run already."""
-        return self._each(lambda launcher, hosts: launcher.start(hosts, self._told))
+        return self._run(lambda launcher, hosts: launcher.start(hosts, self._progress))
 
     def stop(self, only: Collection[FleetHost] | None = None, *, purge: bool = False) -> list[WorkerOutcome]:
         """End every worker, or those of some hosts."""
-        return self._each(lambda launcher, hosts: launcher.stop(hosts, self._told, purge=purge), only)
+        return self._run(lambda launcher, hosts: launcher.stop(hosts, self._progress, purge=purge), only)
 
     def logs(self) -> dict[str, str | InfrastructureError]:
         """Return every worker's log, or why there is none."""
         found: dict[str, str | InfrastructureError] = {}
         for name, launcher in self._launchers.items():
-            found |= launcher.logs(self._of(name), self._told)
+            found |= launcher.logs(self._hosts_of(name), self._progress)
         return {name: found[name] for name in self.inventory.worker_names}
 
-    def ask(self, queries: Sequence[Sequence[str]]) -> dict[str, QueryResults | InfrastructureError]:
+    def query(self, queries: Sequence[Sequence[str]]) -> dict[str, QueryResults | InfrastructureError]:
         """Return what ``bench-worker`` answers to each of several queries (its flags), by host; or why it cannot."""
         found: dict[str, QueryResults | InfrastructureError] = {}
         for name, launcher in self._launchers.items():
-            found |= launcher.ask(self._of(name), self._told, queries)
+            found |= launcher.query(self._hosts_of(name), self._progress, queries)
         return found
 
-    def _of(self, name: str) -> list[FleetHost]:
+    def _hosts_of(self, name: str) -> list[FleetHost]:
         return [host for host in self.inventory.hosts if host.launcher == name]
 
-    def _each(
+    def _run(
         self,
-        deed: Callable[[Launcher, Sequence[FleetHost]], list[WorkerOutcome]],
+        action: Callable[[Launcher, Sequence[FleetHost]], list[WorkerOutcome]],
         only: Collection[FleetHost] | None = None,
     ) -> list[WorkerOutcome]:
         names = {host.name for host in (self.inventory.hosts if only is None else only)}
         found: dict[str, WorkerOutcome] = {}
         for name, launcher in self._launchers.items():
-            hosts = [host for host in self._of(name) if host.name in names]
+            hosts = [host for host in self._hosts_of(name) if host.name in names]
             if hosts:
-                found |= {outcome.worker: outcome for outcome in deed(launcher, hosts)}
+                found |= {outcome.worker: outcome for outcome in action(launcher, hosts)}
         return [found[name] for name in self.inventory.worker_names if name in found]
 
 
@@ -133,7 +133,7 @@ class HostReport:
     host: str
     environment: str
     facts: Mapping[str, Any]
-    shown: Mapping[str, str] = field(default_factory=dict)
+    formatted: Mapping[str, str] = field(default_factory=dict)
     identity: frozenset[str] = frozenset()
     engines: Mapping[str, str] = field(default_factory=dict)
     findings: Sequence[Mapping[str, Any]] = ()
@@ -171,40 +171,40 @@ class Difference:
         return "it goes with the environment: a difference between them may be due to this"
 
 
-def differences(looks: Sequence[HostReport]) -> list[Difference]:
+def differences(reports: Sequence[HostReport]) -> list[Difference]:
     """Return what differs between hosts, those within an environment first."""
-    identity = frozenset[str]().union(*(look.identity for look in looks))
+    identity = frozenset[str]().union(*(report.identity for report in reports))
     found = []
-    for name in dict.fromkeys(name for look in looks for name in look.facts):
+    for name in dict.fromkeys(name for report in reports for name in report.facts):
         if name in identity:
             continue
-        groups = _group_by_value([(look, look.facts.get(name), look.shown.get(name)) for look in looks])
+        groups = _group_by_value([(report, report.facts.get(name), report.formatted.get(name)) for report in reports])
         found += _difference(name, groups)
-    for name in dict.fromkeys(name for look in looks for name in look.engines):
-        told = [(look, look.engines.get(name), _unusable_reason(look, name)) for look in looks]
+    for name in dict.fromkeys(name for report in reports for name in report.engines):
+        told = [(report, report.engines.get(name), _unusable_reason(report, name)) for report in reports]
         partial = any(version is None for _, version, _ in told)
         found += _difference(f"engine {name}", _group_by_value(told), partial=partial)
     return sorted(found, key=lambda difference: (not difference.within, difference.level != "warning"))
 
 
-def _unusable_reason(look: HostReport, name: str) -> str | None:
+def _unusable_reason(report: HostReport, name: str) -> str | None:
     """Return why an engine cannot be used on a host; None where it can."""
-    if name in look.engines:
+    if name in report.engines:
         return None
-    reason = look.unusable.get(name)
+    reason = report.unusable.get(name)
     return f"cannot be used: {reason}" if reason else "cannot be used"
 
 
 def _group_by_value(told: Sequence[tuple[HostReport, Any, str | None]]) -> list[tuple[str, list[HostReport]]]:
     """Return the hosts by value; values that are as good as the same are one."""
     groups: list[tuple[Any, str, list[HostReport]]] = []
-    for look, value, shown in told:
+    for report, value, shown in told:
         for other, _, members in groups:
             if _similar(value, other):
-                members.append(look)
+                members.append(report)
                 break
         else:
-            groups.append((value, "not told" if value is None and not shown else str(shown or value), [look]))
+            groups.append((value, "not told" if value is None and not shown else str(shown or value), [report]))
     return [(text, members) for _, text, members in groups]
 
 
@@ -220,7 +220,7 @@ def _difference(name: str, groups: list[tuple[str, list[HostReport]]], *, partia
         return []
     values: dict[str, tuple[str, ...]] = {}
     for text, members in groups:
-        values[text] = values.get(text, ()) + tuple(look.host for look in members)
-    kinds = [{look.environment for look in members} for _, members in groups]
+        values[text] = values.get(text, ()) + tuple(report.host for report in members)
+    kinds = [{report.environment for report in members} for _, members in groups]
     within = sorted(kind for kind in set().union(*kinds) if sum(kind in each for each in kinds) > 1)
     return [Difference(name, values, tuple(within), partial)]

@@ -78,7 +78,7 @@ class Login:
     user: str | None = None
     keys: tuple[Path, ...] = ()
     jump: Login | None = None
-    source_file: str = ""
+    source: str = ""
 
     @property
     def port(self) -> int:
@@ -139,7 +139,7 @@ class Inventory:
         ]
         return [(other, host) for host, other in reached if other is not host]
 
-    def only(self, names: Sequence[str]) -> Inventory:
+    def select(self, names: Sequence[str]) -> Inventory:
         """Return the hosts that `names` (hosts, ranges of them, groups) stand for; all where there are none.
 
         Raises `UsageError` for a name that stands for nobody.

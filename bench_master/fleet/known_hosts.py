@@ -82,7 +82,7 @@ class KnownHosts:
                 file.write(f"{name} {key.get_name()} {key.get_base64()}\n")
             self.added_hosts.append(f"{name}: learned its host key {text}")
 
-    def changed(self, error: paramiko.BadHostKeyException) -> str:
+    def changed_key_error(self, error: paramiko.BadHostKeyException) -> str:
         """Say that a host has another key than it had."""
         return (
             f"its host key has CHANGED: {self.path} has {error.expected_key.get_name()} "

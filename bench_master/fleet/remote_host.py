@@ -32,7 +32,7 @@ for each in "$@"; do
 done
 """
 _VERSION: Final = re.compile(r"[0-9]+\.[0-9]+")
-_BOOTSTRAP: Final = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'on_host', 'exec'))"
+_BOOTSTRAP: Final = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'remote_agent', 'exec'))"
 
 
 class RemoteHost:
@@ -43,31 +43,31 @@ class RemoteHost:
         self._host = host
         self._program = Path(remote_agent.__file__).read_bytes()
         self.python = self._find_python()
-        self.facts = self.do("probe")
+        self.facts = self.call("probe")
 
     @property
-    def kind(self) -> PythonPlatform:
+    def python_platform(self) -> PythonPlatform:
         """The kind of its Python."""
         return PythonPlatform(*(str(self.facts[name]) for name in ("soabi", "version", "machine", "libc")))
 
-    def do(
+    def call(
         self, verb: str, files: Iterable[Path] = (), timeout_s: float = CALL_TIMEOUT_S, **fields: Any
     ) -> dict[str, Any]:
         """Have `native_argv` do something; return its answer."""
         request = {"verb": verb, "directory": self._host.directory, **fields}
         command = [self.python, "-I", "-c", _BOOTSTRAP, str(len(self._program))]
         stdin = _request_parts(self._program, json.dumps(request).encode() + b"\n", files)
-        said = run_on(self._client, command, stdin=stdin, timeout_s=timeout_s)
+        result = run_on(self._client, command, stdin=stdin, timeout_s=timeout_s)
         try:
-            answer = json.loads(said.out.splitlines()[-1])
+            answer = json.loads(result.stdout.splitlines()[-1])
         except (ValueError, IndexError):
-            words = said.err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
-            raise HostError(f"{self.python} failed with exit code {said.status}: {words[0][:300]}") from None
+            words = result.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it result nothing"]
+            raise HostError(f"{self.python} failed with exit code {result.status}: {words[0][:300]}") from None
         if "refused" in answer:
             raise HostError(str(answer["refused"]))
         return dict(answer)
 
-    def lacks(self, bundle: WheelBundle) -> bool:
+    def needs_install(self, bundle: WheelBundle) -> bool:
         """Return whether this installation is not on the host yet, in just this version."""
         return bundle.identity not in self.facts["installed"]
 
@@ -79,7 +79,7 @@ class RemoteHost:
             for wheel in bundle.wheels
         ]
         files = [wheel.path for wheel in bundle.wheels if wheel.sha256 not in there]
-        self.do("install", files=files, timeout_s=INSTALL_TIMEOUT_S, identity=bundle.identity, wheels=wheels)
+        self.call("install", files=files, timeout_s=INSTALL_TIMEOUT_S, identity=bundle.identity, wheels=wheels)
 
     def upload_bytes(self, bundle: WheelBundle) -> int:
         """Return how much `install` would send, in bytes."""
@@ -89,11 +89,11 @@ class RemoteHost:
     def _find_python(self) -> str:
         named = self._host.python
         candidates = [named] if named is not None else list(PYTHON_CANDIDATES)
-        said = run_on(self._client, ["sh", "-c", _FIND_SCRIPT, "sh", *candidates], timeout_s=CALL_TIMEOUT_S)
-        rows = [line.split(" ", 2) for line in said.out.decode("utf-8", "replace").splitlines()]
+        result = run_on(self._client, ["sh", "-c", _FIND_SCRIPT, "sh", *candidates], timeout_s=CALL_TIMEOUT_S)
+        rows = [line.split(" ", 2) for line in result.stdout.decode("utf-8", "replace").splitlines()]
         # A login shell may greet us on the same stream.
         found = [(row[0], row[1], row[2]) for row in rows if len(row) == 3 and _VERSION.fullmatch(row[0])]  # noqa: PLR2004
-        return _select_python(found, named, said.err.decode("utf-8", "replace"))
+        return _select_python(found, named, result.stderr.decode("utf-8", "replace"))
 
 
 def _select_python(found: Sequence[tuple[str, str, str]], named: str | None, complaint: str) -> str:

@@ -120,8 +120,8 @@ class CommandResult:
     """How a command on a host ended."""
 
     status: int
-    out: bytes
-    err: bytes
+    stdout: bytes
+    stderr: bytes
 
 
 class Connections:
@@ -139,7 +139,7 @@ class Connections:
         """Return a connection to a host, through those on the way to it; raise `HostError`."""
         client = self._known.client()
         user = login.user or getpass.getuser()
-        origin = f" ({login.source_file})" if login.source_file else ""
+        origin = f" ({login.source})" if login.source else ""
         began = monotonic()
         try:
             sock = self._jump_channel(login)
@@ -161,7 +161,7 @@ class Connections:
             raise HostError(f"{error}{origin}") from error
         except paramiko.BadHostKeyException as error:
             client.close()
-            raise HostError(f"{self._known.changed(error)}{origin}") from error
+            raise HostError(f"{self._known.changed_key_error(error)}{origin}") from error
         except Exception as error:
             client.close()
             why = explain_ssh_error(error, login, user, took_s=monotonic() - began, limit_s=CONNECT_TIMEOUT_S)
@@ -217,9 +217,9 @@ def run_on(
             channel.settimeout(timeout_s)
             channel.exec_command(" ".join(quote(word) for word in command))
             _send(channel, stdin)
-            return output.follow(channel, command[0], timeout_s)
+            return output.wait(channel, command[0], timeout_s)
     except (OSError, paramiko.SSHException, EOFError) as error:
-        raise HostError(f"the connection broke: {str(error) or type(error).__name__}{output.complaint}") from error
+        raise HostError(f"the connection broke: {str(error) or type(error).__name__}{output.stderr_tail}") from error
 
 
 def _send(channel: paramiko.Channel, parts: Iterable[bytes]) -> None:
@@ -252,29 +252,29 @@ class _Output:
     """What a command says, both streams of it, up to its end."""
 
     def __init__(self) -> None:
-        self.out = bytearray()
-        self.err = bytearray()
+        self.stdout = bytearray()
+        self.stderr = bytearray()
 
     @property
-    def complaint(self) -> str:
+    def stderr_tail(self) -> str:
         """The last words on stderr, to be put behind a message; empty where there are none."""
-        words = bytes(self.err).decode("utf-8", "replace").strip()[-300:]
+        words = bytes(self.stderr).decode("utf-8", "replace").strip()[-300:]
         return f": {words}" if words else ""
 
-    def follow(self, channel: paramiko.Channel, name: str, timeout_s: float) -> CommandResult:
+    def wait(self, channel: paramiko.Channel, name: str, timeout_s: float) -> CommandResult:
         """Return how the command ended; raise `HostError` where it does not in time, or nobody can tell any more."""
         deadline, late = monotonic() + timeout_s, False
         while True:
             # Looked at before what has come is taken: nothing comes after it. One that was cut off is closed, too.
             ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
-            if self._take(channel):
+            if self._read_available(channel):
                 continue
             if ended:
                 status = channel.recv_exit_status()
                 if status < 0:
-                    raise HostError(f"the connection broke, or {name} was killed on the host{self.complaint}")
-                return CommandResult(status, bytes(self.out), bytes(self.err))
-            if len(self.out) + len(self.err) > MAX_OUTPUT:
+                    raise HostError(f"the connection broke, or {name} was killed on the host{self.stderr_tail}")
+                return CommandResult(status, bytes(self.stdout), bytes(self.stderr))
+            if len(self.stdout) + len(self.stderr) > MAX_OUTPUT:
                 raise HostError(f"{name} printed more than {MAX_OUTPUT} bytes")
             if late:
                 raise HostError(f"{name} did not end within {timeout_s:g} s")
@@ -285,14 +285,14 @@ class _Output:
                 continue
             sleep(0.01)
 
-    def _take(self, channel: paramiko.Channel) -> bool:
+    def _read_available(self, channel: paramiko.Channel) -> bool:
         """Take what has come; return whether there was anything."""
-        before = len(self.out) + len(self.err)
+        before = len(self.stdout) + len(self.stderr)
         if channel.recv_ready():
-            self.out += channel.recv(1 << 16)
+            self.stdout += channel.recv(1 << 16)
         if channel.recv_stderr_ready():
-            self.err += channel.recv_stderr(1 << 16)
-        return len(self.out) + len(self.err) > before
+            self.stderr += channel.recv_stderr(1 << 16)
+        return len(self.stdout) + len(self.stderr) > before
 
 
 def remote_address(client: paramiko.SSHClient) -> str:

@@ -51,7 +51,7 @@ class SshConfig:
             raise UsageError(f"{path}: {error}: expected an ssh_config; {_ADVICE}") from error
 
     @classmethod
-    def chosen(cls, path: Path | None) -> Self | None:
+    def load(cls, path: Path | None) -> Self | None:
         """Return the file that was named; without a name the user's own; None where there is none to be read."""
         if path is not None:
             return None if str(path) == NONE_KEYWORD else cls(path)
@@ -72,34 +72,34 @@ class SshConfig:
     def complete(self, login: Login, passed: tuple[str, ...] = ()) -> Login:
         """Return a login with what it leaves open, and so for each on the way; `passed` are those it leads to."""
         word = login.address
-        said = self._lookup(word)
+        options = self._lookup(word)
         found: dict[str, Any] = {}
         taken = []
-        if said["hostname"] != word and not _is_ip(word):
-            found["address"] = str(said["hostname"])
+        if options["hostname"] != word and not _is_ip(word):
+            found["address"] = str(options["hostname"])
             taken.append("HostName")
-        if login.explicit_port is None and "port" in said:
-            found["explicit_port"] = self._port(word, str(said["port"]))
+        if login.explicit_port is None and "port" in options:
+            found["explicit_port"] = self._port(word, str(options["port"]))
             taken.append("Port")
-        if login.user is None and "user" in said:
-            found["user"] = str(said["user"])
+        if login.user is None and "user" in options:
+            found["user"] = str(options["user"])
             taken.append("User")
-        if not login.keys and "identityfile" in said:
+        if not login.keys and "identityfile" in options:
             # Those that are not there are passed over, as by ssh.
-            found["keys"] = tuple(path for path in map(Path, said["identityfile"]) if path.is_file())
+            found["keys"] = tuple(path for path in map(Path, options["identityfile"]) if path.is_file())
             taken.append("IdentityFile")
         jump = login.jump
         if jump is None:
-            jump = self._jump(word, said, passed)
+            jump = self._jump(word, options, passed)
             if jump is not None:
                 taken.append("ProxyJump")
         else:
             jump = self.complete(jump, (*passed, word))
         if taken:
-            found["source_file"] = f"{_join_words(taken)} of {self._path}, as 'ssh {word}' takes them"
-        if login.jump is None and jump is None and said.get("proxycommand") is not None:
+            found["source"] = f"{_join_words(taken)} of {self._path}, as 'ssh {word}' takes them"
+        if login.jump is None and jump is None and options.get("proxycommand") is not None:
             unused = f"its ProxyCommand of {self._path} is not used: say with 'jump:' or ProxyJump which way it is"
-            found["source_file"] = "; ".join(text for text in (found.get("source_file"), unused) if text)
+            found["source"] = "; ".join(text for text in (found.get("source"), unused) if text)
         return replace(login, jump=jump, **found)
 
     def _lookup(self, word: str) -> Mapping[str, Any]:
@@ -110,9 +110,9 @@ class SshConfig:
                 f"{self._path}: cannot be applied to '{word}': {type(error).__name__}: {error}; {_ADVICE}"
             ) from error
 
-    def _jump(self, word: str, said: Mapping[str, Any], passed: tuple[str, ...]) -> Login | None:
+    def _jump(self, word: str, options: Mapping[str, Any], passed: tuple[str, ...]) -> Login | None:
         """Return the last of the hosts on the way to `word`, which the file knows; None where there are none."""
-        text = str(said.get("proxyjump", NONE_KEYWORD))
+        text = str(options.get("proxyjump", NONE_KEYWORD))
         if text.lower() == NONE_KEYWORD:
             return None
         way: Login | None = None

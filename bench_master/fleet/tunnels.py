@@ -38,13 +38,13 @@ class Tunnel:
         self._connect = connect
         self._master = master
         self._ports = tuple(ports)
-        self._over = threading.Event()
+        self._closed = threading.Event()
         self._client = self._open()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def close(self) -> None:
         """Close the connection, and the tunnel with it."""
-        self._over.set()
+        self._closed.set()
         self._client.close()
 
     def _open(self) -> paramiko.SSHClient:
@@ -62,7 +62,7 @@ class Tunnel:
 
     def _listen(self, transport: paramiko.Transport, port: int) -> None:
         try:
-            transport.request_port_forward(LOOPBACK, port, self._came)
+            transport.request_port_forward(LOOPBACK, port, self._on_connection)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise HostError(
                 f"its SSH server forwards no port {port} ({error}): it may be in use there, perhaps by another "
@@ -70,7 +70,7 @@ class Tunnel:
             ) from error
 
     def _watch(self) -> None:
-        while not self._over.wait(WATCH_INTERVAL_S):
+        while not self._closed.wait(WATCH_INTERVAL_S):
             transport = self._client.get_transport()
             if transport is not None and transport.is_active():
                 continue
@@ -85,14 +85,14 @@ class Tunnel:
                 log.exception("the tunnel to %s cannot be opened", self._name)
                 continue
             self._client = client
-            if self._over.is_set():
+            if self._closed.is_set():
                 client.close()
 
-    def _came(self, channel: paramiko.Channel, _origin: tuple[str, int], server: tuple[str, int]) -> None:
+    def _on_connection(self, channel: paramiko.Channel, _origin: tuple[str, int], server: tuple[str, int]) -> None:
         """Join a connection at the host's end to one to the master; called for each in the transport's thread."""
-        threading.Thread(target=self._join, args=(channel, server[1]), daemon=True).start()
+        threading.Thread(target=self._forward_connection, args=(channel, server[1]), daemon=True).start()
 
-    def _join(self, channel: paramiko.Channel, port: int) -> None:
+    def _forward_connection(self, channel: paramiko.Channel, port: int) -> None:
         try:
             line = socket.create_connection((self._master, port), timeout=10)
         except OSError:

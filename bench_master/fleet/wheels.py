@@ -54,18 +54,18 @@ class PythonPlatform:
     libc: str
 
     @classmethod
-    def here(cls) -> PythonPlatform:
+    def current(cls) -> PythonPlatform:
         """Return the kind of this interpreter."""
         libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         return cls(str(sysconfig.get_config_var("SOABI")), version, os.uname().machine, libc or "")
 
-    def takes(self, tag: str) -> bool:
+    def accepts(self, tag: str) -> bool:
         """Return whether a wheel that is installed here, with this tag, works there."""
         platform = tag.rpartition("-")[2]
         if platform == PURE_TAG:
             return True
-        here = PythonPlatform.here()
+        here = PythonPlatform.current()
         if (self.soabi, self.machine) != (here.soabi, here.machine):
             return False
         needed = _MANYLINUX.match(platform)
@@ -142,7 +142,7 @@ class Wheelhouse:
                 )
                 continue
             tags = _tags(dist)
-            if any(kind.takes(tag) for tag in tags):
+            if any(kind.accepts(tag) for tag in tags):
                 wheels.append(self._repack(dist, tags))
             else:
                 missing.append(dist)
@@ -207,7 +207,7 @@ class Wheelhouse:
         except subprocess.TimeoutExpired:
             said, failed = f"no answer within {DOWNLOAD_TIMEOUT_S:g} s", True
         if failed:
-            here = PythonPlatform.here()
+            here = PythonPlatform.current()
             raise InfrastructureError(
                 f"its Python {kind.version} ({kind.machine}, {kind.libc or 'musl'}) is of another kind than this one "
                 f"({here.version}, {here.machine}, {here.libc}), and wheels for it cannot be fetched: "

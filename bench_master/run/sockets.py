@@ -358,7 +358,7 @@ def load_keys(
             f"{directory / MASTER_FILE}: not found; listening on {endpoints.bind_ip} needs keys: "
             "make them with `bench-master keygen --worker NAME` (docs/security.rst explains)"
         )
-    return read_master_key(directory / MASTER_FILE), AllowList(directory / ALLOW_LIST_FILE, only=only)
+    return read_master_key(directory / MASTER_FILE), AllowList(directory / ALLOW_LIST_FILE, only_names=only)
 
 
 BASE_FDS: Final = 256

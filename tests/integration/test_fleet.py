@@ -112,7 +112,7 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     first = master.rows(master.fleet("start-workers", *master.control))
     assert {name: row[2] for name, row in first.items()} == {"blade-1": "started", "blade-2": "started"}
     again = master.fleet("start-workers", *master.control)
-    assert {row[2] for row in master.rows(again).values()} == {"running already"}
+    assert {row[2] for row in master.rows(again).values()} == {"already running"}
     assert "installing" not in again.err
     assert len(agents(testbed)) == 2
     words = [word for command in testbed.processes() for word in command]
@@ -169,7 +169,7 @@ def test_one_bad_host_does_not_stop_the_others(master, testbed):
     master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
     assert {word for command in testbed.processes() for word in command} >= {"blade-1"}
     ended = master.fleet("start-workers", *master.control, "--require-all", status=3)
-    assert master.rows(ended)["blade-1"][2] == "running already", "it was not started now"
+    assert master.rows(ended)["blade-1"][2] == "already running", "it was not started now"
     master.fleet("kill-workers", "--only", "blade-1")
     ended = master.fleet("start-workers", *master.control, "--require-all", status=3)
     assert master.rows(ended)["blade-1"][2] == "ended"

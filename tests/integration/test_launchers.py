@@ -76,13 +76,13 @@ class Cluster:
 
     def fleet(self, text, **settings):
         """Return the fleet of an inventory."""
-        errand = LaunchSpec(
+        spec = LaunchSpec(
             KeyProvisioner(self.folder / "keys"),
             Wheelhouse(self.folder / "wheels"),
             KnownHosts(self.folder / "known_hosts"),
             **{"master": "10.0.0.1", **settings},
         )
-        return Fleet(parse_inventory(text, "hosts.yaml", launcher_names()), errand, lambda host, doing: None)
+        return Fleet(parse_inventory(text, "hosts.yaml", launcher_names()), spec, lambda host, doing: None)
 
     def secret(self, worker):
         """Return a worker's secret key."""
@@ -156,7 +156,7 @@ def test_a_daemonset_and_a_manifest_that_is_there(cluster):
     cluster.answer({"kubectl apply": "secret/x unchanged\ndaemonset.apps/x unchanged\n"})
     fleet = cluster.fleet("hosts: {Node.1: {launcher: kubernetes, settings: {image: i, kind: daemonset}}}")
     (outcome,) = fleet.start()
-    assert outcome.state == "running already"
+    assert outcome.state == "already running"
     _, daemon = json.loads(cluster.calls[0]["stdin"])["items"]
     assert (daemon["kind"], daemon["apiVersion"]) == ("DaemonSet", "apps/v1")
     assert daemon["spec"]["template"]["spec"]["restartPolicy"] == "Always"
@@ -206,7 +206,7 @@ hosts:
     assert f"--key {key} n1" in lines[-1]
     assert key.stat().st_mode & 0o777 == 0o600
     assert cluster.secret("n1") not in submitted["stdin"]
-    assert [outcome.state for outcome in fleet.start()] == ["running already"]
+    assert [outcome.state for outcome in fleet.start()] == ["already running"]
     assert fleet.stop()[0].state == "ended"
     assert "scancel 4711" in cluster.lines()
     assert not key.exists()
@@ -241,7 +241,7 @@ def test_a_service_that_cannot_be_made_leaves_no_secret(cluster):
 
 
 @pytest.mark.parametrize(
-    ("row", "errand", "message"),
+    ("row", "fields", "message"),
     [
         (
             "launcher: kubernetes",
@@ -253,9 +253,9 @@ def test_a_service_that_cannot_be_made_leaves_no_secret(cluster):
         ("launcher: slurm, tunnel: true", {}, "launcher slurm has no SSH connection to tunnel through"),
     ],
 )
-def test_what_is_missing_is_told_for_the_host(cluster, row, errand, message):
+def test_what_is_missing_is_told_for_the_host(cluster, row, fields, message):
     """The host fails with the reason, before any tool is told anything."""
-    (outcome,) = cluster.fleet(f"hosts: {{n: {{{row}}}}}", **errand).start()
+    (outcome,) = cluster.fleet(f"hosts: {{n: {{{row}}}}}", **fields).start()
     assert outcome.failed
     assert message in outcome.detail
     assert not [line for line in cluster.lines() if "apply" in line or "sbatch" in line]
@@ -286,7 +286,7 @@ def test_a_tool_that_is_not_installed_is_named(cluster, monkeypatch):
 
 def test_a_launcher_that_asks_nothing_says_so(cluster):
     """The doctor lists the host as one that cannot be looked at."""
-    answers = cluster.fleet("hosts: {n: {launcher: slurm}}").ask([("--doctor",)])
+    answers = cluster.fleet("hosts: {n: {launcher: slurm}}").query([("--doctor",)])
     assert isinstance(answers["n"], InfrastructureError)
     assert "asks nothing of hosts" in str(answers["n"])
 
@@ -298,7 +298,7 @@ def test_workers_of_this_machine(cluster, monkeypatch):
     fleet = cluster.fleet("hosts: {here: {launcher: local, workers: 2, concurrency: 1}}")
     assert [outcome.state for outcome in fleet.start()] == ["started", "started"]
     try:
-        assert [outcome.state for outcome in fleet.start()] == ["running already", "running already"]
+        assert [outcome.state for outcome in fleet.start()] == ["already running", "already running"]
         assert set(fleet.logs()) == {"here-1", "here-2"}
     finally:
         assert [outcome.state for outcome in fleet.stop()] == ["ended", "ended"]

@@ -48,7 +48,7 @@ def complaints():
 @pytest.fixture
 def handler(sockets, allow_file, complaints):
     with ZapHandler(
-        sockets.context, AllowList(allow_file).admit, complaints=RateLimitedLog(complaints.append)
+        sockets.context, AllowList(allow_file).admit, rejection_log=RateLimitedLog(complaints.append)
     ) as zap:
         yield zap
 
@@ -220,7 +220,7 @@ def test_broken_allow_function_refuses(sockets, complaints):
             raise OSError("disk on fire")
         return "blade"
 
-    with ZapHandler(sockets.context, allow, complaints=RateLimitedLog(complaints.append)) as zap:
+    with ZapHandler(sockets.context, allow, rejection_log=RateLimitedLog(complaints.append)) as zap:
         server, address = secured(sockets)
         first = knock(sockets, address, BLADE)
         deadline = time.monotonic() + ADMITTED_WITHIN_S

@@ -20,7 +20,7 @@ def test_connections_are_served_while_wheels_are_packed(monkeypatch, tmp_path):
 
     monkeypatch.setattr(wheels, "required_distributions", closure)
     gevent.spawn(gone_on.set)
-    bundle = Wheelhouse(tmp_path).bundle_for(PythonPlatform.here())
+    bundle = Wheelhouse(tmp_path).bundle_for(PythonPlatform.current())
     assert [wheel.name.partition("-")[0] for wheel in bundle.wheels] == ["pip"]
 
 
@@ -62,7 +62,7 @@ def test_an_answer_that_came_while_nobody_looked_counts(monkeypatch, ends):
     monkeypatch.setattr(ssh, "sleep", channel.come)
     output = ssh._Output()
     if ends:
-        assert output.follow(channel, "python3", 30) == CommandResult(3, b"out", b"")
+        assert output.wait(channel, "python3", 30) == CommandResult(3, b"out", b"")
     else:
         with pytest.raises(HostError, match="python3 did not end within 30 s"):
-            output.follow(channel, "python3", 30)
+            output.wait(channel, "python3", 30)

@@ -66,7 +66,7 @@ def test_what_a_worker_needs_is_all_that_we_need():
 
 def test_a_wheel_is_made_of_what_is_installed(small, tmp_path):
     """Each file is in RECORD with its digest, and pip would take the file's name."""
-    bundle = Wheelhouse(tmp_path).bundle_for(PythonPlatform.here())
+    bundle = Wheelhouse(tmp_path).bundle_for(PythonPlatform.current())
     names = [wheel.name.split("-")[0] for wheel in bundle.wheels]
     assert sorted(names) == ["pip", "weighbridge", "zope_event"]
     for wheel in bundle.wheels:
@@ -87,8 +87,8 @@ def test_a_wheel_is_made_of_what_is_installed(small, tmp_path):
 
 def test_the_same_content_is_the_same_bundle(small, tmp_path):
     """Whenever and wherever it is packed; so a host that has it is left alone."""
-    one = Wheelhouse(tmp_path / "one").bundle_for(PythonPlatform.here())
-    other = Wheelhouse(tmp_path / "other").bundle_for(PythonPlatform.here())
+    one = Wheelhouse(tmp_path / "one").bundle_for(PythonPlatform.current())
+    other = Wheelhouse(tmp_path / "other").bundle_for(PythonPlatform.current())
     assert one.identity == other.identity
     assert [wheel.sha256 for wheel in one.wheels] == [wheel.sha256 for wheel in other.wheels]
 
@@ -110,7 +110,7 @@ def test_a_package_in_editable_mode_cannot_be_taken_along(tmp_path, monkeypatch)
 
     monkeypatch.setattr(wheels, "required_distributions", lambda: [Editable()])
     with pytest.raises(InfrastructureError, match=r"package my-engines .* not in editable mode"):
-        Wheelhouse(tmp_path).bundle_for(PythonPlatform.here())
+        Wheelhouse(tmp_path).bundle_for(PythonPlatform.current())
 
 
 def test_which_wheels_fit_another_python():
@@ -123,11 +123,11 @@ def test_which_wheels_fit_another_python():
         "musl": PythonPlatform(here.soabi, "3.11", "x86_64", ""),
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PythonPlatform, "here", classmethod(lambda cls: here))
+        patch.setattr(PythonPlatform, "current", classmethod(lambda cls: here))
         tag = "cp311-cp311-manylinux_2_28_x86_64"
-        assert {name for name, kind in kinds.items() if kind.takes(tag)} == {"newer"}
-        assert all(kind.takes("py3-none-any") for kind in kinds.values())
-        assert here.takes("cp311-cp311-linux_x86_64")
+        assert {name for name, kind in kinds.items() if kind.accepts(tag)} == {"newer"}
+        assert all(kind.accepts("py3-none-any") for kind in kinds.values())
+        assert here.accepts("cp311-cp311-linux_x86_64")
     assert kinds["older"].platforms[0] == "manylinux_2_17_x86_64"
     assert kinds["musl"].platforms[0].startswith("musllinux")
 
@@ -213,8 +213,8 @@ def test_what_is_missing_of_python_is_said(found, named, complaint, why):
 # -- keys and arguments -------------------------------------------------------------------------------------------
 
 
-def errand(tmp_path, **fields):
-    """Return an errand whose keys are in a directory of their own."""
+def spec_with_keys_in(tmp_path, **fields):
+    """Return a launch spec whose keys are in a directory of their own."""
     return LaunchSpec(
         KeyProvisioner(tmp_path / "keys"), Wheelhouse(tmp_path), KnownHosts(tmp_path / "known"), **fields
     )
@@ -226,7 +226,7 @@ def test_a_worker_is_told_what_the_inventory_says(tmp_path):
         "hosts: {b: {environment: control, concurrency: 3, labels: {rack: '7'}, allow_host_mounts: true, "
         "services_address: 10.0.1.1}}"
     )
-    words = errand(tmp_path).arguments(host, "10.0.0.1")
+    words = spec_with_keys_in(tmp_path).arguments(host, "10.0.0.1")
     assert words == [
         *("--zmq-host", "10.0.0.1", "--zmq-control-port", "13577", "-c", "3"),
         *("--environment", "control", "--label", "rack=7", "--address", "10.0.1.1", "--allow-host-mounts"),
@@ -247,26 +247,30 @@ def test_the_command_line_says_where_the_master_and_the_wheels_are(tmp_path):
 
 def test_a_worker_for_one_run_ends_with_it(tmp_path):
     """Others wait for the next, for as long as they are told."""
-    assert errand(tmp_path).lifetime() == ["--master-timeout", "43200"]
-    assert errand(tmp_path, once=True).lifetime() == ["--master-timeout", "600", "--once"]
-    assert errand(tmp_path, master_timeout_s=90.0, once=True).lifetime() == ["--master-timeout", "90", "--once"]
+    assert spec_with_keys_in(tmp_path).lifetime() == ["--master-timeout", "43200"]
+    assert spec_with_keys_in(tmp_path, once=True).lifetime() == ["--master-timeout", "600", "--once"]
+    assert spec_with_keys_in(tmp_path, master_timeout_s=90.0, once=True).lifetime() == [
+        "--master-timeout",
+        "90",
+        "--once",
+    ]
 
 
 def test_a_key_is_made_once_and_delivered_as_it_is(tmp_path):
     """A worker that is on the list without a key file, or whose file is of another master, is refused with advice."""
-    enrolment = errand(tmp_path).provisioner
-    path = enrolment.key_file_to_deliver("b")
-    assert enrolment.key_file_to_deliver("b") == path
-    assert read_worker_key(path).master_public == enrolment.master()[0].public
+    provisioner = spec_with_keys_in(tmp_path).provisioner
+    path = provisioner.key_file_to_deliver("b")
+    assert provisioner.key_file_to_deliver("b") == path
+    assert read_worker_key(path).master_public == provisioner.master()[0].public
     content = path.read_text()
     path.unlink()
     with pytest.raises(UsageError, match=r"its key was moved away.*--revoke b"):
-        enrolment.key_file_to_deliver("b")
+        provisioner.key_file_to_deliver("b")
     path.write_text(content)
     path.chmod(0o600)
-    enrolment.master_path.unlink()
+    provisioner.master_path.unlink()
     with pytest.raises(UsageError, match=r"another master.*--revoke b"):
-        enrolment.key_file_to_deliver("b")
+        provisioner.key_file_to_deliver("b")
 
 
 def test_a_dry_run_shows_the_way_and_touches_nothing(tmp_path, capsys):
@@ -385,10 +389,10 @@ def test_only_what_was_started_now_is_ended():
 
     outcomes = [
         WorkerOutcome("a", "a", STARTED),
-        WorkerOutcome("b", "b", "running already"),
+        WorkerOutcome("b", "b", "already running"),
         WorkerOutcome("c", "c", FAILED, "x"),
     ]
-    assert [each.state for each in stop_all(Fleet(), outcomes)] == ["ended", "running already", "failed"]
+    assert [each.state for each in stop_all(Fleet(), outcomes)] == ["ended", "already running", "failed"]
 
 
 # -- who is there -------------------------------------------------------------------------------------------------

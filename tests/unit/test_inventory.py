@@ -166,10 +166,10 @@ def test_every_mistake_is_told_at_once():
 def test_some_hosts_are_chosen_by_name_range_and_group():
     """In the order of the file; a name that stands for nobody is refused with the nearest."""
     inventory = parse_inventory("groups: {esx: }\nhosts:\n  b[1-4]:\n  c: {groups: [esx]}\n", "hosts.yaml", LAUNCHERS)
-    assert [host.name for host in inventory.only(["esx", "b[2-3]"]).hosts] == ["b2", "b3", "c"]
-    assert inventory.only([]) == inventory
+    assert [host.name for host in inventory.select(["esx", "b[2-3]"]).hosts] == ["b2", "b3", "c"]
+    assert inventory.select([]) == inventory
     with pytest.raises(UsageError, match=r"--only exx: .* 'exx' .*did you mean 'esx'"):
-        inventory.only(["exx"])
+        inventory.select(["exx"])
 
 
 def test_a_file_that_is_not_there(tmp_path):

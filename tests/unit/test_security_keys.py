@@ -303,10 +303,10 @@ def test_complaints_are_limited_and_counted():
     said, now = [], [0.0]
     complaints = RateLimitedLog(said.append, burst=2, window_s=60, clock=lambda: now[0])
     for number in range(5):
-        complaints.add(f"no {number}")
+        complaints.log(f"no {number}")
     assert said == ["no 0", "no 1"]
     now[0] = 61
-    complaints.add("no 5")
+    complaints.log("no 5")
     assert said[2:] == ["3 more like these", "no 5"]
     complaints.flush()
     assert len(said) == 4

@@ -66,10 +66,10 @@ def test_what_an_inventory_leaves_open_the_file_says(config, home):
     login = login_of(config(FILE), "hosts: {blade-1: }", "blade-1")
     assert way(login) == "door@gate:2200 everybody@10.0.0.9:23 everybody@blade-1.lab:2222"
     assert login.keys == (home / ".ssh/one", home / ".ssh/two")
-    assert login.source_file == (
+    assert login.source == (
         f"HostName, Port, User, IdentityFile and ProxyJump of {home}/.ssh/config, as 'ssh blade-1' takes them"
     )
-    assert login.jump.jump.source_file.startswith("IdentityFile of ")
+    assert login.jump.jump.source.startswith("IdentityFile of ")
 
 
 def test_the_word_of_an_inventory_counts_first(config):
@@ -86,7 +86,7 @@ hosts:
     login = login_of(read, hosts, "blade-1")
     assert way(login) == "me@outer:22 me@10.0.0.1:22"
     assert [str(key) for key in login.keys] == ["/k"]
-    assert login.source_file == ""
+    assert login.source == ""
     # An address that is a name is what one would type: the file may know another for it.
     assert way(login_of(read, hosts, "blade-2")) == "@x:22 me@10.9.9.9:5"
 
@@ -129,9 +129,9 @@ def test_files_that_are_included_stand_in_their_place(config, home):
 def test_a_proxy_command_is_not_run_and_told(config):
     """Should the host not be reached, its error says that there is another way which was not taken."""
     read = config("Host a\n ProxyCommand nc %h %p\nHost b\n ProxyCommand none\n")
-    assert "its ProxyCommand of " in read.complete(Login("a")).source_file
-    assert read.complete(Login("a", jump=Login("gate"))).source_file == ""
-    assert read.complete(Login("b")).source_file == ""
+    assert "its ProxyCommand of " in read.complete(Login("a")).source
+    assert read.complete(Login("a", jump=Login("gate"))).source == ""
+    assert read.complete(Login("b")).source == ""
 
 
 @pytest.mark.parametrize(
@@ -157,16 +157,16 @@ def test_what_cannot_be_followed_is_refused_with_its_place(config, text, why):
 
 def test_which_file_is_read(config, home):
     """The one that is named, else the user's own where there is one and nobody else can write to it; or none."""
-    assert SshConfig.chosen(None) is None
+    assert SshConfig.load(None) is None
     config("User me\n")
-    assert SshConfig.chosen(None).complete(Login("a")).user == "me"
-    assert SshConfig.chosen(type(home)("none")) is None
+    assert SshConfig.load(None).complete(Login("a")).user == "me"
+    assert SshConfig.load(type(home)("none")) is None
     with pytest.raises(UsageError, match=r"no-such: No such file.*--ssh-config"):
-        SshConfig.chosen(home / "no-such")
+        SshConfig.load(home / "no-such")
     (home / ".ssh/config").chmod(0o664)
     with pytest.raises(UsageError, match="others can write to it"):
-        SshConfig.chosen(None)
-    assert SshConfig.chosen(home / ".ssh/config").complete(Login("a")).user == "me"
+        SshConfig.load(None)
+    assert SshConfig.load(home / ".ssh/config").complete(Login("a")).user == "me"
 
 
 def test_a_dry_run_shows_the_way_that_would_be_taken(config, home, capsys):

@@ -29,7 +29,7 @@ ProgressCallback = Callable[[str, str], None]
 """Takes a host's name and what is being done there."""
 
 STARTED: Final = "started"
-RUNNING: Final = "running already"
+RUNNING: Final = "already running"
 FAILED: Final = "failed"
 MASTER_TIMEOUT_S: Final = 12 * 3600.0
 """How long a worker that was started waits for a master before it ends by itself."""
@@ -119,26 +119,26 @@ class Launcher(abc.ABC):
     settings: ClassVar[Mapping[str, str]] = {}
     """What an inventory may say under ``settings:``, each with its meaning."""
 
-    def __init__(self, errand: LaunchSpec) -> None:
-        self.errand = errand
+    def __init__(self, launch_spec: LaunchSpec) -> None:
+        self.launch_spec = launch_spec
 
     @abc.abstractmethod
-    def start(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> list[WorkerOutcome]:
+    def start(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> list[WorkerOutcome]:
         """Start the workers of `hosts`; what fails on one host is its outcome and stops no other."""
 
     @abc.abstractmethod
-    def stop(self, hosts: Sequence[FleetHost], told: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
+    def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
         """End the workers of `hosts`; with `purge` remove what was installed there, too."""
 
     @abc.abstractmethod
-    def logs(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> dict[str, str | InfrastructureError]:
+    def logs(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> dict[str, str | InfrastructureError]:
         """Return the log of each worker by its name, or why there is none."""
 
-    def ask(
-        self, hosts: Sequence[FleetHost], told: ProgressCallback, queries: Sequence[Sequence[str]]
+    def query(
+        self, hosts: Sequence[FleetHost], progress: ProgressCallback, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
         """Return what ``bench-worker`` answers to queries (each its flags) on each host, or why it cannot."""
-        del told, queries
+        del progress, queries
         error = InfrastructureError(f"launcher {self.name} starts workers, and asks nothing of hosts")
         return {host.name: error for host in hosts}
 
@@ -152,12 +152,12 @@ MAX_PARALLEL: Final = 32
 """How many hosts are dealt with side by side."""
 
 
-def run_parallel(hosts: Sequence[FleetHost], deed: Callable[[FleetHost], T]) -> dict[str, T | InfrastructureError]:
+def run_parallel(hosts: Sequence[FleetHost], action: Callable[[FleetHost], T]) -> dict[str, T | InfrastructureError]:
     """Do something on every host at once; return by host what came of it, or the error that it met."""
 
     def attempt(host: FleetHost) -> T | InfrastructureError:
         try:
-            return deed(host)
+            return action(host)
         except InfrastructureError as error:
             return error
         except WeighbridgeError as error:
@@ -173,12 +173,12 @@ def run_parallel(hosts: Sequence[FleetHost], deed: Callable[[FleetHost], T]) -> 
         return {host.name: done for host, done in zip(hosts, pool.map(attempt, hosts), strict=True)}
 
 
-def for_each_worker(host: FleetHost, deed: Callable[[str], WorkerOutcome]) -> list[WorkerOutcome]:
+def for_each_worker(host: FleetHost, action: Callable[[str], WorkerOutcome]) -> list[WorkerOutcome]:
     """Do something for every worker of a host, by its name; one that fails stops no other, and hides none."""
     outcomes = []
     for worker in host.worker_names:
         try:
-            outcomes.append(deed(worker))
+            outcomes.append(action(worker))
         except WeighbridgeError as error:
             outcomes.append(WorkerOutcome(host.name, worker, FAILED, str(error)))
     return outcomes

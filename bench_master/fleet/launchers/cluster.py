@@ -31,42 +31,42 @@ LABEL: Final = "weighbridge.worker"
 class ClusterLauncher(Launcher):
     """Starts workers through a cluster's own scheduler; a subclass says how one is started, ended and read."""
 
-    def start(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> list[WorkerOutcome]:
+    def start(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> list[WorkerOutcome]:
         """Start the workers of each host."""
 
         def start(host: FleetHost) -> list[WorkerOutcome]:
-            if self.errand.uses_tunnel(host):
+            if self.launch_spec.uses_tunnel(host):
                 raise InfrastructureError(f"launcher {self.name} has no SSH connection to tunnel through")
-            address = self.errand.master_for(host)
+            address = self.launch_spec.master_for(host)
 
             def launch(worker: str) -> WorkerOutcome:
-                told(host.name, f"starting {worker}")
-                detail = self.launch(host, worker, address)
+                progress(host.name, f"starting {worker}")
+                detail = self.start_worker(host, worker, address)
                 return WorkerOutcome(host.name, worker, STARTED if detail else RUNNING, detail)
 
             return for_each_worker(host, launch)
 
         return collect_outcomes(hosts, run_parallel(hosts, start))
 
-    def stop(self, hosts: Sequence[FleetHost], told: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
+    def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
         """End the workers of each host. Nothing was installed there, so there is nothing to purge."""
         del purge
 
         def stop(host: FleetHost) -> list[WorkerOutcome]:
             def end(worker: str) -> WorkerOutcome:
-                told(host.name, f"ending {worker}")
-                return WorkerOutcome(host.name, worker, self.end(host, worker))
+                progress(host.name, f"ending {worker}")
+                return WorkerOutcome(host.name, worker, self.stop_worker(host, worker))
 
             return for_each_worker(host, end)
 
         return collect_outcomes(hosts, run_parallel(hosts, stop))
 
-    def logs(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> dict[str, str | InfrastructureError]:
+    def logs(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> dict[str, str | InfrastructureError]:
         """Return the log of each worker."""
 
         def read(host: FleetHost) -> dict[str, str]:
-            told(host.name, "reading logs")
-            return {worker: self.log_of(host, worker) for worker in host.worker_names}
+            progress(host.name, "reading logs")
+            return {worker: self.read_log(host, worker) for worker in host.worker_names}
 
         found: dict[str, str | InfrastructureError] = {}
         for host in hosts:
@@ -89,20 +89,20 @@ class ClusterLauncher(Launcher):
 
         It is the same for a single run as for many: what is in a cluster already cannot be told anything else.
         """
-        arguments = self.errand.arguments(host, address)
-        timeout = ["--master-timeout", f"{self.errand.master_timeout_s or MASTER_TIMEOUT_S:g}"]
+        arguments = self.launch_spec.arguments(host, address)
+        timeout = ["--master-timeout", f"{self.launch_spec.master_timeout_s or MASTER_TIMEOUT_S:g}"]
         return [host.python or python, "-m", "bench_worker", *arguments, *timeout, "--key", key, worker]
 
     @abc.abstractmethod
-    def launch(self, host: FleetHost, worker: str, address: str) -> str:
+    def start_worker(self, host: FleetHost, worker: str, address: str) -> str:
         """Start a worker; return what is to be known of it, or nothing at all where it runs already."""
 
     @abc.abstractmethod
-    def end(self, host: FleetHost, worker: str) -> str:
+    def stop_worker(self, host: FleetHost, worker: str) -> str:
         """End a worker; return ``ended`` or ``was not running``."""
 
     @abc.abstractmethod
-    def log_of(self, host: FleetHost, worker: str) -> str:
+    def read_log(self, host: FleetHost, worker: str) -> str:
         """Return a worker's log."""
 
 

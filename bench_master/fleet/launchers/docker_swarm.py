@@ -27,7 +27,7 @@ class SwarmLauncher(ClusterLauncher):
         "engine_socket": "the socket of the node's engine, to be mounted (default: none)",
     }
 
-    def launch(self, host: FleetHost, worker: str, address: str) -> str:
+    def start_worker(self, host: FleetHost, worker: str, address: str) -> str:
         """Make secret and service, unless the service is there."""
         docker, name = _docker(host), _service_name(worker)
         if self._listed(host, "service", worker):
@@ -36,7 +36,7 @@ class SwarmLauncher(ClusterLauncher):
         if self._listed(host, "secret", worker):
             # Of a start that broke off; its content cannot be changed.
             run_tool([*docker, "secret", "rm", name])
-        key = self.errand.key_file_of(worker).read_text("ascii")
+        key = self.launch_spec.key_file_of(worker).read_text("ascii")
         run_tool([*docker, "secret", "create", "--label", f"{LABEL}={worker}", name, "-"], key)
         try:
             run_tool(
@@ -68,7 +68,7 @@ class SwarmLauncher(ClusterLauncher):
             options += ["--mount", f"type=bind,source={socket},target={socket}"]
         return options
 
-    def end(self, host: FleetHost, worker: str) -> str:
+    def stop_worker(self, host: FleetHost, worker: str) -> str:
         """Remove service and secret."""
         there = self._listed(host, "service", worker)
         for kind in ("service", "secret"):
@@ -76,7 +76,7 @@ class SwarmLauncher(ClusterLauncher):
                 run_tool([*_docker(host), kind, "rm", _service_name(worker)])
         return "ended" if there else "was not running"
 
-    def log_of(self, host: FleetHost, worker: str) -> str:
+    def read_log(self, host: FleetHost, worker: str) -> str:
         """Ask for the service's log."""
         return run_tool([*_docker(host), "service", "logs", "--raw", _service_name(worker)])
 

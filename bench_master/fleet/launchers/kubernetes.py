@@ -34,7 +34,7 @@ class KubernetesLauncher(ClusterLauncher):
         "engine_socket": "the socket of the node's container engine, to be mounted (default: none)",
     }
 
-    def launch(self, host: FleetHost, worker: str, address: str) -> str:
+    def start_worker(self, host: FleetHost, worker: str, address: str) -> str:
         """Apply the manifest; where nothing of it is new the worker runs already."""
         manifest = self.manifest(host, worker, address)
         said = run_tool([*self._kubectl(host), "apply", "-f", "-"], json.dumps(manifest))
@@ -68,7 +68,7 @@ class KubernetesLauncher(ClusterLauncher):
             workload = {"apiVersion": "apps/v1", "spec": {"selector": {"matchLabels": marks}, "template": template}}
         else:
             workload = {"apiVersion": "batch/v1", "spec": {"backoffLimit": 0, "template": template}}
-        key = self.errand.key_file_of(worker).read_text("ascii")
+        key = self.launch_spec.key_file_of(worker).read_text("ascii")
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"worker.key": key}}
         return {
             "apiVersion": "v1",
@@ -76,7 +76,7 @@ class KubernetesLauncher(ClusterLauncher):
             "items": [secret, {**workload, "kind": kind, "metadata": metadata}],
         }
 
-    def end(self, host: FleetHost, worker: str) -> str:
+    def stop_worker(self, host: FleetHost, worker: str) -> str:
         """Delete what carries the worker's label, and wait until it is gone."""
         said = run_tool(
             [
@@ -93,7 +93,7 @@ class KubernetesLauncher(ClusterLauncher):
         )
         return "ended" if "deleted" in said else "was not running"
 
-    def log_of(self, host: FleetHost, worker: str) -> str:
+    def read_log(self, host: FleetHost, worker: str) -> str:
         """Ask for the log of the worker's pod."""
         return run_tool([*self._kubectl(host), "logs", "--selector", f"{LABEL}={worker}", "--tail=-1"])
 

@@ -33,19 +33,19 @@ class LocalLauncher(Launcher):
 
     name = "local"
 
-    def start(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> list[WorkerOutcome]:
+    def start(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> list[WorkerOutcome]:
         """Start the workers."""
 
         def start(host: FleetHost, name: str) -> WorkerOutcome:
-            address = host.master or self.errand.master_here
-            told(host.name, f"starting {name}")
+            address = host.master or self.launch_spec.master_here
+            progress(host.name, f"starting {name}")
             answer = _run_verb(
                 host,
                 "start",
                 name=name,
-                key=self.errand.key_file_of(name).read_text("ascii"),
-                argv=self.errand.arguments(host, address),
-                lifetime=self.errand.lifetime(),
+                key=self.launch_spec.key_file_of(name).read_text("ascii"),
+                argv=self.launch_spec.arguments(host, address),
+                lifetime=self.launch_spec.lifetime(),
                 env=_worker_environment(host),
                 python=sys.executable,
                 identity=LOCAL_HOST,
@@ -58,19 +58,19 @@ class LocalLauncher(Launcher):
 
         return collect_outcomes(hosts, run_parallel(hosts, start_all))
 
-    def stop(self, hosts: Sequence[FleetHost], told: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
+    def stop(self, hosts: Sequence[FleetHost], progress: ProgressCallback, *, purge: bool) -> list[WorkerOutcome]:
         """End the workers."""
 
         def stop(host: FleetHost) -> list[WorkerOutcome]:
-            told(host.name, "ending workers")
+            progress(host.name, "ending workers")
             ended = _run_verb(host, "stop", names=list(host.worker_names), purge=purge)["ended"]
             return [WorkerOutcome(host.name, name, how) for name, how in ended.items()]
 
         return collect_outcomes(hosts, run_parallel(hosts, stop))
 
-    def logs(self, hosts: Sequence[FleetHost], told: ProgressCallback) -> dict[str, str | InfrastructureError]:
+    def logs(self, hosts: Sequence[FleetHost], progress: ProgressCallback) -> dict[str, str | InfrastructureError]:
         """Return the end of each log."""
-        del told
+        del progress
         missing = InfrastructureError("no worker of that name was started here")
         found: dict[str, str | InfrastructureError] = {}
         for host in hosts:
@@ -78,12 +78,12 @@ class LocalLauncher(Launcher):
             found |= {name: logs.get(name, missing) for name in host.worker_names}
         return found
 
-    def ask(
-        self, hosts: Sequence[FleetHost], told: ProgressCallback, queries: Sequence[Sequence[str]]
+    def query(
+        self, hosts: Sequence[FleetHost], progress: ProgressCallback, queries: Sequence[Sequence[str]]
     ) -> dict[str, QueryResults | InfrastructureError]:
         """Ask this installation's ``bench-worker``."""
         for host in hosts:
-            told(host.name, "asking bench-worker")
+            progress(host.name, "asking bench-worker")
         return run_parallel(hosts, lambda _: [query_worker(*flags) for flags in queries])
 
 

@@ -33,7 +33,7 @@ class SlurmLauncher(ClusterLauncher):
         "shared": "yes: leave the rest of the node to other jobs (default: the node is ours alone)",
     }
 
-    def launch(self, host: FleetHost, worker: str, address: str) -> str:
+    def start_worker(self, host: FleetHost, worker: str, address: str) -> str:
         """Submit a job, unless there is one."""
         if self._jobs(worker):
             return ""
@@ -41,7 +41,7 @@ class SlurmLauncher(ClusterLauncher):
         for folder in ("keys", "logs"):
             (directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         key = directory / "keys" / f"{worker}.key"
-        write_private(key, self.errand.key_file_of(worker).read_text("ascii"))
+        write_private(key, self.launch_spec.key_file_of(worker).read_text("ascii"))
         job = run_tool(["sbatch", "--parsable"], self.script(host, worker, address, key)).strip()
         return f"job {job.split(';')[0]}, master {address}"
 
@@ -63,7 +63,7 @@ class SlurmLauncher(ClusterLauncher):
         command = self.command(host, worker, address, key=str(key), python="python3")
         return "\n".join(["#!/bin/sh", *lines, f"exec srun --ntasks=1 {shlex.join(command)}", ""])
 
-    def end(self, host: FleetHost, worker: str) -> str:
+    def stop_worker(self, host: FleetHost, worker: str) -> str:
         """Cancel the job, wait until it has gone, and remove the key."""
         there = self._jobs(worker)
         if there:
@@ -76,7 +76,7 @@ class SlurmLauncher(ClusterLauncher):
         (Path.home() / Path(host.directory).expanduser() / "keys" / f"{worker}.key").unlink(missing_ok=True)
         return "ended" if there else "was not running"
 
-    def log_of(self, host: FleetHost, worker: str) -> str:
+    def read_log(self, host: FleetHost, worker: str) -> str:
         """Read the log on the shared file system."""
         path = Path.home() / Path(host.directory).expanduser() / "logs" / f"{worker}.log"
         try:

@@ -59,7 +59,7 @@ def unhurried(monkeypatch):
 def test_a_command_that_reads_no_more_says_why():
     """Its answer counts, not that the rest could not be sent."""
     said = run_on(Channel(b'{"refused": "no"}', status=0), ["python3"], stdin=[b"x"], timeout_s=900)
-    assert (said.status, said.out) == (0, b'{"refused": "no"}')
+    assert (said.status, said.stdout) == (0, b'{"refused": "no"}')
 
 
 def test_a_connection_that_was_cut_is_not_waited_for():

@@ -190,7 +190,7 @@ def test_old_versions_are_tidied_away_unless_they_run(there):
 def test_it_runs_as_it_is_sent(there):
     """Through the stdin of a bare interpreter, the request after it; the answer is JSON, also if it is an error."""
     program = Path(remote_agent.__file__).read_bytes()
-    boot = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'on_host', 'exec'))"
+    boot = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'remote_agent', 'exec'))"
 
     def send(request):
         said = subprocess.run(
