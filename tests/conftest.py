@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 
 import hypothesis
-from roll_call import RollCall
+from collection_check import CollectionCheck
 
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
@@ -26,4 +26,4 @@ os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parent.parent / 
 def pytest_configure(config):
     """Have the tests counted: where there are lanes, by the process that hands them out."""
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(RollCall())
+        config.pluginmanager.register(CollectionCheck())

@@ -49,7 +49,7 @@ class _History:
         self.rows = {}
         self.in_trial = Counter()
         self.errors = Counter()
-        self.told = {}
+        self.reported = {}
         self.measured = {}
         self.footer = None
 
@@ -105,22 +105,22 @@ class _History:
 
     def take_operations(self, rows):
         for row in rows:
-            self._of_job(int(row["ticket"]), self.told)
+            self._of_job(int(row["ticket"]), self.reported)
             if row["ok"] == OPERATION_DONE:
                 self.measured[job_id_of(int(row["ticket"]))] = "an operation"
 
     def take_metrics(self, records):
         for record in records:
-            self._of_job(record.ticket, self.told)
+            self._of_job(record.ticket, self.reported)
             self.measured[job_id_of(record.ticket)] = "a metric"
 
     def take_outputs(self, records):
         for record in records:
-            self._of_job(record.ticket, self.told)
+            self._of_job(record.ticket, self.reported)
 
     def take_errors(self, records):
         for record in records:
-            self._of_job(record.ticket, self.told)
+            self._of_job(record.ticket, self.reported)
             self.errors[job_id_of(record.ticket)] += 1
 
     def take_footer(self, body):
@@ -147,7 +147,7 @@ class _History:
             self._check_counts()
 
     def _check_rows(self):
-        for job, ticket in self.told.items():
+        for job, ticket in self.reported.items():
             if job not in self.rows or self.rows[job]["ticket"] != ticket:
                 self.fault(f"job {job} has records of attempt {attempt_of(ticket)}, which is in no row")
         for job, row in self.rows.items():

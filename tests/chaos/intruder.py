@@ -57,11 +57,11 @@ def hello(name):
 class Intruder:
     """Everything that it does, and what came of it."""
 
-    def __init__(self, told):
-        self.host, self.ports, self.victims = told["host"], told["ports"], told["victims"]
-        self.master_public = told["master_public"].encode()
-        self.mole = read_worker_key(Path(told["mole"]))
-        self.deadline = time.monotonic() + told["seconds"]
+    def __init__(self, result):
+        self.host, self.ports, self.victims = result["host"], result["ports"], result["victims"]
+        self.master_public = result["master_public"].encode()
+        self.mole = read_worker_key(Path(result["mole"]))
+        self.deadline = time.monotonic() + result["seconds"]
         self.context = zmq.Context()
         self.random = random.Random(SEED)
         self.found = {"stolen": 0, "answered": 0, "to_mole": [], "forged": 0, "opened": 0, "shut": 0}
@@ -123,17 +123,17 @@ class Intruder:
             self.found["stolen"] += sum(len(self._heard(thief)) for thief in thieves)
             time.sleep(PAUSE_S)
         # After all of this the door still opens to a key that is listed, and it is told that it is late.
-        said = set()
+        message = set()
         limit = time.monotonic() + 15
-        while "dismiss" not in said and time.monotonic() < limit:
+        while "dismiss" not in message and time.monotonic() < limit:
             # Of the two that call themselves alike a ROUTER hears the one that came first, whichever that was.
             for one in (control, twin):
                 with contextlib.suppress(zmq.Again):
                     one.send(hello("blade-2"))
             time.sleep(PAUSE_S)
-            heard = [*self._heard(control), *self._heard(twin)]
-            said |= {decode(frame, sender="master", lane="control").type for frame in heard}
-        self.found["to_mole"] = sorted(said)
+            received = [*self._heard(control), *self._heard(twin)]
+            message |= {decode(frame, sender="master", lane="control").type for frame in received}
+        self.found["to_mole"] = sorted(message)
         for one in (control, twin, results, *thieves):
             one.close()
 
@@ -210,10 +210,10 @@ class Intruder:
 
     def _heard(self, one):
         """Return the last frame of each message that has come."""
-        heard = []
+        received = []
         while one.poll(1):
-            heard.append(one.recv_multipart()[-1])
-        return heard
+            received.append(one.recv_multipart()[-1])
+        return received
 
     @staticmethod
     def _is_shut(line):

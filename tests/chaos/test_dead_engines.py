@@ -8,9 +8,9 @@ from pathlib import Path
 
 import docker
 import pytest
+from busybox_image import DockerBench, import_image, remove_image, require_docker
 from private_engine import PrivateEngine, private_engine
-from tiny_image import DockerBench, import_image, remove_image, require_docker
-from weighing import Weighing, containers_of, missing, until
+from workspace import Workspace, containers_of, skip_or_fail, wait_until
 
 from bench_common.treatment import ContainerSettings
 from bench_worker.engines.base import EngineOptions
@@ -22,8 +22,8 @@ ENGINES = ("docker", pytest.param("docker-cli", marks=pytest.mark.slow))
 
 
 @pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
+def workspace(tmp_path):
+    with Workspace(tmp_path) as made:
         yield made
 
 
@@ -41,10 +41,10 @@ def lives(image, engine, *, iterations=8, concurrency=2, seconds="0.5"):
     }
 
 
-def start(weighing, scenario):
+def start(workspace, scenario):
     """Start a run with the engine that DOCKER_HOST names by now."""
-    weighing.environ["DOCKER_HOST"] = os.environ.get("DOCKER_HOST", "")
-    return weighing.start_run(weighing.scenario(**scenario), "--progress", "chars")
+    workspace.environ["DOCKER_HOST"] = os.environ.get("DOCKER_HOST", "")
+    return workspace.start_run(workspace.scenario(**scenario), "--progress", "chars")
 
 
 def await_jobs(program, count):
@@ -54,7 +54,7 @@ def await_jobs(program, count):
         lines = re.findall(r"^  ([.oO*XLA]+)$", program.err, re.MULTILINE)
         return sum(map(len, lines)) >= count or program.process.poll() is not None
 
-    until(shown, 60, f"{count} jobs")
+    wait_until(shown, 60, f"{count} jobs")
     assert program.process.poll() is None, program.err
 
 
@@ -64,15 +64,15 @@ def kinds(run):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_daemon_that_is_killed_fails_what_is_left_and_ends_the_run(weighing, monkeypatch, engine):
+def test_a_daemon_that_is_killed_fails_what_is_left_and_ends_the_run(workspace, monkeypatch, engine):
     """Each job has its outcome, the reason is the daemon, and once it is back what it had left is removed."""
     with private_engine(monkeypatch) as (daemon, image):
-        program, stats = start(weighing, lives(image, engine))
+        program, stats = start(workspace, lives(image, engine))
         await_jobs(program, 4)
         daemon.kill()
-        ended = program.ended(90)
+        ended = program.wait_for_exit(90)
         assert "Traceback" not in ended.err
-        run = weighing.over(program, stats, ended.status)
+        run = workspace.finish(program, stats, ended.status)
         outcomes = run.outcomes()
         assert outcomes["done"] + outcomes["failed"] == 16
         assert outcomes["done"] >= 2
@@ -81,7 +81,7 @@ def test_a_daemon_that_is_killed_fails_what_is_left_and_ends_the_run(weighing, m
         daemon.start()
         client = docker.APIClient(base_url=daemon.address, timeout=30)
         try:
-            swept = weighing.master("cleanup-containers", "--run", run.run_id)
+            swept = workspace.master("cleanup-containers", "--run", run.run_id)
             assert swept.status == 0, swept.err
             assert containers_of(client, run.run_id) == []
         finally:
@@ -89,26 +89,26 @@ def test_a_daemon_that_is_killed_fails_what_is_left_and_ends_the_run(weighing, m
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_daemon_that_is_restarted_costs_the_jobs_of_that_time_alone(weighing, monkeypatch, engine):
+def test_a_daemon_that_is_restarted_costs_the_jobs_of_that_time_alone(workspace, monkeypatch, engine):
     """What ran meanwhile failed and is told from what was done; the run goes on with the daemon that came back."""
     with private_engine(monkeypatch) as (daemon, image):
-        program, stats = start(weighing, lives(image, engine, iterations=1000, seconds="0.2"))
+        program, stats = start(workspace, lives(image, engine, iterations=1000, seconds="0.2"))
         await_jobs(program, 4)
         daemon.stop()
         daemon.start()
         came_back = len(program.err)
-        until(
+        wait_until(
             lambda: "." in program.err[came_back:] or "o" in program.err[came_back:], 60, "jobs that are done again"
         )
         program.process.terminate()
-        run = weighing.over(program, stats, 130, 60)
+        run = workspace.finish(program, stats, 130, 60)
         assert run.outcomes()["done"] >= 5
         assert run.outcomes()["failed"] >= 1
         assert "internal" not in kinds(run)
         client = docker.APIClient(base_url=daemon.address, timeout=30)
         try:
             # A removal that the engine has begun it ends by itself, soon after.
-            until(lambda: containers_of(client, run.run_id) == [], 60, "the removal of every container")
+            wait_until(lambda: containers_of(client, run.run_id) == [], 60, "the removal of every container")
         finally:
             client.close()
 
@@ -119,13 +119,13 @@ def small_disk():
     with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder]
         if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
-            missing("a tmpfs can be mounted by root only")
+            skip_or_fail("a tmpfs can be mounted by root only")
         yield Path(folder)
         subprocess.run(["umount", "-l", folder], capture_output=True, timeout=10, check=True)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_disk_without_room_is_told_as_such(weighing, monkeypatch, small_disk, engine):
+def test_a_disk_without_room_is_told_as_such(workspace, monkeypatch, small_disk, engine):
     """With the engine's disk full, every job fails as `disk-full`, and nothing is left when there is room."""
     daemon = PrivateEngine(small_disk)
     monkeypatch.setenv("DOCKER_HOST", daemon.address)
@@ -139,8 +139,8 @@ def test_a_disk_without_room_is_told_as_such(weighing, monkeypatch, small_disk, 
                     file.write(bytes(1 << 12))
             except OSError:
                 pass
-        program, stats = start(weighing, lives(image, engine, iterations=2))
-        run = weighing.over(program, stats, 3)
+        program, stats = start(workspace, lives(image, engine, iterations=2))
+        run = workspace.finish(program, stats, 3)
         assert run.outcomes() == {"failed": 4}
         assert kinds(run).keys() == {"disk-full"}, kinds(run)
         ballast.unlink()
@@ -170,7 +170,7 @@ def test_a_registered_runtime_is_used_and_another_is_missing(monkeypatch):
 
 @pytest.mark.alone
 @pytest.mark.timeout(400)
-def test_a_hundred_containers_at_once(weighing):
+def test_a_hundred_containers_at_once(workspace):
     """All hundred are made, end and are removed; a stranger's container on the same daemon is never touched."""
     require_docker()
     image = import_image()
@@ -183,8 +183,8 @@ def test_a_hundred_containers_at_once(weighing):
     try:
         client.start(stranger)
         scenario = lives(image, "docker", iterations=1, concurrency=100, seconds="5") | {"timeout": "300s"}
-        program, stats = start(weighing, scenario)
-        run = weighing.over(program, stats, 0, 350)
+        program, stats = start(workspace, scenario)
+        run = workspace.finish(program, stats, 0, 350)
         assert run.outcomes() == {"done": 100}
         assert containers_of(client, run.run_id) == []
         assert client.inspect_container(stranger)["State"]["Running"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
-from arena import LIFE, marked
-from far import INSTALL_S, Blades, FarRun
 from history import faults_of
-from test_foreign_conditions import _fill
+from live_run import LIFE, processes_of
+from remote_run import INSTALL_S, Blades, RemoteRun
 from test_resumed_runs import ended_trials
-from weighing import Weighing, free_ports, until
+from test_shared_host import _fill
+from workspace import Workspace, free_ports, wait_until
 
 from bench_common.stats.reader import StatsFile
 
@@ -43,7 +43,7 @@ def bed():
 @pytest.fixture
 def blades(bed):
     yield bed
-    bed.mend()
+    bed.repair()
 
 
 # -- what is done to the second blade ------------------------------------------------------------------------------
@@ -51,65 +51,65 @@ def blades(bed):
 
 def missed(run):
     """Wait until the master misses the worker."""
-    until(lambda: "silent for" in run.said, 30, "the loss")
+    wait_until(lambda: "silent for" in run.err, 30, "the loss")
 
 
 def back(run):
     """Wait until it is there again."""
-    until(lambda: "is back" in run.said, 30, "its return")
+    wait_until(lambda: "is back" in run.err, 30, "its return")
 
 
 def cable_out_for_a_moment(run):
     """For less than half of the silence that is borne: TCP may wait as long again before it tries anew."""
-    run.blades.cable("down")
+    run.blades.set_link("down")
     time.sleep(2)
-    run.blades.cable("up")
+    run.blades.set_link("up")
 
 
 def cable_out_for_longer(run):
     """Until it is missed, and in time for its return."""
-    run.blades.cable("down")
+    run.blades.set_link("down")
     missed(run)
-    run.blades.cable("up")
+    run.blades.set_link("up")
     back(run)
 
 
 def cable_out_for_good(run):
     """Nobody puts it in again before the run is over."""
-    run.blades.cable("down")
+    run.blades.set_link("down")
 
 
 def nothing_comes_from_it(run):
     """What the master says arrives; what the worker says does not."""
-    run.blades.harm(**{"from": {"cut": True}})
+    run.blades.inject_faults(**{"from": {"cut": True}})
     missed(run)
-    run.blades.harm()
+    run.blades.inject_faults()
     back(run)
 
 
 def nothing_gets_to_it(run):
     """What the worker says arrives, and what the master says does not: it is not even told that it is heard."""
-    run.blades.harm(to={"cut": True})
+    run.blades.inject_faults(to={"cut": True})
     missed(run)
-    run.blades.harm()
+    run.blades.inject_faults()
     back(run)
 
 
 def frames_are_late_and_lost(run):
     """Each way a tenth of them, and the rest a tenth of a second late, until the run ends."""
-    run.blades.harm(to={"loss": 0.1, "delay_s": 0.1}, **{"from": {"loss": 0.1, "delay_s": 0.1}})
+    run.blades.inject_faults(to={"loss": 0.1, "delay_s": 0.1}, **{"from": {"loss": 0.1, "delay_s": 0.1}})
 
 
 def frames_take_a_second(run):
     """As by way of a satellite, twice."""
-    run.blades.harm(to={"delay_s": 0.5}, **{"from": {"delay_s": 0.5}})
+    run.blades.inject_faults(to={"delay_s": 0.5}, **{"from": {"delay_s": 0.5}})
 
 
 def frozen_and_thawed(run):
     """All of its processes stand still together, longer than silence is borne."""
     run.signal(run.worker(2), signal.SIGSTOP)
     missed(run)
-    run.thaw(2)
+    run.resume_worker(2)
     back(run)
 
 
@@ -126,8 +126,8 @@ def killed(run):
 def rebooted(run):
     """The whole blade is gone without a word, comes up again, and its worker is started anew."""
     run.blades.cut_power(2)
-    run.blades.mend()
-    run.board(2)
+    run.blades.repair()
+    run.start_worker(2)
     back(run)
 
 
@@ -160,12 +160,12 @@ TROUBLES = [
 @pytest.mark.parametrize("trouble", [pytest.param(one, id=one.deed.__name__, marks=one.marks) for one in TROUBLES])
 def test_a_run_survives(tmp_path, blades, trouble):
     """Each job has one end; the other host's are done, whatever happens to this one; the host is clean in the end."""
-    with FarRun(tmp_path / "arena", FAR, *trouble.flags, blades=blades) as run:
-        run.board(1)
-        run.board(2)
-        until(lambda: run.naps_on(2), 60, f"jobs on the second blade; {run.said}")
+    with RemoteRun(tmp_path / "live", FAR, *trouble.flags, blades=blades) as run:
+        run.start_worker(1)
+        run.start_worker(2)
+        wait_until(lambda: run.jobs_on(2), 60, f"jobs on the second blade; {run.err}")
         trouble.deed(run)
-        assert run.end(END_S) == trouble.status, run.said
+        assert run.end(END_S) == trouble.status, run.err
         assert not run.faults(), run.faults()
         rows = run.run.jobs
         assert {row["outcome"] for row in rows if row["worker"] == "blade-1"} == {"done"}
@@ -174,38 +174,38 @@ def test_a_run_survives(tmp_path, blades, trouble):
         if trouble.status:
             assert 1 <= outcomes["lost"] <= 2, outcomes
             assert "INCOMPLETE" in run.out
-            assert "did not come back" in run.said
+            assert "did not come back" in run.err
         else:
             assert outcomes == {"done": JOBS}
         if trouble.lossless:
-            assert "was lost" not in run.said
+            assert "was lost" not in run.err
             assert not any(row["attempt"] for row in rows)
-        blades.mend()
-        run.thaw(2)
-        until(lambda: not marked(run.run.run_id), 40, "the clean-up of the blades")
-        run.send_home()
-        run.nothing_left()
+        blades.repair()
+        run.resume_worker(2)
+        wait_until(lambda: not processes_of(run.run.run_id), 40, "the clean-up of the blades")
+        run.dismiss_workers()
+        run.assert_clean()
 
 
 @pytest.mark.slow
 def test_a_run_goes_on_when_its_master_was_killed(tmp_path, blades):
     """Resumed in its file, with the workers that had outlived it; no trial counts twice, and no job."""
-    with FarRun(tmp_path / "arena", {**FAR, "repeats": 3}, *SHORT, blades=blades) as run:
-        run.board(1)
-        run.board(2)
-        until(lambda: len(ended_trials(run.stats)) >= 2, 60, "two whole trials")
+    with RemoteRun(tmp_path / "live", {**FAR, "repeats": 3}, *SHORT, blades=blades) as run:
+        run.start_worker(1)
+        run.start_worker(2)
+        wait_until(lambda: len(ended_trials(run.stats)) >= 2, 60, "two whole trials")
         run.signal([run.master], signal.SIGKILL)
         run.program.process.wait(10)
         assert not run.faults(), run.faults()
-        until(lambda: not marked(run.run.run_id), 40, "the clean-up of the workers, after their lease")
+        wait_until(lambda: not processes_of(run.run.run_id), 40, "the clean-up of the workers, after their lease")
         words = ("run-scenario", "--resume", run.stats, "--expect", 2, "--worker-timeout", "60s", *run.reach)
-        ended = run.started("bench-master", *words).ended(END_S)
+        ended = run.started("bench-master", *words).wait_for_exit(END_S)
         assert ended.status == 0, ended.err
         assert not faults_of(run.stats)
         assert sorted(ended_trials(run.stats)) == list(range(6))
         assert sum(len(rows) for rows in StatsFile(run.stats).iter_jobs()) == 60
-        run.send_home()
-        assert not marked(run.run.run_id)
+        run.dismiss_workers()
+        assert not processes_of(run.run.run_id)
 
 
 @pytest.mark.slow
@@ -213,49 +213,49 @@ def test_a_disk_that_is_full_fails_jobs_of_its_own_host(tmp_path, blades):
     """What needs the space fails, each job once and with a reason; its results come all the same."""
     write = ["sh", "-c", "head -c 1000 /dev/zero > zeros && sleep 0.2"]
     scenario = {**FAR, "iterations": 10, "job": {"operations": LIFE, "container": {"command": write}}}
-    with FarRun(tmp_path / "arena", scenario, blades=blades) as run:
+    with RemoteRun(tmp_path / "live", scenario, blades=blades) as run:
         there, seen = blades.tiny_disk(2)
-        run.board(1)
-        run.board(2, TMPDIR=there)
+        run.start_worker(1)
+        run.start_worker(2, TMPDIR=there)
         names = (seen / f"ballast-{number}" for number in count())
-        until(lambda: run.shown() >= 4, 60, "the first jobs")
+        wait_until(lambda: run.jobs_shown() >= 4, 60, "the first jobs")
         # What a job that ends leaves free is taken too, until one has failed.
-        until(lambda: _fill(next(names)) or re.search(r"^  [.]*X", run.said, re.MULTILINE), 60, "a failed job")
-        assert run.end(END_S) == 0, run.said
+        wait_until(lambda: _fill(next(names)) or re.search(r"^  [.]*X", run.err, re.MULTILINE), 60, "a failed job")
+        assert run.end(END_S) == 0, run.err
         assert not run.faults(), run.faults()
         rows = run.run.jobs
         assert {row["worker"] for row in rows if row["outcome"] == "failed"} == {"blade-2"}
         assert {row["outcome"] for row in rows} == {"done", "failed"}
         assert all(row["error"]["message"] for row in rows if row["outcome"] == "failed")
         assert len(rows) == 2 * JOBS
-        assert "was lost" not in run.said
-        run.send_home()
+        assert "was lost" not in run.err
+        run.dismiss_workers()
 
 
 @pytest.mark.slow
 def test_a_fleet_whose_host_vanishes_ends_its_run(tmp_path, blades):
     """Started over SSH, cut off for good: the run ends, says which worker may still be there, and how to end it."""
-    with Weighing(tmp_path) as master:
+    with Workspace(tmp_path) as master:
         master.environ["XDG_CACHE_HOME"] = str(blades.cache)
         control, results, work = free_ports(3)
         ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
         reach = ("-i", blades.inventory(tmp_path / "hosts.yaml"), "--known-hosts", blades.known_hosts)
         flags = (*reach, *ports, *SHORT, "--progress", "chars")
         program, stats = master.start_run(master.scenario(**FAR), *flags, workers=0)
-        program.says("worker blade-2", INSTALL_S)
-        until(lambda: ended_trials(stats), 60, "a whole trial")
-        blades.cable("down")
+        program.wait_for_output("worker blade-2", INSTALL_S)
+        wait_until(lambda: ended_trials(stats), 60, "a whole trial")
+        blades.set_link("down")
         run = master.over(program, stats, status=3, seconds=END_S)
         assert not faults_of(stats)
         assert "INCOMPLETE" in run.out
-        (told,) = (line for line in run.complaints if "may still run" in line)
-        assert told.startswith("worker blade-2 may still run: ")
-        assert f"kill-workers -i {tmp_path}/hosts.yaml --only blade-2" in told
+        (result,) = (line for line in run.errors if "may still run" in line)
+        assert result.startswith("worker blade-2 may still run: ")
+        assert f"kill-workers -i {tmp_path}/hosts.yaml --only blade-2" in result
         cut_off = master.master("kill-workers", *reach, seconds=INSTALL_S)
         assert cut_off.status == 3
         assert "blade-1\tblade-1\twas not running" in cut_off.out
-        blades.mend()
+        blades.repair()
         ended = master.master("kill-workers", *reach, seconds=INSTALL_S)
         assert ended.status == 0, ended.out
-        until(lambda: blades.processes() == [], 40, "the end of the workers")
-        assert not marked(run.run_id)
+        wait_until(lambda: blades.processes() == [], 40, "the end of the workers")
+        assert not processes_of(run.run_id)

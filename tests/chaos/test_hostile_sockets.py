@@ -11,8 +11,8 @@ from pathlib import Path
 import msgpack
 import pytest
 import zmq
-from arena import NATIVE, OverTcp
-from weighing import until
+from live_run import NATIVE, OverTcp
+from workspace import wait_until
 
 from bench_common.messages import MAX_FRAME, MAX_PART_BYTES, MESSAGES, encode
 
@@ -145,16 +145,16 @@ def highest(process):
 
 
 @pytest.fixture
-def arena(tmp_path):
-    with OverTcp(tmp_path / "arena", SCENARIO) as arena:
-        arena.join("-c", 4, "--environment", "local", "solo")
-        arena.under_way()
-        yield arena
+def live(tmp_path):
+    with OverTcp(tmp_path / "live", SCENARIO) as live:
+        live.join("-c", 4, "--environment", "local", "solo")
+        live.wait_for_jobs()
+        yield live
 
 
-def test_a_run_withstands_whatever_comes_in_at_its_ports(arena):
+def test_a_run_withstands_whatever_comes_in_at_its_ports(live):
     """The run is complete, each job has one outcome, what was dropped is counted and told, and memory is sane."""
-    attacker = Attacker(arena.ports)
+    attacker = Attacker(live.ports)
     try:
         attacker.half_open()
         attacker.raw()
@@ -163,29 +163,29 @@ def test_a_run_withstands_whatever_comes_in_at_its_ports(arena):
         attacker.mutations(3000)
         attacker.strangers()
         attacker.huge()
-        until(lambda: arena.shown() > 40, 20, "jobs that go on meanwhile")
-        peak = highest(arena.master)
-        assert arena.end() == 0
+        wait_until(lambda: live.jobs_shown() > 40, 20, "jobs that go on meanwhile")
+        peak = highest(live.master)
+        assert live.end() == 0
     finally:
         attacker.close()
-    assert arena.run.outcomes() == {"done": 112}
-    assert not any(job["attempt"] for job in arena.run.jobs)
-    footer = arena.run.blocks("footer")[0]
+    assert live.run.outcomes() == {"done": 112}
+    assert not any(job["attempt"] for job in live.run.jobs)
+    footer = live.run.blocks("footer")[0]
     assert footer["dropped_messages"] >= dropped
-    assert "messages broke the protocol and were dropped" in arena.out
+    assert "messages broke the protocol and were dropped" in live.out
     assert peak < MEMORY_BYTES, f"{peak >> 20} MiB"
-    assert len(arena.said) < 20_000, "a flood does not fill the log"
+    assert len(live.err) < 20_000, "a flood does not fill the log"
 
 
 @pytest.mark.slow
-def test_a_flood_does_not_starve_the_run(arena):
+def test_a_flood_does_not_starve_the_run(live):
     """Ten thousand messages in one go delay the run by seconds at most."""
-    attacker = Attacker(arena.ports)
+    attacker = Attacker(live.ports)
     began = time.monotonic()
     try:
         attacker.mutations(10_000)
-        assert arena.end(40) == 0
+        assert live.end(40) == 0
     finally:
         attacker.close()
     assert time.monotonic() - began < 30
-    assert arena.run.outcomes() == {"done": 112}
+    assert live.run.outcomes() == {"done": 112}

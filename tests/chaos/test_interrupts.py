@@ -15,8 +15,8 @@ from fcntl import ioctl
 from pathlib import Path
 
 import pytest
-from arena import DOCKER, JOBS, NATIVE, Arena
-from weighing import PROGRAMS, Weighing, begun, containers_of, free_ports, until
+from live_run import DOCKER, JOBS, NATIVE, LiveRun
+from workspace import PROGRAMS, Workspace, containers_of, free_ports, has_started, wait_until
 
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
 CTRL_C = b"\x03"
@@ -73,7 +73,7 @@ class Console:
 
     def wait(self, seconds):
         """Wait for the end."""
-        return until(lambda: self.poll() is not None, seconds, "the end of the program")
+        return wait_until(lambda: self.poll() is not None, seconds, "the end of the program")
 
     def close(self):
         """Close the window, which hangs up on whoever has the terminal."""
@@ -84,31 +84,31 @@ class Console:
             self._primary = None
 
 
-class OnTerminal(Arena):
+class OnTerminal(LiveRun):
     """A run that a person looks at: its master has a terminal, and shows the live view."""
 
     def launch(self, source, workers, flags):
         given = ["-f", source, "-s", self.stats, "--workers", workers, *flags]
         argv = [*PROGRAMS["bench-master"], "run-scenario", *given]
-        environ = {**self.weighing.environ, "TERM": "xterm-256color", "LINES": "24"}
+        environ = {**self.workspace.environ, "TERM": "xterm-256color", "LINES": "24"}
         self.process = Console([str(word) for word in argv], environ)
         return self
 
     @property
-    def said(self):
+    def err(self):
         """What is on the screen, report and all."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.process.screen.decode("utf-8", "replace")).replace("\r", "")
 
     @property
     def out(self):
         """The same: the terminal does not tell the two apart."""
-        return self.said
+        return self.err
 
-    def shown(self):
+    def jobs_shown(self):
         """Return how many jobs the live view counts."""
-        return max((int(done) for done in re.findall(r"(\d+)/\d+ jobs", self.said)), default=0)
+        return max((int(done) for done in re.findall(r"(\d+)/\d+ jobs", self.err)), default=0)
 
-    def put_back(self):
+    def assert_terminal_restored(self):
         """Assert that the terminal is as it was found."""
         assert self.process.settings() == self.process.before
         screen = self.process.screen
@@ -118,38 +118,38 @@ class OnTerminal(Arena):
     def close(self):
         """End it all."""
         super().close()
-        until(lambda: self.process.poll() is not None, 10, "the end of the master")
+        wait_until(lambda: self.process.poll() is not None, 10, "the end of the master")
         self.process.close()
 
 
 @pytest.fixture
 def console(tmp_path):
-    with OnTerminal(tmp_path / "arena", DOCKER) as console:
+    with OnTerminal(tmp_path / "live", DOCKER) as console:
         yield console
 
 
 @pytest.mark.docker
 def test_ctrl_c_once_finishes_what_runs(console):
     """After one Ctrl-C no job is begun, those under way end as done, and the report says that it was interrupted."""
-    console.under_way(2)
+    console.wait_for_jobs(2)
     console.process.type(CTRL_C)
     assert console.end(30) == 130
     assert set(console.run.outcomes()) == {"done"}
     assert len(console.run.jobs) < 24
-    assert "to be finished; Ctrl-C again aborts" in console.said
-    assert "INCOMPLETE" in console.said
-    console.put_back()
-    console.nothing_left()
+    assert "to be finished; Ctrl-C again aborts" in console.err
+    assert "INCOMPLETE" in console.err
+    console.assert_terminal_restored()
+    console.assert_clean()
 
 
 @pytest.mark.docker
 def test_ctrl_c_twice_aborts_at_once(tmp_path):
     """After two, what runs is aborted, though it would take a minute, and removed; the stats file is good."""
     job = {**DOCKER["job"], "container": {**DOCKER["job"]["container"], "command": ["sleep", "60"]}}
-    with OnTerminal(tmp_path / "arena", {**DOCKER, "job": job}) as console:
-        until(lambda: "has joined" in console.said, 30, "the worker")
-        until(lambda: begun(console.stats), 20, "the first job")
-        until(lambda: len(containers_of(console.docker, console.run.run_id)) == 2, 30, "two containers")
+    with OnTerminal(tmp_path / "live", {**DOCKER, "job": job}) as console:
+        wait_until(lambda: "has joined" in console.err, 30, "the worker")
+        wait_until(lambda: has_started(console.stats), 20, "the first job")
+        wait_until(lambda: len(containers_of(console.docker, console.run.run_id)) == 2, 30, "two containers")
         console.process.type(CTRL_C)
         time.sleep(0.5)
         assert console.process.poll() is None, "one Ctrl-C waits for the jobs"
@@ -158,61 +158,61 @@ def test_ctrl_c_twice_aborts_at_once(tmp_path):
         assert console.end(30) == 130
         assert time.monotonic() - began < 30
         assert console.run.outcomes() == {"aborted": 2}
-        assert "aborted and cleaned up" in console.said
-        console.put_back()
-        console.nothing_left()
+        assert "aborted and cleaned up" in console.err
+        console.assert_terminal_restored()
+        console.assert_clean()
 
 
 @pytest.mark.docker
 def test_sigterm_aborts_and_cleans_up(tmp_path):
     """The system's request to end is obeyed within seconds, and nothing is left."""
-    with Arena(tmp_path / "arena", DOCKER) as arena:
-        arena.under_way(2)
-        arena.signal([arena.master], signal.SIGTERM)
-        assert arena.end(30) == 130
-        assert arena.run.outcomes()["aborted"] >= 1
-        arena.nothing_left()
+    with LiveRun(tmp_path / "live", DOCKER) as live:
+        live.wait_for_jobs(2)
+        live.signal([live.master], signal.SIGTERM)
+        assert live.end(30) == 130
+        assert live.run.outcomes()["aborted"] >= 1
+        live.assert_clean()
 
 
 def test_a_terminal_that_is_closed_ends_the_run(tmp_path):
     """When the window goes, the run is aborted and saved; nobody is there to read the report."""
-    with OnTerminal(tmp_path / "arena", NATIVE) as console:
-        console.under_way(4)
+    with OnTerminal(tmp_path / "live", NATIVE) as console:
+        console.wait_for_jobs(4)
         console.process.close()
         console.end(30)
         assert console.run.outcomes()["done"] >= 4
-        console.nothing_left()
+        console.assert_clean()
 
 
 def test_a_run_under_nohup_outlives_its_terminal(tmp_path):
     """Who has hang-ups ignored means it: the run goes on to its end."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        arena = Arena(tmp_path / "arena", NATIVE)
+        live = LiveRun(tmp_path / "live", NATIVE)
     finally:
         signal.signal(signal.SIGHUP, before)
-    with arena:
-        arena.under_way(4)
-        arena.signal([arena.master], signal.SIGHUP)
-        assert arena.end(30) == 0
-        assert arena.run.outcomes() == {"done": JOBS}
+    with live:
+        live.wait_for_jobs(4)
+        live.signal([live.master], signal.SIGHUP)
+        assert live.end(30) == 0
+        assert live.run.outcomes() == {"done": JOBS}
 
 
 def test_a_worker_under_nohup_outlives_its_terminal(tmp_path):
     """A worker that was started by hand and left alone goes on; SIGTERM ends it as ever."""
-    with Weighing(tmp_path) as weighing:
+    with Workspace(tmp_path) as workspace:
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             (port,) = free_ports(1)
-            worker = weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", port)
+            worker = workspace.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", port)
         finally:
             signal.signal(signal.SIGHUP, before)
-        until(lambda: _catches(worker.process.pid, signal.SIGTERM), 30, "a worker that serves")
+        wait_until(lambda: _catches(worker.process.pid, signal.SIGTERM), 30, "a worker that serves")
         worker.process.send_signal(signal.SIGHUP)
         time.sleep(1)
         assert worker.process.poll() is None
         worker.process.send_signal(signal.SIGTERM)
-        assert worker.ended(30).status == 130
+        assert worker.wait_for_exit(30).status == 130
 
 
 def _catches(pid, number):
@@ -224,19 +224,19 @@ def _catches(pid, number):
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_a_report_that_nobody_reads_on_can_be_ended(tmp_path, sign):
     """Once the run is saved a signal ends the command at once, though its report waits for a pager."""
-    with Weighing(tmp_path) as weighing:
-        scenario = weighing.scenario(iterations=4000)
+    with Workspace(tmp_path) as workspace:
+        scenario = workspace.scenario(iterations=4000)
         stats = tmp_path / "run.stats.gz"
         words = ["run-scenario", "-f", scenario, "-s", stats, "--workers", "1", "--noop", "--format", "jsonl"]
         command = [*PROGRAMS["bench-master"], *map(str, words)]
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=weighing.environ, text=True
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=workspace.environ, text=True
         ) as master:
-            until(lambda: _full(master.stdout), 30, "a report that fills the pipe")
+            wait_until(lambda: _full(master.stdout), 30, "a report that fills the pipe")
             master.send_signal(sign)
             assert master.wait(30) in (130, -signal.SIGTERM)
             assert "Traceback" not in master.stderr.read()
-        assert weighing.master("report-scenario", "-s", stats).status == 0
+        assert workspace.master("report-scenario", "-s", stats).status == 0
 
 
 def _full(pipe):
@@ -251,16 +251,16 @@ def test_ctrl_c_before_any_worker_has_joined(tmp_path, when):
     """Interrupted before the first job, the master ends at once with nothing begun and no file."""
     (port,) = free_ports(1)
     flags = ("--expect", "1", "--zmq-control-port", str(port))
-    with OnTerminal(tmp_path / "arena", NATIVE, *flags, workers=0) as console:
+    with OnTerminal(tmp_path / "live", NATIVE, *flags, workers=0) as console:
         if when == "while gathering":
-            until(lambda: "waiting for 1 worker" in console.said, 30, "the invitation")
+            wait_until(lambda: "waiting for 1 worker" in console.err, 30, "the invitation")
             time.sleep(0.5)
         else:
             maps = Path(f"/proc/{console.process.pid}/maps")
-            until(lambda: "zmq" in maps.read_text(), 30, "the loading of the program")
+            wait_until(lambda: "zmq" in maps.read_text(), 30, "the loading of the program")
         console.process.type(CTRL_C)
         # A shell calls both 130; an interpreter that is interrupted while it imports may pass the signal on.
         assert console.end(30) in (130, -signal.SIGINT)
-        assert "Traceback" not in console.said
+        assert "Traceback" not in console.err
         assert not console.stats.exists()
-        console.put_back()
+        console.assert_terminal_restored()

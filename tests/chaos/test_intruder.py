@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from arena import LIFE
-from far import Blades, FarRun
+from live_run import LIFE
+from remote_run import Blades, RemoteRun
 from test_hostile_sockets import highest
-from weighing import until
+from workspace import wait_until
 
 from bench_common.stats.reader import StatsFile
 from bench_master.run.key_provisioning import KeyProvisioner
@@ -60,17 +60,17 @@ def listening(run):
 def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
     """No key, another's, a listed one in another's name; garbage, giants, hundreds of lines that say nothing."""
     # It is about what an intruder can do, and not about how busy the machine is on which it is tried.
-    with FarRun(tmp_path / "arena", SCENARIO, "--heartbeat-timeout", "20s", "--lease", "30s", blades=blades) as run:
-        mole = KeyProvisioner(tmp_path / "arena" / "keys").key_file_to_deliver("mole")
-        public = KeyProvisioner(tmp_path / "arena" / "keys").master()[0].public.decode()
-        run.board(1)
-        run.board(2)
-        until(lambda: run.naps_on(1) or run.naps_on(2), 60, "the first jobs")
-        until(lambda: run.stats.exists() and len(epochs(run.stats)) == 2, 20, "the workers' epochs")
+    with RemoteRun(tmp_path / "live", SCENARIO, "--heartbeat-timeout", "20s", "--lease", "30s", blades=blades) as run:
+        mole = KeyProvisioner(tmp_path / "live" / "keys").key_file_to_deliver("mole")
+        public = KeyProvisioner(tmp_path / "live" / "keys").master()[0].public.decode()
+        run.start_worker(1)
+        run.start_worker(2)
+        wait_until(lambda: run.jobs_on(1) or run.jobs_on(2), 60, "the first jobs")
+        wait_until(lambda: run.stats.exists() and len(epochs(run.stats)) == 2, 20, "the workers' epochs")
         before = highest(run.master)
         assert listening(run) == [], "there is nothing at a worker to knock at"
         control, results, lane = run.ports
-        told = {
+        result = {
             "host": f"{blades.subnet}.1",
             "ports": {"control": control, "results": results, "lanes": [lane, lane + 1]},
             "master_public": public,
@@ -80,7 +80,7 @@ def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
         }
         ended = subprocess.run(
             ["nsenter", f"--net=/run/netns/{blades.tag}-b1", sys.executable, INTRUDER],
-            input=json.dumps(told) + "\n",
+            input=json.dumps(result) + "\n",
             env={**os.environ, "PYTHONPATH": str(INTRUDER.parents[2])},
             capture_output=True,
             text=True,
@@ -91,21 +91,21 @@ def test_an_intruder_gets_nothing_and_harms_nothing(tmp_path, blades):
         found = json.loads(ended.stdout)
         assert run.program.process.poll() is None, "it was over before the intruder was"
         grown = highest(run.master) - before
-        assert run.end(90) == 0, run.said
+        assert run.end(90) == 0, run.err
         assert not run.faults(), run.faults()
         assert run.run.outcomes() == {"done": JOBS}
         assert not any(row["attempt"] for row in run.run.jobs)
-        assert "was lost" not in run.said
+        assert "was lost" not in run.err
         assert (found["stolen"], found["answered"], found["to_mole"]) == (0, 0, ["dismiss"]), found
         assert found["opened"] > 300, "they were made anew when they were shut"
         assert found["shut"] > 0, "who says nothing is not waited for"
         assert grown < GROWN_BYTES, f"{grown >> 20} MiB"
         assert run.run.blocks("footer")[0]["dropped_messages"] > 0
         assert found["forged"] > 0
-        refusals = re.findall(r"refused a connection", run.said)
+        refusals = re.findall(r"refused a connection", run.err)
         assert 0 < len(refusals) <= 30, "complaints are told, and few of them"
-        assert len(run.said) < 20_000
-        assert not [line for line in run.said.splitlines() if "internal error" in line]
+        assert len(run.err) < 20_000
+        assert not [line for line in run.err.splitlines() if "internal error" in line]
         assert {host["worker_id"] for host in run.run.document["hosts"]} == {"blade-1", "blade-2"}
-        run.send_home()
-        run.nothing_left()
+        run.dismiss_workers()
+        run.assert_clean()

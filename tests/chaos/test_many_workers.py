@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from weighing import PROGRAMS, Weighing, free_ports
+from workspace import PROGRAMS, Workspace, free_ports
 
 pytestmark = pytest.mark.alone
 
@@ -16,12 +16,12 @@ JOBS = 100 * WORKERS
 
 
 @pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
+def workspace(tmp_path):
+    with Workspace(tmp_path) as made:
         yield made
 
 
-def test_two_hundred_workers_serve_one_master(weighing, monkeypatch):
+def test_two_hundred_workers_serve_one_master(workspace, monkeypatch):
     """Every one joins, gets its share, and ends by itself; each job is done once, and nothing else happened."""
     monkeypatch.setitem(PROGRAMS, "light-workers", (sys.executable, str(LIGHT)))
     # What a login shell usually has; the hard limit stays.
@@ -32,15 +32,15 @@ def test_two_hundred_workers_serve_one_master(weighing, monkeypatch):
     # A lane for each worker follows on the first.
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
-    scenario = weighing.scenario(job=job, repeats=2, operation_count=JOBS // 2, concurrency=2)
+    scenario = workspace.scenario(job=job, repeats=2, operation_count=JOBS // 2, concurrency=2)
     flags = ("--noop", "--expect", WORKERS, "--worker-timeout", "60s", *ports)
-    program, stats = weighing.start_run(scenario, *flags, workers=0)
+    program, stats = workspace.start_run(scenario, *flags, workers=0)
     fleet = []
     for place in range(PROCESSES):
         words = ("--control-port", control, "--count", EACH, "--slots", 2, "--name", f"light-{place}")
-        fleet.append(weighing.start("light-workers", *words))
+        fleet.append(workspace.start("light-workers", *words))
         time.sleep(0.5)  # a fleet does not start in one instant
-    run = weighing.over(program, stats, seconds=120)
+    run = workspace.finish(program, stats, seconds=120)
     document = run.document
     assert len(document["hosts"]) == WORKERS
     assert document["totals"]["done"] == JOBS
@@ -49,6 +49,6 @@ def test_two_hundred_workers_serve_one_master(weighing, monkeypatch):
     kinds = {event["kind"] for event in run.blocks("event")}
     assert kinds == {"worker-joined", "run-begin", "trial-begin", "trial-end", "swept"}
     for processes in fleet:
-        ended = processes.ended(20)
+        ended = processes.wait_for_exit(20)
         assert (ended.status, ended.out) == (0, f"{EACH} of {EACH} served a run\n")
         assert "Traceback" not in ended.err

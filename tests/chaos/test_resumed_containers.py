@@ -3,9 +3,9 @@
 import signal
 
 import pytest
-from arena import DOCKER, Arena, children, marked
+from live_run import DOCKER, LiveRun, children, processes_of
 from test_resumed_runs import Resumed, ended_trials
-from weighing import containers_of, until
+from workspace import containers_of, wait_until
 
 from bench_common.stats.reader import StatsFile
 
@@ -15,31 +15,31 @@ TRIALS = {**DOCKER, "repeats": 4, "iterations": 2}
 """Four trials of four containers, of a second and more each."""
 
 
-def kill(arena, *, workers):
+def kill(live, *, workers):
     """Kill the master, and the workers with it where a whole host is lost."""
-    victims = [arena.master, *(children(arena.master) if workers else ())]
-    arena.signal(victims, signal.SIGKILL)
-    arena.program.process.wait(10)
+    victims = [live.master, *(children(live.master) if workers else ())]
+    live.signal(victims, signal.SIGKILL)
+    live.program.process.wait(10)
 
 
 @pytest.mark.docker
 @pytest.mark.parametrize("workers", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["master", "both"])
 def test_containers_of_the_part_before_are_gone_and_nothing_counts_twice(tmp_path, workers):
     """Who is left cleans up within its lease, or the next worker does; what was cut short is run again, and once."""
-    with Arena(tmp_path / "first", TRIALS, *SHORT) as first:
-        until(lambda: len(ended_trials(first.stats)) >= 1, 60, "a whole trial")
+    with LiveRun(tmp_path / "first", TRIALS, *SHORT) as first:
+        wait_until(lambda: len(ended_trials(first.stats)) >= 1, 60, "a whole trial")
         run_id = first.run.run_id
-        until(lambda: containers_of(first.docker, run_id), 30, "a container that is at work")
-        first.look()
+        wait_until(lambda: containers_of(first.docker, run_id), 30, "a container that is at work")
+        first.refresh()
         kill(first, workers=workers)
         assert not first.faults(), "what was written before the kill is one story already"
         before = {block.body["trial"] for block in StatsFile(first.stats).blocks({"event"}) if "trial" in block.body}
         with Resumed(tmp_path / "second", TRIALS, stats=first.stats) as second:
-            assert second.end(90) == 0, second.said
+            assert second.end(90) == 0, second.err
             assert containers_of(first.docker, run_id) == [], "of the part before"
             assert containers_of(first.docker, f"{run_id}-2") == [], "of the part after it"
             assert not second.faults()
-            assert not marked(run_id)
+            assert not processes_of(run_id)
             document = second.run.document
             assert (document["totals"]["done"], document["totals"]["missing"]) == (16, 0)
             assert sorted(ended_trials(first.stats)) == [0, 1, 2, 3]

@@ -5,8 +5,8 @@ import time
 from collections import Counter
 
 import pytest
-from arena import LIFE, SHORT_LEASE, Arena, OverTcp, marked
-from weighing import PROGRAMS, Weighing, until
+from live_run import LIFE, SHORT_LEASE, LiveRun, OverTcp, processes_of
+from workspace import PROGRAMS, Workspace, wait_until
 
 from bench_common.stats.reader import StatsFile
 
@@ -35,12 +35,12 @@ def _short_lease(monkeypatch):
     monkeypatch.setitem(PROGRAMS, "bench-master", SHORT_LEASE)
 
 
-class Resumed(Arena):
+class Resumed(LiveRun):
     """The same run, resumed in its own file; nothing but the file is said."""
 
     def launch(self, source, workers, flags):
         """Start a master that goes on."""
-        return self.weighing.start(
+        return self.workspace.start(
             "bench-master", "run-scenario", "--resume", self.stats, "--progress", "chars", *flags
         )
 
@@ -51,17 +51,17 @@ def ended_trials(stats):
     return [event["trial"] for event in events if event["kind"] == "trial-end" and event["whole"]]
 
 
-def kill_after(arena, trials):
+def kill_after(live, trials):
     """Kill the master once so many trials are whole."""
 
     def there():
-        assert arena.program.process.poll() is None, arena.said
-        arena.look()
-        return len(ended_trials(arena.stats)) >= trials
+        assert live.program.process.poll() is None, live.err
+        live.refresh()
+        return len(ended_trials(live.stats)) >= trials
 
-    until(there, PATIENCE_S, f"{trials} whole trials")
-    arena.signal([arena.master], signal.SIGKILL)
-    arena.program.process.wait(10)
+    wait_until(there, PATIENCE_S, f"{trials} whole trials")
+    live.signal([live.master], signal.SIGKILL)
+    live.program.process.wait(10)
 
 
 @pytest.mark.slow
@@ -73,18 +73,18 @@ def kill_after(arena, trials):
 def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, scenario, flags, jobs):
     """After two kills the third life ends the run: each trial whole and once, no job twice, the file readable."""
     trials = scenario["repeats"]
-    with Arena(tmp_path / "first", scenario, *flags) as first:
+    with LiveRun(tmp_path / "first", scenario, *flags) as first:
         stats = first.stats
         kill_after(first, trials // 4)
         before = len(ended_trials(stats))
         with Resumed(tmp_path / "second", scenario, stats=stats) as second:
-            second.program.says("trials whole", 10)
+            second.program.wait_for_output("trials whole", 10)
             kill_after(second, before + 2)
             whole = len(ended_trials(stats))
             assert before < whole < trials, "there is something left to do"
             with Resumed(tmp_path / "third", scenario, stats=stats) as third:
-                assert third.end(PATIENCE_S) == 0, third.said
-                assert not marked(third.run.run_id), "no job of any part is left"
+                assert third.end(PATIENCE_S) == 0, third.err
+                assert not processes_of(third.run.run_id), "no job of any part is left"
                 rows = list(StatsFile(stats).iter_jobs())
                 counted = Counter(trial for part in rows for trial in part["trial"].tolist())
                 assert counted == dict.fromkeys(range(trials), jobs)
@@ -98,7 +98,7 @@ def test_a_master_that_was_killed_twice_goes_on_where_it_was(tmp_path, scenario,
                 assert [event["ended"] for event in resumes] == ["killed", "killed"]
                 assert third.out.count("resumed") >= 2, "the report tells of both"
                 assert "INCOMPLETE" not in third.out
-                again = third.weighing.master("run-scenario", "--resume", stats)
+                again = third.workspace.master("run-scenario", "--resume", stats)
                 assert (again.status, again.out) == (0, "")
                 assert "nothing to resume" in again.err
 
@@ -116,54 +116,54 @@ class ResumedOverTcp(Resumed):
 @pytest.mark.slow
 def test_a_worker_that_outlived_its_master_serves_the_next(tmp_path):
     """A worker that was started by hand gives the dead master up, asks again, and has the number that it had."""
-    with OverTcp(tmp_path / "arena", NATIVE) as arena:
-        worker = arena.join("-c", 2, "solo")
-        kill_after(arena, 2)
-        with ResumedOverTcp(tmp_path / "next", NATIVE, ports=arena.ports, stats=arena.stats) as following:
-            assert following.end(PATIENCE_S) == 0, following.said
+    with OverTcp(tmp_path / "live", NATIVE) as live:
+        worker = live.join("-c", 2, "solo")
+        kill_after(live, 2)
+        with ResumedOverTcp(tmp_path / "next", NATIVE, ports=live.ports, stats=live.stats) as following:
+            assert following.end(PATIENCE_S) == 0, following.err
             assert worker.process.poll() is None
             document = following.run.document
             assert [(host["worker"], host["worker_id"]) for host in document["hosts"]] == [(0, "solo")]
             assert (document["totals"]["done"], document["totals"]["missing"]) == (32, 0)
-            assert not marked(following.run.run_id)
+            assert not processes_of(following.run.run_id)
 
 
 def test_an_interrupted_run_goes_on(tmp_path):
     """After Ctrl-C a run goes on without a wait; the trial that was cut short is run again, and counts once."""
-    with Arena(tmp_path / "arena", NATIVE) as arena:
-        arena.under_way(5)
-        arena.signal([arena.master], signal.SIGINT)
-        assert arena.end() == 130
+    with LiveRun(tmp_path / "live", NATIVE) as live:
+        live.wait_for_jobs(5)
+        live.signal([live.master], signal.SIGINT)
+        assert live.end() == 130
         began = time.monotonic()
-        with Resumed(tmp_path / "next", NATIVE, stats=arena.stats) as following:
-            assert following.end() == 0, following.said
+        with Resumed(tmp_path / "next", NATIVE, stats=live.stats) as following:
+            assert following.end() == 0, following.err
             assert time.monotonic() - began < 30
-            assert "waiting" not in following.said
+            assert "waiting" not in following.err
             assert [entry["jobs"]["done"] for entry in following.run.document["treatments"]] == [32]
             assert following.run.document["run"]["resumes"][0]["ended"] == "interrupted"
 
 
 def test_what_cannot_be_resumed_is_refused(tmp_path):
     """Another scenario, other options, a live run: each is told plainly, with the exit code 2 or 3."""
-    with Arena(tmp_path / "arena", NATIVE) as arena:
-        arena.under_way()
-        alive = arena.weighing.master("run-scenario", "--resume", arena.stats)
+    with LiveRun(tmp_path / "live", NATIVE) as live:
+        live.wait_for_jobs()
+        alive = live.workspace.master("run-scenario", "--resume", live.stats)
         assert alive.status == 3
         assert "its run is still running" in alive.err
-        arena.signal([arena.master], signal.SIGINT)
-        arena.end()
-        with Weighing(tmp_path / "arena" / "home") as weighing:
-            other = weighing.scenario(**{**NATIVE, "repeats": 9})
-            for flags, said in [
+        live.signal([live.master], signal.SIGINT)
+        live.end()
+        with Workspace(tmp_path / "live" / "home") as workspace:
+            other = workspace.scenario(**{**NATIVE, "repeats": 9})
+            for flags, message in [
                 (("-f", other), "this is not the plan that it was begun with"),
                 (("--noop",), "--noop: "),
                 (("-u", 3), "--user-count: "),
                 (("--set", "repeats=3"), "--set repeats=3: "),
                 (("--workers", 2), "the run was begun with 1 worker in local, now there are 2 workers in local"),
             ]:
-                ended = weighing.master("-q", "run-scenario", "--resume", arena.stats, *flags)
+                ended = workspace.master("-q", "run-scenario", "--resume", live.stats, *flags)
                 assert ended.status == (3 if "--workers" in flags else 2), ended.err
-                assert said in ended.err
-            foreign = weighing.master("run-scenario", "--resume", other)
+                assert message in ended.err
+            foreign = workspace.master("run-scenario", "--resume", other)
             assert foreign.status == 2
             assert "is not a stats file" in foreign.err

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tiny_image import missing
+from busybox_image import skip_or_fail
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "script" / "testbed"
@@ -26,7 +26,7 @@ class Testbed:
     def __init__(self, *words, limit_s=120):
         # Installing an SSH server opens a port of the machine: not on somebody's own, unasked.
         if shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None and os.environ.get("CI") != "true":
-            missing("sshd is missing: apt-get install openssh-server")
+            skip_or_fail("sshd is missing: apt-get install openssh-server")
         self.folder = Path(tempfile.mkdtemp(prefix="wb-fleet-", dir="/tmp"))
         self.cache = self.folder / "cache"
         # As the script makes its names: of the folder.
@@ -34,7 +34,7 @@ class Testbed:
         built = self.script("up", "--yes", *words, limit_s=limit_s)
         if built.returncode:
             self.close()
-            missing(f"the testbed cannot be built: {built.stderr.strip()}")
+            skip_or_fail(f"the testbed cannot be built: {built.stderr.strip()}")
         self.subnet = (self.folder / "bed" / "subnet").read_text().strip()
         self.known_hosts = self.folder / "bed" / "known_hosts"
         self.key = self.folder / "bed" / "id_testbed"

@@ -1,15 +1,15 @@
 """Fixtures that many modules have in common: a folder to weigh in, and an image of next to nothing."""
 
 import pytest
-from tiny_image import import_image, remove_image
-from weighing import Weighing
+from busybox_image import import_image, remove_image
+from workspace import Workspace
 
 from bench_worker.engines.oci import images as oci_images
 
 
 @pytest.fixture
-def weighing(tmp_path):
-    with Weighing(tmp_path) as made:
+def workspace(tmp_path):
+    with Workspace(tmp_path) as made:
         yield made
 
 

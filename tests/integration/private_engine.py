@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 import psutil
-from tiny_image import import_image, missing
-from weighing import until
+from busybox_image import import_image, skip_or_fail
+from workspace import wait_until
 
 SCRIPT = Path(__file__).parents[2] / "script" / "docker-engine"
 
@@ -21,7 +21,7 @@ class PrivateEngine:
 
     def __init__(self, folder, configuration=None):
         if os.geteuid() != 0 or shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
-            missing("starting a Docker Engine takes root and dockerd (apt-get install docker.io)")
+            skip_or_fail("starting a Docker Engine takes root and dockerd (apt-get install docker.io)")
         self.folder = Path(folder)
         self.address = f"unix://{folder}/docker.sock"
         (self.folder / "daemon.json").write_text(json.dumps(configuration or {}))
@@ -41,7 +41,7 @@ class PrivateEngine:
         daemon = psutil.Process(int((self.folder / "docker.pid").read_text()))
         daemon.kill()
         # It belongs to nobody here, and whoever collects it may take a while: a zombie is dead enough.
-        until(lambda: not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE, 10, "the daemon's end")
+        wait_until(lambda: not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE, 10, "the daemon's end")
 
     def close(self):
         """End the daemon and all that it has started, and unmount what it has mounted."""

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 
 import docker
-from tiny_image import layer, missing, require_docker
-from weighing import free_ports, until
+from busybox_image import layer, require_docker, skip_or_fail
+from workspace import free_ports, wait_until
 
 _LAYER_BYTES = 50_000
 
@@ -56,7 +56,7 @@ def private_registry(folder):
     require_docker()
     program = _program()
     if program is None:
-        missing("there is no registry to pull from; apt-get install docker-registry")
+        skip_or_fail("there is no registry to pull from; apt-get install docker-registry")
     [port] = free_ports(1)
     config, log = folder / "registry.yml", folder / "registry.log"
     config.write_text(CONFIG.format(folder=folder, port=port))
@@ -64,7 +64,7 @@ def private_registry(folder):
         process = subprocess.Popen([program, "serve", str(config)], stdout=out, stderr=out, cwd=folder)
     registry = Registry(f"127.0.0.1:{port}", f"127.0.0.1:{port}/bench/tiny:{uuid.uuid4().hex[:12]}", process, log)
     try:
-        until(lambda: _answers(registry.address), 20, "the registry's answer")
+        wait_until(lambda: _answers(registry.address), 20, "the registry's answer")
         _fill(registry.image)
         yield registry
     finally:
@@ -110,8 +110,8 @@ def _fill(image):
     try:
         repository, _, tag = image.rpartition(":")
         client.import_image_from_data(extra.getvalue(), repository=repository, tag=tag)
-        for said in client.push(repository, tag=tag, stream=True, decode=True):
-            assert "error" not in said, said
+        for message in client.push(repository, tag=tag, stream=True, decode=True):
+            assert "error" not in message, message
     finally:
         client.close()
         _forget(image)

@@ -69,7 +69,7 @@ class RuntimeBench:
         assert worker.exit_code == 137, worker.stderr
         return name, worker.text
 
-    def twenty_lives(self):
+    def twenty_life_cycles(self):
         """Let twenty containers come and go at once; return their exit codes, 0 to 19 if none is lost."""
 
         def life(code):
@@ -91,7 +91,7 @@ class RuntimeBench:
             assert 0 <= one.end_uncertainty_ns <= one.end_ns - one.start_ns
         assert [one.start_ns for one in done] == sorted(one.start_ns for one in done)
 
-    def assert_told_apart(self):
+    def assert_failures_distinguished(self):
         """A command that is not there fails otherwise than one that is no program, in an `exec` and by itself."""
         made = self.running(*FOREVER)
         for command, kind in ((("nosuch",), "command-not-found"), (("/plain",), "not-executable")):
@@ -100,16 +100,16 @@ class RuntimeBench:
             assert kind_of(self.engine.run, unborn) == kind
             self.engine.remove(unborn, timeout_s=10)
 
-    def assert_held_to_deadlines(self):
+    def assert_deadlines_kept(self):
         """A command that takes too long is killed with its exec; a wait that takes too long changes nothing."""
         made = self.running(*FOREVER)
         assert kind_of(self.engine.exec, made, ("sleep", "777"), timeout_s=0.5) == "timeout"
         look = ("sh", "-c", "cat /proc/[0-9]*/cmdline")
-        until(lambda: b"777" not in self.engine.exec(made, look, timeout_s=10).stdout)
+        wait_until(lambda: b"777" not in self.engine.exec(made, look, timeout_s=10).stdout)
         assert kind_of(self.engine.wait, made, timeout_s=0.3) == "timeout"
         assert self.engine.exec(made, ("true",), timeout_s=10).exit_code == 0
 
-    def assert_told_what_the_limit_killed(self):
+    def assert_oom_kill_reported(self):
         """A command beside the container's own that met the memory limit is told from one that was killed."""
         made = self.running(*FOREVER, memory_bytes=32 << 20)
         for script, ended in GREEDY_AND_OTHERS:
@@ -145,7 +145,7 @@ def printed_by(engine, container):
     return printed.stdout + printed.stderr
 
 
-def until(condition):
+def wait_until(condition):
     deadline = time.monotonic() + 20
     while not (value := condition()):
         assert time.monotonic() < deadline

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from weighing import require_images
+from workspace import require_images
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -37,9 +37,9 @@ def run(script, *words, **environment):
     )
 
 
-def ratios(told):
-    assert told.returncode == 0, told.stderr
-    lines = [line for line in told.stdout.splitlines() if line.startswith("ratio ")]
+def ratios(result):
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if line.startswith("ratio ")]
     return [float(line.rpartition(": ")[2]) for line in lines]
 
 
@@ -53,9 +53,9 @@ def test_a_benchmark_prints_its_ratio(command):
 
 def test_the_plain_reference_runs_alone():
     """It prints jobs per second."""
-    told = run("reference.py", "--jobs", "200", "--concurrency", "4", "--workers", "2")
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.endswith(" jobs/s\n")
+    result = run("reference.py", "--jobs", "200", "--concurrency", "4", "--workers", "2")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith(" jobs/s\n")
 
 
 @pytest.mark.docker
@@ -74,6 +74,6 @@ def test_life_cycles_are_compared_with_docker_itself(end):
 
 def test_life_cycles_need_an_engine(tmp_path):
     """Without one the exit code is 3 and the message says how to get one."""
-    told = run("docker_lifecycle.py", DOCKER_HOST=f"unix://{tmp_path}/none")
-    assert told.returncode == 3
-    assert "script/docker-engine start" in told.stderr
+    result = run("docker_lifecycle.py", DOCKER_HOST=f"unix://{tmp_path}/none")
+    assert result.returncode == 3
+    assert "script/docker-engine start" in result.stderr

@@ -11,7 +11,7 @@ import uuid
 import docker
 import docker.errors
 import pytest
-from tiny_image import missing
+from busybox_image import skip_or_fail
 
 from bench_worker.engines.docker.images import DockerImages
 
@@ -25,7 +25,7 @@ def engine():
         client = docker.from_env(timeout=60)
         client.ping()
     except docker.errors.DockerException as error:
-        missing(f"no Docker Engine answers: {error}")
+        skip_or_fail(f"no Docker Engine answers: {error}")
     yield client
     client.close()
 

@@ -9,8 +9,8 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tiny_image import missing
-from weighing import until
+from busybox_image import skip_or_fail
+from workspace import wait_until
 
 from bench_worker.host.sampler import CgroupSampler
 
@@ -23,7 +23,7 @@ def hierarchy():
         _, place, kind, *_ = line.split()
         if kind == "cgroup2" and place.startswith("/sys/fs/cgroup"):
             return Path(place)
-    return missing("no cgroup v2 hierarchy is mounted")
+    return skip_or_fail("no cgroup v2 hierarchy is mounted")
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def group():
     try:
         path.mkdir()
     except OSError as error:
-        missing(f"no group can be made in {path.parent}: {error.strerror}")
+        skip_or_fail(f"no group can be made in {path.parent}: {error.strerror}")
     yield path
-    until(lambda: not (path / "cgroup.procs").read_text(), 10, "the group's end")
+    wait_until(lambda: not (path / "cgroup.procs").read_text(), 10, "the group's end")
     path.rmdir()
 
 

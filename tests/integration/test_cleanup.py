@@ -10,7 +10,7 @@ import sys
 import uuid
 
 import pytest
-from tiny_image import DockerBench, at_once
+from busybox_image import DockerBench, run_concurrently
 
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.cleanup import clean_up_all
@@ -147,7 +147,7 @@ def test_two_clean_ups_at_once_do_not_hinder_each_other(engines, prefix):
     for _ in range(3):
         bench.running(*FOREVER)
     litter(bench, native)
-    sweeps = at_once(lambda _: clean_up_all([Ours(bench.engine, prefix), Ours(native, prefix)]), 3)
+    sweeps = run_concurrently(lambda _: clean_up_all([Ours(bench.engine, prefix), Ours(native, prefix)]), 3)
     assert [sweep.failed for sweep in sweeps] == [[], [], []]
     assert bench.engine.leftovers(bench.run_id) == []
     assert native.leftovers(bench.run_id) == []

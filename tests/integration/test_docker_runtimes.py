@@ -5,9 +5,9 @@ from pathlib import Path
 
 import docker
 import pytest
+from busybox_image import skip_or_fail
 from private_engine import private_engine
-from tiny_image import missing
-from weighing import Weighing, containers_of
+from workspace import Workspace, containers_of
 
 pytestmark = pytest.mark.docker
 
@@ -21,7 +21,7 @@ def registered(folder):
     programs = {name: shutil.which(name) for name in ("crun", "runsc")}
     for name, program in programs.items():
         if program is None:
-            missing(f"there is no {name}; script/engines {name}")
+            skip_or_fail(f"there is no {name}; script/engines {name}")
     crun = programs["crun"]
     if HYBRID.is_dir():
         # crun starts nothing where both versions of cgroups are mounted: it gets to see one of them only.
@@ -44,8 +44,8 @@ def engine(tmp_path_factory):
 
 
 @pytest.fixture
-def weighing(tmp_path, engine):
-    with Weighing(tmp_path) as made:
+def workspace(tmp_path, engine):
+    with Workspace(tmp_path) as made:
         yield made
 
 
@@ -63,11 +63,11 @@ def lives(image, **keys):
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("name", ["docker", pytest.param("docker-cli", marks=pytest.mark.slow)])
-def test_treatments_are_told_apart_by_their_runtime(weighing, engine, name):
+def test_treatments_are_told_apart_by_their_runtime(workspace, engine, name):
     """A matrix over it: every operation under each, one treatment for each, and nothing is left of any."""
     daemon, image = engine
     given = lives(image, engines=[name], matrix={"container.runtime": list(RUNTIMES)})
-    run = weighing.run(weighing.scenario(**given), seconds=150)
+    run = workspace.run(workspace.scenario(**given), seconds=150)
     assert run.outcomes() == {"done": 2 * len(RUNTIMES)}
     treatments = {entry["treatment"]["runtime"]: entry for entry in run.document["treatments"]}
     assert treatments.keys() == set(RUNTIMES)
@@ -83,12 +83,12 @@ def test_treatments_are_told_apart_by_their_runtime(weighing, engine, name):
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_the_container_runs_under_the_runtime_that_was_named(weighing, engine, runtime):
+def test_the_container_runs_under_the_runtime_that_was_named(workspace, engine, runtime):
     """Not only accepted: the daemon says so of the container that is kept, and gVisor's own kernel is seen."""
     daemon, image = engine
     container = {"image": image, "network": "none", "command": ["cat", "/proc/version"], "runtime": runtime}
     job = {"operations": ["run", "wait"], "container": container}
-    run = weighing.run(weighing.scenario(engines=["docker"], job=job), "--keep")
+    run = workspace.run(workspace.scenario(engines=["docker"], job=job), "--keep")
     client = docker.APIClient(base_url=daemon.address, timeout=30)
     try:
         (kept,) = containers_of(client, run.run_id)
@@ -98,17 +98,17 @@ def test_the_container_runs_under_the_runtime_that_was_named(weighing, engine, r
         assert (kernel.strip() == Path("/proc/version").read_text().strip()) == (runtime != "runsc")
     finally:
         client.close()
-        swept = weighing.master("cleanup-containers", "--run", run.run_id)
+        swept = workspace.master("cleanup-containers", "--run", run.run_id)
         assert swept.status == 0, swept.err
 
 
-def test_what_a_runtime_leaves_beside_its_containers_is_the_engines_cost(weighing, engine):
+def test_what_a_runtime_leaves_beside_its_containers_is_the_engines_cost(workspace, engine):
     """A shim under either; under runsc a kernel and a file server more, which the daemon did not start."""
     _, image = engine
     job = {"operations": ["run", {"sleep": "4s"}, "kill", "remove"]}
     given = lives(image, engines=["docker"], job=job, iterations=1, overhead={"interval": "200ms"})
     given["matrix"] = {"container.runtime": ["runc", "runsc"]}
-    run = weighing.run(weighing.scenario(**given))
+    run = workspace.run(workspace.scenario(**given))
     costs = {entry["treatment"]["runtime"]: entry["overhead"] for entry in run.document["treatments"]}
     # Means, less than the 2 by what is before the start and after the end; a start has more of them for a moment.
     assert costs["runsc"]["processes"]["mean"] > costs["runc"]["processes"]["mean"] + 1
@@ -116,12 +116,12 @@ def test_what_a_runtime_leaves_beside_its_containers_is_the_engines_cost(weighin
 
 
 @pytest.mark.parametrize("name", ["docker", "docker-cli"])
-def test_a_runtime_that_is_not_registered_ends_the_run_before_it_begins(weighing, engine, name):
+def test_a_runtime_that_is_not_registered_ends_the_run_before_it_begins(workspace, engine, name):
     """Exit code 2 with the registered names and the nearest; no job ran."""
     _, image = engine
     given = lives(image, engines=[name], matrix={"container.runtime": ["crun", "runcs"]})
-    program, stats = weighing.start_run(weighing.scenario(**given))
-    ended = program.ended()
+    program, stats = workspace.start_run(workspace.scenario(**given))
+    ended = program.wait_for_exit()
     assert ended.status == 2, ended.err
     assert "no runtime 'runcs' is registered (did you mean 'runsc'?)" in ended.err
     assert all(known in ended.err for known in RUNTIMES)

@@ -1,11 +1,11 @@
 """That capabilities are given to containers and taken from them, as programs find out that need one."""
 
 import pytest
+from busybox_image import DockerBench
 from runtime_bench import FOREVER, RuntimeBench
 from test_engine_oci import ENGINES as RUNTIMES
 from test_engine_oci import require
-from tiny_image import DockerBench
-from weighing import Weighing
+from workspace import Workspace
 
 from bench_common.requirements import CAPABILITIES_WITHHELD
 from bench_common.treatment import GRANTABLE_CAPABILITIES
@@ -68,9 +68,9 @@ def test_what_nobody_here_has_is_refused_before_anything_runs(name, image, tmp_p
     if not lacking:
         return
     container = {"image": image, "command": FOREVER, "network": "none", "cap_add": lacking[:1]}
-    with Weighing(tmp_path) as weighing:
+    with Workspace(tmp_path) as workspace:
         job = {"operations": ["run", "remove"], "container": container}
-        program, _ = weighing.start_run(weighing.scenario(engines=[name], job=job))
-        ended = program.ended()
+        program, _ = workspace.start_run(workspace.scenario(engines=[name], job=job))
+        ended = program.wait_for_exit()
         assert ended.status == 2
         assert f"cap_add={lacking[0]}" in ended.err

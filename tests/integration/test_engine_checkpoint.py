@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from busybox_image import DockerBench
 from private_engine import private_engine
-from runtime_bench import FOREVER, RuntimeBench, kind_of, until
+from runtime_bench import FOREVER, RuntimeBench, kind_of, wait_until
 from test_engine_oci import require
-from tiny_image import DockerBench
-from weighing import Weighing
+from workspace import Workspace
 
 from bench_common.requirements import unsupported_features
 from bench_common.treatment import ContainerSettings, Lifecycle, Operation, Treatment
@@ -74,7 +74,7 @@ def save_and_go_on(engine, image):
     try:
         life = bench.running(*COUNTING)
         for _ in range(2):
-            until(lambda: len(printed(bench, life)) > 3)
+            wait_until(lambda: len(printed(bench, life)) > 3)
             bench.engine.checkpoint(life, timeout_s=60)
             before = printed(bench, life)
             assert kind_of(bench.engine.exec, life, ("true",)) in {"conflict", "not-found", "engine"}
@@ -83,7 +83,7 @@ def save_and_go_on(engine, image):
                 # It hands the state to containerd, which may still have it from saving, and does not expect that.
                 time.sleep(SWEPT_S)
             bench.engine.restore(life, timeout_s=60)
-            until(lambda last=before[-1]: printed(bench, life)[-1] > last + 3)
+            wait_until(lambda last=before[-1]: printed(bench, life)[-1] > last + 3)
             numbers = printed(bench, life)
             assert numbers == list(range(1, len(numbers) + 1))
             assert bench.engine.exec(life, ("true",), timeout_s=10).exit_code == 0
@@ -138,20 +138,20 @@ def test_a_run_saves_its_containers_or_is_refused_before_it_begins(engine, image
         "container": {"image": image, "command": FOREVER, "network": "none"},
     }
     able = saves(engine)
-    with Weighing(tmp_path) as weighing:
+    with Workspace(tmp_path) as workspace:
         # gVisor's sandbox runs as nobody in a folder below it, and a test's own is closed to others.
-        del weighing.environ["TMPDIR"]
-        scenario = weighing.scenario(engines=[engine.name], job=json.loads(json.dumps(job)), iterations=2)
+        del workspace.environ["TMPDIR"]
+        scenario = workspace.scenario(engines=[engine.name], job=json.loads(json.dumps(job)), iterations=2)
         if able:
-            run = weighing.run(scenario)
+            run = workspace.run(scenario)
             assert run.outcomes() == {"done": 2}
             assert {"checkpoint", "restore"} <= set(run.document["treatments"][0]["operations"])
         else:
-            program, stats = weighing.start_run(scenario)
-            ended = program.ended()
+            program, stats = workspace.start_run(scenario)
+            ended = program.wait_for_exit()
             assert ended.status == 2
             assert "cannot do the operation 'checkpoint': " in ended.err
-            assert not stats.exists() or not weighing.over(program, stats, 2, 5).jobs
+            assert not stats.exists() or not workspace.finish(program, stats, 2, 5).jobs
     if engine is PodmanEngine:
         # The run has copied the image into its store.
         opened(engine, image).close()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import gevent
 import pytest
-from tiny_image import run_patched
+from busybox_image import run_patched
 
 from bench_worker.engines.base import OperationFailed
 from bench_worker.engines.command_line import CommandLine

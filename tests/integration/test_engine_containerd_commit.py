@@ -1,10 +1,10 @@
 """Containers of containerd saved as images: what is in them, how large they are, and that they go."""
 
 import pytest
-from runtime_bench import FOREVER, RuntimeBench, kind_of, printed_by, until
+from busybox_image import DockerBench
+from runtime_bench import FOREVER, RuntimeBench, kind_of, printed_by, wait_until
 from test_engine_oci import container_names, require
-from tiny_image import DockerBench
-from weighing import Weighing
+from workspace import Workspace
 
 from bench_worker.engines.containerd import images as containerd_images
 from bench_worker.engines.containerd import messages_pb2 as messages
@@ -32,7 +32,7 @@ def images(bench):
 def writing(bench, **settings):
     """Return a container that has written a file of 300 KiB and goes on."""
     made = bench.running(*WRITING, **settings)
-    until(lambda: b"ready" in printed_by(bench.engine, made))
+    wait_until(lambda: b"ready" in printed_by(bench.engine, made))
     return made
 
 
@@ -46,9 +46,9 @@ def test_an_image_has_what_the_container_had_written(bench):
     copy.pulled_image = name
     bench.engine.run(copy, timeout_s=30)
     assert bench.engine.wait(copy, timeout_s=20).exit_code == 0
-    said = printed_by(bench.engine, copy).decode()
-    assert str(300 * KIB) in said
-    assert said.endswith("yes\n")
+    message = printed_by(bench.engine, copy).decode()
+    assert str(300 * KIB) in message
+    assert message.endswith("yes\n")
     bench.engine.remove(copy, timeout_s=20)
     # It goes on, as it was only held still.
     assert bench.engine.exec(life, ("true",), timeout_s=10).exit_code == 0
@@ -76,7 +76,7 @@ def test_its_size_is_that_of_the_files_that_changed_as_docker_counts(bench):
     docker = DockerBench(bench.image)
     try:
         other = docker.running(*WRITING)
-        until(lambda: b"ready" in printed_by(docker.engine, other))
+        wait_until(lambda: b"ready" in printed_by(docker.engine, other))
         docker.engine.commit(other, timeout_s=60)
         assert docker.engine.committed_bytes(other, timeout_s=10) == size
     finally:
@@ -121,10 +121,10 @@ def test_a_run_says_how_much_was_saved(image, tmp_path):
         "operations": ["run", {"exec": script}, "commit", "kill", "remove"],
         "container": {"image": image, "command": FOREVER},
     }
-    with Weighing(tmp_path) as weighing:
-        run = weighing.run(weighing.scenario(engines=["containerd"], job=job, concurrency=2, iterations=2))
+    with Workspace(tmp_path) as workspace:
+        run = workspace.run(workspace.scenario(engines=["containerd"], job=job, concurrency=2, iterations=2))
         assert run.outcomes() == {"done": 4}
         size = run.document["treatments"][0]["metrics"]["commit_bytes"]
         assert 300 * KIB <= size["min"] <= size["max"] < 310 * KIB
-        listed = weighing.master("cleanup-containers", "--dry-run", "--run", run.run_id)
+        listed = workspace.master("cleanup-containers", "--dry-run", "--run", run.run_id)
         assert run.run_id not in listed.out

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import docker
 import pytest
+from busybox_image import layer, remove_image, run_patched, skip_or_fail
 from private_registry import private_registry
-from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, wait_until
 from test_engine_capabilities import assert_empowered
-from tiny_image import layer, missing, remove_image, run_patched
-from weighing import Weighing, require_images
+from workspace import Workspace, require_images
 
 from bench_common.treatment import Mount
 from bench_worker.engines.containerd.api import ContainerdApi
@@ -46,14 +46,14 @@ state = "{home}/state"
 def endpoint(image):
     """A containerd of our own, in a folder whose name is short enough for sockets, with a pause image."""
     if shutil.which("containerd") is None or os.geteuid() != 0:
-        missing("a private containerd takes root and the program; `script/engines containerd`")
+        skip_or_fail("a private containerd takes root and the program; `script/engines containerd`")
     home = Path(tempfile.mkdtemp(prefix="wb-cri-"))
     (home / "config.toml").write_text(CONFIG.format(home=home, pause=PAUSE))
     argv = ("containerd", "--config", str(home / "config.toml"))
     daemon = spawn(argv, env=os.environ, cwd="/", stdout_path=str(home / "out"), stderr_path=str(home / "log"))
     socket = home / "containerd.sock"
     try:
-        until(socket.exists)
+        wait_until(socket.exists)
         client = docker.APIClient(timeout=30)
         repository, _, tag = PAUSE.partition(":")
         client.import_image_from_data(layer(), repository, tag, changes=['CMD ["/bin/sleep", "100000"]'])
@@ -86,9 +86,9 @@ def test_pulling_an_image(bench, tmp_path):
         done = engine.pull(life, fresh=True, timeout_s=30)
         assert 0 < done.start_ns < done.end_ns <= time.monotonic_ns()
         engine.pull(life, fresh=False, timeout_s=30)
-        until(lambda: registry.layers_sent() == 1)
+        wait_until(lambda: registry.layers_sent() == 1)
         engine.pull(life, fresh=True, timeout_s=30)
-        until(lambda: registry.layers_sent() == 2)
+        wait_until(lambda: registry.layers_sent() == 2)
         engine.run(life, timeout_s=30)
         assert engine.wait(life, timeout_s=30).exit_code == 5
         assert kind_of(engine.pull, life, fresh=True) == "conflict"
@@ -117,9 +117,12 @@ def test_capabilities_are_given_and_taken(bench):
     """As a program finds out that needs one; so with new privileges."""
     assert_empowered(bench)
     look = "while read name value; do case $name in NoNewPrivs:) echo $value;; esac; done < /proc/self/status"
-    for options, told in ((("no-new-privileges",), b"1\n"), (("seccomp=unconfined", "apparmor=unconfined"), b"0\n")):
+    for options, expected in (
+        (("no-new-privileges",), b"1\n"),
+        (("seccomp=unconfined", "apparmor=unconfined"), b"0\n"),
+    ):
         made = bench.running(*FOREVER, security_options=options)
-        assert bench.engine.exec(made, ("sh", "-c", look), timeout_s=10).stdout == told
+        assert bench.engine.exec(made, ("sh", "-c", look), timeout_s=10).stdout == expected
 
 
 def test_a_whole_life(bench):
@@ -134,7 +137,7 @@ def test_a_whole_life(bench):
     assert (executed.exit_code, executed.stdout, executed.stderr) == (5, b"there\n", b"oops\n")
     done += [executed, engine.stats(life, timeout_s=10)]
     assert done[-1].stdout
-    until(lambda: b"err\n" in printed_by(engine, life))
+    wait_until(lambda: b"err\n" in printed_by(engine, life))
     done.append(engine.stop(life, grace_s=10, timeout_s=20))
     done.append(engine.wait(life, timeout_s=10))
     assert done[-1].exit_code == 7
@@ -163,7 +166,7 @@ def test_each_failure_has_its_kind(bench):
     """What cannot be started, what is not there, what comes out of turn, and what the CRI cannot do."""
     engine = bench.engine
     made = bench.running(*FOREVER)
-    bench.assert_told_apart()
+    bench.assert_failures_distinguished()
     assert kind_of(engine.run, bench.container("true", image="weighbridge-test/nosuch")) == "image-missing"
     assert kind_of(engine.run, type(made)(made.name, 2, made.settings)) == "conflict"
     assert kind_of(engine.kill, made, "SIGHUP") == "refused"
@@ -179,8 +182,8 @@ def test_each_failure_has_its_kind(bench):
         ({"storage": (Mount("tmpfs", "/t"),)}, "tmpfs"),
         ({"storage": (Mount("host", "/x", "/run"),)}, "socket"),
     ):
-        said = failure(engine.run, bench.container("true", **settings))
-        assert (said.kind, word in str(said)) == ("refused", True), str(said)
+        message = failure(engine.run, bench.container("true", **settings))
+        assert (message.kind, word in str(message)) == ("refused", True), str(message)
 
 
 def test_a_runtime_that_is_not_there_is_unusable(bench, monkeypatch, tmp_path):
@@ -198,7 +201,7 @@ def test_a_runtime_that_is_not_there_is_unusable(bench, monkeypatch, tmp_path):
 def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
     """The CRI counts it in whole seconds."""
     deaf = bench.running("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
-    until(lambda: printed_by(bench.engine, deaf))
+    wait_until(lambda: printed_by(bench.engine, deaf))
     stopped = bench.engine.stop(deaf, grace_s=1, timeout_s=20)
     assert 1e9 <= stopped.end_ns - stopped.start_ns < 15e9
     assert bench.engine.wait(deaf, timeout_s=5).exit_code == 137
@@ -206,7 +209,7 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
 
 def test_an_operation_ends_at_its_deadline(bench):
     """A command that takes too long is killed, and the connection is as good as new; a wait changes nothing."""
-    bench.assert_held_to_deadlines()
+    bench.assert_deadlines_kept()
 
 
 def test_settings_are_enforced(bench, tmp_path):
@@ -214,14 +217,14 @@ def test_settings_are_enforced(bench, tmp_path):
     made = bench.running("dd", "if=/dev/zero", "of=/dev/null", "bs=256M", "count=1", memory_bytes=32 << 20)
     ended = bench.engine.wait(made, timeout_s=30)
     assert (ended.exit_code, ended.oom_killed) == (137, True)
-    bench.assert_told_what_the_limit_killed()
+    bench.assert_oom_kill_reported()
     (tmp_path / "seen").touch()
     storage = (Mount("volume", "/data"), Mount("host", "/host", str(tmp_path), read_only=True))
     made = bench.running(*FOREVER, cpus=0.5, cpuset="0", env={"MINE": "yes"}, storage=storage)
     script = "cat /proc/self/status; echo $MINE; touch /data/b; ls /host; touch /host/x"
-    said = bench.engine.exec(made, ("sh", "-c", script), timeout_s=10).stdout.decode()
-    assert "Cpus_allowed_list:\t0\n" in said
-    assert said.endswith("yes\nseen\n")
+    message = bench.engine.exec(made, ("sh", "-c", script), timeout_s=10).stdout.decode()
+    assert "Cpus_allowed_list:\t0\n" in message
+    assert message.endswith("yes\nseen\n")
     assert not (tmp_path / "x").exists()
 
 
@@ -252,7 +255,7 @@ def test_only_what_is_labelled_is_ours(bench):
 
 def test_twenty_lives_at_once(bench):
     """No exit code is lost or mixed up, each call on a connection of its own."""
-    assert bench.twenty_lives() == list(range(20))
+    assert bench.twenty_life_cycles() == list(range(20))
     assert bench.engine.leftovers(bench.run_id) == []
 
 
@@ -269,11 +272,11 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
 @pytest.mark.unpatched
 def test_a_run(endpoint, image, tmp_path):
     """A whole run: every job done, four at a time, and nothing is left."""
-    with Weighing(tmp_path) as weighing:
-        weighing.environ[cri_images.VARIABLE] = endpoint
+    with Workspace(tmp_path) as workspace:
+        workspace.environ[cri_images.VARIABLE] = endpoint
         container = {"image": image, "command": ["sleep", "600"], "network": "host"}
         job = {"operations": ["run", {"exec": ["/bin/true"]}, "kill", "remove"], "container": container}
-        run = weighing.run(weighing.scenario(engines=["cri"], job=job, concurrency=4, iterations=2))
+        run = workspace.run(workspace.scenario(engines=["cri"], job=job, concurrency=4, iterations=2))
         assert run.outcomes() == {"done": 8}
 
 
@@ -283,16 +286,16 @@ def test_a_server_in_the_hosts_network_is_reached(endpoint, tmp_path):
     require_images("weighbridge/sysbench", "weighbridge/mariadb").close()
     params = {"test": "read_write", "tables": 1, "table_size": 200, "time": "1s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params}
-    with Weighing(tmp_path) as weighing:
-        weighing.environ[cri_images.VARIABLE] = endpoint
-        program, _ = weighing.start_run(weighing.scenario(engines=["cri"], job=job))
-        ended = program.ended()
+    with Workspace(tmp_path) as workspace:
+        workspace.environ[cri_images.VARIABLE] = endpoint
+        program, _ = workspace.start_run(workspace.scenario(engines=["cri"], job=job))
+        ended = program.wait_for_exit()
         assert ended.status == 2
         assert "services: {mariadb: {network: host}}" in " ".join(ended.err.split())
         beside = {**job, "services": {"mariadb": {"network": "host"}}}
-        run = weighing.run(weighing.scenario(engines=["cri"], job=beside), seconds=150)
+        run = workspace.run(workspace.scenario(engines=["cri"], job=beside), seconds=150)
         assert run.outcomes() == {"done": 1}
-        listed = weighing.master("cleanup-containers", "--dry-run", "--run", run.run_id)
+        listed = workspace.master("cleanup-containers", "--dry-run", "--run", run.run_id)
         assert run.run_id not in listed.out
 
 

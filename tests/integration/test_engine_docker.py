@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
+from busybox_image import DockerBench, require_podman, run_concurrently, run_patched
 from runtime_bench import GREEDY_AND_OTHERS
-from tiny_image import DockerBench, at_once, require_podman, run_patched
 
 from bench_common.treatment import Mount
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL, WORKER_LABEL, Container, EngineOptions, OperationFailed
@@ -171,10 +171,10 @@ def test_rates_of_a_block_device_reach_the_kernel(bench, engine):
     ]
     roots = (Path("/sys/fs/cgroup/blkio"), Path("/sys/fs/cgroup"))
     files = [path for root in roots for path in (root / where.lstrip("/")).glob("*") if path.name.startswith(RATES)]
-    told = " ".join(path.read_text() for path in files)
-    assert f"{os.major(number)}:{os.minor(number)}" in told
-    assert str(1 << 20) in told
-    assert "50" in told.split() or "riops=50" in told
+    result = " ".join(path.read_text() for path in files)
+    assert f"{os.major(number)}:{os.minor(number)}" in result
+    assert str(1 << 20) in result
+    assert "50" in result.split() or "riops=50" in result
     engine.remove(container, timeout_s=20)
 
 
@@ -402,7 +402,7 @@ def test_twenty_containers_at_once_agree_with_the_engines_own_events(image, kind
         return identity, {"create": created, "start": started, "die": killed, "destroy": removed}
 
     try:
-        lives = dict(at_once(life, 20))
+        lives = dict(run_concurrently(life, 20))
         seen = list(
             bench.client.events(
                 since=int(begun),

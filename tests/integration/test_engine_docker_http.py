@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from tiny_image import run_patched
+from busybox_image import run_patched
 
 from bench_common.errors import EngineUnavailable
 from bench_worker.engines.base import OperationFailed

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tiny_image import at_once, run_patched
+from busybox_image import run_concurrently, run_patched
 
 from bench_common.errors import EngineUnavailable
 from bench_common.treatment import ContainerSettings
@@ -53,7 +53,7 @@ def kind_of(verb, *arguments, **options):
     return caught.value.kind
 
 
-def until(condition):
+def wait_until(condition):
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
@@ -78,7 +78,7 @@ def test_a_whole_life(engine):
     assert kind_of(engine.exec, life, ("true",)) == "conflict"
     done.append(engine.unpause(life, timeout_s=5))
     assert native_labels.state_of(life.handle.main.pid) != "T"
-    until(lambda: engine.logs(life, limit_bytes=9, timeout_s=5).stderr)
+    wait_until(lambda: engine.logs(life, limit_bytes=9, timeout_s=5).stderr)
     done.append(engine.stop(life, grace_s=10, timeout_s=20))
     waited = engine.wait(life, timeout_s=5)
     assert waited.exit_code == 7
@@ -166,7 +166,7 @@ def test_a_command_that_cannot_run_has_its_kind(engine, program, kind):
 def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(engine):
     """Not before it, and it is dead when `stop` is done."""
     made = running(engine, "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
-    until(lambda: engine.logs(made, limit_bytes=9, timeout_s=5).stdout)
+    wait_until(lambda: engine.logs(made, limit_bytes=9, timeout_s=5).stdout)
     done = engine.stop(made, grace_s=0.3, timeout_s=5)
     assert done.end_ns - done.start_ns >= 0.3e9
     assert engine.wait(made, timeout_s=5).exit_code == 137
@@ -203,7 +203,7 @@ def test_sixty_four_lives_at_once(engine):
         removed = engine.remove(made, timeout_s=60)
         return ended.exit_code, [created, started, ended, removed]
 
-    lives = at_once(life, 64)
+    lives = run_concurrently(life, 64)
     assert [code for code, _ in lives] == list(range(64))
     for _, operations in lives:
         stamps = [stamp for done in operations for stamp in (done.start_ns, done.end_ns)]

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, until
-from tiny_image import at_once, layer, missing, run_patched
+from busybox_image import layer, run_concurrently, run_patched, skip_or_fail
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, printed_by, wait_until
 
 from bench_common.treatment import Mount
 from bench_worker.engines.base import Container
@@ -28,7 +28,7 @@ def require(engine):
     status = engine.probe()
     if not status.usable:
         reason = f"engine {engine.name}: {status.reason}; {status.advice}"
-        (pytest.skip if engine.name in OPTIONAL else missing)(reason)
+        (pytest.skip if engine.name in OPTIONAL else skip_or_fail)(reason)
 
 
 @pytest.fixture(params=sorted(ENGINES))
@@ -68,7 +68,7 @@ def test_a_whole_life(bench):
     done.append(engine.pause(life, timeout_s=10))
     assert kind_of(engine.exec, life, ("true",)) == "conflict"
     done.append(engine.unpause(life, timeout_s=10))
-    until(lambda: b"err\n" in printed_by(engine, life))
+    wait_until(lambda: b"err\n" in printed_by(engine, life))
     done.append(engine.stop(life, grace_s=10, timeout_s=20))
     waited = engine.wait(life, timeout_s=10)
     assert waited.exit_code == 7
@@ -98,12 +98,12 @@ def test_what_short_commands_print_is_complete(bench):
     """Several of them at once, on both streams. (Forty in one container make containerd stand still.)"""
     made = bench.running(*FOREVER)
 
-    def said(index):
+    def message(index):
         done = bench.engine.exec(made, ("sh", "-c", f"echo {index}; echo e{index} >&2"), timeout_s=60)
         return done.stdout, done.stderr
 
     for _ in range(5):
-        assert at_once(said, 8) == [(b"%d\n" % index, b"e%d\n" % index) for index in range(8)]
+        assert run_concurrently(message, 8) == [(b"%d\n" % index, b"e%d\n" % index) for index in range(8)]
 
 
 def test_a_command_that_takes_too_long_is_killed(bench):
@@ -111,14 +111,14 @@ def test_a_command_that_takes_too_long_is_killed(bench):
     made = bench.running(*FOREVER)
     assert kind_of(bench.engine.exec, made, ("sleep", "4321"), timeout_s=2) == "timeout"
     look = ("sh", "-c", "cat /proc/[0-9]*/cmdline")
-    until(lambda: b"4321" not in bench.engine.exec(made, look, timeout_s=10).stdout)
+    wait_until(lambda: b"4321" not in bench.engine.exec(made, look, timeout_s=10).stdout)
 
 
 def test_what_cannot_be_started_is_told_apart(bench):
     """A command that is not there, one that is no program, and an image that is not there."""
     engine = bench.engine
     made = bench.running(*FOREVER)
-    bench.assert_told_apart()
+    bench.assert_failures_distinguished()
     unborn = bench.container("true", image="weighbridge-test/nosuch")
     assert "weighbridge-test/nosuch" in engine.missing(unborn.settings)[0]
     assert engine.missing(made.settings) == []
@@ -154,7 +154,7 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
     """And one that is paused, too, which cannot take any signal before it goes on."""
     for paused in (False, True):
         deaf = bench.running("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done")
-        until(lambda made=deaf: printed_by(bench.engine, made))
+        wait_until(lambda made=deaf: printed_by(bench.engine, made))
         if paused:
             bench.engine.pause(deaf, timeout_s=10)
         stopped = bench.engine.stop(deaf, grace_s=0.5, timeout_s=10)
@@ -164,7 +164,7 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(bench):
 
 def test_an_operation_ends_at_its_deadline(bench):
     """A command that takes too long is killed with its exec; a wait that takes too long changes nothing."""
-    bench.assert_held_to_deadlines()
+    bench.assert_deadlines_kept()
 
 
 def test_limits_are_enforced(bench):
@@ -176,7 +176,7 @@ def test_limits_are_enforced(bench):
     made = bench.running(*hungry, memory_bytes=32 << 20)
     ended = bench.engine.wait(made, timeout_s=30)
     assert (ended.exit_code, ended.oom_killed) == (137, True)
-    bench.assert_told_what_the_limit_killed()
+    bench.assert_oom_kill_reported()
     made = bench.running(*FOREVER, cpus=0.5)
     if "cpuset" not in bench.engine.settings:
         return
@@ -190,9 +190,9 @@ def test_surroundings(bench, tmp_path):
     storage = (Mount("tmpfs", "/scratch", size_bytes=1 << 20), Mount("volume", "/data"))
     made = bench.running(*FOREVER, env={"MINE": "yes"}, storage=storage)
     script = "echo $MINE; touch /scratch/a /data/b /c; ls /sys/class/net; cat /proc/mounts"
-    said = bench.engine.exec(made, ("sh", "-c", script), timeout_s=10)
-    assert said.exit_code == 0, said.stderr
-    words = said.stdout.decode().split()
+    message = bench.engine.exec(made, ("sh", "-c", script), timeout_s=10)
+    assert message.exit_code == 0, message.stderr
+    words = message.stdout.decode().split()
     assert words[:2] == ["yes", "lo"]
     assert {"/scratch", "/data"} <= set(words)
     (tmp_path / "seen").touch()
@@ -214,9 +214,9 @@ def test_what_it_cannot_give_is_refused(bench, tmp_path):
         ({"rootfs": "/"}, "/"),
     ):
         made = bench.container("true", **settings)
-        said = failure(bench.engine.run, made)
-        assert said.kind == "refused"
-        assert word in str(said)
+        message = failure(bench.engine.run, made)
+        assert message.kind == "refused"
+        assert word in str(message)
         assert made.handle is None
     strict = RuntimeBench(type(bench.engine), bench.image)
     for settings in ({"storage": (Mount("host", "/x", str(tmp_path)),)}, {"rootfs": str(tmp_path)}):
@@ -241,11 +241,11 @@ def test_an_unpacked_root_file_system_will_do(bench, unpacked):
     config.chmod(0o644)
     made = bench.running(image=None, rootfs=str(unpacked.parent), env={"MINE": "yes"})
     assert bench.engine.wait(made, timeout_s=10).exit_code == 0
-    said = bench.engine.logs(made, limit_bytes=999, timeout_s=5).stdout.decode().split()
-    assert {"OWN=1", "MINE=yes"} <= set(said)
+    message = bench.engine.logs(made, limit_bytes=999, timeout_s=5).stdout.decode().split()
+    assert {"OWN=1", "MINE=yes"} <= set(message)
     config.write_text(json.dumps({**spec, "hooks": {"prestart": [{"path": "/bin/true"}]}}))
-    said = failure(bench.engine.run, bench.container(image=None, rootfs=str(unpacked.parent)))
-    assert (said.kind, "hooks" in str(said)) == ("refused", True)
+    message = failure(bench.engine.run, bench.container(image=None, rootfs=str(unpacked.parent)))
+    assert (message.kind, "hooks" in str(message)) == ("refused", True)
 
 
 @contextmanager
@@ -292,7 +292,7 @@ def test_only_what_is_labelled_is_ours(bench):
 
 def test_twenty_lives_at_once(bench):
     """No exit code is lost or mixed up when twenty containers come and go at the same time."""
-    assert bench.twenty_lives() == list(range(20))
+    assert bench.twenty_life_cycles() == list(range(20))
     assert bench.engine.leftovers(bench.run_id) == []
 
 
@@ -304,7 +304,7 @@ def test_what_a_killed_worker_leaves_is_found_and_removed(bench):
     [leftover] = bench.engine.leftovers(bench.run_id)
     assert leftover.name == name
     bench.engine.discard(leftover)
-    until(lambda: not container.exists() or ") Z" in (container / "stat").read_text())
+    wait_until(lambda: not container.exists() or ") Z" in (container / "stat").read_text())
     assert bench.engine.leftovers(bench.run_id) == []
     assert not (oci_images.containers_directory(bench.engine.name) / name).exists()
 
@@ -349,8 +349,8 @@ def test_a_full_disk_is_told_and_leaves_nothing(image, tmp_path, monkeypatch):
                 file.write(bytes(1 << 12))
                 file.flush()
         unlucky = bench.container("true")
-        said = failure(bench.engine.run, unlucky)
-        assert (said.kind, str(tmp_path) in str(said)) == ("disk-full", True), str(said)
+        message = failure(bench.engine.run, unlucky)
+        assert (message.kind, str(tmp_path) in str(message)) == ("disk-full", True), str(message)
         bench.engine.remove(unlucky, timeout_s=10)
         ballast.unlink()
         lucky = bench.running("true")

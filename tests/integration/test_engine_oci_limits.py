@@ -24,7 +24,7 @@ def bench(request, image):
     made.close()
 
 
-def told(bench, script, **settings):
+def result(bench, script, **settings):
     """Return what a shell's script prints, on both streams, in a container with these settings."""
     made = bench.running(*FOREVER, **settings)
     answer = bench.engine.exec(made, ("sh", "-c", script), timeout_s=20)
@@ -48,8 +48,8 @@ def test_a_process_too_many_is_not_made(bench):
     if refused(bench, "pids", pids=20):
         return
     script = "for a in 1 2 3 4 5 6; do for b in 1 2 3 4 5; do sleep 3 & done; done"
-    assert "fork" in told(bench, script, pids=20)
-    assert "fork" not in told(bench, script, pids=100)
+    assert "fork" in result(bench, script, pids=20)
+    assert "fork" not in result(bench, script, pids=100)
 
 
 def test_ulimits_are_those_of_the_command_and_of_what_is_executed_beside_it(bench):
@@ -58,7 +58,7 @@ def test_ulimits_are_those_of_the_command_and_of_what_is_executed_beside_it(benc
     limits = {"cpu": "300:400", "core": "0"}
     if refused(bench, "ulimits", ulimits=limits):
         return
-    assert told(bench, "ulimit -St; ulimit -Ht; ulimit -c", ulimits=limits).split() == ["300", "400", "0"]
+    assert result(bench, "ulimit -St; ulimit -Ht; ulimit -c", ulimits=limits).split() == ["300", "400", "0"]
     made = bench.running("sh", "-c", "ulimit -St; ulimit -Ht", ulimits=limits)
     assert bench.engine.wait(made, timeout_s=20).exit_code == 0
     assert bench.engine.logs(made, limit_bytes=99, timeout_s=5).stdout.split() == [b"300", b"400"]
@@ -70,24 +70,24 @@ def test_ulimits_are_those_of_the_command_and_of_what_is_executed_beside_it(benc
         # What takes a capability that a container's root does not have.
         assert refusal.kind == "refused"  # noqa: PT017
     else:
-        assert told(bench, "ulimit -n", ulimits={"nofile": str(own + 1)}).split() == [str(own + 1)]
+        assert result(bench, "ulimit -n", ulimits={"nofile": str(own + 1)}).split() == [str(own + 1)]
     bench.engine.remove(more, timeout_s=20)
 
 
 def test_a_root_that_is_read_only_takes_no_write(bench):
     """What is mounted in it does."""
     storage = (Mount("tmpfs", "/scratch", size_bytes=MIB), Mount("volume", "/data"))
-    said = told(bench, "touch /x; touch /scratch/y /data/y && echo fine", read_only=True, storage=storage)
-    assert "/x: Read-only file system" in said
-    assert "fine" in said
-    assert told(bench, "touch /x && echo fine", read_only=False) == "fine\n"
+    message = result(bench, "touch /x; touch /scratch/y /data/y && echo fine", read_only=True, storage=storage)
+    assert "/x: Read-only file system" in message
+    assert "fine" in message
+    assert result(bench, "touch /x && echo fine", read_only=False) == "fine\n"
 
 
 def test_a_tmpfs_is_as_large_as_it_may_be(bench):
     """A byte more does not fit."""
     storage = (Mount("tmpfs", "/scratch", size_bytes=MIB),)
-    said = told(bench, "dd if=/dev/zero of=/scratch/x bs=64k count=32", storage=storage)
-    assert "No space left on device" in said
+    message = result(bench, "dd if=/dev/zero of=/scratch/x bs=64k count=32", storage=storage)
+    assert "No space left on device" in message
 
 
 def test_processes_get_no_new_privileges_where_that_is_said(bench):
@@ -95,14 +95,14 @@ def test_processes_get_no_new_privileges_where_that_is_said(bench):
     look = "while read name value; do case $name in NoNewPrivs:) echo $value;; esac; done < /proc/self/status"
     if refused(bench, "security_options", security_options=("no-new-privileges",)):
         return
-    wanted = told(bench, look, security_options=("no-new-privileges",)).split()
+    wanted = result(bench, look, security_options=("no-new-privileges",)).split()
     if bench.engine.name == "runsc" and not wanted:
         # Its kernel does not tell, and never grants any.
         return
     assert wanted == ["1"]
     # containerd's own client grants none unless it is told to.
     usual = "1" if bench.engine.name == "containerd" else "0"
-    assert told(bench, look, security_options=("seccomp=unconfined", "apparmor=unconfined")).split() == [usual]
+    assert result(bench, look, security_options=("seccomp=unconfined", "apparmor=unconfined")).split() == [usual]
 
 
 def test_files_are_there_before_the_command_starts(bench):
@@ -132,8 +132,8 @@ def test_a_disk_is_written_no_faster_than_is_said(bench):
         return
     begun = time.monotonic()
     script = "dd if=/dev/zero of=/data/x bs=256k count=12 oflag=direct"
-    said = told(bench, script, storage=(Mount("volume", "/data"),), **rate)
-    assert "12+0 records out" in said
+    message = result(bench, script, storage=(Mount("volume", "/data"),), **rate)
+    assert "12+0 records out" in message
     # 3 MiB at 1 MiB/s; what was free of charge at the beginning is less than a third of that.
     assert time.monotonic() - begun > 2
     failed = failure(bench.engine.run, bench.container(*FOREVER, device_read_iops={"/dev/null": 1}))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tiny_image import DockerBench, missing, require_podman
-from weighing import Weighing, until
+from busybox_image import DockerBench, require_podman, skip_or_fail
+from workspace import Workspace, wait_until
 
 from bench_common.errors import EngineUnavailable
 from bench_common.treatment import ContainerSettings
@@ -60,7 +60,7 @@ def test_a_private_service_ends_with_whoever_started_it():
         assert is_listening(address)
         holder.send_signal(signal.SIGKILL)
         holder.wait(10)
-        until(lambda: not is_listening(address), 10, "the end of the service")
+        wait_until(lambda: not is_listening(address), 10, "the end of the service")
     finally:
         holder.kill()
         holder.wait(10)
@@ -146,14 +146,14 @@ def test_containers_outlive_the_service_that_made_them(image):
 def test_a_whole_run(engine, image, tmp_path):
     """A run under Podman and Docker: the image is copied before it begins, all jobs are done, nothing is left."""
     if os.geteuid() != 0:
-        missing("containers of root are looked at")
-    with Weighing(tmp_path) as weighing:
-        scenario = weighing.scenario(
+        skip_or_fail("containers of root are looked at")
+    with Workspace(tmp_path) as workspace:
+        scenario = workspace.scenario(
             engines=["docker", "podman"],
             job={"operations": ["run", {"exec": ["true"]}, "remove"]},
             container={"image": image, "network": "none", "command": ["sleep", "100"]},
         )
-        run = weighing.run(scenario)
+        run = workspace.run(scenario)
     assert run.outcomes() == {"done": 2}
     assert engine.leftovers(run.run_id) == []
     engine._client.remove_image(image, force=True)
@@ -161,20 +161,20 @@ def test_a_whole_run(engine, image, tmp_path):
 
 def test_a_killed_agent_takes_the_service_along_and_nothing_is_left(engine, image, tmp_path):
     """Its load process goes on to remove what it made, by a service of its own; the jobs are tried anew."""
-    with Weighing(tmp_path) as weighing:
-        scenario = weighing.scenario(
+    with Workspace(tmp_path) as workspace:
+        scenario = workspace.scenario(
             engines=["podman"],
             concurrency=2,
             iterations=3,
             job={"operations": ["run", "wait", "remove"]},
             container={"image": image, "network": "none", "command": ["sleep", "1"]},
         )
-        program, stats = weighing.start_run(scenario, "--progress", "chars")
-        program.says("\n  o", 60)
+        program, stats = workspace.start_run(scenario, "--progress", "chars")
+        program.wait_for_output("\n  o", 60)
         master = psutil.Process(program.process.pid)
         (agent,) = [one for one in master.children() if "--control" in one.cmdline()]
         agent.kill()
-        run = weighing.over(program, stats, 0, 90)
+        run = workspace.finish(program, stats, 0, 90)
         assert run.outcomes() == {"done": 6}
-    until(lambda: engine.leftovers(run.run_id) == [], 30, "the removal of every container")
+    wait_until(lambda: engine.leftovers(run.run_id) == [], 30, "the removal of every container")
     engine._client.remove_image(image, force=True)

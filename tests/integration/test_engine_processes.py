@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
+from busybox_image import run_concurrently, run_patched
 from gevent import monkey
-from tiny_image import at_once, run_patched
 
 from bench_worker.timing import posix_spawn
 from bench_worker.timing.processes import CommandNotFound, NotExecutable, SpawnFailed, WaitTimeout, spawn
@@ -31,8 +31,8 @@ def open_files():
 
 def test_sixty_four_at_once_lose_nothing():
     """Each of many processes that end in an instant has its own exit code, and an end after its start."""
-    processes = at_once(lambda index: start("sh", "-c", f"exit {index}"), 64)
-    exits = at_once(lambda index: processes[index].wait(60), 64)
+    processes = run_concurrently(lambda index: start("sh", "-c", f"exit {index}"), 64)
+    exits = run_concurrently(lambda index: processes[index].wait(60), 64)
     assert [ended.code for ended in exits] == list(range(64))
     for process, ended in zip(processes, exits, strict=True):
         assert process.start_ns <= process.running_ns <= time.monotonic_ns()
@@ -48,7 +48,7 @@ def test_the_recorded_interval_encloses_the_programs_own(tmp_path):
         return process, process.wait(60), [int(word) for word in out.read_text().split()]
 
     slack = []
-    for process, ended, (begun_ns, over_ns) in at_once(one, 8):
+    for process, ended, (begun_ns, over_ns) in run_concurrently(one, 8):
         assert process.start_ns <= begun_ns <= over_ns <= ended.end_ns
         slack.append((ended.end_ns - over_ns) / 1e6)
     sys.stdout.write(f"end stamps after the programs' own, in ms: {sorted(slack)}\n")
@@ -113,7 +113,7 @@ def test_a_signal_ends_the_whole_group():
 def test_many_may_wait_for_one_process():
     """Everybody who waits is woken."""
     process = start("sleep", "0.1")
-    exits = at_once(lambda _: process.wait(30), 5)
+    exits = run_concurrently(lambda _: process.wait(30), 5)
     assert len(set(exits)) == 1
 
 

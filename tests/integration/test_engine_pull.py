@@ -5,9 +5,9 @@ import time
 import docker
 import pytest
 from private_registry import private_registry
-from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, until
+from runtime_bench import FOREVER, RuntimeBench, failure, kind_of, wait_until
 from test_engine_oci import require
-from weighing import Weighing
+from workspace import Workspace
 
 from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.containerd.engine import ContainerdEngine
@@ -69,7 +69,7 @@ def test_what_is_pulled_is_what_a_container_is_made_of(bench, registry):
     done = pull(bench, life)
     assert 0 < done.start_ns < done.end_ns <= time.monotonic_ns()
     # It writes its log when an answer is out.
-    until(lambda: registry.layers_sent() == before + 1)
+    wait_until(lambda: registry.layers_sent() == before + 1)
     pull(bench)
     assert registry.layers_sent() == before + 1
     engine.run(life, timeout_s=30)
@@ -83,7 +83,7 @@ def test_anew_all_of_it_comes_each_time(bench, registry):
     sent = registry.layers_sent()
     pull(bench, fresh=True)
     pull(bench, fresh=True)
-    until(lambda: registry.layers_sent() >= sent + 2)
+    wait_until(lambda: registry.layers_sent() >= sent + 2)
 
 
 def test_an_image_that_a_container_is_made_from_is_not_taken_away(bench):
@@ -152,11 +152,11 @@ def test_a_run_pulls_what_is_not_on_the_host(registry, tmp_path):
     }
     sent = registry.layers_sent()
     try:
-        with Weighing(tmp_path) as weighing:
-            run = weighing.run(weighing.scenario(engines=["docker"], job=job, iterations=2))
+        with Workspace(tmp_path) as workspace:
+            run = workspace.run(workspace.scenario(engines=["docker"], job=job, iterations=2))
         assert run.outcomes() == {"done": 2}
         assert next(iter(run.document["treatments"][0]["operations"])) == "pull"
-        until(lambda: registry.layers_sent() == sent + 2)
+        wait_until(lambda: registry.layers_sent() == sent + 2)
     finally:
         client = docker.APIClient()
         client.remove_image(registry.image, force=True)

@@ -15,7 +15,7 @@ import time
 
 import pytest
 from blades import ROOT, Testbed
-from weighing import Weighing, free_ports, until
+from workspace import Workspace, free_ports, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.alone, pytest.mark.timeout(1800)]
 
@@ -40,7 +40,7 @@ def testbed():
     assert not folder.exists()
 
 
-class Estate(Weighing):
+class Estate(Workspace):
     """Runs commands on a testbed with virtual machines, whose workers are started once: `begin` has them work."""
 
     def __init__(self, folder, testbed):
@@ -52,15 +52,15 @@ class Estate(Weighing):
         self.control = ("--zmq-control-port", control)
         self.ports = (*self.control, "--zmq-results-port", results, "--zmq-work-port", work)
 
-    def muster(self):
+    def sockets(self):
         """Start all workers and wait until each has its engine.
 
         Beside other work an emulated machine may be too slow to agree on keys, or its engine to tell its version, in
         the time that a worker and a master have for it; the second time what they need is compiled.
         """
         start = ("start-workers", *self.reach, *self.control)
-        until(lambda: self.master(*start, seconds=RUN_S).status == 0, RUN_S, "not all workers start")
-        until(self.all_usable, RUN_S, "not all workers have their engine")
+        wait_until(lambda: self.master(*start, seconds=RUN_S).status == 0, RUN_S, "not all workers start")
+        wait_until(self.all_usable, RUN_S, "not all workers have their engine")
 
     def all_usable(self):
         """Return whether each worker is heard and has Docker; each that is heard looks at its engines again."""
@@ -72,10 +72,10 @@ class Estate(Weighing):
         """End all workers; nothing of them is left on any host."""
         logs = self.folder / "logs"
         self.master("fetch-logs", *self.reach, "-d", logs, seconds=RUN_S)
-        said = "\n".join(f"{path.name}:\n{path.read_text()}" for path in sorted(logs.glob("*.log")))
+        message = "\n".join(f"{path.name}:\n{path.read_text()}" for path in sorted(logs.glob("*.log")))
         ended = self.master("kill-workers", *self.reach, seconds=RUN_S)
         assert ended.status == 0, ended.out + ended.err
-        assert [row.split("\t")[2] for row in ended.out.splitlines()[1:]] == ["ended"] * 3, f"{ended.out}{said}"
+        assert [row.split("\t")[2] for row in ended.out.splitlines()[1:]] == ["ended"] * 3, f"{ended.out}{message}"
         assert self.testbed.processes() == []
         for host in ("hypervisor", "control"):
             assert self.on(host, "docker ps --all --quiet; pgrep -f bench_worke[r] || true") == ""
@@ -93,7 +93,7 @@ class Estate(Weighing):
 @pytest.fixture(scope="module")
 def estate(testbed, tmp_path_factory):
     with Estate(tmp_path_factory.mktemp("estate"), testbed) as made:
-        made.muster()
+        made.sockets()
         yield made
         made.dismiss()
 
@@ -102,13 +102,13 @@ def test_the_machines_are_two_others(estate):
     """Each has a name, ids, a boot id, a network card and a host key of its own, and the time of this one."""
     own = "/etc/machine-id /proc/sys/kernel/random/boot_id /sys/class/net/eth0/address"
     engine = "docker info --format '{{.ID}}'"
-    told = {}
+    result = {}
     for host in ("hypervisor", "control"):
         before = time.time()
-        *told[host], now = estate.on(host, f"{engine}; hostname; cat {own}; date +%s.%N").split()
+        *result[host], now = estate.on(host, f"{engine}; hostname; cat {own}; date +%s.%N").split()
         assert before - 1 < float(now) < time.time() + 1
-        assert told[host][1] == host
-    assert not set(told["hypervisor"]) & set(told["control"])
+        assert result[host][1] == host
+    assert not set(result["hypervisor"]) & set(result["control"])
     keys = [line.split()[2] for line in estate.testbed.known_hosts.read_text().splitlines()]
     assert len(set(keys)) == 3
 
@@ -166,8 +166,8 @@ def test_a_machine_that_was_held_is_told(estate):
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
     scenario = estate.scenario(job=job, repeats=1, run_seconds="20s", environments=["control"])
     program, stats = estate.begin(scenario, "--only", "control", "--noop")
-    program.says("has joined", RUN_S)
-    until(lambda: "." in program.err.split("has joined")[1], RUN_S, "no job is done")
+    program.wait_for_output("has joined", RUN_S)
+    wait_until(lambda: "." in program.err.split("has joined")[1], RUN_S, "no job is done")
     subprocess.run([*monitor, "stop"], check=True, timeout=30)
     threading.Timer(4, subprocess.run, [[*monitor, "cont"]], {"timeout": 30}).start()
     run = estate.over(program, stats, seconds=RUN_S)

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 from blades import Testbed
-from weighing import Weighing, free_ports, until
+from workspace import Workspace, free_ports, wait_until
 
 from bench_master.fleet.ssh import CONNECT_TIMEOUT_S
 
@@ -27,7 +27,7 @@ def testbed():
     made.close()
 
 
-class FleetMaster(Weighing):
+class FleetMaster(Workspace):
     """Runs commands on the fleet of a testbed, on ports of its own."""
 
     def __init__(self, folder, testbed):
@@ -120,8 +120,10 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     key = testbed.home(1) / ".local/share/weighbridge/keys/blade-1.key"
     assert key.stat().st_mode & 0o777 == 0o600
     listen = ("list-workers", "-i", master.inventory, *master.ports[:4], "--format", "json", "--wait", 3)
-    heard = until(lambda: (said := master.master(*listen)).status == 0 and said, 60, "a word of both workers")
-    for row in json.loads(heard.out):
+    received = wait_until(
+        lambda: (message := master.master(*listen)).status == 0 and message, 60, "a word of both workers"
+    )
+    for row in json.loads(received.out):
         assert (row["host"], row["clock"]) == (row["worker"], {"offset_ns": 0, "bound_ns": 0})
         assert row["heard"] < 2
         assert row["load"] >= 0
@@ -136,9 +138,9 @@ def test_workers_outlive_the_connection_and_wait(master, testbed):
     ended = master.rows(master.fleet("kill-workers"))
     assert {row[2] for row in ended.values()} == {"ended"}
     assert testbed.processes() == []
-    heard = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--wait", 1)
-    assert heard.status == 3
-    assert heard.out.count("not connected") == 2
+    received = master.master("list-workers", "-i", master.inventory, *master.ports[:4], "--wait", 1)
+    assert received.status == 3
+    assert received.out.count("not connected") == 2
 
 
 def greet(server):
@@ -183,10 +185,10 @@ def test_a_run_goes_on_without_a_bad_host_unless_all_are_required(master, testbe
     run = master.run_fleet(master.scenario(job=NAP, iterations=2))
     assert {job["worker"] for job in run.jobs} == {"blade-1"}
     assert "blade-2: '/no/python3'" not in run.err
-    assert any(line.startswith("blade-2: 'python: /no/python3' is not there") for line in run.complaints)
+    assert any(line.startswith("blade-2: 'python: /no/python3' is not there") for line in run.errors)
     reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports, "--require-all")
     program, stats = master.start_run(master.scenario(job=NAP), *reach, workers=0)
-    assert program.ended(INSTALL_S).status == 3
+    assert program.wait_for_exit(INSTALL_S).status == 3
     assert not stats.exists()
     assert testbed.processes() == []
 
@@ -218,7 +220,7 @@ def ssh_agent(tmp_path):
     """An agent without keys: where it is reached."""
     path = tmp_path / "agent"
     process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
-    until(path.exists, 10, "there is no agent")
+    wait_until(path.exists, 10, "there is no agent")
     yield path
     process.terminate()
     process.wait(10)
@@ -309,8 +311,8 @@ def test_a_tunnel_that_breaks_is_opened_anew(master, testbed):
         "blade-1",
     )
     program, stats = master.start_run(master.scenario(job=slow, iterations=24, timeout="5s"), *reach, workers=0)
-    program.says("has joined", INSTALL_S)
-    until(lambda: "." in program.err.split("has joined")[1], 20, "no job is done")
+    program.wait_for_output("has joined", INSTALL_S)
+    wait_until(lambda: "." in program.err.split("has joined")[1], 20, "no job is done")
     assert testbed.cut_connections(1) >= 1
     run = master.over(program, stats, seconds=INSTALL_S)
     assert "the tunnel to blade-1 broke" in run.err
@@ -322,13 +324,13 @@ def test_start_workers_holds_the_tunnels_for_later_runs(master, testbed):
     """It stays, and a run finds workers and tunnels there; Ctrl-C closes the tunnels."""
     words = ("-i", master.inventory, "--known-hosts", master.known_hosts, "--tunnel", *master.ports)
     holder = master.start("bench-master", "start-workers", *words)
-    holder.says("Ctrl-C closes them", INSTALL_S)
+    holder.wait_for_output("Ctrl-C closes them", INSTALL_S)
     run = master.run_fleet(master.scenario(job=NAP, iterations=4), "--tunnel")
     assert {job["worker"] for job in run.jobs} == {"blade-1", "blade-2"}
     assert "a tunnel stands already" in run.err
     assert len(agents(testbed)) == 2
     holder.process.send_signal(signal.SIGINT)
-    assert holder.ended().status == 130
+    assert holder.wait_for_exit().status == 130
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
@@ -338,9 +340,9 @@ def test_a_run_that_is_broken_off_ends_its_workers(master, testbed, sign):
     slow = {**NAP, "container": {"command": ["sleep", "1"]}}
     for when in ("starting blade-2", "has joined"):
         program, _ = master.start_run(master.scenario(job=slow, iterations=50), *reach, workers=0)
-        program.says(when, INSTALL_S)
+        program.wait_for_output(when, INSTALL_S)
         program.process.send_signal(sign)
-        ended = program.ended()
+        ended = program.wait_for_exit()
         assert ended.status == 130, ended.err
         assert testbed.processes() == []
 
@@ -350,26 +352,28 @@ def test_workers_of_a_run_end_when_its_master_is_killed(master, testbed):
     """Within their lease, and without a word from anybody."""
     reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
     program, _ = master.start_run(master.scenario(job=NAP, iterations=10**6), *reach, workers=0)
-    program.says("has joined", INSTALL_S)
+    program.wait_for_output("has joined", INSTALL_S)
     # Only a worker that was welcomed has a lease; one that waits is patient.
-    until(lambda: "....." in program.err, INSTALL_S, "the run has not begun")
+    wait_until(lambda: "....." in program.err, INSTALL_S, "the run has not begun")
     program.process.kill()
-    until(lambda: testbed.processes() == [], 60, "the workers are still there")
+    wait_until(lambda: testbed.processes() == [], 60, "the workers are still there")
 
 
 @pytest.mark.slow
 def test_the_doctor_looks_at_all_hosts(master, testbed):
     """What it finds of each, and what differs; one that cannot be looked at makes the exit code 3."""
     ended = master.fleet("doctor", "--format", "json")
-    told = json.loads(ended.out)
-    assert {name: row["environment"] for name, row in told["hosts"].items()} == {
+    result = json.loads(ended.out)
+    assert {name: row["environment"] for name, row in result["hosts"].items()} == {
         "blade-1": "bare-metal",
         "blade-2": "hypervisor",
     }
-    assert told["failed"] == {}
-    assert "native" in told["hosts"]["blade-1"]["engines"]
-    assert told["hosts"]["blade-2"]["facts"]["hostname"] == "blade-2"
-    assert "hostname" not in {row["name"] for row in told["differences"]}, "that tells hosts apart, and nothing else"
+    assert result["failed"] == {}
+    assert "native" in result["hosts"]["blade-1"]["engines"]
+    assert result["hosts"]["blade-2"]["facts"]["hostname"] == "blade-2"
+    assert "hostname" not in {row["name"] for row in result["differences"]}, (
+        "that tells hosts apart, and nothing else"
+    )
     master.inventory = testbed.inventory(master.folder / "bad.yaml", blade_2={"port": 2})
     ended = master.fleet("doctor", status=3)
     assert "blade-2: check failed: " in ended.out
@@ -386,7 +390,7 @@ def test_what_cannot_be_is_told_before_anything_is_started(master, testbed):
         scenario = master.scenario(job=NAP, environments=environments)
         reach = ("-i", master.inventory, "--known-hosts", master.known_hosts, *master.ports)
         program, _ = master.start_run(scenario, *reach, *flags, workers=0)
-        ended = program.ended()
+        ended = program.wait_for_exit()
         assert ended.status == 2
         assert why in ended.err
         assert "connecting" not in ended.err
@@ -437,8 +441,8 @@ def test_the_testbed_comes_and_goes_wholly(tmp_path):
 
     def spaces():
         # Others' testbeds come and go meanwhile.
-        told = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
-        return {line.split()[0] for line in told.splitlines() if line.startswith(made.tag)}
+        result = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+        return {line.split()[0] for line in result.splitlines() if line.startswith(made.tag)}
 
     try:
         assert spaces() == {f"{made.tag}-{name}" for name in ("b1", "b2", "sw")}
@@ -446,7 +450,7 @@ def test_the_testbed_comes_and_goes_wholly(tmp_path):
         assert made.script("up").returncode == 0
         assert (made.folder / "bed/blade-1/pid").read_text() == pid
         subprocess.run(["kill", "-KILL", pid.strip()], check=True)
-        until(lambda: made.script("status").returncode == 3, CONNECT_TIMEOUT_S, "the blade is still there")
+        wait_until(lambda: made.script("status").returncode == 3, CONNECT_TIMEOUT_S, "the blade is still there")
         assert made.script("up").returncode == 0
         assert made.script("status").returncode == 0
     finally:

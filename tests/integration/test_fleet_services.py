@@ -30,8 +30,8 @@ def test_ab_on_one_blade_and_its_web_server_on_the_other(master, testbed):  # no
         assert job["worker"] == "blade-1"
         assert job["metrics"]["requests"] == 200
         assert f"Server Hostname:        {testbed.address(2)}".encode() in outputs[job["id"], "run"].stdout
-    said = f"webbench of jobs on worker blade-1 ran on worker blade-2 (hypervisor), reached at {testbed.address(2)}"
-    assert said in " ".join(run.out.split())
+    text = f"webbench of jobs on worker blade-1 ran on worker blade-2 (hypervisor), reached at {testbed.address(2)}"
+    assert text in " ".join(run.out.split())
     for number in (1, 2):
         assert not [*testbed.home(number).parent.glob("**/weighbridge-native-0/wb-*")]
 

@@ -37,10 +37,10 @@ def test_an_environment_holds_what_the_wheels_hold(tmp_path):
     """Modules can be imported there; programs and data of packages are left out, and pip itself."""
     target = tmp_path / "venvs" / "one"
     create_venv(target, [made(tmp_path, "order", "pip; extra == 'more'"), pip()])
-    said = subprocess.run(
+    message = subprocess.run(
         [target / "bin/python", "-c", ORDER], capture_output=True, text=True, check=True, timeout=30
     )
-    assert said.stdout.split() == ["here", str(target)]
+    assert message.stdout.split() == ["here", str(target)]
     assert (target / ".complete").exists()
     left = {path.name for path in target.rglob("*") if path.is_file()}
     assert "order.py" in left

@@ -9,7 +9,7 @@ import uuid
 
 import docker
 import pytest
-from tiny_image import layer, require_docker
+from busybox_image import layer, require_docker
 
 from bench_worker.images.build import all_recipes, in_build_order
 
@@ -61,18 +61,18 @@ def build(client, **arguments):
     """Build the folder with these arguments; return the image's name and what the builder said."""
     name = f"weighbridge-test/blogbench:{uuid.uuid4().hex[:12]}"
     folder = str(all_recipes()["blogbench"].folder)
-    said = client.build(
+    output_text = client.build(
         path=folder, tag=name, buildargs=arguments, network_mode="host", rm=True, forcerm=True, decode=True
     )
-    lines = list(said)
+    lines = list(output_text)
     return name, "".join(line.get("stream", "") + line.get("error", "") for line in lines)
 
 
 def test_a_distribution_that_has_it_gives_an_image(client, distribution):
     """The package manager that is there is used, and the command is on PATH afterwards."""
-    name, said = build(client, DISTRIBUTION=distribution(APK))
+    name, output_text = build(client, DISTRIBUTION=distribution(APK))
     try:
-        assert client.inspect_image(name)["Config"]["WorkingDir"] == "/srv/blogbench", said
+        assert client.inspect_image(name)["Config"]["WorkingDir"] == "/srv/blogbench", output_text
     finally:
         client.remove_image(name, force=True)
 
@@ -86,8 +86,8 @@ def test_a_distribution_that_has_it_gives_an_image(client, distribution):
 )
 def test_what_a_distribution_does_not_have_is_told(client, distribution, apk, package, message):
     """The build fails with a plain reason, and there is no image."""
-    name, said = build(client, DISTRIBUTION=distribution(apk), PACKAGE=package)
-    assert message in said
+    name, output_text = build(client, DISTRIBUTION=distribution(apk), PACKAGE=package)
+    assert message in output_text
     with pytest.raises(docker.errors.ImageNotFound):
         client.inspect_image(name)
 

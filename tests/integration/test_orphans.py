@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_image import run_patched
+from busybox_image import run_patched
 
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.timing import subreaper
@@ -25,7 +25,7 @@ def orphan(script):
     return int(CommandLine("sh").errand(20).do("-c", f"({script}) >/dev/null 2>&1 & echo $!").text)
 
 
-def until(condition):
+def wait_until(condition):
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
@@ -46,7 +46,7 @@ def test_an_orphan_that_has_ended_is_remembered():
     """A command may be over before anybody asks for it; its end is that of then."""
     begun_ns = time.monotonic_ns()
     pid = orphan("sleep 0.05; exit 3")
-    until(lambda: not Path(f"/proc/{pid}").exists())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
     ended = subreaper.adopt_orphan(pid, start_ns=begun_ns).wait(5)
     assert ended.code == 3
     assert begun_ns <= ended.end_ns <= time.monotonic_ns()
@@ -57,7 +57,7 @@ def test_an_orphan_that_has_ended_is_remembered():
 def test_what_ended_before_it_can_have_been_made_is_another_process():
     """Numbers are used again."""
     pid = orphan("sleep 0.05; exit 3")
-    until(lambda: not Path(f"/proc/{pid}").exists())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
     with pytest.raises(ProcessLookupError):
         subreaper.adopt_orphan(pid, start_ns=time.monotonic_ns())
 
@@ -66,16 +66,16 @@ def test_an_orphan_that_nobody_adopts_is_no_zombie():
     """An engine that waits until its helper is gone would wait for ever."""
     pid = orphan("sleep 0.1")
     assert Path(f"/proc/{pid}").exists()
-    until(lambda: not Path(f"/proc/{pid}").exists())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @pytest.mark.unpatched
 def test_children_that_others_started_are_left_to_them():
     """One that its owner has not looked at yet does not hold up the reaping of orphans either."""
     late = subprocess.Popen(["sh", "-c", "exit 9"])
-    until(lambda: ") Z" in Path(f"/proc/{late.pid}/stat").read_text())
+    wait_until(lambda: ") Z" in Path(f"/proc/{late.pid}/stat").read_text())
     pid = orphan("sleep 0.05")
-    until(lambda: not Path(f"/proc/{pid}").exists())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
     assert subprocess.run(["sh", "-c", "exit 8"], check=False).returncode == 8
     assert late.wait(5) == 9
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from documents import ROOT, blocks, tree
-from weighing import require_images
+from workspace import require_images
 
 README = ROOT / "README.rst"
 RUNNABLE = blocks(README, "runnable")

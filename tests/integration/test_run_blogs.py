@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from weighing import containers_of, require_images
+from workspace import containers_of, require_images
 
 DATA = Path(__file__).parents[1] / "data" / "blogbench"
 LOAD = {"writers": 2, "rewriters": 1, "commenters": 1, "readers": 2, "time": "1s", "total_size": "16MiB"}
@@ -23,7 +23,7 @@ def client():
 
 
 @pytest.fixture
-def stand_in(weighing, tmp_path):
+def stand_in(workspace, tmp_path):
     """A function that puts a blogbench on PATH, which prints two samples and exits with 0."""
 
     def put(helping, running, stderr=""):
@@ -37,21 +37,21 @@ def stand_in(weighing, tmp_path):
             f"printf '%s' '{stderr}' >&2\n"
         )
         script.chmod(0o755)
-        weighing.environ["PATH"] = f"{folder}{os.pathsep}{weighing.environ['PATH']}"
+        workspace.environ["PATH"] = f"{folder}{os.pathsep}{workspace.environ['PATH']}"
 
     return put
 
 
 @pytest.mark.alone
 @pytest.mark.docker
-def test_blogload_weighs_natively_and_in_a_container(weighing, client):
+def test_blogload_weighs_natively_and_in_a_container(workspace, client):
     """Each kind of process got to work, and its files are gone afterwards."""
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["native", "docker"],
         container={"network": "none"},
         job={"workload": "blogload", "params": {**LOAD, "report_interval": "500ms"}},
     )
-    run = weighing.run(scenario)
+    run = workspace.run(scenario)
     assert run.outcomes() == {"done": 2}
     for row in run.document["treatments"]:
         assert row["metrics"]["total_time_s"]["median"] == pytest.approx(1.0, abs=0.5)
@@ -59,13 +59,13 @@ def test_blogload_weighs_natively_and_in_a_container(weighing, client):
     outputs = [record.stdout for block in run.blocks("outputs") for record in block]
     assert all(b"\n[0.5s] blogs=" in text for text in outputs)
     assert containers_of(client, run.run_id) == []
-    assert not list((weighing.folder / "tmp").rglob("blogload-*"))
+    assert not list((workspace.folder / "tmp").rglob("blogload-*"))
 
 
 @pytest.mark.docker
-def test_a_full_disk_is_a_failed_job_with_its_reason(weighing, client):
+def test_a_full_disk_is_a_failed_job_with_its_reason(workspace, client):
     """Where the files do not fit, the job fails, says why, and leaves no container."""
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker"],
         container={"network": "none"},
         job={
@@ -74,58 +74,58 @@ def test_a_full_disk_is_a_failed_job_with_its_reason(weighing, client):
             "container": {"storage": [{"tmpfs": "1MiB", "target": "/srv/blogload"}]},
         },
     )
-    run = weighing.run(scenario, status=3)
+    run = workspace.run(scenario, status=3)
     assert run.outcomes() == {"failed": 1}
     assert "No space left on device" in run.document["errors"][0]["message"]
     assert containers_of(client, run.run_id) == []
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_blogbench_s_scores_have_its_version(weighing, stand_in, version):
+def test_blogbench_s_scores_have_its_version(workspace, stand_in, version):
     """The binary on PATH is used natively, and its own help says which version it is."""
     stand_in(f"{version}-help.txt", f"{version}-i5-s2.txt")
-    run = weighing.run(weighing.scenario(job={"workload": "blogbench", "params": BENCH}))
+    run = workspace.run(workspace.scenario(job={"workload": "blogbench", "params": BENCH}))
     given = {name for name, metric in run.document["treatments"][0]["metrics"].items() if metric["n"]}
     suffix = version.replace(".", "_")
     assert given == {f"reads_score_{suffix}", f"writes_score_{suffix}"}
 
 
 @pytest.mark.parametrize(
-    ("running", "stderr", "said"),
+    ("running", "stderr", "message"),
     [
         ("fail-badopt.txt", "", "blogbench refused its arguments"),
         ("1.2-i5-s2.txt", "write(): [No space left on device]", "No space left on device"),
         ("fail-missingdir.txt", "", "No such file or directory"),
     ],
 )
-def test_blogbench_that_fails_with_0_is_a_failed_job(weighing, stand_in, running, stderr, said):
+def test_blogbench_that_fails_with_0_is_a_failed_job(workspace, stand_in, running, stderr, message):
     """Its exit code says nothing; what it printed does."""
     stand_in("1.2-help.txt", running, stderr)
-    run = weighing.run(weighing.scenario(job={"workload": "blogbench", "params": BENCH}), status=3)
+    run = workspace.run(workspace.scenario(job={"workload": "blogbench", "params": BENCH}), status=3)
     assert run.outcomes() == {"failed": 1}
-    assert said in run.document["errors"][0]["message"]
+    assert message in run.document["errors"][0]["message"]
 
 
-def test_an_optional_job_is_skipped_if_its_tool_is_missing(weighing):
+def test_an_optional_job_is_skipped_if_its_tool_is_missing(workspace):
     """The run goes on and succeeds, and the report says what was skipped, and why."""
     jobs = {
         "bench": {"workload": "blogbench", "params": BENCH, "optional": True},
         "nap": {"operations": [{"sleep": "10ms"}]},
     }
-    run = weighing.run(weighing.scenario(jobs=jobs))
+    run = workspace.run(workspace.scenario(jobs=jobs))
     bench = next(row for row in run.document["treatments"] if row["treatment"]["job"] == "bench")
     assert "blogbench: not found" in bench["skipped"]
     assert "*** SKIPPED: engine=native job=bench (optional):" in run.out
     assert "optional treatment skipped: engine=native job=bench" in run.err
 
 
-def test_a_run_that_skipped_every_treatment_is_no_success(weighing):
+def test_a_run_that_skipped_every_treatment_is_no_success(workspace):
     """Where nothing at all was measured the exit code says so."""
     job = {"workload": "blogbench", "params": BENCH, "optional": True}
-    assert "every treatment was skipped" in weighing.run(weighing.scenario(job=job), status=3).err
+    assert "every treatment was skipped" in workspace.run(workspace.scenario(job=job), status=3).err
 
 
-def test_a_job_that_is_not_optional_fails_the_run(weighing):
+def test_a_job_that_is_not_optional_fails_the_run(workspace):
     """Without the key a missing tool is what it is."""
-    run = weighing.run(weighing.scenario(job={"workload": "blogbench", "params": BENCH}), status=3)
+    run = workspace.run(workspace.scenario(job={"workload": "blogbench", "params": BENCH}), status=3)
     assert run.document["errors"][0]["kind"] == "command-not-found"

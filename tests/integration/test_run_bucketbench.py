@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_image import missing
-from weighing import containers_of, require_images
+from busybox_image import skip_or_fail
+from workspace import containers_of, require_images
 
 pytestmark = pytest.mark.docker
 
@@ -21,9 +21,9 @@ def client():
     opened.close()
 
 
-def table(weighing, run):
+def table(workspace, run):
     """Return bucketbench's table of a run, each line as its words."""
-    report = weighing.master("report-scenario", "-s", run.stats, "--format", "bucketbench")
+    report = workspace.master("report-scenario", "-s", run.stats, "--format", "bucketbench")
     assert report.status == 0, report.err
     return [line.split() for line in report.out.splitlines()]
 
@@ -35,18 +35,18 @@ def drivers(run):
     return entries
 
 
-def test_a_definition_runs_as_it_is(weighing, client):
+def test_a_definition_runs_as_it_is(workspace, client):
     """Two drivers, each with its own threads and iterations, one after the other; then their table."""
-    run = weighing.run(DATA / "docker.yaml", *GENTLE)
+    run = workspace.run(DATA / "docker.yaml", *GENTLE)
     assert set(run.outcomes()) == {"done"}
     assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker": 4, "Docker-2": 2}
-    said = (
+    message = (
         f"{DATA / 'docker.yaml'}:18: 'stop' is SIGTERM, and SIGKILL after 10s (see --stop-grace), under every driver"
     )
-    assert f"note: {said}" in run.err
-    assert any(note.startswith(said) for note in run.header["scenario"]["notes"])
-    assert any(remark.startswith(said) for remark in run.document["remarks"])
-    lines = table(weighing, run)
+    assert f"note: {message}" in run.err
+    assert any(note.startswith(message) for note in run.header["scenario"]["notes"])
+    assert any(remark.startswith(message) for remark in run.document["remarks"])
+    lines = table(workspace, run)
     assert ["Iter/Thd", "1", "thrd", "2", "thrds"] in lines
     rates = {line[0]: line[1:] for line in lines if line and line[0] in ("Basic:Docker", "Basic:Docker-2")}
     assert [rates["Basic:Docker"][0], rates["Basic:Docker-2"][0]] == ["2", "2"]
@@ -62,15 +62,15 @@ def test_a_definition_runs_as_it_is(weighing, client):
     assert containers_of(client, run.run_id) == []
 
 
-def test_what_is_converted_runs_to_the_same_treatments(weighing, tmp_path, client):
+def test_what_is_converted_runs_to_the_same_treatments(workspace, tmp_path, client):
     """The written scenario is one that every command takes; --legacy is a sweep, which scales in the report."""
     new = tmp_path / "new.yaml"
-    converted = weighing.master("convert-scenario", DATA / "docker.yaml", "-o", new, "--legacy")
+    converted = workspace.master("convert-scenario", DATA / "docker.yaml", "-o", new, "--legacy")
     assert converted.status == 0, converted.err
     assert "note: " in converted.err
-    assert weighing.master("validate-scenario", "-f", new).status == 0
+    assert workspace.master("validate-scenario", "-f", new).status == 0
     shown = [
-        weighing.master("run-scenario", "-f", path, *flags, "--dry-run", "--seed", "1", *GENTLE).out.partition(
+        workspace.master("run-scenario", "-f", path, *flags, "--dry-run", "--seed", "1", *GENTLE).out.partition(
             "Size"
         )[2]
         for path, *flags in ((new,), (DATA / "docker.yaml", "--legacy"))
@@ -78,47 +78,47 @@ def test_what_is_converted_runs_to_the_same_treatments(weighing, tmp_path, clien
     plans = [plan.partition("Notes")[0] for plan in shown]
     assert plans[0] == plans[1]
     assert "Docker-2" in plans[0]
-    run = weighing.run(new, *GENTLE, "--set", "jobs.Docker.iterations=1")
+    run = workspace.run(new, *GENTLE, "--set", "jobs.Docker.iterations=1")
     assert [one["jobs"]["done"] for one in run.document["treatments"][:3]] == [1, 2, 2]
     assert "Scaling" in run.out
     assert ["jobs", "in", "flight", "1", "2"] in [line.split() for line in run.out.splitlines()]
     assert containers_of(client, run.run_id) == []
 
 
-def test_what_fails_is_no_throughput(weighing, client):
+def test_what_fails_is_no_throughput(workspace, client):
     """Every iteration fails: nothing is counted, the failure is told, and no container is left."""
-    run = weighing.run(DATA / "failing.yaml", status=3)
+    run = workspace.run(DATA / "failing.yaml", status=3)
     assert drivers(run)["Docker"]["jobs"]["failed"] == 4
     assert drivers(run)["Docker"]["jobs"]["done"] == 0
-    lines = table(weighing, run)
+    lines = table(workspace, run)
     assert ["Failing:Docker", "2", "0"] in lines
     assert ["run", *["-"] * 5, "4"] in lines
     assert ["stop", *["-"] * 5, "0"] in lines
     assert containers_of(client, run.run_id) == []
 
 
-def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(weighing, tmp_path, client):
+def test_a_driver_that_cannot_run_here_is_refused_before_anything_runs(workspace, tmp_path, client):
     """Half of a comparison is none: it is said how to run the other half alone."""
     impossible = ("--set", "jobs.Docker-2.operations=[run, {stop: 500ms}, remove]")
-    program, stats = weighing.start_run(DATA / "docker.yaml", *impossible)
-    ended = program.ended()
+    program, stats = workspace.start_run(DATA / "docker.yaml", *impossible)
+    ended = program.wait_for_exit()
     assert ended.status == 2
     assert "to run only the other drivers of the definition: --drivers A,B" in ended.err
     assert not stats.exists()
-    run = weighing.run(DATA / "docker.yaml", *GENTLE, "--drivers", "docker-2")
+    run = workspace.run(DATA / "docker.yaml", *GENTLE, "--drivers", "docker-2")
     assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker-2": 2}
     assert f"note: {DATA / 'docker.yaml'}: not selected by --drivers: Docker\n" in run.err
 
 
-def test_a_runtime_runs_beside_the_engine_above_it(weighing, client):
+def test_a_runtime_runs_beside_the_engine_above_it(workspace, client):
     """Each with its own threads and iterations, stopped in the same way, from the same image."""
     if shutil.which("runc") is None:
-        missing("runc is not installed; apt-get install runc")
+        skip_or_fail("runc is not installed; apt-get install runc")
     quiet = ("--stop-grace", "0", "--set", "container.network=none")
-    run = weighing.run(DATA / "runtimes.yaml", *quiet)
+    run = workspace.run(DATA / "runtimes.yaml", *quiet)
     assert {label: one["jobs"]["done"] for label, one in drivers(run).items()} == {"Docker": 2, "Runc": 6}
     assert [one["engine"] for one in run.header["treatments"][:2]] == ["docker", "runc"]
-    lines = table(weighing, run)
+    lines = table(workspace, run)
     assert ["Runtimes:Runc:2", "Min", "Max", "Avg", "Median", "Stddev", "Errors"] in lines
     assert all(float(line[2]) < 5000 for line in lines if line and line[0] == "stop")
     assert containers_of(client, run.run_id) == []

@@ -5,7 +5,7 @@ import subprocess
 from collections import Counter
 
 import pytest
-from weighing import containers_of, require_images, until
+from workspace import containers_of, require_images, wait_until
 
 from bench_worker.engines.base import RUN_LABEL, TICKET_LABEL
 
@@ -30,13 +30,13 @@ def engine_events(client, tmp_path):
         listener = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
 
     def of(run_id, destroyed):
-        def told():
+        def result():
             lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             ours = [line for line in lines if line["Actor"]["Attributes"].get(RUN_LABEL) == run_id]
             events = [(line["Action"], line["Actor"]["Attributes"][TICKET_LABEL]) for line in ours]
             return events if sum(action == "destroy" for action, _ in events) >= destroyed else None
 
-        return until(told, 30, f"{destroyed} containers destroyed")
+        return wait_until(result, 30, f"{destroyed} containers destroyed")
 
     yield of
     listener.terminate()
@@ -53,9 +53,9 @@ def swept(client):
             client.remove_container(container["Id"], force=True, v=True)
 
 
-def test_a_life_cycle_is_what_the_engine_saw(weighing, client, engine_events):
+def test_a_life_cycle_is_what_the_engine_saw(workspace, client, engine_events):
     """Creates, starts, deaths and destructions that the engine tells of are those of the jobs done, one each."""
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker"],
         repeats=2,
         concurrency=2,
@@ -63,15 +63,15 @@ def test_a_life_cycle_is_what_the_engine_saw(weighing, client, engine_events):
         container=SLEEPER,
         job={"operations": ["create", "start", {"exec": ["true"]}, "kill", "remove"]},
     )
-    run = weighing.run(scenario)
+    run = workspace.run(scenario)
     assert run.outcomes() == {"done": 8}
-    told = engine_events(run.run_id, 8)
-    counts = Counter(action for action, _ in told)
+    result = engine_events(run.run_id, 8)
+    counts = Counter(action for action, _ in result)
     assert {action: counts[action] for action in ("create", "start", "die", "destroy")} == dict.fromkeys(
         ("create", "start", "die", "destroy"), 8
     )
-    assert len({ticket for _, ticket in told}) == 8
-    by_ticket = [[action for action, ticket in told if ticket == one] for one in {ticket for _, ticket in told}]
+    assert len({ticket for _, ticket in result}) == 8
+    by_ticket = [[action for action, ticket in result if ticket == one] for one in {ticket for _, ticket in result}]
     for actions in by_ticket:
         life = [action for action in actions if action in {"create", "start", "die", "destroy"}]
         assert life == ["create", "start", "die", "destroy"]
@@ -89,16 +89,16 @@ def test_a_life_cycle_is_what_the_engine_saw(weighing, client, engine_events):
         assert job["start_s"] + job["duration_s"] == pytest.approx(ends[-1], abs=1e-6)
 
 
-def test_docker_and_native_side_by_side(weighing, client):
+def test_docker_and_native_side_by_side(workspace, client):
     """One run weighs a benchmark in containers and as plain processes: plausible metrics, raw output kept."""
     params = {"time": "1s", "threads": 1}
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker", "native"],
         repeats=2,
         container={"network": "none"},
         job={"workload": "sysbench-cpu", "params": params},
     )
-    run = weighing.run(scenario, "--format", "json")
+    run = workspace.run(scenario, "--format", "json")
     document = json.loads(run.out)
     assert list(document)[:2] == ["format", "version"]
     assert (document["format"], document["version"]) == ("weighbridge-report", 1)
@@ -138,9 +138,9 @@ def test_docker_and_native_side_by_side(weighing, client):
     assert containers_of(client, run.run_id) == []
 
 
-def test_a_failed_operation_ends_its_job_alone(weighing, client, engine_events):
+def test_a_failed_operation_ends_its_job_alone(workspace, client, engine_events):
     """The rest of the job is skipped, its time stays apart, its container goes, and the next job is done."""
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker"],
         order="as-written",
         iterations=2,
@@ -150,7 +150,7 @@ def test_a_failed_operation_ends_its_job_alone(weighing, client, engine_events):
             "good": {"operations": ["create", "start", "remove"]},
         },
     )
-    run = weighing.run(scenario, status=3)
+    run = workspace.run(scenario, status=3)
     assert run.outcomes() == {"done": 2, "failed": 2}
     bad, good = run.document["treatments"]
     assert (bad["jobs"]["done"], bad["jobs"]["failed"]) == (0, 2)
@@ -166,20 +166,20 @@ def test_a_failed_operation_ends_its_job_alone(weighing, client, engine_events):
             assert job["error"]["operation"] == "exec"
             assert "/no/such/command" in job["error"]["message"]
     assert "/no/such/command" in run.out
-    told = Counter(action for action, _ in engine_events(run.run_id, 4))
-    assert (told["create"], told["destroy"], told["pause"]) == (4, 4, 0)
+    result = Counter(action for action, _ in engine_events(run.run_id, 4))
+    assert (result["create"], result["destroy"], result["pause"]) == (4, 4, 0)
     assert containers_of(client, run.run_id) == []
-    assert run.complaints == ["no job succeeded in 1 of 2 treatments"]
+    assert run.errors == ["no job succeeded in 1 of 2 treatments"]
 
 
-def test_a_guest_that_fails_says_so_in_the_tools_words(weighing, client):
+def test_a_guest_that_fails_says_so_in_the_tools_words(workspace, client):
     """A tool that rejects its parameters, under any engine, is a failed job with the tool's own message."""
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker", "native"],
         container={"network": "none"},
         job={"workload": "sysbench-cpu", "params": {"time": "1s", "cpu_max_prime": 1 << 31}},
     )
-    run = weighing.run(scenario, status=3)
+    run = workspace.run(scenario, status=3)
     assert run.outcomes() == {"failed": 2}
     for job in run.jobs:
         assert (job["error"]["operation"], job["error"]["kind"]) == ("run", "exit-code")
@@ -192,42 +192,42 @@ def test_a_guest_that_fails_says_so_in_the_tools_words(weighing, client):
     assert containers_of(client, run.run_id) == []
 
 
-def test_a_container_that_ran_out_of_memory_is_told_as_such(weighing, client):
+def test_a_container_that_ran_out_of_memory_is_told_as_such(workspace, client):
     """A container that its memory limit killed fails as oom-killed, not as an exit code like any other."""
     # Not at once: containerd begins to listen for such news a moment after the start.
     eat = ["sh", "-c", "sleep 0.5; tail /dev/zero"]
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker"],
         container={**SLEEPER, "command": eat, "memory": "16MiB"},
         job={"operations": ["create", "start", "wait", "remove"]},
     )
-    run = weighing.run(scenario, status=3)
+    run = workspace.run(scenario, status=3)
     (job,) = run.jobs
     assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "wait", "oom-killed")
     assert containers_of(client, run.run_id) == []
 
 
-def test_kept_containers_are_listed_and_removed(weighing, client, swept):
+def test_kept_containers_are_listed_and_removed(workspace, client, swept):
     """-k leaves what the jobs left; a dry run of the clean-up lists it, the clean-up removes it and nothing else."""
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker"], iterations=2, container=SLEEPER, job={"operations": ["create", "start"]}
     )
-    with weighing.keeping(scenario, "-k") as run:
+    with workspace.kept_run(scenario, "-k") as run:
         swept.append(run.run_id)
         kept = containers_of(client, run.run_id)
         assert [one["State"] for one in kept] == ["running"] * 2
         # What runs after it leaves it alone, at its start and at its end.
-        tidy = weighing.run(scenario)
+        tidy = workspace.run(scenario)
         assert containers_of(client, tidy.run_id) == []
         assert len(containers_of(client, run.run_id)) == 2
-        everything = json.loads(weighing.master("cleanup-containers", "--dry-run", "--format", "json").out)
+        everything = json.loads(workspace.master("cleanup-containers", "--dry-run", "--format", "json").out)
         names = {name.removeprefix("/") for one in kept for name in one["Names"]}
         assert {row["name"] for row in everything if row["run_id"] == run.run_id} == names
-        named = weighing.master("cleanup-containers", "--dry-run", "--run", run.run_id)
+        named = workspace.master("cleanup-containers", "--dry-run", "--run", run.run_id)
         assert named.out.splitlines()[-1] == "2 listed"
         assert len(containers_of(client, run.run_id)) == 2
-        removed = weighing.master("cleanup-containers", "--run", run.run_id)
+        removed = workspace.master("cleanup-containers", "--run", run.run_id)
         assert (removed.status, removed.out.splitlines()[-1]) == (0, "2 removed")
         assert containers_of(client, run.run_id) == []
-        again = weighing.master("cleanup-containers", "--run", run.run_id)
+        again = workspace.master("cleanup-containers", "--run", run.run_id)
         assert (again.status, again.out) == (0, "nothing was left behind\n")

@@ -3,8 +3,8 @@
 from collections import Counter
 
 import pytest
-from tiny_image import missing
-from weighing import Weighing, require_images
+from busybox_image import skip_or_fail
+from workspace import Workspace, require_images
 
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import engine_classes, open_engine
@@ -13,15 +13,15 @@ ENGINES = ("native", "runc", "crun", "containerd")
 
 
 @pytest.fixture
-def weighing(tmp_path, monkeypatch):
+def workspace(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # as in the runs
     require_images("weighbridge/base").close()
     classes = engine_classes()
-    with Weighing(tmp_path) as made:
+    with Workspace(tmp_path) as made:
         for name in ENGINES:
             status = classes[name].probe()
             if not status.usable:
-                missing(f"engine {name}: {status.reason}; {status.advice}")
+                skip_or_fail(f"engine {name}: {status.reason}; {status.advice}")
         yield made
 
 
@@ -35,10 +35,10 @@ def left_behind(run_id):
     return found
 
 
-def test_the_same_lives_under_every_engine(weighing):
+def test_the_same_lives_under_every_engine(workspace):
     """Each engine does each operation of each job, four at a time, and nothing is left of any."""
-    run = weighing.run(
-        weighing.scenario(
+    run = workspace.run(
+        workspace.scenario(
             engines=list(ENGINES),
             container={"image": "weighbridge/base", "network": "none"},
             jobs={
@@ -67,29 +67,29 @@ def test_the_same_lives_under_every_engine(weighing):
     assert left_behind(run.run_id) == []
 
 
-def test_what_a_run_keeps_goes_when_it_is_told_to(weighing):
+def test_what_a_run_keeps_goes_when_it_is_told_to(workspace):
     """With `--keep` the containers of each engine stay; a clean-up of that run removes them and no others."""
     engines = ENGINES[1:]
     job = {"operations": ["run"], "container": {"image": "weighbridge/base", "command": ["sleep", "600"]}}
-    with weighing.keeping(weighing.scenario(engines=list(engines), job=job)) as run:
+    with workspace.kept_run(workspace.scenario(engines=list(engines), job=job)) as run:
         assert {item.engine for item in left_behind(run.run_id)} == set(engines)
-        dry = weighing.master("cleanup-containers", "--run", run.run_id, "--dry-run")
+        dry = workspace.master("cleanup-containers", "--run", run.run_id, "--dry-run")
         assert dry.status == 0, dry.err
         assert len(left_behind(run.run_id)) == len(engines)
-        swept = weighing.master("cleanup-containers", "--run", run.run_id)
+        swept = workspace.master("cleanup-containers", "--run", run.run_id)
         assert swept.status == 0, swept.err
         assert left_behind(run.run_id) == []
 
 
-def test_what_an_engine_cannot_do_is_refused_before_the_run(weighing):
+def test_what_an_engine_cannot_do_is_refused_before_the_run(workspace):
     """A network that no runtime has, an operation that none has: exit code 2, the engine and the reason, no job."""
     job = {"operations": ["run", "remove"], "container": {"image": "weighbridge/base", "network": "bridge"}}
-    program, _ = weighing.start_run(weighing.scenario(engines=["runc"], job=job))
-    ended = program.ended()
+    program, _ = workspace.start_run(workspace.scenario(engines=["runc"], job=job))
+    ended = program.wait_for_exit()
     assert ended.status == 2
     assert "engine 'runc' has no network 'bridge'; it has: none, host" in ended.err
     job = {"operations": ["run", "commit", "remove"], "container": {"image": "weighbridge/base"}}
-    program, _ = weighing.start_run(weighing.scenario(engines=["crun"], job=job))
-    ended = program.ended()
+    program, _ = workspace.start_run(workspace.scenario(engines=["crun"], job=job))
+    ended = program.wait_for_exit()
     assert ended.status == 2
     assert "engine 'crun' cannot do the operation 'commit'" in ended.err

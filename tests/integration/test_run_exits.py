@@ -5,14 +5,14 @@ import socket
 import time
 
 import pytest
-from weighing import NAP, free_ports, require_images
+from workspace import NAP, free_ports, require_images
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 
 
-def run_words(weighing, scenario, *flags):
+def run_words(workspace, scenario, *flags):
     """Return the words of a run that is told to say nothing but errors."""
-    return ("-q", "run-scenario", "-f", scenario, "-s", weighing.folder / "x.stats.gz", *flags)
+    return ("-q", "run-scenario", "-f", scenario, "-s", workspace.folder / "x.stats.gz", *flags)
 
 
 def complaint(ended, status):
@@ -21,57 +21,57 @@ def complaint(ended, status):
     assert "Traceback" not in ended.err
     assert ended.out == ""
     lines = ended.err.splitlines()
-    assert lines == [f"bench-master: {line}" for line in ended.complaints]
+    assert lines == [f"bench-master: {line}" for line in ended.errors]
     assert lines
-    return "\n".join(ended.complaints)
+    return "\n".join(ended.errors)
 
 
-def test_a_good_run_ends_with_0_and_says_where_the_file_is(weighing):
+def test_a_good_run_ends_with_0_and_says_where_the_file_is(workspace):
     """Exit code 0, the report on stdout, the stats file's place on stderr."""
-    run = weighing.run(weighing.scenario(job=TRUE, thresholds=["jobs.failed == 0"]))
-    assert run.out.startswith("Weighbridge report: weighing\n")
+    run = workspace.run(workspace.scenario(job=TRUE, thresholds=["jobs.failed == 0"]))
+    assert run.out.startswith("Weighbridge report: workspace\n")
     assert f"stats file: {run.stats}\n" in run.err
-    assert run.complaints == []
+    assert run.errors == []
 
 
-def test_without_a_name_the_stats_file_gets_one(weighing):
+def test_without_a_name_the_stats_file_gets_one(workspace):
     """Without -s the file is a new one in weighbridge-results/, named after the scenario and the time."""
-    ended = weighing.master("run-scenario", "-f", weighing.scenario(job=TRUE), "--workers", 1, "--noop", "-R")
+    ended = workspace.master("run-scenario", "-f", workspace.scenario(job=TRUE), "--workers", 1, "--noop", "-R")
     assert ended.status == 0, ended.err
-    (path,) = weighing.folder.glob("weighbridge-results/*")
-    assert path.name.startswith("weighing.noop.20")
+    (path,) = workspace.folder.glob("weighbridge-results/*")
+    assert path.name.startswith("workspace.noop.20")
     assert path.name.endswith("Z.stats.gz")
     assert f"stats file: weighbridge-results/{path.name}\n" in ended.err
 
 
-def test_a_missed_threshold_ends_with_1(weighing):
+def test_a_missed_threshold_ends_with_1(workspace):
     """A threshold that does not hold gives exit code 1, its figure and the demand, again from the stats file."""
-    scenario = weighing.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns", "jobs.failed == 0"])
-    run = weighing.run(scenario, "-R", status=1)
-    (said,) = run.complaints
-    assert said.startswith("threshold failed: ")
-    assert "operations.run.p95_s" in said
-    assert "wanted < 1e-09 s" in said
-    again = weighing.master("report-scenario", "-s", run.stats, "--csv")
-    assert (again.status, again.complaints) == (1, [said])
+    scenario = workspace.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns", "jobs.failed == 0"])
+    run = workspace.run(scenario, "-R", status=1)
+    (message,) = run.errors
+    assert message.startswith("threshold failed: ")
+    assert "operations.run.p95_s" in message
+    assert "wanted < 1e-09 s" in message
+    again = workspace.master("report-scenario", "-s", run.stats, "--csv")
+    assert (again.status, again.errors) == (1, [message])
 
 
-def test_a_noop_run_is_not_held_against_thresholds(weighing):
+def test_a_noop_run_is_not_held_against_thresholds(workspace):
     """What a no-op run measures is the harness, so its thresholds decide nothing."""
-    run = weighing.run(weighing.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns"]), "--noop", "-R")
-    assert run.complaints == []
+    run = workspace.run(workspace.scenario(job=TRUE, thresholds=["operations.run.p95_s < 1ns"]), "--noop", "-R")
+    assert run.errors == []
 
 
-def test_scenario_errors_end_with_2_all_at_once(weighing):
+def test_scenario_errors_end_with_2_all_at_once(workspace):
     """All errors of a scenario are told at once, each with its place, and nothing is begun."""
-    path = weighing.folder / "bad.yaml"
+    path = workspace.folder / "bad.yaml"
     path.write_text("name: bad\nrepaets: 2\nengines: [native]\njob:\n  operations: [run, wiat, remove]\n")
-    ended = weighing.master(*run_words(weighing, path, "--workers", 1))
-    said = complaint(ended, 2).splitlines()
-    assert [line.split(": ")[0] for line in said] == [f"{path}:2:1", f"{path}:5:21"]
-    assert "did you mean 'repeats'?" in said[0]
-    assert "did you mean 'wait'?" in said[1]
-    assert not (weighing.folder / "x.stats.gz").exists()
+    ended = workspace.master(*run_words(workspace, path, "--workers", 1))
+    message = complaint(ended, 2).splitlines()
+    assert [line.split(": ")[0] for line in message] == [f"{path}:2:1", f"{path}:5:21"]
+    assert "did you mean 'repeats'?" in message[0]
+    assert "did you mean 'wait'?" in message[1]
+    assert not (workspace.folder / "x.stats.gz").exists()
 
 
 @pytest.mark.parametrize(
@@ -85,105 +85,105 @@ def test_scenario_errors_end_with_2_all_at_once(weighing):
         (("--zmq-bind-ip", "0.0.0.0"), "bench-master keygen --worker NAME"),
     ],
 )
-def test_usage_errors_end_with_2(weighing, flags, expected):
+def test_usage_errors_end_with_2(workspace, flags, expected):
     """A wrong flag or override is told by its name, with what was expected or what to do, and nothing is begun."""
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
-    ended = weighing.master(*run_words(weighing, weighing.scenario(), *ports, *flags))
+    ended = workspace.master(*run_words(workspace, workspace.scenario(), *ports, *flags))
     assert expected in complaint(ended, 2)
-    assert not (weighing.folder / "x.stats.gz").exists()
+    assert not (workspace.folder / "x.stats.gz").exists()
 
 
-def test_an_address_of_another_host_ends_with_2(weighing):
+def test_an_address_of_another_host_ends_with_2(workspace):
     """An address that is not of this host is told as such, after the warning that --insecure always prints."""
     flags = ("--zmq-bind-ip", "203.0.113.7", "--insecure")
-    ended = weighing.master(*run_words(weighing, weighing.scenario(), *flags))
+    ended = workspace.master(*run_words(workspace, workspace.scenario(), *flags))
     assert ended.status == 2
     assert ended.err.startswith("--insecure: 203.0.113.7 is open to everybody who can reach it")
-    (said,) = ended.complaints
-    assert said.startswith("--zmq-bind-ip 203.0.113.7: not an address of this host")
+    (message,) = ended.errors
+    assert message.startswith("--zmq-bind-ip 203.0.113.7: not an address of this host")
 
 
-def test_a_stats_file_is_never_overwritten(weighing):
+def test_a_stats_file_is_never_overwritten(workspace):
     """A run refuses to write where a file is, and leaves it as it was."""
-    there = weighing.folder / "x.stats.gz"
+    there = workspace.folder / "x.stats.gz"
     there.write_text("precious")
-    said = complaint(weighing.master(*run_words(weighing, weighing.scenario(), "--workers", 1)), 2)
-    assert str(there) in said
-    assert "never overwritten" in said
+    message = complaint(workspace.master(*run_words(workspace, workspace.scenario(), "--workers", 1)), 2)
+    assert str(there) in message
+    assert "never overwritten" in message
     assert there.read_text() == "precious"
 
 
-def test_a_footer_that_cannot_be_written_is_no_success(weighing):
+def test_a_footer_that_cannot_be_written_is_no_success(workspace):
     """When only the last bytes of the stats file are refused, the jobs are all done and the run still ends with 3."""
     # Without samples on the way a slow machine's file is as long as a quick one's.
-    scenario = weighing.scenario(job=TRUE, iterations=1, sampling_interval="60s")
-    whole = weighing.run(scenario, "--noop", "--seed", 1)
+    scenario = workspace.scenario(job=TRUE, iterations=1, sampling_interval="60s")
+    whole = workspace.run(scenario, "--noop", "--seed", 1)
     # Python keeps what it compiled cut off where a file may not be as long, and every later program would fail by it.
-    weighing.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    workspace.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stats.stat().st_size - 50, hard))
     try:
-        program, stats = weighing.start_run(scenario, "-q", "--noop", "--seed", 1, "-R")
+        program, stats = workspace.start_run(scenario, "-q", "--noop", "--seed", 1, "-R")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    run = weighing.over(program, stats, status=3)
-    (said,) = run.complaints
-    assert f"{stats}: writing failed at byte " in said
+    run = workspace.finish(program, stats, status=3)
+    (message,) = run.errors
+    assert f"{stats}: writing failed at byte " in message
     assert run.outcomes() == {"done": 1}
     assert run.blocks("footer") == []
 
 
-def test_what_an_engine_cannot_enforce_ends_with_2(weighing):
+def test_what_an_engine_cannot_enforce_ends_with_2(workspace):
     """A memory limit on plain processes is refused before anything runs, with the engine and the setting."""
-    scenario = weighing.scenario(job=TRUE, container={"memory": "64MiB"})
+    scenario = workspace.scenario(job=TRUE, container={"memory": "64MiB"})
     began = time.monotonic()
-    said = complaint(weighing.master(*run_words(weighing, scenario, "--workers", 1)), 2)
-    assert "native" in said
-    assert "memory" in said
+    message = complaint(workspace.master(*run_words(workspace, scenario, "--workers", 1)), 2)
+    assert "native" in message
+    assert "memory" in message
     assert time.monotonic() - began < 15
-    assert not (weighing.folder / "x.stats.gz").exists()
+    assert not (workspace.folder / "x.stats.gz").exists()
 
 
-def test_no_worker_ends_with_3(weighing):
+def test_no_worker_ends_with_3(workspace):
     """Where no worker comes the run gives up in time, says how many came, and leaves no file."""
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
     began = time.monotonic()
-    ended = weighing.master(*run_words(weighing, weighing.scenario(), "--worker-timeout", "1s", *ports))
+    ended = workspace.master(*run_words(workspace, workspace.scenario(), "--worker-timeout", "1s", *ports))
     assert time.monotonic() - began < 15
     assert "0 of 1 joined" in complaint(ended, 3)
-    assert not (weighing.folder / "x.stats.gz").exists()
+    assert not (workspace.folder / "x.stats.gz").exists()
 
 
-def test_a_taken_port_ends_with_3(weighing):
+def test_a_taken_port_ends_with_3(workspace):
     """A master whose port somebody else listens at says so, and by which flag to choose another."""
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
     with socket.create_server(("127.0.0.1", control)):
-        ended = weighing.master(*run_words(weighing, weighing.scenario(), "--worker-timeout", "1s", *ports))
-    said = complaint(ended, 3)
-    assert f"port {control} of 127.0.0.1 is taken" in said
-    assert "--zmq-control-port" in said
+        ended = workspace.master(*run_words(workspace, workspace.scenario(), "--worker-timeout", "1s", *ports))
+    message = complaint(ended, 3)
+    assert f"port {control} of 127.0.0.1 is taken" in message
+    assert "--zmq-control-port" in message
 
 
 @pytest.mark.docker
-def test_too_few_ports_for_the_lanes_end_with_3(weighing):
+def test_too_few_ports_for_the_lanes_end_with_3(workspace):
     """Where a worker can be given no lane the run is called off with the flag to change, and its workers go on."""
     control, results = free_ports(2)
     flags = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", 65535)
     workers = [
-        weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, name)
+        workspace.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, name)
         for name in ("one", "two")
     ]
-    ended = weighing.master(*run_words(weighing, weighing.scenario(), "--noop", "--expect", 2, *flags))
+    ended = workspace.master(*run_words(workspace, workspace.scenario(), "--noop", "--expect", 2, *flags))
     assert complaint(ended, 3) == (
         "the run did not start: no port is free for a lane from 65535 on; try another --zmq-work-port"
     )
     assert [worker.process.poll() for worker in workers] == [None, None]
 
 
-def test_what_containers_would_lack_is_found_before_anything_runs(weighing):
+def test_what_containers_would_lack_is_found_before_anything_runs(workspace):
     """Image, network and log driver are named, all at once, with what to do. The plan is at fault: it ends with 2."""
     require_images().close()
     lacking = {
@@ -191,13 +191,13 @@ def test_what_containers_would_lack_is_found_before_anything_runs(weighing):
         "network": "weighbridge-test-nowhere",
         "log_driver": "json-fiel",
     }
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker", "docker-cli"], repeats=2, job={**NAP, "container": {**NAP["container"], **lacking}}
     )
-    program, stats = weighing.start_run(scenario)
-    ended = program.ended()
+    program, stats = workspace.start_run(scenario)
+    ended = program.wait_for_exit()
     assert ended.status == 2, ended.err
-    said = "\n".join(ended.complaints)
+    message = "\n".join(ended.errors)
     for word in (
         *lacking.values(),
         "build-images",
@@ -205,51 +205,51 @@ def test_what_containers_would_lack_is_found_before_anything_runs(weighing):
         "engine docker:",
         "engine docker-cli:",
     ):
-        assert word in said
+        assert word in message
     assert not stats.exists()
 
 
 @pytest.mark.docker
-def test_an_engine_that_cannot_be_asked_is_infrastructure(weighing, tmp_path):
+def test_an_engine_that_cannot_be_asked_is_infrastructure(workspace, tmp_path):
     """No daemon at DOCKER_HOST: the host is at fault, not the scenario, so it ends with 3."""
-    weighing.environ["DOCKER_HOST"] = f"unix://{tmp_path}/none.sock"
+    workspace.environ["DOCKER_HOST"] = f"unix://{tmp_path}/none.sock"
     job = {**NAP, "container": {**NAP["container"], "image": "weighbridge/base"}}
-    program, stats = weighing.start_run(weighing.scenario(engines=["docker"], job=job))
-    ended = program.ended()
+    program, stats = workspace.start_run(workspace.scenario(engines=["docker"], job=job))
+    ended = program.wait_for_exit()
     assert ended.status == 3, ended.err
-    assert "none.sock" in "\n".join(ended.complaints)
+    assert "none.sock" in "\n".join(ended.errors)
     assert not stats.exists()
 
 
-def test_without_a_report_the_reason_stands_beside_the_verdict(weighing):
+def test_without_a_report_the_reason_stands_beside_the_verdict(workspace):
     """With -R nothing else shows why no job succeeded, so the first error's own words stand in the message."""
     job = {"operations": ["run", "wait", "remove"], "container": {"command": ["no-such-command-here"]}}
-    run = weighing.run(weighing.scenario(job=job), "-R", status=3)
-    (said,) = run.complaints
-    assert said.startswith("no job succeeded in 1 of 1 treatment; run: ")
-    assert "no-such-command-here" in said
+    run = workspace.run(workspace.scenario(job=job), "-R", status=3)
+    (message,) = run.errors
+    assert message.startswith("no job succeeded in 1 of 1 treatment; run: ")
+    assert "no-such-command-here" in message
 
 
-def test_debug_shows_the_traceback(weighing):
+def test_debug_shows_the_traceback(workspace):
     """With --debug the same message comes with the traceback of where it was raised."""
-    ended = weighing.master("--debug", *run_words(weighing, weighing.folder / "nowhere.yaml", "--workers", 1))
+    ended = workspace.master("--debug", *run_words(workspace, workspace.folder / "nowhere.yaml", "--workers", 1))
     assert ended.status == 2
     assert ended.err.startswith("Traceback (most recent call last):\n")
-    (said,) = ended.complaints
-    assert "nowhere.yaml" in said
-    plain = weighing.master(*run_words(weighing, weighing.folder / "nowhere.yaml", "--workers", 1))
-    assert complaint(plain, 2) == said
+    (message,) = ended.errors
+    assert "nowhere.yaml" in message
+    plain = workspace.master(*run_words(workspace, workspace.folder / "nowhere.yaml", "--workers", 1))
+    assert complaint(plain, 2) == message
 
 
-def test_a_dry_run_touches_nothing(weighing):
+def test_a_dry_run_touches_nothing(workspace):
     """The plan is printed without a file, a worker, a port or an engine, and fits in 80 columns."""
     job = {**NAP, "container": {"image": "nowhere/none", "command": "true"}}
-    scenario = weighing.scenario(engines=["docker", "native"], repeats=2, job=job)
-    before = sorted(path for path in weighing.folder.rglob("*") if "program-" not in str(path))
-    ended = weighing.master("run-scenario", "-f", scenario, "--dry-run", "--workers", 1, "--seed", 3)
+    scenario = workspace.scenario(engines=["docker", "native"], repeats=2, job=job)
+    before = sorted(path for path in workspace.folder.rglob("*") if "program-" not in str(path))
+    ended = workspace.master("run-scenario", "-f", scenario, "--dry-run", "--workers", 1, "--seed", 3)
     assert (ended.status, ended.err) == (0, "")
-    assert sorted(path for path in weighing.folder.rglob("*") if "program-" not in str(path)) == before
+    assert sorted(path for path in workspace.folder.rglob("*") if "program-" not in str(path)) == before
     assert "2 treatments, 4 trials, 4 jobs" in ended.out
     assert max(map(len, ended.out.splitlines())) <= 80
-    again = weighing.master("run-scenario", "-f", scenario, "--dry-run", "--workers", 1, "--seed", 3)
+    again = workspace.master("run-scenario", "-f", scenario, "--dry-run", "--workers", 1, "--seed", 3)
     assert again.out == ended.out

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from busybox_image import skip_or_fail
 from test_run_services import left_behind, require_tools
-from tiny_image import missing
-from weighing import containers_of, require_images, until
+from workspace import containers_of, require_images, wait_until
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
@@ -39,7 +39,7 @@ def small_disk():
     with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]
         if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
-            missing("a tmpfs can be mounted by root only")
+            skip_or_fail("a tmpfs can be mounted by root only")
         yield Path(folder)
         subprocess.run(["umount", "-l", folder], capture_output=True, timeout=10, check=True)
 
@@ -63,46 +63,46 @@ def garbage_image(client):
     client.remove_image(image, force=True)
 
 
-def the_failure(weighing, client, scenario, home=None):
+def the_failure(workspace, client, scenario, home=None):
     """Run a scenario of one job, which fails; return its error. Nothing of it may be left."""
-    run = weighing.run(scenario, status=3)
-    return checked(weighing, client, run, home)
+    run = workspace.run(scenario, status=3)
+    return checked(workspace, client, run, home)
 
 
-def checked(weighing, client, run, home=None):
+def checked(workspace, client, run, home=None):
     (job,) = run.jobs
     assert (job["outcome"], job["metrics"]) == ("failed", {})
-    assert left_behind(client, weighing, run) == []
-    assert not [*(home or weighing.folder).glob("**/weighbridge-native-*/*")]
+    assert left_behind(client, workspace, run) == []
+    assert not [*(home or workspace.folder).glob("**/weighbridge-native-*/*")]
     return job["error"]
 
 
 @engines
-def test_a_full_disk(weighing, client, small_disk, engine):
+def test_a_full_disk(workspace, client, small_disk, engine):
     """Where a benchmark's files do not fit, it says so."""
     job = {"workload": "sysbench-fileio", "params": {"total_size": "64MiB", "file_num": 4, "time": "1s"}}
     if engine == "docker":
         job["container"] = {"storage": [{"tmpfs": "1MiB", "target": "/srv/sysbench"}]}
     else:
-        weighing.environ["TMPDIR"] = str(small_disk)
-    error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=job), small_disk)
+        workspace.environ["TMPDIR"] = str(small_disk)
+    error = the_failure(workspace, client, workspace.scenario(engines=[engine], job=job), small_disk)
     assert (error["operation"], error["kind"]) == ("prepare", "exit-code")
     assert "No space left on device" in error["message"]
 
 
 @engines
-def test_a_missing_tool(weighing, client, engine):
+def test_a_missing_tool(workspace, client, engine):
     """The tool is named, and that it was not found."""
     job = {"workload": "sysbench-cpu", "params": {"time": "1s"}}
     if engine == "docker":
         job["container"] = {"image": "weighbridge/base"}
     else:
-        folder = weighing.folder / "bin"
+        folder = workspace.folder / "bin"
         folder.mkdir()
         for tool in ("sh", "sleep"):
             (folder / tool).symlink_to(shutil.which(tool))
-        weighing.environ["PATH"] = str(folder)
-    error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=job))
+        workspace.environ["PATH"] = str(folder)
+    error = the_failure(workspace, client, workspace.scenario(engines=[engine], job=job))
     assert error["kind"] == "command-not-found"
     assert "sysbench" in error["message"]
 
@@ -124,12 +124,12 @@ def guest_of(client, stats, engine):
 
 
 @engines
-def test_a_guest_that_is_killed(weighing, client, engine):
+def test_a_guest_that_is_killed(workspace, client, engine):
     """By somebody else, in the middle of its work."""
     job = {"workload": "sysbench-cpu", "params": {"time": "40s"}}
-    program, stats = weighing.start_run(weighing.scenario(engines=[engine], job=job))
-    until(lambda: guest_of(client, stats, engine), 30, "sysbench runs")()
-    error = checked(weighing, client, weighing.over(program, stats, status=3))
+    program, stats = workspace.start_run(workspace.scenario(engines=[engine], job=job))
+    wait_until(lambda: guest_of(client, stats, engine), 30, "sysbench runs")()
+    error = checked(workspace, client, workspace.finish(program, stats, status=3))
     assert (error["operation"], error["kind"]) == ("run", "exit-code")
     assert "exit code 137 of 'sysbench'" in error["message"]
 
@@ -149,41 +149,41 @@ IN_STEPS = {"workload": "sysbench-fileio", "params": {"file_num": 1, "block_size
         ("podman", "prepare", IN_STEPS),
     ],
 )
-def test_a_guest_over_its_memory_limit(weighing, client, engine, step, job):
+def test_a_guest_over_its_memory_limit(workspace, client, engine, step, job):
     """Whether it is the container's own command or one beside it, it is told from any other kill."""
     if engine in {"runc", "podman"}:
         require_tools(engine)
     elif engine == "containerd":
         require_tools("containerd")
     limited = {**job, "container": {"memory": "24MiB", "network": "none"}}
-    error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=limited))
+    error = the_failure(workspace, client, workspace.scenario(engines=[engine], job=limited))
     assert (error["operation"], error["kind"]) == (step, "oom-killed"), error
     assert "killed for want of memory under its limit" in error["message"]
 
 
-def test_a_memory_limit_that_a_process_cannot_have_is_refused(weighing):
+def test_a_memory_limit_that_a_process_cannot_have_is_refused(workspace):
     """Natively nobody would enforce it: that is said before anything runs."""
     job = {"workload": "sysbench-memory", "container": {"memory": "24MiB"}}
-    program, stats = weighing.start_run(weighing.scenario(engines=["native"], job=job))
-    ended = program.ended()
+    program, stats = workspace.start_run(workspace.scenario(engines=["native"], job=job))
+    ended = program.wait_for_exit()
     assert ended.status == 2
     assert "a plain process has no memory limit of its own" in ended.err
     assert not stats.exists()
 
 
 @engines
-def test_output_that_nobody_understands(weighing, client, garbage_image, engine):
+def test_output_that_nobody_understands(workspace, client, garbage_image, engine):
     """Of a tool that ends with 0: the line is told, and no number is taken from it."""
     job = {"workload": "sysbench-cpu", "params": {"time": "1s"}}
     if engine == "docker":
         job["container"] = {"image": garbage_image}
     else:
-        folder = weighing.folder / "bin"
+        folder = workspace.folder / "bin"
         folder.mkdir()
         (folder / "sysbench").write_text(GARBAGE)
         (folder / "sysbench").chmod(0o755)
-        weighing.environ["PATH"] = f"{folder}:{weighing.environ['PATH']}"
-    error = the_failure(weighing, client, weighing.scenario(engines=[engine], job=job))
+        workspace.environ["PATH"] = f"{folder}:{workspace.environ['PATH']}"
+    error = the_failure(workspace, client, workspace.scenario(engines=[engine], job=job))
     assert (error["operation"], error["kind"]) == ("run", "parse-error")
     assert "line 2: not a line that a run of sysbench cpu prints here" in error["message"]
     assert "all is well, 42 events" in error["message"]

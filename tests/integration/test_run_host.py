@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from weighing import Weighing, containers_of, require_images
+from workspace import Workspace, containers_of, require_images
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "host"
 OWN = {"image": "weighbridge/base", "command": ["sleep", "infinity"], "network": "none"}
@@ -22,8 +22,8 @@ def client():
 
 
 @pytest.fixture
-def weighing(tmp_path, client):
-    with Weighing(tmp_path) as made:
+def workspace(tmp_path, client):
+    with Workspace(tmp_path) as made:
         yield made
 
 
@@ -43,17 +43,17 @@ def test_there_is_a_small_variant_of_every_host_scenario():
     assert all(small(name) for name in names)
 
 
-def run_small(weighing, client, name):
+def run_small(workspace, client, name):
     # Not every machine that tests run on has Docker's bridge; none of what is looked at here hangs on it.
-    run = weighing.run(f"host/{name}", *small(name), "--set", "container.network=none", seconds=120)
+    run = workspace.run(f"host/{name}", *small(name), "--set", "container.network=none", seconds=120)
     assert set(run.outcomes()) == {"done"}
     assert containers_of(client, run.run_id) == []
     return run, run.document["treatments"]
 
 
-def test_serial_boot(weighing, client):
+def test_serial_boot(workspace, client):
     """One container after another: no start begins before the one in front has ended."""
-    run, treatments = run_small(weighing, client, "boot")
+    run, treatments = run_small(workspace, client, "boot")
     assert [entry["packing"]["containers"]["max"] for entry in treatments] == [2, 4]
     for trial in {row["trial"] for row in run.jobs}:
         jobs = [row["operations"] for row in run.jobs if row["trial"] == trial]
@@ -65,9 +65,9 @@ def test_serial_boot(weighing, client):
         assert all(job["stop"]["start_s"] >= up for job in jobs)
 
 
-def test_packing(weighing, client):
+def test_packing(workspace, client):
     """The steady state has readings of host and engine, and the memory that a container took."""
-    run, (entry,) = run_small(weighing, client, "packing")
+    run, (entry,) = run_small(workspace, client, "packing")
     (packed,) = entry["packing"]["trials"]
     assert (packed["containers"], packed["full"], packed["reason"]) == (15, False, "as many as asked for")
     assert packed["steady"]["memory_used_bytes"]["n"] >= 2
@@ -85,9 +85,9 @@ def test_packing(weighing, client):
 
 
 @pytest.mark.slow
-def test_reboot_cycles(weighing, client):
+def test_reboot_cycles(workspace, client):
     """Rounds of the same containers; after each the host rests for all of them at the same time."""
-    _, (entry,) = run_small(weighing, client, "reboot")
+    _, (entry,) = run_small(workspace, client, "reboot")
     assert entry["packing"]["containers"] == {"n": 2, "min": 3, "median": 3, "max": 3}
     rest = entry["operations"]["sleep"]
     assert (rest["n"], rest["min_s"] >= 2) == (6, True)
@@ -95,27 +95,27 @@ def test_reboot_cycles(weighing, client):
     assert entry["busy_s"] < 2 * (3 * 4 + 4)
 
 
-def test_commit(weighing, client):
+def test_commit(workspace, client):
     """The image grows by what was changed, and nothing of it is left."""
-    run, treatments = run_small(weighing, client, "commit")
+    run, treatments = run_small(workspace, client, "commit")
     sizes = {entry["treatment"]["BYTES"]: entry["metrics"]["commit_bytes"]["median"] for entry in treatments}
     assert sizes["0"] < 10_000
     assert 1_000_000 <= sizes["1000000"] < 1_100_000
     assert client.images(filters={"label": f"weighbridge.run={run.run_id}"}) == []
 
 
-def test_density_ends_where_all_are_up(weighing, client):
+def test_density_ends_where_all_are_up(workspace, client):
     """A host that is not full holds as many as asked for."""
-    _, (entry,) = run_small(weighing, client, "density")
+    _, (entry,) = run_small(workspace, client, "density")
     (packed,) = entry["packing"]["trials"]
     assert (packed["containers"], packed["full"]) == (3, False)
 
 
-def test_density_ends_where_the_host_is_full(weighing, client):
+def test_density_ends_where_the_host_is_full(workspace, client):
     """Beyond the limit from the first container on: one is up, the others go back, and the run is complete."""
     job = {"operations": ["run", {"hold": "1s"}, "kill", "remove"], "container": OWN}
-    scenario = weighing.scenario(engines=["docker"], concurrency=40, until="memory < 99.9%", job=job)
-    run = weighing.run(scenario)
+    scenario = workspace.scenario(engines=["docker"], concurrency=40, until="memory < 99.9%", job=job)
+    run = workspace.run(scenario)
     (entry,) = run.document["treatments"]
     (packed,) = entry["packing"]["trials"]
     assert (packed["containers"], packed["full"]) == (1, True)
@@ -133,14 +133,14 @@ def test_density_ends_where_the_host_is_full(weighing, client):
     assert "holds 1 container:" in run.err
 
 
-def test_a_container_that_cannot_be_made_ends_a_density_run(weighing, client):
+def test_a_container_that_cannot_be_made_ends_a_density_run(workspace, client):
     """Its job has failed with the engine's words, which are the reason why there are no more."""
     job = {
         "operations": ["create", "start", {"hold": "1s"}, "remove"],
         "container": {**OWN, "command": ["/nonesuch"]},
     }
-    scenario = weighing.scenario(engines=["docker"], concurrency=9, until="memory < 1%", job=job)
-    run = weighing.run(scenario, status=3)
+    scenario = workspace.scenario(engines=["docker"], concurrency=9, until="memory < 1%", job=job)
+    run = workspace.run(scenario, status=3)
     (entry,) = run.document["treatments"]
     (packed,) = entry["packing"]["trials"]
     assert packed["containers"] == 0
@@ -148,14 +148,14 @@ def test_a_container_that_cannot_be_made_ends_a_density_run(weighing, client):
     assert (entry["jobs"]["failed"], entry["jobs"]["total"]) == (1, 1)
 
 
-def test_a_packing_that_is_interrupted_twice_leaves_nothing(weighing, client):
+def test_a_packing_that_is_interrupted_twice_leaves_nothing(workspace, client):
     """While it holds for an hour, two Ctrl-C end it within seconds, and every container is gone."""
     job = {"operations": ["run", {"hold": "1h"}, "kill", "remove"], "container": OWN}
-    program, stats = weighing.start_run(weighing.scenario(engines=["docker"], concurrency=3, job=job))
-    program.says("holds 3 containers")
+    program, stats = workspace.start_run(workspace.scenario(engines=["docker"], concurrency=3, job=job))
+    program.wait_for_output("holds 3 containers")
     program.process.send_signal(2)
-    program.says("Ctrl-C again aborts")
+    program.wait_for_output("Ctrl-C again aborts")
     program.process.send_signal(2)
-    run = weighing.over(program, stats, status=130)
+    run = workspace.finish(program, stats, status=130)
     assert run.outcomes() == {"aborted": 3}
     assert containers_of(client, run.run_id) == []

@@ -3,9 +3,9 @@
 from bench_master.plan import is_host_ceiling
 
 
-def test_the_host_ceiling_runs_first_and_is_reported_like_a_treatment(weighing):
+def test_the_host_ceiling_runs_first_and_is_reported_like_a_treatment(workspace):
     """As many jobs as the treatment has, all of them before its first, with a rate of their own."""
-    run = weighing.run(weighing.scenario(host_ceiling=True, iterations=3, repeats=2, concurrency=2))
+    run = workspace.run(workspace.scenario(host_ceiling=True, iterations=3, repeats=2, concurrency=2))
     nap, ceiling = run.document["treatments"]
     assert is_host_ceiling(ceiling["treatment"])
     assert nap["jobs"]["done"] == ceiling["jobs"]["done"] == 12
@@ -17,7 +17,7 @@ def test_the_host_ceiling_runs_first_and_is_reported_like_a_treatment(weighing):
     assert max(starts[True]) < min(starts[False])
 
 
-def test_the_host_ceiling_is_left_out_where_it_is_skipped(weighing):
+def test_the_host_ceiling_is_left_out_where_it_is_skipped(workspace):
     """`--skip-host-ceiling` runs the treatments alone."""
-    run = weighing.run(weighing.scenario(host_ceiling=True), "--skip-host-ceiling")
+    run = workspace.run(workspace.scenario(host_ceiling=True), "--skip-host-ceiling")
     assert len(run.document["treatments"]) == 1

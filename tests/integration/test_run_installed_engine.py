@@ -3,7 +3,7 @@
 import shutil
 
 import imageless_engine
-from weighing import Weighing
+from workspace import Workspace
 
 
 def install(folder):
@@ -18,9 +18,9 @@ def install(folder):
 def test_an_engine_without_images_needs_no_image(tmp_path):
     """The master reads from its traits that it has none: a scenario names only a command, and the run succeeds."""
     install(tmp_path / "site")
-    with Weighing(tmp_path) as weighing:
-        weighing.environ["PYTHONPATH"] = str(tmp_path / "site")
-        run = weighing.run(weighing.scenario(engines=["imageless"], iterations=2, host_ceiling=True))
+    with Workspace(tmp_path) as workspace:
+        workspace.environ["PYTHONPATH"] = str(tmp_path / "site")
+        run = workspace.run(workspace.scenario(engines=["imageless"], iterations=2, host_ceiling=True))
         assert run.outcomes() == {"done": 4}
         assert {one["labels"]["engine"] for one in run.header["treatments"]} == {"imageless", "native"}
 
@@ -28,9 +28,9 @@ def test_an_engine_without_images_needs_no_image(tmp_path):
 def test_an_engine_without_images_needs_a_command(tmp_path):
     """The error names the engine as it is installed."""
     install(tmp_path / "site")
-    with Weighing(tmp_path) as weighing:
-        weighing.environ["PYTHONPATH"] = str(tmp_path / "site")
-        scenario = weighing.scenario(engines=["imageless"], job={"operations": ["run", "remove"]})
-        ended = weighing.master("validate-scenario", "-f", scenario)
+    with Workspace(tmp_path) as workspace:
+        workspace.environ["PYTHONPATH"] = str(tmp_path / "site")
+        scenario = workspace.scenario(engines=["imageless"], job={"operations": ["run", "remove"]})
+        ended = workspace.master("validate-scenario", "-f", scenario)
         assert ended.status == 2
         assert "'container.command' is missing: engine imageless has no image" in ended.err

@@ -4,12 +4,12 @@ import socket
 import subprocess
 
 import pytest
+from busybox_image import skip_or_fail
 from test_fleet import INSTALL_S, testbed  # noqa: F401  a fixture
 from test_fleet_services import master  # noqa: F401  a fixture
 from test_run_services import left_behind, open_folder, outputs_of, require_tools  # noqa: F401
 from test_run_tcp import Wire
-from tiny_image import missing
-from weighing import require_images, until
+from workspace import require_images, wait_until
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 AB = {"workload": "ab", "params": {"requests": 300, "concurrency": 2}}
@@ -23,7 +23,7 @@ def ipv6():
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
-        missing(f"this machine has no IPv6 ({error})")
+        skip_or_fail(f"this machine has no IPv6 ({error})")
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def wire():
     return Wire()
 
 
-def test_a_worker_reaches_its_master_over_ipv6(weighing, wire):
+def test_a_worker_reaches_its_master_over_ipv6(workspace, wire):
     """However the address is written; what is shown to be typed has no brackets either."""
-    weighing.start("bench-worker", *wire.worker[2:], "--zmq-host", "[::1]", "by-hand")
-    run = weighing.run(weighing.scenario(job=TRUE, operation_count=4), *wire.run, *HERE, workers=0)
+    workspace.start("bench-worker", *wire.worker[2:], "--zmq-host", "[::1]", "by-hand")
+    run = workspace.run(workspace.scenario(job=TRUE, operation_count=4), *wire.run, *HERE, workers=0)
     assert run.outcomes() == {"done": 4}
     assert {job["worker"] for job in run.jobs} == {"by-hand"}
     assert f"bench-worker --zmq-host ::1 --zmq-control-port {wire.control}" in run.err
@@ -48,22 +48,22 @@ def test_a_worker_reaches_its_master_over_ipv6(weighing, wire):
         ("--address", "fe80::1", "'fe80::1': link-local address: other hosts cannot reach it"),
     ],
 )
-def test_a_bad_address_is_refused_before_anything_is_started(weighing, flag, value, why):
+def test_a_bad_address_is_refused_before_anything_is_started(workspace, flag, value, why):
     """With exit code 2, the option and what was expected."""
-    ended = weighing.start("bench-worker", "--zmq-host", "::1", flag, value).ended(20)
+    ended = workspace.start("bench-worker", "--zmq-host", "::1", flag, value).wait_for_exit(20)
     assert ended.status == 2
     assert f"argument {flag}: {why}" in ended.err
 
 
 @pytest.mark.docker
-def test_services_are_lent_at_an_ipv6_address(weighing, wire, open_folder):  # noqa: F811
+def test_services_are_lent_at_an_ipv6_address(workspace, wire, open_folder):  # noqa: F811
     """Published by Docker at it, in the host's network, and as a process: a URL has it in brackets."""
     require_tools("ab", "apache2", "php", "mariadbd", "sysbench")
     client = require_images(*(f"weighbridge/{name}" for name in ("ab", "webbench", "mariadb", "sysbench")))
-    weighing.environ["TMPDIR"] = str(open_folder)
+    workspace.environ["TMPDIR"] = str(open_folder)
     there = {"placement": "lender"}
     oltp = {"test": "read_only", "tables": 1, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"}
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         jobs={
             "published": {**AB, "services": {"webbench": there}, "engines": ["docker", "docker-cli", "native"]},
             "host": {**AB, "services": {"webbench": {**there, "network": "host"}}, "engines": ["docker"]},
@@ -77,18 +77,18 @@ def test_services_are_lent_at_an_ipv6_address(weighing, wire, open_folder):  # n
         container={"network": "host"},
     )
     for name, words in {"lender": ("--environment", "remote", "--address", "[::1]"), "client": ()}.items():
-        weighing.start("bench-worker", *wire.worker[2:], "--zmq-host", "::1", *words, name)
+        workspace.start("bench-worker", *wire.worker[2:], "--zmq-host", "::1", *words, name)
     try:
-        run = weighing.run(scenario, *wire.run, *HERE, "--expect", 2, workers=0, seconds=SLOW_S)
+        run = workspace.run(scenario, *wire.run, *HERE, "--expect", 2, workers=0, seconds=SLOW_S)
         assert run.outcomes() == {"done": 6}
         outputs = outputs_of(run)
         for job in run.jobs:
             assert job["worker"] == "client"
-            said = outputs[job["id"], "run"].stdout
+            message = outputs[job["id"], "run"].stdout
             if "requests" in job["metrics"]:
-                assert b"Server Hostname:        ::1" in said
+                assert b"Server Hostname:        ::1" in message
         assert "ran on worker lender (remote), reached at ::1" in " ".join(run.out.split())
-        assert left_behind(client, weighing, run) == []
+        assert left_behind(client, workspace, run) == []
         assert [*next(open_folder.glob("weighbridge-native-*")).iterdir()] == []
     finally:
         client.close()
@@ -135,12 +135,12 @@ def test_a_fleet_over_ipv6_lends_services_at_the_hosts_addresses(master, testbed
     started = master.fleet("start-workers", *master.control)
     assert f"master {sixth.prefix}::1" in started.out
 
-    def told():
+    def result():
         """Return what each worker was told; a command line ends with the worker's name and an end."""
         found = [words for words in testbed.processes() if "--address" in words]
         return {words[-2]: words[words.index("--address") + 1] for words in found}
 
-    assert told() == {"blade-1": sixth.address(1), "blade-2": sixth.address(2)}
+    assert result() == {"blade-1": sixth.address(1), "blade-2": sixth.address(2)}
     job = {**AB, "services": {"webbench": {"placement": "hypervisor"}}}
     scenario = master.scenario(engines=["native"], environments=["bare-metal"], job=job)
     run = master.run_fleet(scenario)
@@ -151,4 +151,4 @@ def test_a_fleet_over_ipv6_lends_services_at_the_hosts_addresses(master, testbed
     again = master.run_fleet(scenario)
     assert again.outcomes() == {"done": 1}
     assert f"Server Hostname:        {testbed.address(2)}".encode() in outputs_of(again)[0, "run"].stdout
-    until(lambda: "blade-2" not in told(), INSTALL_S, "the worker of that run has ended")
+    wait_until(lambda: "blade-2" not in result(), INSTALL_S, "the worker of that run has ended")

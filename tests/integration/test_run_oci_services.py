@@ -2,7 +2,7 @@
 
 import pytest
 from test_engine_oci import ENGINES, require
-from weighing import Weighing, require_images
+from workspace import Workspace, require_images
 
 OLTP = {
     "workload": "sysbench-oltp",
@@ -13,27 +13,27 @@ pytestmark = pytest.mark.docker
 
 
 @pytest.fixture
-def weighing(tmp_path):
+def workspace(tmp_path):
     require_images("weighbridge/sysbench", "weighbridge/mariadb").close()
-    with Weighing(tmp_path) as made:
+    with Workspace(tmp_path) as made:
         yield made
 
 
 @pytest.mark.parametrize("name", ["runc", "containerd"])
-def test_a_server_in_the_hosts_network_is_reached(weighing, name):
+def test_a_server_in_the_hosts_network_is_reached(workspace, name):
     """Its files are in place before it starts, it finds its own name, and nothing of it is left."""
     require(ENGINES[name])
     job = {**OLTP, "services": {"mariadb": {"network": "host"}}}
-    run = weighing.run(weighing.scenario(engines=[name], job=job), seconds=150)
+    run = workspace.run(workspace.scenario(engines=[name], job=job), seconds=150)
     assert run.outcomes() == {"done": 1}
-    listed = weighing.master("cleanup-containers", "--dry-run", "--run", run.run_id)
+    listed = workspace.master("cleanup-containers", "--dry-run", "--run", run.run_id)
     assert run.run_id not in listed.out
 
 
-def test_a_server_in_another_network_is_refused_before_anything_runs(weighing):
+def test_a_server_in_another_network_is_refused_before_anything_runs(workspace):
     """With the service, and with what to write."""
     require(ENGINES["runc"])
-    program, _ = weighing.start_run(weighing.scenario(engines=["runc"], job=OLTP))
-    ended = program.ended()
+    program, _ = workspace.start_run(workspace.scenario(engines=["runc"], job=OLTP))
+    ended = program.wait_for_exit()
     assert ended.status == 2
     assert "services: {mariadb: {network: host}}" in " ".join(ended.err.split())

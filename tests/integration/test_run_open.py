@@ -3,16 +3,16 @@
 from itertools import pairwise
 
 import pytest
-from weighing import NAP, until
+from workspace import NAP, wait_until
 
 from bench_common.stats.reader import StatsFile
 
 pytestmark = pytest.mark.alone
 
 
-def test_jobs_arrive_at_the_rate_whatever_became_of_those_before(weighing):
+def test_jobs_arrive_at_the_rate_whatever_became_of_those_before(workspace):
     """Two workers: evenly spaced arrivals, none begun before its own, response time from the arrival."""
-    run = weighing.run(weighing.scenario(rate="40/s", run_seconds="4s"), workers=2)
+    run = workspace.run(workspace.scenario(rate="40/s", run_seconds="4s"), workers=2)
     assert run.outcomes() == {"done": 160}
     arrived = sorted(job["start_s"] - job["wait_s"] for job in run.jobs)
     gaps = [after - before for before, after in pairwise(arrived)]
@@ -28,9 +28,9 @@ def test_jobs_arrive_at_the_rate_whatever_became_of_those_before(weighing):
     assert "asked 40 jobs/s, constant arrivals; offered 160" in run.out
 
 
-def test_what_no_slot_takes_in_time_is_dropped_and_told(weighing):
+def test_what_no_slot_takes_in_time_is_dropped_and_told(workspace):
     """Ten times more than one slot can do: the queue's wait is in the response, the rest is dropped."""
-    run = weighing.run(weighing.scenario(rate="100/s", run_seconds="1s", concurrency=1, queue_timeout="300ms"))
+    run = workspace.run(workspace.scenario(rate="100/s", run_seconds="1s", concurrency=1, queue_timeout="300ms"))
     outcomes = run.outcomes()
     assert outcomes["failed"] >= 50
     assert outcomes["done"] + outcomes["failed"] == 100
@@ -42,27 +42,27 @@ def test_what_no_slot_takes_in_time_is_dropped_and_told(weighing):
     assert "jobs were dropped: it cannot keep up" in " ".join(run.out.split())
 
 
-def test_a_rate_on_the_command_line_opens_any_scenario(weighing):
+def test_a_rate_on_the_command_line_opens_any_scenario(workspace):
     """With a size that has an end; without one it is refused in one line."""
-    scenario = weighing.scenario(job=NAP | {"iterations": 3})
-    run = weighing.run(scenario, "--rate", "20/s", "--arrivals", "poisson", "-o", 10, "--seed", 5)
-    again = weighing.run(scenario, "--rate", "20/s", "--arrivals", "poisson", "-o", 10, "--seed", 5)
+    scenario = workspace.scenario(job=NAP | {"iterations": 3})
+    run = workspace.run(scenario, "--rate", "20/s", "--arrivals", "poisson", "-o", 10, "--seed", 5)
+    again = workspace.run(scenario, "--rate", "20/s", "--arrivals", "poisson", "-o", 10, "--seed", 5)
     began, begun = ([job["start_s"] - job["wait_s"] for job in one.jobs] for one in (run, again))
     gaps = [[after - before for before, after in pairwise(one)] for one in (sorted(began), sorted(begun))]
     assert gaps[0] == pytest.approx(gaps[1], abs=1e-6)
     assert len({round(gap, 6) for gap in gaps[0]}) == 9
-    refused = weighing.master("run-scenario", "-f", scenario, "--workers", 1, "--rate", "20/s")
+    refused = workspace.master("run-scenario", "-f", scenario, "--workers", 1, "--rate", "20/s")
     assert refused.status == 2
-    (message,) = refused.complaints
+    (message,) = refused.errors
     assert message.startswith(
         "--rate 20/s: the scenario counts iterations of a slot; give the number of jobs (-o) or"
     )
 
 
-def test_ctrl_c_ends_an_open_load_like_any_other(weighing):
+def test_ctrl_c_ends_an_open_load_like_any_other(workspace):
     """What has arrived is finished, nothing further arrives, the file is good."""
-    program, stats = weighing.start_run(weighing.scenario(rate="50/s", run_seconds="1h"), "--progress", "chars")
-    until(lambda: stats.exists() and list(StatsFile(stats).blocks({"jobs"})), 20, "jobs in the file")
+    program, stats = workspace.start_run(workspace.scenario(rate="50/s", run_seconds="1h"), "--progress", "chars")
+    wait_until(lambda: stats.exists() and list(StatsFile(stats).blocks({"jobs"})), 20, "jobs in the file")
     program.process.send_signal(2)
-    run = weighing.over(program, stats, 130)
+    run = workspace.finish(program, stats, 130)
     assert set(run.outcomes()) == {"done"}

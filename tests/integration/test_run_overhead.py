@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tiny_image import missing
-from weighing import Weighing, require_images
+from busybox_image import skip_or_fail
+from workspace import Workspace, require_images
 
 from bench_worker.engines.docker.http import endpoint
 from bench_worker.engines.oci.runtimes import RunscEngine
@@ -19,9 +19,9 @@ SLEEPER = {
 
 
 @pytest.fixture
-def weighing(tmp_path):
+def workspace(tmp_path):
     require_images("weighbridge/base").close()
-    with Weighing(tmp_path) as made:
+    with Workspace(tmp_path) as made:
         yield made
 
 
@@ -29,10 +29,10 @@ def by_engine(run):
     return {entry["treatment"]["engine"]: entry["overhead"] for entry in run.document["treatments"]}
 
 
-def test_dockers_own_processes_are_weighed_and_plain_processes_have_none(weighing):
+def test_dockers_own_processes_are_weighed_and_plain_processes_have_none(workspace):
     """Daemon, containerd and shims at the least, with memory and CPU time; for `native` there is nothing to weigh."""
-    scenario = weighing.scenario(engines=["docker", "native"], run_seconds="3s", job=SLEEPER, concurrency=2)
-    run = weighing.run(scenario, "--overhead")
+    scenario = workspace.scenario(engines=["docker", "native"], run_seconds="3s", job=SLEEPER, concurrency=2)
+    run = workspace.run(scenario, "--overhead")
     found = by_engine(run)
     assert found["native"] is None
     docker = found["docker"]
@@ -49,17 +49,17 @@ def test_dockers_own_processes_are_weighed_and_plain_processes_have_none(weighin
 
 
 @pytest.mark.alone
-def test_gvisors_processes_are_weighed_and_what_runs_in_them_is_not(weighing):
+def test_gvisors_processes_are_weighed_and_what_runs_in_them_is_not(workspace):
     """A kernel and a file server for each container; a program that keeps a CPU busy is not on their account."""
     status = RunscEngine.probe()
     if not status.usable:
-        missing(f"{status.reason}; {status.advice}")
+        skip_or_fail(f"{status.reason}; {status.advice}")
     busy = {
         "operations": ["run", {"sleep": "3s"}, "kill", "remove"],
         "container": {"image": "weighbridge/base", "command": ["sh", "-c", "while :; do :; done"]},
     }
     overhead = {"interval": "200ms"}
-    run = weighing.run(weighing.scenario(engines=["runsc"], iterations=1, job=busy, overhead=overhead))
+    run = workspace.run(workspace.scenario(engines=["runsc"], iterations=1, job=busy, overhead=overhead))
     runsc = by_engine(run)["runsc"]
     # runsc-sandbox and runsc-gofer; for a moment of the start there are more, and before it none.
     assert 1.5 < runsc["processes"]["mean"] < 2.5
@@ -67,11 +67,11 @@ def test_gvisors_processes_are_weighed_and_what_runs_in_them_is_not(weighing):
     assert 0 < runsc["cpu_s"] < 1.5, "the program itself uses some 3 s"
 
 
-def test_memory_is_that_which_the_kernel_shows_for_the_daemon(weighing):
+def test_memory_is_that_which_the_kernel_shows_for_the_daemon(workspace):
     """The sum is at least the daemon's own resident memory, as its status says; thresholds on it are judged."""
     thresholds = ["overhead.rss_bytes.max < 1MiB", "overhead.cpu_s < 1h", "overhead.relative.cpu_factor == 1"]
     given = {"engines": ["docker"], "run_seconds": "2s", "job": SLEEPER, "overhead": True, "thresholds": thresholds}
-    run = weighing.run(weighing.scenario(**given), status=1)
+    run = workspace.run(workspace.scenario(**given), status=1)
     assert [entry["passed"] for entry in run.document["thresholds"]] == [False, True, True]
     pid = listening_pid(endpoint().removeprefix("unix://"))
     status = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
@@ -79,18 +79,18 @@ def test_memory_is_that_which_the_kernel_shows_for_the_daemon(weighing):
     assert by_engine(run)["docker"]["rss_bytes"]["max"] > 0.6 * resident
 
 
-def test_a_control_group_stands_in_for_the_processes(weighing):
+def test_a_control_group_stands_in_for_the_processes(workspace):
     """Where one is named its CPU time is read; the root's own covers all that the machine does."""
     overhead = {"cgroups": {"docker": "/"}, "interval": "200ms"}
-    run = weighing.run(weighing.scenario(engines=["docker"], run_seconds="2s", job=SLEEPER, overhead=overhead))
+    run = workspace.run(workspace.scenario(engines=["docker"], run_seconds="2s", job=SLEEPER, overhead=overhead))
     docker = by_engine(run)["docker"]
     assert "rss_bytes" not in docker
     assert docker["cpu_s"] > 0
 
 
-def test_a_control_group_that_is_not_there_is_said(weighing):
+def test_a_control_group_that_is_not_there_is_said(workspace):
     """The run goes on without, and its report warns."""
     overhead = {"cgroups": {"docker": "/no/such/group"}}
-    run = weighing.run(weighing.scenario(engines=["docker"], iterations=1, job=SLEEPER, overhead=overhead))
+    run = workspace.run(workspace.scenario(engines=["docker"], iterations=1, job=SLEEPER, overhead=overhead))
     assert any("there is no control group /no/such/group" in warning for warning in run.document["warnings"])
     assert by_engine(run)["docker"] is None

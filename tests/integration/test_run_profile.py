@@ -2,7 +2,7 @@
 
 import json
 
-from weighing import free_ports
+from workspace import free_ports
 
 MANY = {"operation_count": 20_000, "concurrency": 16}
 
@@ -16,9 +16,9 @@ def functions(path):
     return {frame["name"] for frame in frames}
 
 
-def test_a_profile_shows_our_own_functions(weighing):
+def test_a_profile_shows_our_own_functions(workspace):
     """Master and worker each have a text and a drawing, in which their own parts are."""
-    run = weighing.run(weighing.scenario(**MANY), "--noop", "--profile")
+    run = workspace.run(workspace.scenario(**MANY), "--noop", "--profile")
     stem = run.stats.name.removesuffix(".stats.gz")
     master, worker = (run.stats.with_name(f"{stem}.{who}.profile.txt") for who in ("master", "worker-local-0"))
     assert [line for line in run.err.splitlines() if line.startswith("profile: ")] == [
@@ -31,15 +31,15 @@ def test_a_profile_shows_our_own_functions(weighing):
     assert "Slots._serve" in functions(worker.with_suffix(".speedscope.json"))
 
 
-def test_a_worker_by_hand_sends_its_profile_to_the_master(weighing):
+def test_a_worker_by_hand_sends_its_profile_to_the_master(workspace):
     """Over TCP too the file is the master's, and the worker serves the next run, without a profile, as ever."""
     control, results, work = free_ports(3)
     flags = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work, "--noop")
-    weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, "-c", 16, "by-hand")
-    scenario = weighing.scenario(**MANY)
-    run = weighing.run(scenario, *flags, "--profile", workers=0)
+    workspace.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, "-c", 16, "by-hand")
+    scenario = workspace.scenario(**MANY)
+    run = workspace.run(scenario, *flags, "--profile", workers=0)
     stem = run.stats.name.removesuffix(".stats.gz")
     assert "bench_worker/" in run.stats.with_name(f"{stem}.worker-by-hand.profile.txt").read_text()
-    plain = weighing.run(scenario, *flags, workers=0)
+    plain = workspace.run(scenario, *flags, workers=0)
     stem = plain.stats.name.removesuffix(".stats.gz")
     assert [path.name for path in plain.stats.parent.glob(f"{stem}.*")] == [plain.stats.name]

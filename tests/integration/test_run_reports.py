@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from weighing import NAP, Run, Weighing
+from workspace import NAP, Run, Workspace
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 FALSE = {"operations": ["run", "wait", "remove"], "container": {"command": ["false"]}}
@@ -15,23 +15,23 @@ FALSE = {"operations": ["run", "wait", "remove"], "container": {"command": ["fal
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     """A run with characters for its progress: eight jobs are done, eight fail, and four more only warm up."""
-    with Weighing(tmp_path_factory.mktemp("mixed")) as weighing:
-        scenario = weighing.scenario(
+    with Workspace(tmp_path_factory.mktemp("mixed")) as workspace:
+        scenario = workspace.scenario(
             sampling_interval="200ms",
             repeats=2,
             iterations=2,
             concurrency=2,
             jobs={"good": {**NAP, "warmup": 1}, "bad": FALSE},
         )
-        return weighing.run(scenario, "--progress", "chars", status=3)
+        return workspace.run(scenario, "--progress", "chars", status=3)
 
 
 @pytest.fixture
-def report(weighing):
+def report(workspace):
     """A function that reports a stats file with some flags; it must end well."""
 
     def of(stats, *flags):
-        ended = weighing.master("report-scenario", "-s", stats, *flags)
+        ended = workspace.master("report-scenario", "-s", stats, *flags)
         assert ended.status == 0, ended.err
         return ended.out
 
@@ -155,42 +155,42 @@ def test_a_cut_file_is_reported_as_far_as_it_goes(mixed, report, tmp_path):
     assert len(report(cut, "--format", "jsonl").splitlines()) == 20
 
 
-def test_a_file_without_a_head_ends_with_3(weighing, mixed):
+def test_a_file_without_a_head_ends_with_3(workspace, mixed):
     """What was cut within its first block cannot be reported; the message names the file, and nothing is printed."""
-    cut = weighing.folder / "cut.stats.gz"
+    cut = workspace.folder / "cut.stats.gz"
     cut.write_bytes(mixed.stats.read_bytes()[:20])
-    ended = weighing.master("report-scenario", "-s", cut)
+    ended = workspace.master("report-scenario", "-s", cut)
     assert (ended.status, ended.out) == (3, "")
-    (said,) = ended.complaints
-    assert str(cut) in said
+    (message,) = ended.errors
+    assert str(cut) in message
 
 
-def test_no_report_and_csv_and_quiet(weighing):
+def test_no_report_and_csv_and_quiet(workspace):
     """-R prints no report, --csv prints rows, -q says nothing beside; the file is written all the same."""
-    scenario = weighing.scenario(job=TRUE)
-    silent = weighing.run(scenario, "-R", "-q")
+    scenario = workspace.scenario(job=TRUE)
+    silent = workspace.run(scenario, "-R", "-q")
     assert (silent.out, silent.err) == ("", "")
     assert silent.outcomes() == {"done": 1}
-    table = weighing.run(scenario, "--csv", "-q")
+    table = workspace.run(scenario, "--csv", "-q")
     assert table.err == ""
     rows = list(csv.DictReader(io.StringIO(table.out)))
     assert {"run", "wait", "remove"} <= {row["name"] for row in rows}
-    lines = weighing.run(scenario, "--format", "jsonl", "-o", 3, "--progress", "none")
+    lines = workspace.run(scenario, "--format", "jsonl", "-o", 3, "--progress", "none")
     assert [json.loads(line)["outcome"] for line in lines.out.splitlines()] == ["done"] * 3
     assert shown(lines) == ""
 
 
-def test_a_noop_run_needs_nothing_and_says_so(weighing):
+def test_a_noop_run_needs_nothing_and_says_so(workspace):
     """--noop needs neither engine nor image, and the report says that nothing was executed."""
-    weighing.environ["DOCKER_HOST"] = f"unix://{weighing.folder}/no.sock"
-    scenario = weighing.scenario(
+    workspace.environ["DOCKER_HOST"] = f"unix://{workspace.folder}/no.sock"
+    scenario = workspace.scenario(
         engines=["docker"],
         operation_count=500,
         concurrency=4,
         container={"image": "nowhere/none", "memory": "1GiB", "network": "none"},
         job={"operations": ["create", "start", {"sleep": "60s"}, "stop", "remove"]},
     )
-    run = weighing.run(scenario, "--noop")
+    run = workspace.run(scenario, "--noop")
     assert run.outcomes() == {"done": 500}
     assert "nothing was executed" in run.out
     assert "ceiling" in run.err
@@ -199,5 +199,5 @@ def test_a_noop_run_needs_nothing_and_says_so(weighing):
     assert document["totals"]["done"] == 500
     # It is over before the first reading is due, and yet says how busy and how late the harness was meanwhile.
     assert all(0 <= process["loop"]["busy_mean"] <= 1 for process in (document["master"], *document["hosts"]))
-    real = weighing.run(scenario, "-R", status=3)
+    real = workspace.run(scenario, "-R", status=3)
     assert not real.stats.exists()

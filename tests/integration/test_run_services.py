@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tiny_image import missing
-from weighing import PROGRAMS, containers_of, require_images, until
+from busybox_image import skip_or_fail
+from workspace import PROGRAMS, containers_of, require_images, wait_until
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
@@ -38,7 +38,7 @@ def require_tools(*tools):
     """Skip, or fail in CI, where one of these programs is missing."""
     for tool in tools:
         if shutil.which(tool, path="/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin") is None:
-            missing(f"{tool} is missing; script/test installs it")
+            skip_or_fail(f"{tool} is missing; script/test installs it")
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,10 @@ def open_folder():
     shutil.rmtree(folder)
 
 
-def left_behind(client, weighing, run):
+def left_behind(client, workspace, run):
     """Return what is still there of a run: containers, volumes, private directories."""
     volumes = client.volumes(filters={"label": f"{RUN_LABEL}={run.run_id}"})["Volumes"] or []
-    home = next(iter((weighing.folder / "tmp").glob("weighbridge-native-*")), None)
+    home = next(iter((workspace.folder / "tmp").glob("weighbridge-native-*")), None)
     directories = list(home.iterdir()) if home is not None else []
     return [*containers_of(client, run.run_id), *volumes, *directories]
 
@@ -71,13 +71,13 @@ def outputs_of(run):
     return {(record.ticket, record.step): record for block in run.blocks("outputs") for record in block}
 
 
-def test_transactions_in_containers_and_natively(weighing, client):
+def test_transactions_in_containers_and_natively(workspace, client):
     """One server a treatment, its tables made once; a job's time is the run's alone, and nothing is left."""
     params = {**OLTP["params"], "warmup": "1s"}
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker", "native"], order="blocked", repeats=2, job={**OLTP, "params": params}
     )
-    run = weighing.run(scenario, seconds=SLOW_S)
+    run = workspace.run(scenario, seconds=SLOW_S)
     assert run.outcomes() == {"done": 4}
     outputs = outputs_of(run)
     for job in run.jobs:
@@ -92,10 +92,10 @@ def test_transactions_in_containers_and_natively(weighing, client):
     assert len(prepared) == 2
     for row in run.document["treatments"]:
         assert row["metrics"]["transactions_per_second"]["n"] == 2
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_storage_and_networks_of_a_server(weighing, client):
+def test_storage_and_networks_of_a_server(workspace, client):
     """A host directory over the host's network and a data container over a bridge; both keep their tables."""
     cells = [
         ("host", {"host": None, "target": "/var/lib/mysql"}),
@@ -105,73 +105,73 @@ def test_storage_and_networks_of_a_server(weighing, client):
         {"engine": "docker", "services.mariadb.network": network, "services.mariadb.storage": [storage]}
         for network, storage in cells
     ]
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         engines=["docker"], repeats=2, order="as-written", matrix={"include": include}, job=OLTP
     )
-    run = weighing.run(scenario, seconds=SLOW_S)
+    run = workspace.run(scenario, seconds=SLOW_S)
     assert run.outcomes() == {"done": 4}
     labels = [(row["treatment"]["network"], row["treatment"]["storage"]) for row in run.document["treatments"]]
     assert labels == [("host", "host"), ("bridge", "data_container")]
     for row in run.document["treatments"]:
         assert row["metrics"]["transactions_per_second"]["n"] == 2
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
 @pytest.mark.parametrize("engine", ["docker", "native"])
-def test_a_server_that_does_not_start_is_a_failed_job(weighing, client, engine):
+def test_a_server_that_does_not_start_is_a_failed_job(workspace, client, engine):
     """Of the kind `service`, with the end of its log, kept whole; nothing is left."""
     services = {"mariadb": {"files": {SETTINGS: "[mariadbd]\nno_such_setting = 1\n"}}}
-    scenario = weighing.scenario(engines=[engine], job={**OLTP, "services": services})
-    run = weighing.run(scenario, status=3)
+    scenario = workspace.scenario(engines=[engine], job={**OLTP, "services": services})
+    run = workspace.run(scenario, status=3)
     (job,) = run.jobs
     assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "mariadb", "service")
     assert "before it was ready" in job["error"]["message"]
     assert "no_such_setting" in job["error"]["message"]
     assert job["operations"] == {}
     assert b"no_such_setting" in outputs_of(run)[job["id"], "mariadb"].stderr
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_a_server_without_its_image_is_refused_before_anything_runs(weighing):
+def test_a_server_without_its_image_is_refused_before_anything_runs(workspace):
     """With the engine's reason and what to do, as for a job's own image."""
     services = {"mariadb": {"image": "weighbridge/no-such-image"}}
-    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": services})
-    program, stats = weighing.start_run(scenario)
-    ended = program.ended()
+    scenario = workspace.scenario(engines=["docker"], job={**OLTP, "services": services})
+    program, stats = workspace.start_run(scenario)
+    ended = program.wait_for_exit()
     assert ended.status == 2
     assert "image 'weighbridge/no-such-image' is not on this host" in ended.err
     assert not stats.exists()
 
 
-def test_a_server_over_its_memory_limit_is_named(weighing, client):
+def test_a_server_over_its_memory_limit_is_named(workspace, client):
     """Killed by its limit while it comes up: the reason says so, not that nobody answered."""
     services = {"mariadb": {"memory": "24MiB"}}
-    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": services})
-    run = weighing.run(scenario, status=3)
+    scenario = workspace.scenario(engines=["docker"], job={**OLTP, "services": services})
+    run = workspace.run(scenario, status=3)
     (job,) = run.jobs
     assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "oom-killed"), job["error"]
     assert "mariadb was killed for want of memory under its limit" in job["error"]["message"]
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_a_preparation_that_the_tool_refuses_is_a_failed_job(weighing, client):
+def test_a_preparation_that_the_tool_refuses_is_a_failed_job(workspace, client):
     """In the tool's words; the server is removed with it."""
     files = {SETTINGS: "[mariadbd]\nread_only = 1\n"}
-    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "services": {"mariadb": {"files": files}}})
-    run = weighing.run(scenario, status=3)
+    scenario = workspace.scenario(engines=["docker"], job={**OLTP, "services": {"mariadb": {"files": files}}})
+    run = workspace.run(scenario, status=3)
     (job,) = run.jobs
     assert (job["error"]["operation"], job["error"]["kind"]) == ("prepare", "exit-code")
     assert "read-only" in job["error"]["message"]
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_requests_in_containers_and_natively(weighing, client, open_folder):
+def test_requests_in_containers_and_natively(workspace, client, open_folder):
     """ab against Apache and PHP: every request answered with the page, a closed model by name, and nothing left."""
     require_tools("ab", "apache2", "php")
-    weighing.environ["TMPDIR"] = str(open_folder)
+    workspace.environ["TMPDIR"] = str(open_folder)
     params = {"requests": 300, "concurrency": 2, "warmup": 20}
-    scenario = weighing.scenario(engines=["docker", "native"], job={"workload": "ab", "params": params})
-    run = weighing.run(scenario)
+    scenario = workspace.scenario(engines=["docker", "native"], job={"workload": "ab", "params": params})
+    run = workspace.run(scenario)
     assert run.outcomes() == {"done": 2}
     assert "ab: a closed model" in run.out
     outputs = outputs_of(run)
@@ -181,31 +181,31 @@ def test_requests_in_containers_and_natively(weighing, client, open_folder):
         assert job["metrics"]["requests_per_second"] > 10
         assert b"Content-Length: 12" in outputs[job["id"], "webbench-ready"].stdout
         assert b"Document Length:        12 bytes" in outputs[job["id"], "run"].stdout
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
     assert [*(open_folder / f"weighbridge-native-{os.geteuid()}").iterdir()] == []
 
 
-def test_a_page_that_nobody_may_read_is_a_failed_service(weighing, client):
+def test_a_page_that_nobody_may_read_is_a_failed_service(workspace, client):
     """Natively Apache gives up root's rights, and says which directory it cannot get into."""
     require_tools("ab", "apache2", "php")
     if os.geteuid() != 0:
-        missing("only root's Apache gives up its rights")
-    weighing.folder.chmod(0o700)
-    run = weighing.run(weighing.scenario(engines=["native"], job={"workload": "ab"}), status=3)
+        skip_or_fail("only root's Apache gives up its rights")
+    workspace.folder.chmod(0o700)
+    run = workspace.run(workspace.scenario(engines=["native"], job={"workload": "ab"}), status=3)
     (job,) = run.jobs
     assert (job["error"]["operation"], job["error"]["kind"]) == ("webbench", "service")
     assert "set TMPDIR to a directory that everybody may enter" in job["error"]["message"]
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_insertions_in_containers_and_natively(weighing, client):
+def test_insertions_in_containers_and_natively(workspace, client):
     """iibench with readers beside it: every row stored, both rates measured, each report kept."""
     require_images("weighbridge/iibench").close()
     if importlib.util.find_spec("pymysql") is None:
-        missing("PyMySQL is missing; it is among the packages of the extra `test`")
+        skip_or_fail("PyMySQL is missing; it is among the packages of the extra `test`")
     params = {"max_rows": 4000, "rows_per_report": 1000, "rows_per_commit": 500, "query_threads": 2}
     job = {"workload": "iibench", "params": params, "services": {"mariadb": {"network": "host"}}}
-    run = weighing.run(weighing.scenario(engines=["docker", "native"], job=job), seconds=SLOW_S)
+    run = workspace.run(workspace.scenario(engines=["docker", "native"], job=job), seconds=SLOW_S)
     assert run.outcomes() == {"done": 2}
     outputs = outputs_of(run)
     for job in run.jobs:
@@ -214,10 +214,10 @@ def test_insertions_in_containers_and_natively(weighing, client):
         assert job["metrics"]["inserts_per_second"] > 10
         assert job["metrics"]["queries_per_second"] > 0
         assert len(outputs[job["id"], "run"].stdout.splitlines()) == 6
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_a_server_is_reached_by_its_socket(weighing, client):
+def test_a_server_is_reached_by_its_socket(workspace, client):
     """In a container that shares the server's volumes, and natively by a path that is short enough for one."""
     require_images("weighbridge/iibench").close()
     params = {**OLTP["params"], "connection": "socket"}
@@ -228,19 +228,19 @@ def test_a_server_is_reached_by_its_socket(weighing, client):
             "params": {"max_rows": 2000, "rows_per_report": 1000, "connection": "socket"},
         },
     }
-    run = weighing.run(weighing.scenario(engines=["docker", "native"], jobs=jobs), seconds=SLOW_S)
+    run = workspace.run(workspace.scenario(engines=["docker", "native"], jobs=jobs), seconds=SLOW_S)
     assert run.outcomes() == {"done": 4}
     for job in run.jobs:
         rate = "transactions_per_second" if job["treatment"]["job"] == "oltp" else "inserts_per_second"
         assert job["metrics"][rate] > 1
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client, monkeypatch):
+def test_what_a_benchmark_reports_is_shown_while_it_runs(workspace, client, monkeypatch):
     """Of commands executed in a container, and of a process, in a line of status."""
     monkeypatch.setitem(PROGRAMS, "bench-master", TALKATIVE)
     params = {**OLTP["params"], "warmup": "3s", "report_interval": "1s"}
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         order="as-written",
         jobs={
             "executed": {
@@ -252,23 +252,23 @@ def test_what_a_benchmark_reports_is_shown_while_it_runs(weighing, client, monke
             "waited": {"workload": "sysbench-cpu", "params": {"time": "3s", "report_interval": "1s"}},
         },
     )
-    run = weighing.run(scenario, "--progress", "lines")
+    run = workspace.run(scenario, "--progress", "lines")
     assert run.outcomes() == {"done": 2}
     assert re.search(r"job=executed, warmup: \[ \d+s \] thds: 1 tps: ", run.err)
     assert re.search(r"job=waited, run: \[ \d+s \] thds: 1 eps: ", run.err)
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_a_server_on_a_full_disk_is_a_failed_job(weighing, client):
+def test_a_server_on_a_full_disk_is_a_failed_job(workspace, client):
     """It says so, before a page of good advice; and that is what is told."""
     services = {"mariadb": {"network": "host", "storage": [{"tmpfs": "4MiB", "target": "/var/lib/mysql"}]}}
-    run = weighing.run(weighing.scenario(engines=["docker"], job={**OLTP, "services": services}), status=3)
+    run = workspace.run(workspace.scenario(engines=["docker"], job={**OLTP, "services": services}), status=3)
     (job,) = run.jobs
     assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
     assert "mariadb ended with exit code 65 before it was ready" in job["error"]["message"]
     assert "Probably out of disk space" in job["error"]["message"]
     assert b"error 28" in outputs_of(run)[job["id"], "mariadb"].stderr
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
 def server_of_running(client, stats):
@@ -282,33 +282,33 @@ def server_of_running(client, stats):
     return servers[0] if any(one["Command"].startswith("sysbench") for one in ours) else None
 
 
-def test_a_server_that_is_killed_under_its_job_is_named(weighing, client):
+def test_a_server_that_is_killed_under_its_job_is_named(workspace, client):
     """What the tool says of a lost connection is not the whole story."""
     params = {**OLTP["params"], "time": "30s"}
     services = {"mariadb": {"network": "host"}}
-    scenario = weighing.scenario(engines=["docker"], job={**OLTP, "params": params, "services": services})
-    program, stats = weighing.start_run(scenario)
+    scenario = workspace.scenario(engines=["docker"], job={**OLTP, "params": params, "services": services})
+    program, stats = workspace.start_run(scenario)
 
-    server = until(lambda: server_of_running(client, stats), 40, "sysbench runs")
+    server = wait_until(lambda: server_of_running(client, stats), 40, "sysbench runs")
     client.kill(server["Id"])
-    run = weighing.over(program, stats, status=3)
+    run = workspace.finish(program, stats, status=3)
     (job,) = run.jobs
     assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
     assert "mariadb ended with exit code 137 during the job; run: exit code 1" in job["error"]["message"]
     assert job["metrics"] == {}
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_a_server_whose_program_is_missing_is_a_failed_job(weighing, client):
+def test_a_server_whose_program_is_missing_is_a_failed_job(workspace, client):
     """Natively: the program is named."""
-    folder = weighing.folder / "bin"
+    folder = workspace.folder / "bin"
     folder.mkdir()
     for tool in ("sh", "sleep", "mkdir", "id", "cat", "sysbench"):
         (folder / tool).symlink_to(shutil.which(tool))
-    weighing.environ["PATH"] = str(folder)
-    run = weighing.run(weighing.scenario(engines=["native"], job=OLTP), status=3)
+    workspace.environ["PATH"] = str(folder)
+    run = workspace.run(workspace.scenario(engines=["native"], job=OLTP), status=3)
     (job,) = run.jobs
     assert (job["error"]["operation"], job["error"]["kind"]) == ("mariadb", "service")
     assert "mariadb-install-db" in job["error"]["message"]
     assert "not found" in job["error"]["message"]
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from weighing import NAP
+from workspace import NAP
 
 
 def spans(jobs):
@@ -46,9 +46,9 @@ def quick(**more):
     return {"job": job, "matrix": {"container.env.N": ["a", "b", "c"]}, **more}
 
 
-def test_two_workers_share_the_operation_count(weighing):
+def test_two_workers_share_the_operation_count(workspace):
     """The jobs of a trial are shared by all workers: each has some, together they have exactly the count."""
-    run = weighing.run(weighing.scenario(operation_count=15, concurrency=2), workers=2)
+    run = workspace.run(workspace.scenario(operation_count=15, concurrency=2), workers=2)
     assert run.outcomes() == {"done": 15}
     shares = by_worker(run.jobs)
     assert set(shares) == {"local-0", "local-1"}
@@ -57,24 +57,24 @@ def test_two_workers_share_the_operation_count(weighing):
     assert most_at_once(run.jobs) > 2
 
 
-def test_iterations_are_of_each_slot_of_each_worker(weighing):
+def test_iterations_are_of_each_slot_of_each_worker(workspace):
     """Two workers of two slots do three iterations each: twelve jobs, six on each worker, two at once."""
-    run = weighing.run(weighing.scenario(iterations=3, concurrency=2), workers=2)
+    run = workspace.run(workspace.scenario(iterations=3, concurrency=2), workers=2)
     shares = by_worker(run.jobs)
     assert {worker: len(jobs) for worker, jobs in shares.items()} == {"local-0": 6, "local-1": 6}
     assert {most_at_once(jobs) for jobs in shares.values()} == {2}
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_concurrency_is_exact(weighing, concurrency):
+def test_concurrency_is_exact(workspace, concurrency):
     """As many jobs as the scenario says are in flight, never one more."""
-    run = weighing.run(weighing.scenario(operation_count=6, concurrency=concurrency))
+    run = workspace.run(workspace.scenario(operation_count=6, concurrency=concurrency))
     assert most_at_once(run.jobs) == concurrency
 
 
-def test_trials_never_overlap(weighing):
+def test_trials_never_overlap(workspace):
     """No job of a trial starts before all of the trial before it have ended, also with two workers."""
-    run = weighing.run(weighing.scenario(**quick(repeats=3, concurrency=2, iterations=2)), workers=2)
+    run = workspace.run(workspace.scenario(**quick(repeats=3, concurrency=2, iterations=2)), workers=2)
     jobs = run.jobs
     assert len(jobs) == 3 * 3 * 2 * 2 * 2
     for trial in range(1, 9):
@@ -82,21 +82,21 @@ def test_trials_never_overlap(weighing):
         assert before <= min(job["start_s"] for job in jobs if job["trial"] == trial)
 
 
-def test_user_count_is_of_all_workers_together(weighing):
+def test_user_count_is_of_all_workers_together(workspace):
     """-u 4 on two workers puts two jobs in flight on each, whatever the scenario's concurrency is."""
-    run = weighing.run(weighing.scenario(concurrency=1), "-u", 4, "-o", 12, workers=2)
+    run = workspace.run(workspace.scenario(concurrency=1), "-u", 4, "-o", 12, workers=2)
     assert run.outcomes() == {"done": 12}
     assert most_at_once(run.jobs) == 4
     assert {most_at_once(jobs) for jobs in by_worker(run.jobs).values()} == {2}
 
 
 @pytest.mark.alone
-def test_operation_count_and_run_seconds_replace_the_sizes(weighing):
+def test_operation_count_and_run_seconds_replace_the_sizes(workspace):
     """-o sets the jobs of each trial; -r how long each goes on, after which what runs is finished."""
-    scenario = weighing.scenario(iterations=50, repeats=2, concurrency=2)
-    counted = weighing.run(scenario, "-o", 3)
+    scenario = workspace.scenario(iterations=50, repeats=2, concurrency=2)
+    counted = workspace.run(scenario, "-o", 3)
     assert sorted(job["trial"] for job in counted.jobs) == [0, 0, 0, 1, 1, 1]
-    timed = weighing.run(scenario, "-r", "600ms")
+    timed = workspace.run(scenario, "-r", "600ms")
     for trial in (0, 1):
         jobs = [job for job in timed.jobs if job["trial"] == trial]
         starts = [start for start, _ in spans(jobs)]
@@ -105,9 +105,9 @@ def test_operation_count_and_run_seconds_replace_the_sizes(weighing):
         assert {job["outcome"] for job in jobs} == {"done"}
 
 
-def test_warm_up_is_recorded_and_tagged(weighing):
+def test_warm_up_is_recorded_and_tagged(workspace):
     """Warm-up trials come first, are in the file, are tagged, and enter no number of the report."""
-    run = weighing.run(weighing.scenario(**quick(warmup=1, repeats=2)))
+    run = workspace.run(workspace.scenario(**quick(warmup=1, repeats=2)))
     jobs = sorted(run.jobs, key=lambda job: job["start_s"])
     assert [job["warmup"] for job in jobs] == [True] * 3 + [False] * 6
     treatments = run.document["treatments"]
@@ -117,9 +117,9 @@ def test_warm_up_is_recorded_and_tagged(weighing):
 
 
 @pytest.mark.parametrize("order", ["interleaved", "as-written", "blocked"])
-def test_the_order_is_realised_as_planned(weighing, order):
+def test_the_order_is_realised_as_planned(workspace, order):
     """The trials are done in the planned order, and that is the order which the scenario asks for."""
-    run = weighing.run(weighing.scenario(**quick(repeats=4, order=order)), "--seed", 7)
+    run = workspace.run(workspace.scenario(**quick(repeats=4, order=order)), "--seed", 7)
     assert realised(run) == planned(run)
     rounds = [sorted(planned(run)[start : start + 3]) for start in range(0, 12, 3)]
     if order == "blocked":
@@ -130,21 +130,21 @@ def test_the_order_is_realised_as_planned(weighing, order):
     assert run.document["run"]["order"] == order
 
 
-def test_a_seed_reproduces_the_order(weighing):
+def test_a_seed_reproduces_the_order(workspace):
     """A seed that was drawn is saved, and given again it gives the same order."""
-    scenario = weighing.scenario(**quick(repeats=6))
-    drawn = weighing.run(scenario, "--noop", "-R")
-    again = weighing.run(scenario, "--noop", "-R", "--seed", drawn.header["seed"])
+    scenario = workspace.scenario(**quick(repeats=6))
+    drawn = workspace.run(scenario, "--noop", "-R")
+    again = workspace.run(scenario, "--noop", "-R", "--seed", drawn.header["seed"])
     assert planned(again) == planned(drawn) == realised(drawn) == realised(again)
 
 
-def test_jobs_of_their_own_sizes(weighing):
+def test_jobs_of_their_own_sizes(workspace):
     """Each job of a scenario keeps its own sizes, and the report counts each for itself."""
     short = {**NAP, "container": {"command": ["sleep", "0.02"]}}
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         jobs={"few": {**short, "iterations": 2}, "many": {**short, "operation_count": 5, "concurrency": 2}}
     )
-    run = weighing.run(scenario, "--format", "json")
+    run = workspace.run(scenario, "--format", "json")
     counts = {row["treatment"]["job"]: row["jobs"]["done"] for row in json.loads(run.out)["treatments"]}
     assert counts == {"few": 2, "many": 5}
     assert json.loads(run.out) == run.document

@@ -1,7 +1,7 @@
 """The studies' small profiles, end to end: what somebody runs with one command, in less than a minute each."""
 
 import pytest
-from weighing import require_images
+from workspace import require_images
 
 from bench_master.scenario import builtin_scenarios
 
@@ -24,9 +24,9 @@ LONG = ("esxi-vs-hyperv/fileio", "esxi-vs-hyperv/memory", "vm-docker-bench/filei
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in STUDIES]
 )
-def test_a_study_s_small_profile_runs_and_prints_its_table(weighing, name):
+def test_a_study_s_small_profile_runs_and_prints_its_table(workspace, name):
     """Every job that can be done here is done, and our figures stand beside the published ones."""
-    run = weighing.run(name, "--set", "scale=small", seconds=240)
+    run = workspace.run(name, "--set", "scale=small", seconds=240)
     document = run.document
     assert document["scenario"]["name"].endswith(" (small)")
     for row in document["treatments"]:

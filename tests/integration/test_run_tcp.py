@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from weighing import free_ports, until
+from workspace import free_ports, wait_until
 
 TRUE = {"operations": ["run", "wait", "remove"], "container": {"command": ["true"]}}
 
@@ -13,8 +13,8 @@ class Wire:
 
     def __init__(self):
         self.control, results, work = free_ports(3)
-        self.muster = ("--zmq-control-port", self.control, "--zmq-results-port", results)
-        self.run = (*self.muster, "--zmq-work-port", work)
+        self.sockets = ("--zmq-control-port", self.control, "--zmq-results-port", results)
+        self.run = (*self.sockets, "--zmq-work-port", work)
         self.worker = ("--zmq-host", "127.0.0.1", "--zmq-control-port", self.control)
 
 
@@ -24,10 +24,10 @@ def wire():
 
 
 @pytest.fixture
-def keys(weighing):
+def keys(workspace):
     """A key directory with the keys of two workers."""
-    folder = weighing.folder / "keys"
-    made = weighing.master("keygen", "--dir", folder, "--worker", "blade-1", "--worker", "blade-2")
+    folder = workspace.folder / "keys"
+    made = workspace.master("keygen", "--dir", folder, "--worker", "blade-1", "--worker", "blade-2")
     assert made.status == 0, made.err
     return folder
 
@@ -37,12 +37,12 @@ def joined(run):
     return sorted(host["worker_id"] for host in run.document["hosts"])
 
 
-def test_one_worker_by_hand_serves_run_after_run(weighing, wire):
+def test_one_worker_by_hand_serves_run_after_run(workspace, wire):
     """It joins, runs, waits for the next master, joins that one too; it is seen while it waits, and sent home."""
-    worker = weighing.start("bench-worker", *wire.worker, "-c", 3, "--environment", "control", "by-hand")
-    scenario = weighing.scenario(job=TRUE, operation_count=6, concurrency=2)
+    worker = workspace.start("bench-worker", *wire.worker, "-c", 3, "--environment", "control", "by-hand")
+    scenario = workspace.scenario(job=TRUE, operation_count=6, concurrency=2)
     for _ in range(2):
-        run = weighing.run(scenario, *wire.run, workers=0)
+        run = workspace.run(scenario, *wire.run, workers=0)
         assert run.outcomes() == {"done": 6}
         assert joined(run) == ["by-hand"]
         assert {job["worker"] for job in run.jobs} == {"by-hand"}
@@ -51,38 +51,38 @@ def test_one_worker_by_hand_serves_run_after_run(weighing, wire):
 
     def listed():
         # Its next load process has to be ready first.
-        return json.loads(weighing.master("list-workers", *wire.muster, "--wait", 1.5, "--format", "json").out)
+        return json.loads(workspace.master("list-workers", *wire.sockets, "--wait", 1.5, "--format", "json").out)
 
-    (row,) = until(listed, 60, "the worker waits for another run")
+    (row,) = wait_until(listed, 60, "the worker waits for another run")
     assert (row["worker"], row["environment"], row["slots"]) == ("by-hand", "control", "3")
     assert "native" in row["engines"].split(",")
     assert worker.process.poll() is None
-    end = ("kill-workers", *wire.muster, "--wait", 1.5)
-    killed = until(lambda: weighing.master(*end).out, 60, "a word of the worker")
+    end = ("kill-workers", *wire.sockets, "--wait", 1.5)
+    killed = wait_until(lambda: workspace.master(*end).out, 60, "a word of the worker")
     assert killed.startswith("by-hand\t")
     assert killed.endswith("\tasked to exit\n")
-    assert worker.ended(30).status == 0
-    nobody = weighing.master("list-workers", *wire.muster, "--wait", 0.5)
+    assert worker.wait_for_exit(30).status == 0
+    nobody = workspace.master("list-workers", *wire.sockets, "--wait", 0.5)
     assert (nobody.status, nobody.err) == (0, "no worker connected within 0.5 s\n")
 
 
-def test_a_worker_by_hand_beside_local_ones(weighing, wire):
+def test_a_worker_by_hand_beside_local_ones(workspace, wire):
     """--workers and --expect together: the run waits for both kinds, and each does its share."""
-    program, stats = weighing.start_run(weighing.scenario(operation_count=8), *wire.run, "--expect", 1)
-    program.says("waiting for 1 worker")
-    weighing.start("bench-worker", *wire.worker, "by-hand")
-    run = weighing.over(program, stats)
+    program, stats = workspace.start_run(workspace.scenario(operation_count=8), *wire.run, "--expect", 1)
+    program.wait_for_output("waiting for 1 worker")
+    workspace.start("bench-worker", *wire.worker, "by-hand")
+    run = workspace.finish(program, stats)
     assert joined(run) == ["by-hand", "local-0"]
     assert {job["worker"] for job in run.jobs} == {"by-hand", "local-0"}
     assert run.outcomes() == {"done": 8}
 
 
-def test_an_environment_decides_who_runs_what(weighing, wire):
+def test_an_environment_decides_who_runs_what(workspace, wire):
     """A treatment of an environment runs on the workers that call themselves so, and on no other."""
     for name in ("bare-metal", "control"):
-        weighing.start("bench-worker", *wire.worker, "--environment", name, f"on-{name}")
-    scenario = weighing.scenario(job=TRUE, environments=["bare-metal", "control"], iterations=2)
-    run = weighing.run(scenario, *wire.run, "--expect", 2, workers=0)
+        workspace.start("bench-worker", *wire.worker, "--environment", name, f"on-{name}")
+    scenario = workspace.scenario(job=TRUE, environments=["bare-metal", "control"], iterations=2)
+    run = workspace.run(scenario, *wire.run, "--expect", 2, workers=0)
     assert {(job["treatment"]["environment"], job["worker"]) for job in run.jobs} == {
         ("bare-metal", "on-bare-metal"),
         ("control", "on-control"),
@@ -90,24 +90,24 @@ def test_an_environment_decides_who_runs_what(weighing, wire):
     assert run.outcomes() == {"done": 4}
 
 
-def test_with_keys_only_who_is_listed_gets_in(weighing, wire, keys):
+def test_with_keys_only_who_is_listed_gets_in(workspace, wire, keys):
     """Beyond the loopback a listed key works; none, a stranger's and one that claims another's name get nowhere."""
-    stranger = weighing.folder / "stranger"
-    assert weighing.master("keygen", "--dir", stranger, "--worker", "blade-2").status == 0
+    stranger = workspace.folder / "stranger"
+    assert workspace.master("keygen", "--dir", stranger, "--worker", "blade-2").status == 0
     forged = (keys / "worker-blade-1.key").read_text().splitlines()
     theirs = {line.split(":")[0]: line for line in (stranger / "worker-blade-2.key").read_text().splitlines()}
     lines = [theirs[name] if (name := line.split(":")[0]) in {"public", "secret"} else line for line in forged]
-    unknown = weighing.folder / "unknown.key"
+    unknown = workspace.folder / "unknown.key"
     unknown.write_text("\n".join(lines) + "\n")
     unknown.chmod(0o600)
     flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--key-dir", keys)
-    bare = weighing.start("bench-worker", *wire.worker, "no-key")
-    bad = weighing.start("bench-worker", *wire.worker, "--key", unknown)
-    scenario = weighing.scenario(job=TRUE, iterations=2)
-    alone = weighing.run(scenario, *flags, "--worker-timeout", "3s", workers=0, status=3)
+    bare = workspace.start("bench-worker", *wire.worker, "no-key")
+    bad = workspace.start("bench-worker", *wire.worker, "--key", unknown)
+    scenario = workspace.scenario(job=TRUE, iterations=2)
+    alone = workspace.run(scenario, *flags, "--worker-timeout", "3s", workers=0, status=3)
     assert "not enough workers: 0 of 1 joined" in alone.err
-    good = weighing.start("bench-worker", *wire.worker, "--key", keys / "worker-blade-1.key")
-    run = weighing.run(scenario, *flags, workers=0)
+    good = workspace.start("bench-worker", *wire.worker, "--key", keys / "worker-blade-1.key")
+    run = workspace.run(scenario, *flags, workers=0)
     assert joined(run) == ["blade-1"]
     assert run.outcomes() == {"done": 2}
     assert f"bench-worker --zmq-host THIS-HOST --zmq-control-port {wire.control} --key FILE" in run.err
@@ -115,37 +115,37 @@ def test_with_keys_only_who_is_listed_gets_in(weighing, wire, keys):
         assert program.process.poll() is None
 
 
-def test_a_revoked_key_gets_nowhere(weighing, wire, keys):
+def test_a_revoked_key_gets_nowhere(workspace, wire, keys):
     """Once its key is revoked a worker is refused, while one that is listed still works."""
     flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--key-dir", keys)
-    assert weighing.master("keygen", "--dir", keys, "--revoke", "blade-2").status == 0
+    assert workspace.master("keygen", "--dir", keys, "--revoke", "blade-2").status == 0
     for name in ("blade-1", "blade-2"):
-        weighing.start("bench-worker", *wire.worker, "--key", keys / f"worker-{name}.key")
-    run = weighing.run(weighing.scenario(job=TRUE, iterations=2), *flags, workers=0)
+        workspace.start("bench-worker", *wire.worker, "--key", keys / f"worker-{name}.key")
+    run = workspace.run(workspace.scenario(job=TRUE, iterations=2), *flags, workers=0)
     assert joined(run) == ["blade-1"]
 
 
-def test_local_workers_need_no_key_file_of_the_user(weighing, wire, keys):
+def test_local_workers_need_no_key_file_of_the_user(workspace, wire, keys):
     """With keys in use a master's own workers get theirs from the master, and work beside one with a listed key."""
     flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--key-dir", keys, "--expect", 1)
-    weighing.start("bench-worker", *wire.worker, "--key", keys / "worker-blade-2.key")
-    run = weighing.run(weighing.scenario(operation_count=8), *flags)
+    workspace.start("bench-worker", *wire.worker, "--key", keys / "worker-blade-2.key")
+    run = workspace.run(workspace.scenario(operation_count=8), *flags)
     assert joined(run) == ["blade-2", "local-0"]
     assert {job["worker"] for job in run.jobs} == {"blade-2", "local-0"}
 
 
-def test_insecure_warns_and_works(weighing, wire):
+def test_insecure_warns_and_works(workspace, wire):
     """--insecure opens the ports without keys, and says on stderr what that means."""
-    weighing.start("bench-worker", *wire.worker, "by-hand")
+    workspace.start("bench-worker", *wire.worker, "by-hand")
     flags = (*wire.run, "--zmq-bind-ip", "0.0.0.0", "--insecure")
-    run = weighing.run(weighing.scenario(job=TRUE), *flags, workers=0)
+    run = workspace.run(workspace.scenario(job=TRUE), *flags, workers=0)
     assert run.err.startswith("--insecure: 0.0.0.0 is open to everybody who can reach it")
     assert run.outcomes() == {"done": 1}
 
 
-def test_a_worker_refuses_to_go_without_a_key(weighing):
+def test_a_worker_refuses_to_go_without_a_key(workspace):
     """A worker does not reach for a master beyond its host without a key; the message says how to get one."""
-    ended = weighing.start("bench-worker", "--zmq-host", "203.0.113.7").ended(20)
+    ended = workspace.start("bench-worker", "--zmq-host", "203.0.113.7").wait_for_exit(20)
     assert ended.status == 2
     assert ended.err.startswith("bench-worker: tcp://203.0.113.7:")
     assert "bench-master keygen --worker NAME" in ended.err
@@ -153,10 +153,10 @@ def test_a_worker_refuses_to_go_without_a_key(weighing):
 
 
 @pytest.mark.parametrize(("flags", "expected"), [((), "no master named"), (("--label", "x"), "--label 'x'")])
-def test_a_workers_usage_errors(weighing, wire, flags, expected):
+def test_a_workers_usage_errors(workspace, wire, flags, expected):
     """A worker's own mistakes in usage end with 2 and one message."""
     words = (*wire.worker, *flags) if flags else ()
-    ended = weighing.start("bench-worker", *words).ended(20)
+    ended = workspace.start("bench-worker", *words).wait_for_exit(20)
     assert ended.status == 2
     assert expected in ended.err
     assert len(ended.err.splitlines()) == 1

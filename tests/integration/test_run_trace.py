@@ -8,9 +8,9 @@ ROUNDING_US = 0.001
 """Sums of decimal fractions may differ in their last digit; a trace is in nanoseconds."""
 
 
-def test_a_run_saves_its_trace_beside_the_stats_file(weighing):
+def test_a_run_saves_its_trace_beside_the_stats_file(workspace):
     """Each operation is a slice within its job's; a worker has as many rows as jobs in flight."""
-    run = weighing.run(weighing.scenario(concurrency=3, iterations=4), "--trace")
+    run = workspace.run(workspace.scenario(concurrency=3, iterations=4), "--trace")
     path = run.stats.with_name(run.stats.name.replace(".stats.gz", ".trace.json"))
     assert f"trace: {path}" in run.err
     events = json.loads(path.read_text())["traceEvents"]

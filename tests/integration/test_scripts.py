@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tiny_image import missing
+from busybox_image import skip_or_fail
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = sorted(path for path in [*(ROOT / "script").iterdir(), ROOT / ".ci" / "run"] if path.is_file())
@@ -34,7 +34,7 @@ def run(*argv, **environment):
 
 def require(tool):
     if shutil.which(tool) is None:
-        missing(f"{tool} is missing")
+        skip_or_fail(f"{tool} is missing")
 
 
 @pytest.mark.parametrize("script", [*SCRIPTS, *OF_MACHINES], ids=lambda path: path.name)
@@ -50,13 +50,13 @@ def test_every_script_is_sound(script):
 def test_every_script_can_be_run_and_explains_itself(script):
     """It is executable, and --help prints how to use it without doing anything."""
     assert os.access(script, os.X_OK)
-    told = run(script, "--help")
-    assert told.returncode == 0
-    assert told.stdout.startswith("Usage: script/")
-    assert "set -euo" not in told.stdout
+    result = run(script, "--help")
+    assert result.returncode == 0
+    assert result.stdout.startswith("Usage: script/")
+    assert "set -euo" not in result.stdout
 
 
-PRETENCE = """
+FAKE_PYTEST = """
 set -euo pipefail
 . script/lib.sh
 . script/lanes.sh
@@ -82,43 +82,43 @@ run_tests "$@"
 )
 def test_all_tests_run_in_two_parts(words, beside, alone, status, parts):
     """Both have to pass; what is said of all tests is said to both, and a part that broke is the last."""
-    told = run("bash", "-c", PRETENCE, "test", *words, BESIDE=str(beside), ALONE=str(alone))
-    lines = [line.split("|")[:-1] for line in told.stdout.splitlines()]
-    assert told.returncode == status, told.stderr
+    result = run("bash", "-c", FAKE_PYTEST, "test", *words, BESIDE=str(beside), ALONE=str(alone))
+    lines = [line.split("|")[:-1] for line in result.stdout.splitlines()]
+    assert result.returncode == status, result.stderr
     assert [line[1] for line in lines] == ["not slow and not alone", "not slow and alone"][:parts]
     assert all(set(words) <= set(line) for line in lines)
-    assert ("NOT passed" in told.stderr) == (status != 0)
+    assert ("NOT passed" in result.stderr) == (status != 0)
 
 
 @pytest.mark.parametrize("words", [("tests/unit", "-k", "sysbench"), ("--lf",), ("-m", "alone"), ("--maxfail", "2")])
 def test_tests_that_are_named_run_as_they_were_named(words):
     """In one process, with these arguments and no others."""
-    told = run("bash", "-c", PRETENCE, "test", *words, BESIDE="0", ALONE="0")
-    assert (told.returncode, told.stdout.splitlines()) == (0, ["|".join(words) + "|"])
+    result = run("bash", "-c", FAKE_PYTEST, "test", *words, BESIDE="0", ALONE="0")
+    assert (result.returncode, result.stdout.splitlines()) == (0, ["|".join(words) + "|"])
 
 
 @pytest.mark.parametrize("name", ["bench", "demo", "docker-engine", "engines", "testbed"])
 def test_an_unknown_argument_is_a_usage_error(name):
     """The exit code is 2, and the message names the argument."""
-    told = run(ROOT / "script" / name, "--nonsense")
-    assert told.returncode == 2
-    assert "unknown argument '--nonsense'" in told.stderr
+    result = run(ROOT / "script" / name, "--nonsense")
+    assert result.returncode == 2
+    assert "unknown argument '--nonsense'" in result.stderr
 
 
 def test_an_engine_that_is_absent_is_told_with_the_way_to_start_one(short_path):
     """Status of a socket that nobody serves is exit code 3, with a reason."""
-    told = run(ROOT / "script/docker-engine", "status", WEIGHBRIDGE_ENGINE_HOME=str(short_path))
-    assert told.returncode == 3
-    assert "No such file or directory" in told.stderr
-    assert "script/docker-engine start" in told.stderr
+    result = run(ROOT / "script/docker-engine", "status", WEIGHBRIDGE_ENGINE_HOME=str(short_path))
+    assert result.returncode == 3
+    assert "No such file or directory" in result.stderr
+    assert "script/docker-engine start" in result.stderr
 
 
 def test_an_engine_elsewhere_is_not_started_here():
     """A DOCKER_HOST on another machine is refused with exit code 3."""
     require("docker")
-    told = run(ROOT / "script/docker-engine", "start", DOCKER_HOST="tcp://127.0.0.1:9", WEIGHBRIDGE_ENGINE_HOME="")
-    assert told.returncode == 3
-    assert "start it there" in told.stderr
+    result = run(ROOT / "script/docker-engine", "start", DOCKER_HOST="tcp://127.0.0.1:9", WEIGHBRIDGE_ENGINE_HOME="")
+    assert result.returncode == 3
+    assert "start it there" in result.stderr
 
 
 @pytest.fixture
@@ -134,9 +134,9 @@ def short_path():
 
 def test_a_home_too_long_for_sockets_is_refused(tmp_path):
     """The system's limit of a socket's path is told before the daemon runs into it."""
-    told = run(ROOT / "script/docker-engine", "start", WEIGHBRIDGE_ENGINE_HOME=str(tmp_path / ("x" * 80)))
-    assert told.returncode == 2
-    assert "too long" in told.stderr
+    result = run(ROOT / "script/docker-engine", "start", WEIGHBRIDGE_ENGINE_HOME=str(tmp_path / ("x" * 80)))
+    assert result.returncode == 2
+    assert "too long" in result.stderr
 
 
 @pytest.mark.docker
@@ -144,7 +144,7 @@ def test_an_engine_starts_over_what_a_crash_left_behind_and_stops(short_path):
     """Pid files of dead daemons, whose pids are others' by now, do not keep an engine from starting."""
     require("dockerd")
     if os.geteuid() != 0:
-        missing("starting a Docker Engine takes root")
+        skip_or_fail("starting a Docker Engine takes root")
     home = short_path
     containerd = home / "exec" / "containerd"
     containerd.mkdir(parents=True)
@@ -168,9 +168,9 @@ def test_an_engine_starts_over_what_a_crash_left_behind_and_stops(short_path):
 
 def test_an_engine_that_was_not_started_here_is_not_stopped(short_path):
     """Stop leaves alone what somebody else runs, or says that there is nothing."""
-    told = run(ROOT / "script/docker-engine", "stop", WEIGHBRIDGE_ENGINE_HOME=str(short_path))
-    assert told.returncode == 0
-    assert "no engine to stop" in told.stderr
+    result = run(ROOT / "script/docker-engine", "stop", WEIGHBRIDGE_ENGINE_HOME=str(short_path))
+    assert result.returncode == 0
+    assert "no engine to stop" in result.stderr
 
 
 def test_a_python_that_is_too_old_is_told(tmp_path):
@@ -180,8 +180,8 @@ def test_a_python_that_is_too_old_is_told(tmp_path):
         fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2\nexit 1\n')
         fake.chmod(0o755)
     script = f'. "{ROOT}/script/lib.sh"; require_python; echo found "$python"'
-    told = run("bash", "-c", script, PATH=f"{tmp_path}:/usr/bin:/bin", PYTHON="")
-    assert told.returncode == 3
-    assert "Python 3.11 or newer is needed" in told.stderr
-    assert "Python 3.9.2" in told.stderr
-    assert "PYTHON=" in told.stderr
+    result = run("bash", "-c", script, PATH=f"{tmp_path}:/usr/bin:/bin", PYTHON="")
+    assert result.returncode == 3
+    assert "Python 3.11 or newer is needed" in result.stderr
+    assert "Python 3.9.2" in result.stderr
+    assert "PYTHON=" in result.stderr

@@ -67,15 +67,17 @@ def refusal(login, tmp_path):
 
 def test_one_that_says_nothing(login, tmp_path):
     """It took the connection, and that is all. Its first word and the keys are due at the same time."""
-    told = refusal(login(lambda _line: None), tmp_path)
+    result = refusal(login(lambda _line: None), tmp_path)
     owed = ("said within 1 s that it speaks SSH", "agreed on keys with us within 1 s")
-    assert told.startswith(tuple(f"HOST took the connection, and had not {what}: it may be" for what in owed))
+    assert result.startswith(tuple(f"HOST took the connection, and had not {what}: it may be" for what in owed))
 
 
 def test_one_that_goes_no_further_than_its_name(login, tmp_path):
     """What the library calls no existing session is a deadline that passed."""
-    told = refusal(login(lambda line: line.sendall(VERSION)), tmp_path)
-    assert told.startswith("HOST took the connection, and had not agreed on keys with us within 1 s: it may be overl")
+    result = refusal(login(lambda line: line.sendall(VERSION)), tmp_path)
+    assert result.startswith(
+        "HOST took the connection, and had not agreed on keys with us within 1 s: it may be overl"
+    )
 
 
 def test_one_that_hangs_up(login, tmp_path):
@@ -103,13 +105,13 @@ def test_one_that_refuses_and_one_that_does_not_come_to_it(login, tmp_path, sile
         transport.close()
 
     try:
-        told = refusal(login(serve), tmp_path)
+        result = refusal(login(serve), tmp_path)
     finally:
         over.set()
     if silent:
-        assert told.startswith("HOST neither let root in nor refused within 1 s: it may be overloaded")
+        assert result.startswith("HOST neither let root in nor refused within 1 s: it may be overloaded")
     else:
-        assert told.startswith("HOST does not let root in by the key ")
+        assert result.startswith("HOST does not let root in by the key ")
 
 
 def test_a_refusal_is_told_whatever_kind_the_key_is(login, tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 from test_run_services import left_behind, require_tools
-from weighing import Weighing, require_images
+from workspace import Workspace, require_images
 
 pytestmark = pytest.mark.docker
 
@@ -31,13 +31,13 @@ def client():
 @pytest.mark.timeout(400)
 def test_the_study_runs_small(tmp_path, client):
     """Every cell gives its figure: stock, and volume, host directory and data container on either network."""
-    with Weighing(tmp_path) as weighing:
+    with Workspace(tmp_path) as workspace:
         flags = [word for text in SMALL for word in ("--set", text)]
-        run = weighing.run("mysql-on-docker/oltp", *flags, seconds=390)
+        run = workspace.run("mysql-on-docker/oltp", *flags, seconds=390)
         assert run.outcomes() == {"done": 14}
         rows = run.document["treatments"]
         assert len(rows) == 14
         for row in rows:
             assert row["metrics"]["transactions_per_second"]["n"] == 1
             assert row["metrics"]["transactions_per_second"]["median"] > 1
-        assert left_behind(client, weighing, run) == []
+        assert left_behind(client, workspace, run) == []

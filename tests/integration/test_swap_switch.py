@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_image import missing
-from weighing import Weighing, until
+from busybox_image import skip_or_fail
+from workspace import Workspace, wait_until
 
 from bench_worker.host.swap import SwapError, SwapSwitch
 from bench_worker.host.swap_guard import SWAPS, swap_areas, switch_off, switch_on
@@ -32,20 +32,20 @@ def areas():
 def area(tmp_path):
     """An area of swap of our own, on while the test runs; its path."""
     if os.geteuid():
-        missing("switching swap needs root")
+        skip_or_fail("switching swap needs root")
     if areas():
-        missing("this machine swaps, and its swap is not ours to switch off")
+        skip_or_fail("this machine swaps, and its swap is not ours to switch off")
     path = tmp_path / "swap"
     path.touch(0o600)
     path.write_bytes(bytes(8 << 20))
     tool = shutil.which("mkswap", path=f"{os.environ['PATH']}:/sbin:/usr/sbin")
     if tool is None:
-        missing("there is no mkswap; apt-get install util-linux")
+        skip_or_fail("there is no mkswap; apt-get install util-linux")
     subprocess.run([tool, path], check=True, stdout=subprocess.DEVNULL)
     try:
         switch_on(str(path), PRIORITY)
     except OSError as error:
-        missing(f"the kernel takes no swap on this file system: {error}")
+        skip_or_fail(f"the kernel takes no swap on this file system: {error}")
     yield str(path)
     if any(name == str(path) for name, _ in areas()):
         switch_off(str(path))
@@ -70,7 +70,7 @@ def test_swap_comes_back_when_its_user_is_killed(area):
         assert user.stdout.readline() == b"off\n"
         assert areas() == []
         user.send_signal(signal.SIGKILL)
-        until(areas, 20, "swap on again")
+        wait_until(areas, 20, "swap on again")
     assert areas() == [(area, PRIORITY)]
 
 
@@ -85,19 +85,19 @@ def test_a_run_needs_leave_and_leaves_swap_as_it_was(area, tmp_path):
     """Without the flag the run is refused and touches nothing; with it, swap is off while the job runs."""
     job = {"workload": "mbw", "params": {"array_size": "1MiB", "runs": 1}, "swap": "off"}
     if shutil.which("mbw") is None:
-        missing("there is no mbw; apt-get install mbw")
+        skip_or_fail("there is no mbw; apt-get install mbw")
     folder = tmp_path / "runs"
     folder.mkdir()
-    with Weighing(folder) as weighing:
-        scenario = weighing.scenario(job=job, repeats=3)
-        refused = weighing.start_run(scenario)[0].ended()
+    with Workspace(folder) as workspace:
+        scenario = workspace.scenario(job=job, repeats=3)
+        refused = workspace.start_run(scenario)[0].wait_for_exit()
         assert refused.status == 2
         assert "start it with --allow-swapoff" in refused.err
         seen = set()
-        program, stats = weighing.start_run(scenario, "--allow-swapoff")
+        program, stats = workspace.start_run(scenario, "--allow-swapoff")
         while program.process.poll() is None:
             seen.add(len(areas()))
             time.sleep(0.005)
-        assert weighing.over(program, stats).outcomes() == {"done": 3}
+        assert workspace.finish(program, stats).outcomes() == {"done": 3}
         assert seen == {0, 1}
     assert areas() == [(area, PRIORITY)]

@@ -41,7 +41,7 @@ def allow_file(tmp_path):
 
 
 @pytest.fixture
-def complaints():
+def errors():
     return []
 
 

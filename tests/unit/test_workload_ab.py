@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from mutilated import assert_refused, cut_at_characters
+from damaged_output import assert_refused, cut_at_characters
 
 from bench_common.errors import ParseError, UsageError
 from bench_common.treatment import Guest, Treatment

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from damaged_output import assert_whole_or_refused, cut_after_lines, with_junk, without_a_line
 from hypothesis import given
 from hypothesis import strategies as st
-from mutilated import assert_whole_or_refused, cut_after_lines, with_junk, without_a_line
 
 from bench_common.errors import ParseError, UsageError
 from workloads.sysbench_memory import SysbenchMemory

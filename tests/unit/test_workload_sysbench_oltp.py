@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from mutilated import assert_refused, cut_at_characters
+from damaged_output import assert_refused, cut_at_characters
 
 from bench_common.errors import ParseError, UsageError
 from workloads.sysbench_oltp import SysbenchOltp

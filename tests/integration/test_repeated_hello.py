@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import zmq
-from weighing import free_ports
+from workspace import free_ports
 
 from bench_common.clock import clock_id
 from bench_common.messages import decode, encode
@@ -64,8 +64,8 @@ def test_a_worker_that_asks_twice_gets_the_jobs_of_its_first_welcome(master, por
     assert {message.type for message in welcomes} == {"welcome"}
     assert len({(message.epoch, message["lane"]) for message in welcomes}) == 1
     lane = connect(zmq.PULL, welcomes[0]["lane"].rpartition(":")[2])
-    said = [decode(lane.recv(), sender="master", lane="work").type for _ in range(2)]
-    assert said == ["define", "jobs"]
+    output_text = [decode(lane.recv(), sender="master", lane="work").type for _ in range(2)]
+    assert output_text == ["define", "jobs"]
     control.send(encode("gone", welcomes[0].epoch, worker_id="eager", reason="the test is over"))
     assert master.poll() is None
 

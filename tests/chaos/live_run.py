@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 from history import faults_of
-from weighing import END_S, PROGRAMS, Run, Weighing, containers_of, free_ports, require_images, until
+from workspace import END_S, PROGRAMS, Run, Workspace, containers_of, free_ports, require_images, wait_until
 
 LIFE = ["run", "wait", "remove"]
 JOBS = 48
@@ -49,26 +49,26 @@ SHORT_LEASE = (sys.executable, "-c", _PROGRAM)
 """A master of which workers do not wait for long; everything else about it is as ever."""
 
 
-class Arena:
+class LiveRun:
     """One run in a folder of its own, started at once; `close` leaves nothing of it behind, however it went."""
 
     def __init__(self, folder, scenario, *flags, workers=1, stats=None, **environ):
         folder.mkdir()
         self.folder = folder
-        self.weighing = Weighing(folder)
-        self.weighing.environ |= {"PYTHONUNBUFFERED": "1", **environ}
+        self.workspace = Workspace(folder)
+        self.workspace.environ |= {"PYTHONUNBUFFERED": "1", **environ}
         self.docker = require_images(IMAGE) if "docker" in scenario["engines"] else None
         self._seen = {}
         self.directories = set()
         self.stats = stats or folder / "run.stats.gz"
-        self.program = self.launch(self.weighing.scenario(**scenario), workers, flags)
+        self.program = self.launch(self.workspace.scenario(**scenario), workers, flags)
         self.master = psutil.Process(self.program.process.pid)
         self._roots = [self.master]
 
     def launch(self, source, workers, flags):
         """Start the master."""
         words = ["run-scenario", "-f", source, "-s", self.stats, "--workers", workers, "--progress", "chars", *flags]
-        return self.weighing.start("bench-master", *words)
+        return self.workspace.start("bench-master", *words)
 
     def __enter__(self):
         return self
@@ -85,35 +85,35 @@ class Arena:
 
     def started(self, program, *words):
         """Start a program that is one of the run's own."""
-        made = self.weighing.start(program, *words)
+        made = self.workspace.start(program, *words)
         self._roots.append(psutil.Process(made.process.pid))
         return made
 
-    def look(self):
+    def refresh(self):
         """Remember every process of the run that is there now; return them."""
         found = [process for root in self._roots for process in children(root)]
         for process in found:
             self._seen.setdefault(process.pid, process)
-            for word in words(process):
+            for word in cmdline(process):
                 if match := re.fullmatch(r"ipc://(/tmp/weighbridge-[^/]+)/control", word):
                     self.directories.add(Path(match[1]))
         return found
 
     def agents(self):
         """Return the local workers' agents that are there."""
-        return [process for process in self.look() if "--control" in words(process)]
+        return [process for process in self.refresh() if "--control" in cmdline(process)]
 
-    def loads(self):
+    def load_processes(self):
         """Return the local workers' load processes that are there."""
-        return [process for process in self.look() if "--load-process" in words(process)]
+        return [process for process in self.refresh() if "--load-process" in cmdline(process)]
 
-    def naps(self):
+    def job_processes(self):
         """Return the processes of the jobs that run under `native`."""
-        return [process for process in self.look() if words(process)[:1] == ["sleep"]]
+        return [process for process in self.refresh() if cmdline(process)[:1] == ["sleep"]]
 
     def alive(self):
         """Return what was ever seen of the run and is still there."""
-        return [process for process in self._seen.values() if lives(process)]
+        return [process for process in self._seen.values() if is_running(process)]
 
     def signal(self, processes, number):
         """Send a signal to processes of the run; those that are gone already are no error."""
@@ -124,7 +124,7 @@ class Arena:
     # -- how far it is -----------------------------------------------------------------------------------------
 
     @property
-    def said(self):
+    def err(self):
         """What the master wrote to stderr so far."""
         return self.program.err
 
@@ -133,26 +133,26 @@ class Arena:
         """What the master wrote to stdout so far: the report."""
         return self.program.out
 
-    def shown(self):
+    def jobs_shown(self):
         """Return how many jobs the master has shown a character for."""
-        return sum(len(line.strip()) for line in self.said.splitlines() if re.fullmatch(r"  [.oO*XLA]+", line))
+        return sum(len(line.strip()) for line in self.err.splitlines() if re.fullmatch(r"  [.oO*XLA]+", line))
 
-    def under_way(self, jobs=4):
+    def wait_for_jobs(self, jobs=4):
         """Wait until some jobs are done and others are running."""
-        until(lambda: self.shown() >= jobs or self.program.process.poll() is not None, 30, "the first jobs")
-        assert self.program.process.poll() is None, self.said
-        self.look()
+        wait_until(lambda: self.jobs_shown() >= jobs or self.program.process.poll() is not None, 30, "the first jobs")
+        assert self.program.process.poll() is None, self.err
+        self.refresh()
 
     def end(self, seconds=END_S):
         """Wait for the master's end; return its exit code. A run that takes longer hangs, and fails the test."""
         deadline = time.monotonic() + seconds
         while self.program.process.poll() is None:
             asked = time.monotonic()
-            self.look()
+            self.refresh()
             answered = time.monotonic()
-            assert answered < deadline, f"the run hangs; it said: {self.said[-2000:]}"
+            assert answered < deadline, f"the run hangs; stderr: {self.err[-2000:]}"
             time.sleep(max(0.05, 3 * (answered - asked)))
-        assert "Traceback" not in self.said
+        assert "Traceback" not in self.err
         return self.program.process.returncode
 
     # -- what came of it ---------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Arena:
     @property
     def run(self):
         """The run as its stats file tells it."""
-        return Run(self.program.process.returncode, self.out, self.said, self.stats)
+        return Run(self.program.process.returncode, self.out, self.err, self.stats)
 
     def faults(self, *, cut_off=False):
         """Return what is wrong with the run's history, as its stats file tells it: up to where it was `cut_off`."""
@@ -168,38 +168,38 @@ class Arena:
 
     def report(self):
         """Return the report that the command makes of the stats file."""
-        ended = self.weighing.master("report-scenario", "-s", self.stats)
+        ended = self.workspace.master("report-scenario", "-s", self.stats)
         assert ended.status == 0, ended.err
         return ended.out
 
-    def nothing_left(self, seconds=30, *, cut_off=False):
+    def assert_clean(self, seconds=30, *, cut_off=False):
         """Assert that the run's history has no faults, and that no process, container or file of it is there."""
-        until(lambda: not self.alive(), seconds, f"the end of {self.alive()}")
+        wait_until(lambda: not self.alive(), seconds, f"the end of {self.alive()}")
         faults = self.faults(cut_off=cut_off)
         assert not faults, faults
         run_id = self.run.run_id
         assert self.docker is None or containers_of(self.docker, run_id) == []
-        assert marked(run_id) == []
+        assert processes_of(run_id) == []
         assert [path.name for path in (self.folder / "tmp").rglob("wb-*")] == []
 
     def close(self):
         """End what is still there of the run, and remove what it left."""
-        self.look()
+        self.refresh()
         for process in (*self._roots, *self._seen.values()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        self.weighing.close()
+        self.workspace.close()
         with contextlib.suppress(Exception):  # a run that was not begun has no id, and nothing to remove
             flags = ("--cleanup-containers", "--run", self.run.run_id)
             command = [*PROGRAMS["bench-worker"], *flags]
-            subprocess.run(command, env=self.weighing.environ, capture_output=True, timeout=60, check=False)
+            subprocess.run(command, env=self.workspace.environ, capture_output=True, timeout=60, check=False)
         for directory in self.directories:
             shutil.rmtree(directory, ignore_errors=True)
         if self.docker is not None:
             self.docker.close()
 
 
-class OverTcp(Arena):
+class OverTcp(LiveRun):
     """A run whose workers are started by hand with `join`, over TCP on the loopback."""
 
     def launch(self, source, workers, flags):
@@ -218,7 +218,7 @@ def children(root):
         return []
 
 
-def words(process):
+def cmdline(process):
     """Return a process's command line; none when it has ended."""
     try:
         return process.cmdline()
@@ -226,7 +226,7 @@ def words(process):
         return []
 
 
-def lives(process):
+def is_running(process):
     """Return whether a process runs: one that only waits to be reaped does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -234,11 +234,11 @@ def lives(process):
         return False
 
 
-def marked(run_id):
+def processes_of(run_id):
     """Return the processes that carry a run's id in their environment."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if run_id in " ".join(process.environ().values()) and lives(process):
+            if run_id in " ".join(process.environ().values()) and is_running(process):
                 found.append(process)
     return found

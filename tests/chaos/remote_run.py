@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import psutil
-from arena import OverTcp, lives, words
 from blades import Testbed
-from weighing import Program, Weighing, missing, until
+from live_run import OverTcp, cmdline, is_running
+from workspace import Program, Workspace, skip_or_fail, wait_until
 
 from bench_master.run.key_provisioning import KeyProvisioner
 
@@ -31,7 +31,7 @@ class Blades(Testbed):
             self.wire = self._make_wire()
         except (OSError, subprocess.CalledProcessError) as error:
             self.close()
-            missing(f"no wire can be made: {error}")
+            skip_or_fail(f"no wire can be made: {error}")
         try:
             self._install()
         except BaseException:
@@ -61,11 +61,11 @@ class Blades(Testbed):
         """Have Weighbridge installed on the blades as a user would; their workers are started from there."""
         folder = self.folder / "installing"
         folder.mkdir()
-        with Weighing(folder) as weighing:
-            weighing.environ["XDG_CACHE_HOME"] = str(self.cache)
+        with Workspace(folder) as workspace:
+            workspace.environ["XDG_CACHE_HOME"] = str(self.cache)
             reach = ("-i", self.inventory(folder / "hosts.yaml"), "--known-hosts", self.known_hosts)
             for command in ("start-workers", "kill-workers"):
-                ended = weighing.master(command, *reach, seconds=INSTALL_S)
+                ended = workspace.master(command, *reach, seconds=INSTALL_S)
                 assert ended.status == 0, ended.out + ended.err
 
     def python(self, number):
@@ -73,20 +73,20 @@ class Blades(Testbed):
         (found,) = self.home(number).glob(".local/share/weighbridge/venvs/*/bin/python")
         return f"/root/{found.relative_to(self.home(number))}"
 
-    def harm(self, **ways):
+    def inject_faults(self, **ways):
         """Say what frames ``to`` and ``from`` the second blade suffer; nothing at all mends the wire."""
         self.wire.stdin.write(json.dumps(ways) + "\n")
         self.wire.stdin.flush()
         assert self.wire.stdout.readline() == "done\n"
 
-    def cable(self, state):
+    def set_link(self, state):
         """Pull the second blade's cable out (``down``) or put it in again (``up``)."""
         self._ip("-n", f"{self.tag}-sw", "link", "set", "p2", state)
 
     def first_process(self, number):
         """Return the first process of a blade's own tree."""
         outer = int((self.folder / "bed" / f"blade-{number}" / "pid").read_text())
-        return until(lambda: psutil.Process(outer).children(), 10, "the blade's first process")[0].pid
+        return wait_until(lambda: psutil.Process(outer).children(), 10, "the blade's first process")[0].pid
 
     def tiny_disk(self, number):
         """Mount a file system of 64 KiB in a blade; return where the blade has it, and where it is seen from here."""
@@ -101,10 +101,10 @@ class Blades(Testbed):
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(int((self.folder / "bed" / f"blade-{number}" / "pid").read_text())).kill()
 
-    def mend(self):
+    def repair(self):
         """Let everything be as it was built."""
-        self.cable("up")
-        self.harm()
+        self.set_link("up")
+        self.inject_faults()
         built = self.script("up", "--yes")
         assert built.returncode == 0, built.stderr
 
@@ -118,7 +118,7 @@ class Blades(Testbed):
         super().close()
 
 
-class FarRun(OverTcp):
+class RemoteRun(OverTcp):
     """A run whose workers are on the blades of a testbed, one on each, and whose master admits their keys."""
 
     def __init__(self, folder, scenario, *flags, blades, **environ):
@@ -141,43 +141,43 @@ class FarRun(OverTcp):
         given = [word for pair in zip(names, self.ports, strict=True) for word in pair]
         return ("--zmq-bind-ip", f"{self.blades.subnet}.1", "--key-dir", self.folder / "keys", *given)
 
-    def board(self, number, **environ):
+    def start_worker(self, number, **environ):
         """Start the worker of a blade, in all of its namespaces."""
         inside = ["nsenter", "-t", str(self.blades.first_process(number)), "-n", "-u", "-m", "-p", "--"]
         command = [self.blades.python(number), "-m", "bench_worker", "--zmq-host", f"{self.blades.subnet}.1"]
         command += ["--zmq-control-port", self.ports[0], "-c", 4, "--environment", KINDS[number]]
         command += ["--key", self.keys[number], f"blade-{number}"]
         folder = self.folder / f"worker-{number}-{time.monotonic_ns()}"
-        variables = {**self.weighing.environ, **environ}
+        variables = {**self.workspace.environ, **environ}
         variables.pop("PYTHONPATH", None)
         made = Program((*inside, *command), folder, variables)
-        self.weighing._programs.append(made)
+        self.workspace._programs.append(made)
         self._roots.append(psutil.Process(made.process.pid))
         self._programs[number] = made
         return made
 
     def worker(self, number):
         """Return all processes of a blade's worker, the jobs under way with them; not `nsenter`, which waits."""
-        self.look()
+        self.refresh()
         try:
             return psutil.Process(self._programs[number].process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
 
-    def thaw(self, number):
+    def resume_worker(self, number):
         """Let a blade's worker go on; `nsenter` stops itself when what it waits for is stopped."""
         with contextlib.suppress(psutil.NoSuchProcess):
             self.signal([*self.worker(number), psutil.Process(self._programs[number].process.pid)], signal.SIGCONT)
 
-    def naps_on(self, number):
+    def jobs_on(self, number):
         """Return the jobs that run on a blade."""
-        return [process for process in self.worker(number) if words(process)[:1] == ["sleep"]]
+        return [process for process in self.worker(number) if cmdline(process)[:1] == ["sleep"]]
 
-    def send_home(self):
+    def dismiss_workers(self):
         """End the workers, which wait for a next run."""
         for number, program in self._programs.items():
-            self.thaw(number)
+            self.resume_worker(number)
             if program.process.poll() is None:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     self.signal(psutil.Process(program.process.pid).children(), signal.SIGTERM)
-        until(lambda: not any(lives(process) for process in self._roots[1:]), 40, "the end of the workers")
+        wait_until(lambda: not any(is_running(process) for process in self._roots[1:]), 40, "the end of the workers")

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 from test_run_services import left_behind, open_folder, outputs_of, require_tools, server_of_running  # noqa: F401
-from weighing import containers_of, require_images, until
+from workspace import containers_of, require_images, wait_until
 
 pytestmark = pytest.mark.docker
 
@@ -20,17 +20,17 @@ def client():
     opened.close()
 
 
-def test_a_web_server_elsewhere_in_containers_and_natively(weighing, client, open_folder):  # noqa: F811
+def test_a_web_server_elsewhere_in_containers_and_natively(workspace, client, open_folder):  # noqa: F811
     """The jobs are the one worker's, the server the other's; published, in the host's network, and as a process."""
-    weighing.environ["TMPDIR"] = str(open_folder)
+    workspace.environ["TMPDIR"] = str(open_folder)
     on_host = {"webbench": {**THERE["webbench"], "network": "host"}}
-    scenario = weighing.scenario(
+    scenario = workspace.scenario(
         jobs={
             "published": {**AB, "services": THERE, "engines": ["docker", "docker-cli", "native"]},
             "host": {**AB, "services": on_host, "engines": ["docker"]},
         }
     )
-    run = weighing.run(scenario, workers=2, seconds=SLOW_S)
+    run = workspace.run(scenario, workers=2, seconds=SLOW_S)
     assert run.outcomes() == {"done": 4}
     outputs = outputs_of(run)
     for job in run.jobs:
@@ -39,74 +39,74 @@ def test_a_web_server_elsewhere_in_containers_and_natively(weighing, client, ope
         assert b"Content-Length: 12" in outputs[job["id"], "webbench-ready"].stdout
         assert b"Server Hostname:        127.0.0.1" not in outputs[job["id"], "run"].stdout
     assert "docker: webbench of jobs on worker local-0 ran on worker local-1 (local)" in " ".join(run.out.split())
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
     assert [*next(open_folder.glob("weighbridge-native-*")).iterdir()] == []
 
 
-def test_tables_in_a_server_elsewhere_are_made_once(weighing, client):
+def test_tables_in_a_server_elsewhere_are_made_once(workspace, client):
     """Prepared from here, kept there from job to job, and gone at the end."""
     params = {"test": "read_only", "tables": 1, "table_size": 500, "time": "1s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
-    run = weighing.run(weighing.scenario(engines=["docker"], job=job, repeats=2), workers=2, seconds=SLOW_S)
+    run = workspace.run(workspace.scenario(engines=["docker"], job=job, repeats=2), workers=2, seconds=SLOW_S)
     assert run.outcomes() == {"done": 2}
     assert [step for _, step in outputs_of(run)].count("prepare") == 1
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_the_ready_made_scenario_runs_with_two_workers(weighing, client):
+def test_the_ready_made_scenario_runs_with_two_workers(workspace, client):
     """Client and server on one worker and on two, in containers and natively, as the scenario's comment says."""
     sizes = ("--set", "scale=small", "--set", "environments=[local]")
     places = ("--set", "matrix.services.mariadb.placement=[local-0, local-1]")
-    run = weighing.run("remote-database", *sizes, *places, workers=2, seconds=SLOW_S)
+    run = workspace.run("remote-database", *sizes, *places, workers=2, seconds=SLOW_S)
     assert run.outcomes() == {"done": 4}
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_a_server_elsewhere_that_does_not_start_is_a_failed_job(weighing, client):
+def test_a_server_elsewhere_that_does_not_start_is_a_failed_job(workspace, client):
     """With the worker that it was placed at, and what its log says; nothing is left on either."""
     broken = {"webbench": {"placement": "local-1", "env": {"LISTEN_HOST": "x"}, "files": {"/srv/webbench": "a file"}}}
-    run = weighing.run(weighing.scenario(engines=["docker"], job={**AB, "services": broken}), workers=2, status=3)
+    run = workspace.run(workspace.scenario(engines=["docker"], job={**AB, "services": broken}), workers=2, status=3)
     (job,) = run.jobs
     assert (job["error"]["operation"], job["error"]["kind"]) == ("webbench", "service")
     assert "webbench ended with exit code" in job["error"]["message"]
     assert "(on worker local-1)" in job["error"]["message"]
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []
 
 
-def test_a_place_where_no_worker_is_ends_the_run_before_it_begins(weighing, client):
+def test_a_place_where_no_worker_is_ends_the_run_before_it_begins(workspace, client):
     """With the name that was probably meant."""
-    scenario = weighing.scenario(engines=["docker"], job={**AB, "services": {"webbench": {"placement": "local-9"}}})
-    program, stats = weighing.start_run(scenario, "--worker-timeout", 6, workers=2)
-    ended = program.ended()
+    scenario = workspace.scenario(engines=["docker"], job={**AB, "services": {"webbench": {"placement": "local-9"}}})
+    program, stats = workspace.start_run(scenario, "--worker-timeout", 6, workers=2)
+    ended = program.wait_for_exit()
     assert ended.status == 3
     assert "no worker 'local-9', by id or environment, for the service webbench" in ended.err
     assert not stats.exists()
 
 
-def test_the_loss_of_the_servers_host_fails_the_job_at_once(weighing, client):
+def test_the_loss_of_the_servers_host_fails_the_job_at_once(workspace, client):
     """Not when the benchmark would have noticed: it is in the middle of a minute's work."""
     params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
-    program, stats = weighing.start_run(weighing.scenario(engines=["docker"], job=job), workers=2)
-    until(lambda: server_of_running(client, stats), 60, "sysbench runs")
+    program, stats = workspace.start_run(workspace.scenario(engines=["docker"], job=job), workers=2)
+    wait_until(lambda: server_of_running(client, stats), 60, "sysbench runs")
     agents = psutil.Process(program.process.pid).children()
     (lender,) = [agent for agent in agents if agent.cmdline()[-1] == "local-1"]
     lender.kill()
-    run = weighing.over(program, stats, status=3, seconds=50)
+    run = workspace.finish(program, stats, status=3, seconds=50)
     (job,) = run.jobs
     assert (job["outcome"], job["error"]["operation"], job["error"]["kind"]) == ("failed", "mariadb", "service")
     assert job["error"]["message"].startswith("mariadb was lost with worker local-1: ")
-    until(lambda: not containers_of(client, run.run_id), 20, "what was there is removed")
-    assert left_behind(client, weighing, run) == []
+    wait_until(lambda: not containers_of(client, run.run_id), 20, "what was there is removed")
+    assert left_behind(client, workspace, run) == []
 
 
-def test_a_run_that_is_called_off_leaves_no_server_elsewhere(weighing, client):
+def test_a_run_that_is_called_off_leaves_no_server_elsewhere(workspace, client):
     """As by two Ctrl-C: the job is aborted here, and its server removed there."""
     params = {"test": "read_only", "table_size": 500, "time": "60s", "buffer_pool_size": "16MiB"}
     job = {"workload": "sysbench-oltp", "params": params, "services": {"mariadb": {"placement": "local-1"}}}
-    program, stats = weighing.start_run(weighing.scenario(engines=["docker"], job=job), workers=2)
-    until(lambda: server_of_running(client, stats), 60, "sysbench runs")
+    program, stats = workspace.start_run(workspace.scenario(engines=["docker"], job=job), workers=2)
+    wait_until(lambda: server_of_running(client, stats), 60, "sysbench runs")
     program.process.terminate()
-    run = weighing.over(program, stats, status=130, seconds=50)
+    run = workspace.finish(program, stats, status=130, seconds=50)
     assert run.outcomes() == {"aborted": 1}
-    assert left_behind(client, weighing, run) == []
+    assert left_behind(client, workspace, run) == []

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 
-class RollCall:
+class CollectionCheck:
     """Compares what a session has collected with what it has run, and fails it where these differ."""
 
     def __init__(self):
@@ -18,8 +18,8 @@ class RollCall:
     @property
     def faults(self):
         """What is wrong, a line for each test: nothing while all is well."""
-        told = [f"{test}: collected and never run" for test in sorted((self.planned - self.ran).keys())]
-        return told + [f"{test}: run more often than once" for test in sorted((self.ran - self.planned).keys())]
+        faults = [f"{test}: collected and never run" for test in sorted((self.planned - self.ran).keys())]
+        return faults + [f"{test}: run more often than once" for test in sorted((self.ran - self.planned).keys())]
 
     def pytest_collection_finish(self, session):
         """Note what is to be run by this process alone."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from weighing import until
+from workspace import wait_until
 
 from bench_common.channel import FRAME_OVERHEAD, configure_socket
 from bench_common.messages import MAX_FRAME, largest_frame
@@ -100,7 +100,7 @@ def test_the_largest_message_fits_with_its_wrapping(door):
         assert server.poll(5000)
         assert len(server.recv()) == 1000
         client.send(bytes(1000 + FRAME_OVERHEAD))
-        until(lambda: keys.poll(0) or not server.poll(0), 5, "the refusal")
+        wait_until(lambda: keys.poll(0) or not server.poll(0), 5, "the refusal")
         assert not server.poll(500)
     finally:
         context.destroy(0)

@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from busybox_image import skip_or_fail
 from test_engine_cri import endpoint  # noqa: F401  a fixture
 from test_engine_oci import OPTIONAL
-from tiny_image import missing
-from weighing import Weighing
+from workspace import Workspace
 
 from bench_common.engine_traits import engine_names
 from bench_common.requirements import unsupported_features
@@ -58,24 +58,24 @@ def test_what_is_printed_is_what_is_accepted(status):
     """Operation by operation, for people and for programs; of an engine that is not here, too."""
     printed = as_table([{**status, "usable": True}], width=10_000)
     [able] = [line for line in printed.splitlines() if line.startswith(f"{status['name']} can do: ")]
-    said = able.partition(": ")[2].split(", ")
-    assert sorted(said) == sorted(status["operations"])
-    assert [kind for kind in ASKED if accepted(status, kind)] == [kind for kind in ASKED if kind in said]
+    message = able.partition(": ")[2].split(", ")
+    assert sorted(message) == sorted(status["operations"])
+    assert [kind for kind in ASKED if accepted(status, kind)] == [kind for kind in ASKED if kind in message]
     for kind in ASKED:
-        assert (f"{status['name']} cannot do {kind}: " in printed) == (kind not in said)
+        assert (f"{status['name']} cannot do {kind}: " in printed) == (kind not in message)
 
 
 def test_what_cannot_be_enforced_has_its_reason(status):
     """No setting is missing without one."""
-    told = {key.removeprefix("setting.") for key in status["details"] if key.startswith("setting.")}
-    assert told == set(CONTAINER_SETTINGS) - set(status["settings"]) - set(status["inapplicable"])
+    result = {key.removeprefix("setting.") for key in status["details"] if key.startswith("setting.")}
+    assert result == set(CONTAINER_SETTINGS) - set(status["settings"]) - set(status["inapplicable"])
 
 
 @pytest.mark.parametrize("life", LIVES, ids=["whole", "saved"])
 def test_what_is_accepted_is_done(status, life, image, tmp_path):
     """Every operation that the engine says it can do succeeds, in a run."""
     if not status["usable"]:
-        (pytest.skip if status["name"] in OPTIONAL else missing)(f"engine {status['name']}: {status['reason']}")
+        (pytest.skip if status["name"] in OPTIONAL else skip_or_fail)(f"engine {status['name']}: {status['reason']}")
     able = [kind for kind in life if kind in status["operations"]]
     if "checkpoint" in life and "checkpoint" not in able:
         # Nothing is left of it that is not in the whole one.
@@ -83,13 +83,13 @@ def test_what_is_accepted_is_done(status, life, image, tmp_path):
     # A shell ends at once when it is told to, as a process 1 has to be told how.
     settled = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
     operations = [{"exec": ["true"]} if kind == "exec" else kind for kind in able]
-    with Weighing(tmp_path) as weighing:
+    with Workspace(tmp_path) as workspace:
         # gVisor's sandbox runs as nobody in a folder below it, and a test's own is closed to others.
-        weighing.environ.pop("TMPDIR", None)
+        workspace.environ.pop("TMPDIR", None)
         container = {"image": image, "command": settled}
         if status["name"] != "native":
             container["network"] = "host" if status["name"] == "cri" else "none"
         job = {"operations": operations, "container": container}
-        run = weighing.run(weighing.scenario(engines=[status["name"]], job=job))
+        run = workspace.run(workspace.scenario(engines=[status["name"]], job=job))
         assert run.outcomes() == {"done": 1}
         assert set(run.document["treatments"][0]["operations"]) >= set(able)

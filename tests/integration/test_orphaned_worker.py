@@ -69,16 +69,16 @@ def say(line, **message):
     line.sendall(struct.pack("<I", len(packed)) + packed)
 
 
-def heard(line):
+def received(line):
     """Return the next map that the load process sends."""
     (length,) = struct.unpack("<I", line.recv(4, socket.MSG_WAITALL))
     return msgpack.unpackb(line.recv(length, socket.MSG_WAITALL))
 
 
-def until(line, true):
+def wait_until(line, true):
     """Wait until the load process says something of which `true` holds."""
     deadline = time.monotonic() + 30
-    while not true(heard(line)):
+    while not true(received(line)):
         assert time.monotonic() < deadline
 
 
@@ -97,7 +97,7 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process, ru
     """What it aborts because its agent died is not told as results: to the master those jobs are to be tried anew."""
     lane, results, folder = sockets
     process, line = load_process
-    until(line, lambda message: message.get("ready"))
+    wait_until(line, lambda message: message.get("ready"))
     say(
         line,
         start={
@@ -120,7 +120,7 @@ def test_an_orphan_ends_cleans_up_and_reports_no_abort(sockets, load_process, ru
     orders = JobBatches(1).fresh(range(2))
     lane.send(encode("define", EPOCH, treatment=treatment.to_wire()))
     lane.send(encode("jobs", EPOCH, treatment=0, trial=0, width=2, batch=1, rows=orders))
-    until(line, lambda message: message.get("status", {}).get("running") == 2)
+    wait_until(line, lambda message: message.get("status", {}).get("running") == 2)
     deadline = time.monotonic() + 20
     while len(sleeping(run_id)) < 2:
         assert time.monotonic() < deadline, "the jobs did not begin"

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from roll_call import RollCall
+from collection_check import CollectionCheck
 
 
 def session(*, collectonly=False):
@@ -13,7 +13,7 @@ def session(*, collectonly=False):
 
 def called(planned, ran):
     """Return a roll call of tests that lanes were to run, and those that they ran."""
-    roll = RollCall()
+    roll = CollectionCheck()
     roll.pytest_xdist_node_collection_finished(list(planned))
     for test in ran:
         for when in ("setup", "call", "teardown"):

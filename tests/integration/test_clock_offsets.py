@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_image import missing
-from weighing import PROGRAMS, free_ports
+from busybox_image import skip_or_fail
+from workspace import PROGRAMS, free_ports
 
 pytestmark = pytest.mark.alone
 
@@ -33,18 +33,18 @@ AHEAD_S = 5000
 SHIFTED = ("unshare", "--time", "--monotonic", str(AHEAD_S), "--fork", "--kill-child")
 
 
-def test_a_clock_that_is_ahead_is_brought_back(weighing, monkeypatch):
+def test_a_clock_that_is_ahead_is_brought_back(workspace, monkeypatch):
     """The jobs lie within the master's own brackets, and each trial has the clock's offset with a bound."""
     probe = subprocess.run([*SHIFTED, "true"], capture_output=True, timeout=20, check=False)
     if probe.returncode:
-        missing(f"time namespaces cannot be used here: {probe.stderr.decode()}")
+        skip_or_fail(f"time namespaces cannot be used here: {probe.stderr.decode()}")
     monkeypatch.setitem(PROGRAMS, "bench-worker", (*SHIFTED, *PROGRAMS["bench-worker"]))
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
     # `unshare` passes no SIGTERM on: the worker ends by itself, with the run.
     reach = ("--zmq-host", "127.0.0.1", "--zmq-control-port", control)
-    weighing.start("bench-worker", *reach, "--once", "-c", 2, "ahead")
-    run = weighing.run(weighing.scenario(repeats=3, concurrency=2, iterations=4), *ports, workers=0)
+    workspace.start("bench-worker", *reach, "--once", "-c", 2, "ahead")
+    run = workspace.run(workspace.scenario(repeats=3, concurrency=2, iterations=4), *ports, workers=0)
     assert run.outcomes() == {"done": 24}
     events = [event for event in run.blocks("event") if event["kind"] in ("trial-begin", "trial-end")]
     assert len(events) == 6
@@ -67,15 +67,15 @@ def test_a_clock_that_is_ahead_is_brought_back(weighing, monkeypatch):
     assert "lie outside" not in run.out
 
 
-def test_a_machine_that_lost_time_is_told(weighing, monkeypatch):
+def test_a_machine_that_lost_time_is_told(workspace, monkeypatch):
     """Of three trials of three seconds the host counts one as shorter than the master does: that one is warned of."""
     monkeypatch.setitem(PROGRAMS, "stopped-machine", (sys.executable, "-c", STOPPED))
     control, results, work = free_ports(3)
     ports = ("--zmq-control-port", control, "--zmq-results-port", results, "--zmq-work-port", work)
-    weighing.start("stopped-machine", "--control-port", control, "--name", "vm")
+    workspace.start("stopped-machine", "--control-port", control, "--name", "vm")
     job = {"operations": [{"sleep": "1ns"}], "container": {"command": ["true"]}}
-    scenario = weighing.scenario(job=job, repeats=3, run_seconds="3s")
-    run = weighing.run(scenario, "--noop", "--expect", 1, *ports, workers=0)
+    scenario = workspace.scenario(job=job, repeats=3, run_seconds="3s")
+    run = workspace.run(scenario, "--noop", "--expect", 1, *ports, workers=0)
     (host,) = run.document["hosts"]
     (found,) = host["clock_checks"]["disagreements"]
     assert found["bracket_s"] - found["own_s"] == pytest.approx(2, abs=0.5)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import docker
-from tiny_image import missing, require_docker
+from busybox_image import require_docker, skip_or_fail
 
 from bench_common.errors import StatsFileError
 from bench_common.stats.reader import StatsFile
@@ -33,7 +33,7 @@ NAP = {"operations": ["run", "wait", "remove"], "container": {"command": ["sleep
 """A life-cycle job of a bit more than 100 ms, for the engine `native`."""
 
 
-def until(true, seconds, what):
+def wait_until(true, seconds, what):
     """Wait until `true()` holds and return what it gave; fail with `what` after so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
@@ -67,7 +67,7 @@ def free_ports(count):
     return found
 
 
-def begun(stats):
+def has_started(stats):
     """Return whether a run has begun: its stats file has its header."""
     try:
         return bool(StatsFile(stats).header)
@@ -84,7 +84,7 @@ def require_images(*images):
             client.inspect_image(image)
         except docker.errors.ImageNotFound:
             client.close()
-            missing(f"image {image} is not there; run `bench-master build-images`")
+            skip_or_fail(f"image {image} is not there; run `bench-master build-images`")
     return client
 
 
@@ -94,15 +94,15 @@ def containers_of(client, run_id):
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a program ended, and all that it said."""
+class Completed:
+    """How a program ended, and all that it wrote."""
 
     status: int
     out: str
     err: str
 
     @property
-    def complaints(self):
+    def errors(self):
         """What it complained of, line by line."""
         prefix = "bench-master: "
         return [line.removeprefix(prefix) for line in self.err.splitlines() if line.startswith(prefix)]
@@ -135,19 +135,19 @@ class Program:
         """What it wrote to stderr so far."""
         return self._err.read_text("utf-8", "replace")
 
-    def says(self, text, seconds=20):
-        """Wait until it has said `text` on stderr."""
-        until(lambda: text in self.err or self.process.poll() is not None, seconds, f"{text!r} in {self.err!r}")
+    def wait_for_output(self, text, seconds=20):
+        """Wait until it has wrote `text` on stderr."""
+        wait_until(lambda: text in self.err or self.process.poll() is not None, seconds, f"{text!r} in {self.err!r}")
         assert text in self.err, f"it ended instead, with {self.process.returncode}: {self.err}"
 
-    def ended(self, seconds=END_S):
+    def wait_for_exit(self, seconds=END_S):
         """Wait for its end; a program that takes longer hangs, and fails the test."""
         try:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            message = f"{self.process.args} hangs; it said: {self.err[-2000:]}"
+            message = f"{self.process.args} hangs; it wrote: {self.err[-2000:]}"
             raise AssertionError(message) from None
-        return Ended(status, self.out, self.err)
+        return Completed(status, self.out, self.err)
 
     def close(self):
         """End it: asked first, so that it cleans up, and killed with all that it started if it does not."""
@@ -161,7 +161,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Run(Ended):
+class Run(Completed):
     """A run that is over: how `run-scenario` ended, and its stats file."""
 
     stats: Path
@@ -207,7 +207,7 @@ class Run(Ended):
         return text.getvalue()
 
 
-class Weighing:
+class Workspace:
     """Runs `bench-master` and `bench-worker` in a folder; `close` ends what is still there of them.
 
     Home and temporary files are in that folder too, so that neither keys nor leftovers of others play a part.
@@ -231,7 +231,7 @@ class Weighing:
 
     def scenario(self, **keys):
         """Write a scenario (JSON is YAML); what is not given is that of a single short nap under `native`."""
-        given = {"name": "weighing", "engines": ["native"], **keys}
+        given = {"name": "workspace", "engines": ["native"], **keys}
         if not {"job", "jobs"} & set(given):
             given["job"] = NAP
         self._runs += 1
@@ -248,7 +248,7 @@ class Weighing:
 
     def master(self, *words, seconds=END_S):
         """Run `bench-master` to its end."""
-        return self.start("bench-master", *words).ended(seconds)
+        return self.start("bench-master", *words).wait_for_exit(seconds)
 
     def start_run(self, scenario, *flags, workers=1):
         """Start a run; return the program and where its stats file will be."""
@@ -259,20 +259,20 @@ class Weighing:
     def run(self, scenario, *flags, workers=1, status=0, seconds=END_S):
         """Run a scenario to its end, which must have the exit code `status`."""
         program, stats = self.start_run(scenario, *flags, workers=workers)
-        return self.over(program, stats, status, seconds)
+        return self.finish(program, stats, status, seconds)
 
     @contextlib.contextmanager
-    def keeping(self, scenario, flag="--keep"):
+    def kept_run(self, scenario, flag="--keep"):
         """Run a scenario that keeps its containers, and hold its lease: nobody's clean-up takes them meanwhile."""
         program, stats = self.start_run(scenario, flag)
-        until(lambda: begun(stats) or program.process.poll() is not None, END_S, "the run's begin")
+        wait_until(lambda: has_started(stats) or program.process.poll() is not None, END_S, "the run's begin")
         # From before its worker lets go of its own.
-        with RunLease(StatsFile(stats).header["run_id"]) if begun(stats) else contextlib.nullcontext():
-            yield self.over(program, stats)
+        with RunLease(StatsFile(stats).header["run_id"]) if has_started(stats) else contextlib.nullcontext():
+            yield self.finish(program, stats)
 
-    def over(self, program, stats, status=0, seconds=END_S):
+    def finish(self, program, stats, status=0, seconds=END_S):
         """Wait for the end of a run that `start_run` began."""
-        ended = program.ended(seconds)
+        ended = program.wait_for_exit(seconds)
         assert ended.status == status, ended.err
         assert "Traceback" not in ended.err
         return Run(ended.status, ended.out, ended.err, stats)

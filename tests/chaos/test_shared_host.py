@@ -6,8 +6,8 @@ import subprocess
 import uuid
 
 import pytest
-from arena import DOCKER, IMAGE, NATIVE, Arena
-from weighing import missing, require_images, until
+from live_run import DOCKER, IMAGE, NATIVE, LiveRun
+from workspace import require_images, skip_or_fail, wait_until
 
 from bench_worker.engines.base import RUN_LABEL
 from bench_worker.leases import RunLease
@@ -43,13 +43,13 @@ def strangers():
 @pytest.mark.docker
 def test_foreign_containers_survive_a_run_its_abort_and_clean_up(tmp_path, strangers):
     """Neither a run that is aborted nor cleanup-containers touches a container that is not of a run that is over."""
-    with Arena(tmp_path / "arena", DOCKER) as arena:
-        arena.under_way(2)
-        arena.signal([arena.master], signal.SIGTERM)
-        assert arena.end() == 130
-        arena.nothing_left()
+    with LiveRun(tmp_path / "live", DOCKER) as live:
+        live.wait_for_jobs(2)
+        live.signal([live.master], signal.SIGTERM)
+        assert live.end() == 130
+        live.assert_clean()
         assert strangers() == [True, True]
-        ended = arena.weighing.master("cleanup-containers")
+        ended = live.workspace.master("cleanup-containers")
         assert ended.status == 0, ended.err
         assert strangers() == [True, True]
 
@@ -59,18 +59,18 @@ def test_two_masters_at_once_leave_each_other_alone(tmp_path):
     """Two runs on one host are both complete, though each sweeps, and one is aborted next to them."""
     scenario = {**DOCKER, "repeats": 1, "iterations": 4}
     with (
-        Arena(tmp_path / "a", scenario) as first,
-        Arena(tmp_path / "b", scenario) as second,
-        Arena(tmp_path / "c", {**DOCKER, "concurrency": 1}) as third,
+        LiveRun(tmp_path / "a", scenario) as first,
+        LiveRun(tmp_path / "b", scenario) as second,
+        LiveRun(tmp_path / "c", {**DOCKER, "concurrency": 1}) as third,
     ):
-        third.under_way(1)
+        third.wait_for_jobs(1)
         third.signal([third.master], signal.SIGTERM)
         assert third.end() == 130
-        for arena in (first, second):
-            assert arena.end() == 0
-            assert arena.run.outcomes() == {"done": 8}
-        for arena in (first, second, third):
-            arena.nothing_left()
+        for live in (first, second):
+            assert live.end() == 0
+            assert live.run.outcomes() == {"done": 8}
+        for live in (first, second, third):
+            live.assert_clean()
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def tiny_disk(tmp_path):
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10, check=False).returncode:
-        missing("a tmpfs can be mounted by root only")
+        skip_or_fail("a tmpfs can be mounted by root only")
     yield folder
     subprocess.run(["umount", str(folder)], capture_output=True, timeout=10, check=True)
 
@@ -88,16 +88,16 @@ def tiny_disk(tmp_path):
 def test_a_full_disk_calls_the_run_off(tmp_path, tiny_disk):
     """When the stats file cannot grow, the run ends with one clear message; what is in the file can be read."""
     (tiny_disk / "ballast").write_bytes(bytes(44_000))
-    with Arena(tmp_path / "arena", {**NATIVE, "iterations": 400}, stats=tiny_disk / "run.stats.gz") as arena:
-        arena.under_way()
+    with LiveRun(tmp_path / "live", {**NATIVE, "iterations": 400}, stats=tiny_disk / "run.stats.gz") as live:
+        live.wait_for_jobs()
         (tiny_disk / "more").write_bytes(bytes(4096))
         _fill(tiny_disk / "extras")
-        assert arena.end() == 3
-        assert arena.said.count("No space left on device") == 2, "once when it happens, once as the reason in the end"
-        assert "the file is good up to there" in arena.said
-        assert "INCOMPLETE" in arena.out
-        arena.run.outcomes()
-        arena.nothing_left(cut_off=True)
+        assert live.end() == 3
+        assert live.err.count("No space left on device") == 2, "once when it happens, once as the reason in the end"
+        assert "the file is good up to there" in live.err
+        assert "INCOMPLETE" in live.out
+        live.run.outcomes()
+        live.assert_clean(cut_off=True)
 
 
 def _fill(path):
@@ -114,31 +114,31 @@ def test_an_engine_that_does_not_answer_refuses_the_run(tmp_path):
     """A plan for an engine that is not there is refused before anything runs, with the reason and what to do."""
     require_images(IMAGE).close()
     socket = f"unix://{tmp_path}/nobody.sock"
-    with Arena(tmp_path / "arena", DOCKER, DOCKER_HOST=socket) as arena:
-        assert arena.end(30) == 3
-        assert "this plan cannot be run here" in arena.said
-        assert "nobody.sock" in arena.said
-        assert arena.out == ""
-        assert not arena.stats.exists()
-        until(lambda: not arena.alive(), 30, "the end of the worker")
+    with LiveRun(tmp_path / "live", DOCKER, DOCKER_HOST=socket) as live:
+        assert live.end(30) == 3
+        assert "this plan cannot be run here" in live.err
+        assert "nobody.sock" in live.err
+        assert live.out == ""
+        assert not live.stats.exists()
+        wait_until(lambda: not live.alive(), 30, "the end of the worker")
 
 
 def test_a_stats_file_that_cannot_be_made_is_refused(tmp_path):
     """A place that cannot be written is told of at once, and nothing is started."""
     (tmp_path / "file").write_text("")
-    with Arena(tmp_path / "arena", NATIVE, stats=tmp_path / "file" / "run.stats.gz") as arena:
-        assert arena.end(30) == 2
-        assert "run.stats.gz: cannot create this file" in arena.said
-        assert "name another place with -s" in arena.said
-        assert "has joined" not in arena.said
+    with LiveRun(tmp_path / "live", NATIVE, stats=tmp_path / "file" / "run.stats.gz") as live:
+        assert live.end(30) == 2
+        assert "run.stats.gz: cannot create this file" in live.err
+        assert "name another place with -s" in live.err
+        assert "has joined" not in live.err
 
 
 def test_a_stats_file_that_is_made_by_another_meanwhile_calls_the_run_off(tmp_path):
     """A name that is taken between the start and the first job ends the run; the other's file stays what it was."""
-    with Arena(tmp_path / "arena", NATIVE) as arena:
-        until(arena.agents, 30, "the worker's start")
-        arena.stats.write_text("somebody else's")
-        assert arena.end(30) == 3
-        assert "never overwritten" in arena.said
-        assert arena.stats.read_text() == "somebody else's"
-        until(lambda: not arena.alive(), 30, "the end of the worker")
+    with LiveRun(tmp_path / "live", NATIVE) as live:
+        wait_until(live.agents, 30, "the worker's start")
+        live.stats.write_text("somebody else's")
+        assert live.end(30) == 3
+        assert "never overwritten" in live.err
+        assert live.stats.read_text() == "somebody else's"
+        wait_until(lambda: not live.alive(), 30, "the end of the worker")

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from weighing import Weighing, until
+from workspace import Workspace, wait_until
 
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
@@ -37,15 +37,15 @@ os.rename(sys.argv[2] + ".part", sys.argv[2])
 @pytest.mark.parametrize("concurrency", [1, 6])
 def test_a_process_ended_within_the_bound_of_its_stamp(tmp_path, concurrency):
     """It did not end later than stamped, nor earlier than the bound allows, alone and in a crowd."""
-    told = tmp_path / "told"
-    told.mkdir()
+    result = tmp_path / "told"
+    result.mkdir()
     for name, text in (("script.py", SCRIPT), ("witness.py", WITNESS)):
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-I", "-S", *(str(tmp_path / name) for name in ("script.py", "told", "witness.py"))]
     job = {"operations": ["run", "wait", "remove"], "container": {"command": command}}
-    with Weighing(tmp_path) as weighing:
-        run = weighing.run(weighing.scenario(iterations=4, concurrency=concurrency, job=job))
-    until(lambda: len(list(told.glob("*.seen"))) == 4 * concurrency, 20, "a witness of every end")
+    with Workspace(tmp_path) as workspace:
+        run = workspace.run(workspace.scenario(iterations=4, concurrency=concurrency, job=job))
+    wait_until(lambda: len(list(result.glob("*.seen"))) == 4 * concurrency, 20, "a witness of every end")
     rows = np.concatenate(list(StatsFile(run.stats).iter_jobs()))
     operations = np.concatenate(list(StatsFile(run.stats).iter_operations()))
     waits = operations[operations["operation"] == 1]
@@ -53,7 +53,7 @@ def test_a_process_ended_within_the_bound_of_its_stamp(tmp_path, concurrency):
     assert (len(rows), set(rows["outcome"].tolist())) == (4 * concurrency, {Outcome.DONE})
     bounds = []
     for ticket, bound_ns in zip(rows["ticket"].tolist(), rows["bound_ns"].tolist(), strict=True):
-        own_ns, seen_ns = (int((told / f"{ticket}.{name}").read_text()) for name in ("own", "seen"))
+        own_ns, seen_ns = (int((result / f"{ticket}.{name}").read_text()) for name in ("own", "seen"))
         # The process ended between its own last look at the clock and the moment at which the witness saw it.
         assert own_ns <= waited[ticket]
         assert waited[ticket] - bound_ns <= seen_ns

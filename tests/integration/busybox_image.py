@@ -21,7 +21,7 @@ from bench_worker.leases import RunLease
 APPLETS = ("cat", "date", "dd", "echo", "env", "id", "kill", "ls", "sh", "sleep", "touch", "true")
 
 
-def missing(reason):
+def skip_or_fail(reason):
     """Fail in CI, skip elsewhere: a test that silently did not run proves nothing."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
@@ -32,7 +32,7 @@ def require_docker():
     """Return the engine's status when one answers."""
     status = DockerEngine.probe()
     if not status.usable:
-        missing(f"{status.reason}; {status.advice}")
+        skip_or_fail(f"{status.reason}; {status.advice}")
     return status
 
 
@@ -40,7 +40,7 @@ def require_podman():
     """Return the engine's status when Podman can be used."""
     status = PodmanEngine.probe()
     if not status.usable:
-        missing(f"{status.reason}; {status.advice}")
+        skip_or_fail(f"{status.reason}; {status.advice}")
     return status
 
 
@@ -52,7 +52,7 @@ def busybox():
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=120)
         found = shutil.which("busybox")
     if found is None:
-        missing("there is no busybox to make an image of; apt-get install busybox-static")
+        skip_or_fail("there is no busybox to make an image of; apt-get install busybox-static")
     return Path(found)
 
 
@@ -156,7 +156,7 @@ def run_patched(file, folder, choice=""):
     return subprocess.run([*command, file], capture_output=True, text=True, timeout=150, check=False)
 
 
-def at_once(work, count):
+def run_concurrently(work, count):
     """Call `work(index)` for each index at the same time; return the results in order, or raise the first error.
 
     Threads are real ones, or greenlets in a process that gevent has patched.

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_image import import_image, remove_image
-from weighing import free_ports, require_images, until
+from busybox_image import import_image, remove_image
+from workspace import free_ports, require_images, wait_until
 
 from bench_worker.engines.docker.http import endpoint
 
@@ -20,27 +20,27 @@ def image():
     remove_image(name)
 
 
-def test_engines_are_looked_at_again_before_each_run(weighing, image):
+def test_engines_are_looked_at_again_before_each_run(workspace, image):
     """The worker stays the same: its engine is there, and gone again, as a socket comes and goes."""
-    there, socket = Path(endpoint().removeprefix("unix://")), weighing.folder / "docker.sock"
-    weighing.environ["DOCKER_HOST"] = f"unix://{socket}"
+    there, socket = Path(endpoint().removeprefix("unix://")), workspace.folder / "docker.sock"
+    workspace.environ["DOCKER_HOST"] = f"unix://{socket}"
     control, results, work = free_ports(3)
-    muster = ("--zmq-control-port", control, "--zmq-results-port", results)
-    weighing.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, "by-hand")
-    scenario = weighing.scenario(
+    sockets = ("--zmq-control-port", control, "--zmq-results-port", results)
+    workspace.start("bench-worker", "--zmq-host", "127.0.0.1", "--zmq-control-port", control, "by-hand")
+    scenario = workspace.scenario(
         engines=["docker"],
         iterations=1,
         job={"operations": ["run", "wait", "remove"], "container": {"image": image, "command": ["true"]}},
     )
 
     def listed():
-        asked = ("list-workers", *muster, "--wait", 3, "--format", "json")
-        (row,) = until(lambda: json.loads(weighing.master(*asked).out), 60, "no worker was heard of")
+        asked = ("list-workers", *sockets, "--wait", 3, "--format", "json")
+        (row,) = wait_until(lambda: json.loads(workspace.master(*asked).out), 60, "no worker was heard of")
         return row["engine_versions"]
 
     def refused():
-        words = ("run-scenario", "-f", scenario, *muster, "--zmq-work-port", work)
-        ended = weighing.master(*words)
+        words = ("run-scenario", "-f", scenario, *sockets, "--zmq-work-port", work)
+        ended = workspace.master(*words)
         assert ended.status == 3, ended.err
         assert "worker by-hand: engine docker cannot be used: " in ended.err
 
@@ -48,6 +48,6 @@ def test_engines_are_looked_at_again_before_each_run(weighing, image):
     assert "docker" not in listed()
     socket.symlink_to(there)
     assert "docker" in listed()
-    assert weighing.run(scenario, *muster, "--zmq-work-port", work, workers=0).outcomes() == {"done": 1}
+    assert workspace.run(scenario, *sockets, "--zmq-work-port", work, workers=0).outcomes() == {"done": 1}
     socket.unlink()
     refused()

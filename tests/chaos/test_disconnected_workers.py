@@ -1,0 +1,149 @@
+"""A worker on another host that is cut off for a moment, for longer, or for good; rebooted; or out of disk."""
+
+import re
+import signal
+from itertools import count
+
+import pytest
+from live_run import JOBS, LIFE, NATIVE, OverTcp, processes_of
+from relay import ADDRESS, Relay
+from test_shared_host import _fill, tiny_disk  # noqa: F401  a fixture
+from workspace import wait_until
+
+LEASE_S = 15
+SHORT = {**NATIVE, "concurrency": 4, "iterations": 12}
+"""96 jobs in about eight seconds."""
+
+
+class Remote(OverTcp):
+    """A run whose worker reaches its master through a network that can be cut."""
+
+    def __enter__(self):
+        # A lane that is opened anew may get the next port.
+        self.network = Relay([*self.ports, *range(self.ports[2] + 1, self.ports[2] + 4)])
+        return self
+
+    def __exit__(self, *exception):
+        super().__exit__(*exception)
+        self.network.__exit__(*exception)
+
+    def join(self, *words):
+        """Start a worker on the far side of the relay."""
+        ports = ("--zmq-host", ADDRESS, "--zmq-control-port", self.ports[0])
+        return self.started("bench-worker", *ports, *words)
+
+
+def assert_ended_cleanly(live):
+    """Assert that no job of the run is left; its workers are there, and end when they are told to."""
+    wait_until(lambda: processes_of(live.run.run_id) == [], 30, "the end of the jobs")
+    live.signal(live._roots[1:], signal.SIGTERM)
+    live.assert_clean()
+
+
+def test_a_worker_that_is_cut_off_for_a_moment_loses_nothing(tmp_path):
+    """Results that were spooled while nothing passed are accepted once, and no job has a second attempt."""
+    # How long a moment is depends on the machine; what is borne is far longer.
+    with Remote(tmp_path / "live", SHORT, "--heartbeat-timeout", "20s", "--lease", "30s") as live:
+        live.join("-c", 4, "far")
+        live.wait_for_jobs()
+        live.network.cut()
+        wait_until(lambda: len(live.job_processes()) == 0, 15, "the end of what the worker held")
+        live.network.heal()
+        assert live.end() == 0
+        assert live.run.outcomes() == {"done": 96}
+        assert not any(job["attempt"] for job in live.run.jobs)
+        assert "was lost" not in live.err
+        assert_ended_cleanly(live)
+
+
+def test_a_worker_that_is_cut_off_for_longer_comes_back_under_a_new_epoch(tmp_path):
+    """Missed after five seconds, then back: jobs are tried anew, and what comes of the old attempts is refused."""
+    with Remote(tmp_path / "live", SHORT) as live:
+        live.join("-c", 4, "far")
+        live.wait_for_jobs()
+        live.network.cut()
+        wait_until(lambda: "silent for" in live.err, 30, "the loss")
+        live.network.heal()
+        wait_until(lambda: "is back" in live.err, 30, "the worker's return")
+        assert live.end() == 0
+        assert live.run.outcomes() == {"done": 96}
+        retried = [job for job in live.run.jobs if job["attempt"]]
+        assert {job["attempt"] for job in retried} == {1}
+        assert 4 <= len(retried) <= 8, "what the worker held, and no others"
+        refused = live.run.blocks("footer")[0]["refused_results"]
+        assert refused > 0, "results of the attempts that no longer counted, or that nobody could acknowledge"
+        assert re.search(rf"\b{refused} results?\s+refused", live.out)
+        assert_ended_cleanly(live)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_cut_off_for_good_has_lost_its_jobs(tmp_path):
+    """The run ends within twenty seconds with the counts; the worker's host is clean after its lease."""
+    with Remote(tmp_path / "live", NATIVE) as live:
+        worker = live.join("-c", 4, "far")
+        live.wait_for_jobs()
+        live.network.sever()
+        wait_until(lambda: "did not come back" in live.err, 20, "giving it up")
+        assert live.end(10) == 3
+        document = live.run.document
+        lost = live.run.outcomes()["lost"]
+        missing = JOBS - live.run.outcomes()["done"]
+        assert (lost, document["totals"]["missing"]) == (4, missing)
+        assert f"INCOMPLETE: {missing} of {JOBS} planned jobs are missing" in live.out
+        assert "4 of the jobs lost" in live.out
+        wait_until(lambda: processes_of(live.run.run_id) == [], LEASE_S + 10, "the clean-up of the worker")
+        assert worker.process.poll() is None, "it waits for the next run"
+
+
+@pytest.mark.slow
+def test_a_worker_whose_host_was_rebooted_joins_again(tmp_path):
+    """Everything of it is gone at once, without a word; started again under its name it takes its jobs up anew."""
+    with OverTcp(tmp_path / "live", NATIVE, "--reconnect-timeout", "60s") as live:
+        live.join("-c", 4, "solo")
+        live.wait_for_jobs()
+        running = live.refresh()
+        live.signal(running, signal.SIGKILL)
+        live.signal(live._roots[1:], signal.SIGKILL)
+        live.join("-c", 4, "solo")
+        wait_until(lambda: "is back" in live.err, 50, "the worker's return")
+        assert live.end() == 0
+        assert live.run.outcomes() == {"done": JOBS}
+        assert {job["attempt"] for job in live.run.jobs} == {0, 1}
+        assert_ended_cleanly(live)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_frozen_whole_is_awaited(tmp_path):
+    """Agent and load process stand still together, longer than silence is borne: missed, then back, nothing lost."""
+    with OverTcp(tmp_path / "live", SHORT) as live:
+        worker = live.join("-c", 4, "solo")
+        live.wait_for_jobs()
+        frozen = [*live.load_processes(), live._roots[1]]
+        live.signal(frozen, signal.SIGSTOP)
+        wait_until(lambda: "silent for" in live.err, 30, "the loss")
+        live.signal(frozen, signal.SIGCONT)
+        wait_until(lambda: "is back" in live.err, 30, "the worker's return")
+        assert live.end() == 0
+        assert live.run.outcomes() == {"done": 96}
+        assert worker.process.poll() is None
+        assert_ended_cleanly(live)
+
+
+def test_a_worker_whose_disk_is_full_fails_its_jobs(tmp_path, tiny_disk):  # noqa: F811
+    """What needs space fails, each job once and with a reason; the run ends, and the worker is not lost."""
+    write = ["sh", "-c", "head -c 1000 /dev/zero > zeros && sleep 0.2"]
+    scenario = {**SHORT, "job": {"operations": LIFE, "container": {"command": write}}}
+    with OverTcp(tmp_path / "live", scenario) as live:
+        live.workspace.environ["TMPDIR"] = str(tiny_disk)
+        live.join("-c", 4, "solo")
+        live.wait_for_jobs()
+        names = (tiny_disk / f"ballast-{number}" for number in count())
+        # What a job that ends leaves free is taken too, until one has failed.
+        wait_until(lambda: _fill(next(names)) or re.search(r"^  [.]*X", live.err, re.MULTILINE), 20, "a failed job")
+        assert live.end() == 0
+        outcomes = live.run.outcomes()
+        assert set(outcomes) == {"done", "failed"}
+        assert sum(outcomes.values()) == 96
+        failed = [job for job in live.run.jobs if job["outcome"] == "failed"]
+        assert all(job["error"]["message"] for job in failed)
+        assert "was lost" not in live.err
