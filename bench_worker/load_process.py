@@ -131,7 +131,7 @@ class LoadProcess:
     def _start(self, welcome: dict[str, Any]) -> None:
         self._epoch = welcome["epoch"]
         if welcome["profile"]:
-            self._profiler = Profiler()
+            self._profiler = Profiler(f"load process of worker {welcome['worker_id']}")
             self._profiler.start()
         results = self._connect(zmq.PUSH, welcome["results"], welcome)
         self._results = ZmqChannel(results)
