@@ -1,14 +1,11 @@
-"""Key files: who the master is and who a worker is, kept so that nobody else on the machine can read them.
+"""Keys of master and workers: key files, the allow-list, and `KeyProvisioner`, which makes what is not there yet.
 
-A key file is lines of ``field: value``; blank lines and lines that begin with ``#`` are remarks. A master's file
-holds ``public`` and ``secret``; a worker's also its ``name`` and the public key of the one ``master`` it talks to.
-Keys are Curve25519 keys in Z85 (40 characters), as ZeroMQ writes them (https://rfc.zeromq.org/spec/32/).
+A key file is lines of ``field: value``; blank lines and lines that begin with ``#`` are comments. A master's file
+holds ``public`` and ``secret``; a worker's also its ``name`` and the public key of its ``master``. Keys are
+Curve25519 keys in Z85 (40 characters), as ZeroMQ writes them (https://rfc.zeromq.org/spec/32/).
 
-The allow-list: which keys are admitted, and under which name.
-
-One line for each worker, ``<public key in Z85> <name>``; blank lines and lines that begin with ``#`` are remarks.
-Deleting a line revokes a key. The file is looked at again at every question, so a change counts from the next
-handshake on; a file that can no longer be understood admits nobody until it is repaired.
+The allow-list has one line for each worker, ``<public key in Z85> <name>``; deleting a line revokes a key. Every
+request checks the file for changes, so an edit counts from the next handshake on; a file with errors admits nobody.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import logging
 import os
 import re
 import stat
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -189,7 +187,7 @@ def _read(path: Path, names: tuple[str, ...]) -> dict[str, str]:
     if missing:
         raise UsageError(f"{path}: {', '.join(missing)} missing; is this the right kind of key file?")
     if public_from_secret(found["secret"].encode()) != found["public"].encode():
-        raise UsageError(f"{path}: public and secret do not belong together; make the key anew")
+        raise UsageError(f"{path}: public and secret do not belong together; make a new key")
     return found
 
 
@@ -333,3 +331,74 @@ def _replace(path: Path, text: str) -> None:
     temporary.write_text(text, encoding="ascii")
     temporary.chmod(0o600)
     temporary.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionedWorker:
+    """A worker that is on the allow-list."""
+
+    name: str
+    path: Path
+    """Its key file."""
+    made: bool
+    """Whether key and line were made just now."""
+
+
+class KeyProvisioner:
+    """Makes keys in one directory and puts workers on the allow-list; never overwrites a key. Thread-safe."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.master_path = directory / MASTER_FILE
+        self.allow_list_path = directory / ALLOW_LIST_FILE
+        self._lock = threading.RLock()
+
+    def master(self) -> tuple[KeyPair, bool]:
+        """Return the master's key and whether it was made just now; the allow-list is there afterwards."""
+        with self._lock:
+            make_private_directory(self.directory)
+            made = not self.master_path.exists()
+            if made:
+                write_master_key(self.master_path, KeyPair.generate())
+            if not self.allow_list_path.exists():
+                self.allow_list_path.write_text(FILE_HEADER, encoding="ascii")
+                self.allow_list_path.chmod(0o600)
+            return read_master_key(self.master_path), made
+
+    def worker(self, name: str) -> ProvisionedWorker:
+        """Return a worker, with key and line made if need be; an older key file may have been moved away since.
+
+        Raises `UsageError` for a key file that is here and not on the list: it may have been revoked.
+        """
+        with self._lock:
+            master, _ = self.master()
+            path = worker_file(self.directory, name)
+            if name in parse_allow_list(read_trusted(self.allow_list_path), str(self.allow_list_path)).values():
+                return ProvisionedWorker(name, path, made=False)
+            if path.exists():
+                # Its line was deleted or its making broke off: one that may have been revoked is not let in.
+                public = read_worker_key(path).keys.public.decode()
+                raise UsageError(
+                    f"{path}: a key of {name} is there, but not on the allow-list. Remove the file to make a new "
+                    f"key, or admit this one again: echo '{public} {name}' >> {self.allow_list_path}"
+                )
+            key = WorkerKey(name, KeyPair.generate(), master.public)
+            write_worker_key(path, key)
+            add_worker(self.allow_list_path, key.keys.public, name)
+            return ProvisionedWorker(name, path, made=True)
+
+    def key_file_to_deliver(self, name: str) -> Path:
+        """Return the key file of a worker that is to be started from here; raise `UsageError` if it is not here."""
+        enrolled = self.worker(name)
+        if not enrolled.path.exists():
+            raise UsageError(
+                f"{enrolled.path}: not found, though {name} is on the allow-list, so its key was moved away; "
+                f"put it back, or make another: bench-master keygen --revoke {name}, then start again"
+            )
+        key = read_worker_key(enrolled.path)
+        if key.master_public != self.master()[0].public:
+            raise UsageError(
+                f"{enrolled.path}: belongs to another master than {self.master_path}; "
+                f"remove it and run bench-master keygen --revoke {name}, then start again"
+            )
+        return enrolled.path

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench_common.requirements import matches_worker, services_hosted_by
 from bench_common.units import format_duration
-from bench_master.formatting import format_span, plural
-from bench_master.layout import WIDTH, align_table
+from bench_master.formatting import WIDTH, align_table, format_span, plural
 from bench_master.plan import estimate_seconds, look_ahead_note
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from bench_master.commands.fleet_options import (
 )
 from bench_master.fleet.fleet import Difference, Fleet, HostReport, differences
 from bench_master.fleet.hosts import FleetHost
-from bench_master.formatting import plural
-from bench_master.layout import WIDTH
+from bench_master.formatting import WIDTH, plural
 from bench_master.run.sockets import Ports
 from bench_master.worker_query import query_worker
 

@@ -22,7 +22,7 @@ from bench_common.cli import (
     strip_brackets,
 )
 from bench_common.errors import ExitCode, UsageError
-from bench_common.keys import default_directory
+from bench_common.keys import KeyProvisioner, default_directory
 from bench_common.units import parse_duration
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import Inventory
@@ -37,10 +37,8 @@ from bench_master.fleet.launchers.base import (
 )
 from bench_master.fleet.ssh_config import SshConfig
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.formatting import plural
-from bench_master.layout import align_table, tab_separated
+from bench_master.formatting import align_table, plural, tab_separated
 from bench_master.run.discovery import WorkerDiscovery
-from bench_master.run.key_provisioning import KeyProvisioner
 from bench_master.run.sockets import Endpoints, Ports, Sockets, load_keys
 
 TITLES = ("HOST", "WORKER", "STATE", "DETAIL")

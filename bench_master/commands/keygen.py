@@ -11,6 +11,7 @@ from typing import Final
 
 from bench_common.keys import (
     ALLOW_LIST_FILE,
+    KeyProvisioner,
     default_directory,
     parse_allow_list,
     read_trusted,
@@ -18,7 +19,6 @@ from bench_common.keys import (
     validate_name,
     worker_file,
 )
-from bench_master.run.key_provisioning import KeyProvisioner
 
 NAME = "keygen"
 HELP = "make keys for the master and its workers, list and revoke them"

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from bench_common.errors import UsageError
-from bench_master.layout import choose_format, tab_separated, wrap_last_column
+from bench_master.formatting import choose_format, tab_separated, wrap_last_column
 from bench_master.scenario import builtin_scenarios, load_scenario
 
 NAME = "list-scenarios"

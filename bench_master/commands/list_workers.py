@@ -20,8 +20,7 @@ from bench_master.commands.fleet_options import (
 )
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.inventory import load_inventory
-from bench_master.formatting import plural
-from bench_master.layout import align_table, tab_separated
+from bench_master.formatting import align_table, plural, tab_separated
 from bench_master.run.discovery import DiscoveredWorker
 
 NAME = "list-workers"

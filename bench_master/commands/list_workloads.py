@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench_common.units import format_duration, format_size
-from bench_master.layout import choose_format, tab_separated, wrap_last_column
+from bench_master.formatting import choose_format, tab_separated, wrap_last_column
 from workloads.registry import workload, workload_classes
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from bench_master.commands.fleet_options import (
 )
 from bench_master.commands.load_options import LoadOptions, add_dispatch_options, add_load_options, add_plan_options
 from bench_master.coordinator import Policy
-from bench_master.progress.choice import MODES
+from bench_master.progress import MODES
 from bench_master.reports import report_formats
 from bench_master.run.dispatcher import DEFAULT_LEASE_S, HEARTBEAT_INTERVAL_S
 from bench_master.run.resume import ResumableRun

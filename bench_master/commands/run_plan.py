@@ -22,7 +22,7 @@ from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.formatting import plural
 from bench_master.plan import Plan, look_ahead_note
-from bench_master.progress.choice import choose_view
+from bench_master.progress import choose_view
 from bench_master.run.dispatcher import Dispatcher
 from bench_master.run.hosts import WorkerHosts
 from bench_master.run.journal import Journal, build_header, operation_names

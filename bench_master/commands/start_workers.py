@@ -29,7 +29,7 @@ from bench_master.commands.fleet_options import (
 from bench_master.commands.run_signals import interruptible
 from bench_master.fleet.fleet import Fleet
 from bench_master.fleet.hosts import FleetHost, Inventory, Login
-from bench_master.layout import align_table, tab_separated
+from bench_master.formatting import align_table, tab_separated
 
 NAME = "start-workers"
 HELP = "start workers on the hosts of an inventory, where they wait for this master"

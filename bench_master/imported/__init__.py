@@ -1,8 +1,7 @@
 """Results that were measured elsewhere: from what a tool printed to a stats file that every report reads."""
 
 from bench_master.imported.import_writer import ImportSpec, write_import
-from bench_master.imported.monitors import MonitorLog, read_monitor
-from bench_master.imported.runs import ImportedRun, decode_text, read_bytes, split_runs
+from bench_master.imported.readers import ImportedRun, MonitorLog, decode_text, read_bytes, read_monitor, split_runs
 
 __all__ = [
     "ImportSpec",

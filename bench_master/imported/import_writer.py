@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bench_common.treatment import Scalar
-    from bench_master.imported.runs import ImportedRun
+    from bench_master.imported.readers import ImportedRun
     from workloads.base import Workload
 
     Stated = Mapping[str, Scalar]
     from pathlib import Path
 
-    from bench_master.imported.monitors import MonitorLog
+    from bench_master.imported.readers import MonitorLog
 
 
 @dataclass(slots=True)

@@ -28,16 +28,20 @@ from bench_master.analysis.treatment_types import (
     TreatmentReport,
 )
 from bench_master.formatting import (
+    Column,
     escape_control,
+    field,
+    fit_table,
     format_bytes,
     format_count,
     format_seconds,
     format_significant,
     format_span,
+    heading,
     one_line,
+    paragraph,
     plural,
 )
-from bench_master.layout import Column, field, fit_table, heading, paragraph
 from bench_master.reports import ReportSource
 from bench_master.reports.text_sections import (
     harness_table,

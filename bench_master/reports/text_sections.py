@@ -15,8 +15,16 @@ from bench_master.analysis.report_types import (
     ReportDocument,
 )
 from bench_master.analysis.treatment_types import SampleReport, TreatmentReport
-from bench_master.formatting import format_bytes, format_percent, format_seconds, format_significant, one_line
-from bench_master.layout import Column, fit_table, paragraph
+from bench_master.formatting import (
+    Column,
+    fit_table,
+    format_bytes,
+    format_percent,
+    format_seconds,
+    format_significant,
+    one_line,
+    paragraph,
+)
 
 _DIGITS: Final = 3
 

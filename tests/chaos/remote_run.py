@@ -13,7 +13,7 @@ from blades import Testbed
 from live_run import OverTcp, cmdline, is_running
 from workspace import Program, Workspace, skip_or_fail, wait_until
 
-from bench_master.run.key_provisioning import KeyProvisioner
+from bench_common.keys import KeyProvisioner
 
 WIRE = Path(__file__).with_name("wire.py")
 KINDS = {1: "bare-metal", 2: "hypervisor"}

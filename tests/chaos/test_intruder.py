@@ -15,8 +15,8 @@ from remote_run import Blades, RemoteRun
 from test_hostile_sockets import highest
 from workspace import wait_until
 
+from bench_common.keys import KeyProvisioner
 from bench_common.stats.reader import StatsFile
-from bench_master.run.key_provisioning import KeyProvisioner
 
 INTRUDER = Path(__file__).with_name("intruder.py")
 SCENARIO = {

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from bench_common.errors import InfrastructureError, ScenarioError
-from bench_common.keys import read_worker_key
+from bench_common.keys import KeyProvisioner, read_worker_key
 from bench_master.fleet.fleet import Fleet, launcher_class
 from bench_master.fleet.inventory import launcher_names, parse_inventory
 from bench_master.fleet.known_hosts import KnownHosts
 from bench_master.fleet.launchers.base import LaunchSpec
 from bench_master.fleet.launchers.local import LocalLauncher
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.run.key_provisioning import KeyProvisioner
 
 CLUSTERS = ("docker-swarm", "kubernetes", "slurm")
 FAKE = """\

@@ -28,7 +28,7 @@ import contextlib, logging, sys, time
 import numpy as np
 from bench_common.records import JOB_ROW
 from bench_master.progress.view import Snapshot, TrialRow
-from bench_master.progress.choice import choose_view
+from bench_master.progress import choose_view
 
 logging.basicConfig()
 end = sys.argv[1]

@@ -14,7 +14,7 @@ import pytest
 
 from bench_common.cli import read_options
 from bench_common.errors import InfrastructureError, UsageError
-from bench_common.keys import read_worker_key
+from bench_common.keys import KeyProvisioner, read_worker_key
 from bench_master.cli import build_parser, run_command_line
 from bench_master.commands import start_workers
 from bench_master.commands.fleet_options import exit_code_for, launch_spec, print_outcomes, stop_all
@@ -34,7 +34,6 @@ from bench_master.fleet.remote_host import _select_python
 from bench_master.fleet.ssh import HostError
 from bench_master.fleet.wheels import PythonPlatform, Wheelhouse, required_distributions
 from bench_master.run.discovery import DiscoveredWorker
-from bench_master.run.key_provisioning import KeyProvisioner
 
 SMALL = "zope.event"
 """A package of a few files that every installation has, for gevent needs it."""

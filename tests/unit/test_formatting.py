@@ -1,4 +1,4 @@
-"""Figures, plurals and safe text as they are printed."""
+"""Figures, plurals, safe text and tables as they are printed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_master.formatting import (
+    Column,
+    fit_table,
     format_bytes,
     format_count,
     format_elapsed,
@@ -93,3 +95,13 @@ def test_a_message_cannot_steer_the_terminal():
 def test_a_noun_agrees_with_its_number():
     """One trial, but no trials and two trials."""
     assert [plural(count, "trial") for count in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+
+
+def test_a_table_gives_way_in_order():
+    """First the gaps narrow, then spare columns go, and a long name gets a line of its own; nothing else is lost."""
+    columns = [Column("name", left=True), Column("a"), Column("b", droppable=True)]
+    assert fit_table(columns, [["x", "1", "2"]], indent=0) == ["name  a  b", "x     1  2"]
+    assert fit_table(columns, [["x" * 70, "1" * 4, "2" * 4]], indent=0)[0] == "name" + " " * 70 + "a    b"
+    wide = fit_table(columns, [["long name " * 3, "1" * 60, "2" * 15]], indent=0)
+    assert wide[0].split() == ["name", "a"]
+    assert fit_table(columns, [["n" * 90, "1", "2"]], indent=0)[-1].split() == ["1", "2"]

@@ -98,7 +98,7 @@ def test_damaged_gzip_is_told_as_such(answer, stdin, cut):
 
 def test_a_gzip_bomb_is_not_swallowed(answer, stdin, monkeypatch):
     """Unpacking stops at the limit."""
-    monkeypatch.setattr("bench_master.imported.runs.LIMIT_BYTES", 2**20)
+    monkeypatch.setattr("bench_master.imported.readers.LIMIT_BYTES", 2**20)
     stdin(gzip.compress(bytes(2**21)))
     status, _, err = answer("sysbench-cpu")
     assert status == 2

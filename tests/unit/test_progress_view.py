@@ -11,7 +11,7 @@ import pytest
 
 from bench_common.errors import UsageError
 from bench_common.records import JOB_ROW
-from bench_master.progress.choice import choose_view
+from bench_master.progress import choose_view
 from bench_master.progress.line_views import CharsView, LinesView
 from bench_master.progress.live import LiveView
 from bench_master.progress.view import NotificationsView, Snapshot, TrialRow, View

@@ -19,7 +19,7 @@ from builders import (
 
 from bench_common.records import ErrorRecord, Outcome, ticket_of
 from bench_master.analysis.treatment_types import RelativeOverheadReport
-from bench_master.layout import WIDTH
+from bench_master.formatting import WIDTH
 from bench_master.reports.bucketbench import lines
 
 NAMES = ("run", "unpause", "stop", "wait", "remove", "remove-2")

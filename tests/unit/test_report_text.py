@@ -6,7 +6,7 @@ import pytest
 from builders import MS, S, StatsBuilder, footer, header, host, lifecycle_run, treatment_wire, write_report
 
 from bench_common.records import ErrorRecord, MetricRecord, Outcome
-from bench_master.layout import WIDTH
+from bench_master.formatting import WIDTH
 
 
 @pytest.fixture

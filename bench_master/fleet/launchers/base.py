@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from bench_common.cli import CONTROL_PORT, RESULTS_PORT, WORK_PORT
 from bench_common.errors import InfrastructureError, WeighbridgeError
+from bench_common.keys import KeyProvisioner
 from bench_master.fleet.hosts import FleetHost
 from bench_master.fleet.known_hosts import KnownHosts
 from bench_master.fleet.wheels import Wheelhouse
-from bench_master.run.key_provisioning import KeyProvisioner
 from bench_master.run.sockets import Ports
 
 QueryResults = list[list[dict[str, Any]]]
