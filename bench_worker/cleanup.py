@@ -15,10 +15,9 @@ import gevent.pool
 
 from bench_common.errors import WeighbridgeError
 from bench_common.records import KEEP_RUN_PREFIX
-from bench_worker.engine_usage_log import delete_records, recorded_uses
 from bench_worker.engines.base import EngineOptions
 from bench_worker.engines.registry import BrokenEngine, engine_classes
-from bench_worker.leases import live_runs
+from bench_worker.leases import delete_records, live_runs, recorded_uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

@@ -1,9 +1,13 @@
-"""Says which runs are alive on this host, so that a clean-up of what others left behind never touches them.
+"""What runs record on this host for clean-up: that they are alive (leases), and which engines they use.
 
 A worker holds a lease for as long as it works for a run: a file that names the run, locked (flock) by the process.
-The kernel lets go of the lock when the process ends, however it ends, so there is nothing to time out and a stale
-file cannot pass for a live run. The files are where every user of the host can read them: an engine is shared by
-users, and each one's clean-up must know the others' runs. (That rules $XDG_RUNTIME_DIR out.)
+The kernel releases the lock when the process ends, however it ends: nothing has to time out, and a stale file cannot
+pass for a live run. Every user of the host can read the leases: users share engines, and each one's clean-up must
+know the others' runs. (That rules $XDG_RUNTIME_DIR out.)
+
+A record of use is an empty file that names a run and an engine. It exists before the run opens the engine and
+survives a reboot, as containers do; a clean-up that finds nothing left of the run deletes it. So clean-up opens only
+the engines that runs used: to ask every installed one takes a dozen processes, and for Podman a service of its own.
 """
 
 from __future__ import annotations
@@ -14,18 +18,25 @@ import json
 import os
 import secrets
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import quote, unquote
 
 from bench_common.errors import InfrastructureError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-ROOTS_DIRECTORY: Final = Path("/run/weighbridge")
+ROOT_LEASES_DIRECTORY: Final = Path("/run/weighbridge")
 """Where root's leases are; other users can read there."""
-SHARED_DIRECTORY: Final = Path("/tmp/weighbridge-leases")  # noqa: S108  sticky, and only ever read by others
+SHARED_LEASES_DIRECTORY: Final = Path("/tmp/weighbridge-leases")  # noqa: S108  sticky, and only ever read by others
 """Where other users' leases are: a directory like /tmp itself, in which each one owns his files."""
+
+ROOT_USES_DIRECTORY: Final = Path("/var/lib/weighbridge-used")
+"""Where root's records are."""
+SHARED_USES_DIRECTORY: Final = Path("/var/tmp/weighbridge-used")  # noqa: S108  sticky; others' records do no harm
+"""Where other users' records are, and root's where the other directory cannot be written."""
 
 _SUFFIX = ".lease"
 _LARGEST_BYTES = 4096
@@ -94,7 +105,7 @@ def live_runs() -> frozenset[str]:
 
 
 def _leases() -> Iterator[Path]:
-    for directory in (ROOTS_DIRECTORY, SHARED_DIRECTORY):
+    for directory in (ROOT_LEASES_DIRECTORY, SHARED_LEASES_DIRECTORY):
         with suppress(OSError):
             yield from sorted(directory.glob(f"*{_SUFFIX}"))
 
@@ -129,13 +140,13 @@ def _read_run_id(fd: int) -> str | None:
 def _own_directory() -> Path:
     if os.geteuid() == 0:
         with suppress(OSError):
-            ROOTS_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
-            return ROOTS_DIRECTORY
+            ROOT_LEASES_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
+            return ROOT_LEASES_DIRECTORY
     try:
-        make_shared_directory(SHARED_DIRECTORY)
+        make_shared_directory(SHARED_LEASES_DIRECTORY)
     except OSError as error:
-        raise InfrastructureError(f"cannot keep leases in {SHARED_DIRECTORY}: {error.strerror}") from error
-    return SHARED_DIRECTORY
+        raise InfrastructureError(f"cannot keep leases in {SHARED_LEASES_DIRECTORY}: {error.strerror}") from error
+    return SHARED_LEASES_DIRECTORY
 
 
 def make_shared_directory(directory: Path) -> None:
@@ -143,3 +154,55 @@ def make_shared_directory(directory: Path) -> None:
     directory.mkdir(exist_ok=True)
     if directory.stat().st_uid == os.geteuid():
         directory.chmod(0o1777)  # mkdir applies the umask
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """A record that a run has used an engine on this host."""
+
+    run_id: str
+    """The run."""
+    engine: str
+    """The name of the engine."""
+    path: Path
+    """The file that records it."""
+
+
+def record_engine_use(run_id: str, engine: str) -> None:
+    """Record that a run uses an engine on this host. Raises `InfrastructureError` where that is impossible."""
+    name = f"{quote(run_id, safe='')}:{quote(engine, safe='')}"
+    for directory in _use_directories():
+        with suppress(OSError):
+            if directory == SHARED_USES_DIRECTORY:
+                make_shared_directory(directory)
+            else:
+                directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            os.close(os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+            return
+    raise InfrastructureError(
+        f"cannot record in {' or '.join(map(str, _use_directories()))} that engine {engine} is used, which clean-up "
+        "needs to know; make one of them writable"
+    )
+
+
+def recorded_uses(run_id: str | None = None) -> list[EngineUse]:
+    """Return the records of one run, or of all."""
+    found = []
+    for directory in (ROOT_USES_DIRECTORY, SHARED_USES_DIRECTORY):
+        with suppress(OSError):
+            for path in sorted(directory.iterdir()):
+                run, colon, engine = path.name.partition(":")
+                if colon and run_id in (None, unquote(run)):
+                    found.append(EngineUse(unquote(run), unquote(engine), path))
+    return found
+
+
+def delete_records(uses: Iterable[EngineUse]) -> None:
+    """Delete records; those of another user stay."""
+    for use in uses:
+        with suppress(OSError):
+            use.path.unlink()
+
+
+def _use_directories() -> tuple[Path, ...]:
+    return (ROOT_USES_DIRECTORY, SHARED_USES_DIRECTORY) if os.geteuid() == 0 else (SHARED_USES_DIRECTORY,)

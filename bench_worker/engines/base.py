@@ -10,10 +10,11 @@ kept apart.
 from __future__ import annotations
 
 import abc
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic, monotonic_ns, sleep
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from bench_common.errors import EngineUnavailable, WeighbridgeError
 from bench_worker.engines.output import Capture
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.images.build import ImageStore
+
 
 LABEL = "weighbridge"
 """Prefix of every label: ``weighbridge.run``, ``weighbridge.worker``, ``weighbridge.ticket``."""
@@ -444,3 +446,52 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def discard(self, leftover: Leftover) -> None:
         """Remove a leftover; one that is gone already is not an error."""
+
+
+HOST: Final = "host"
+LOOPBACK: Final = "127.0.0.1"
+
+
+def host_network_address(container: Container) -> str:
+    """Return the loopback's address for a container in the host's network; raise the failure ``refused`` else."""
+    if container.settings.network == HOST:
+        return LOOPBACK
+    now_ns = monotonic_ns()
+    text = f"{container.name} has no address that is reached from this host: its network is not the host's"
+    raise OperationFailed("refused", text, start_ns=now_ns, end_ns=now_ns)
+
+
+class ImageUnavailable(Exception):
+    """An image that cannot be had: `kind` is one of `OperationFailed`'s, the text says why."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class LowLevelEngine(Engine):
+    """An engine whose images come from elsewhere, and whose containers are reached in the host's network alone."""
+
+    setup_errors: ClassVar[tuple[type[Exception], ...]]
+    """What `_get_ready` raises where something is in the way; its words are for the user."""
+
+    @abstractmethod
+    def _fetch_image(self, settings: ContainerSettings) -> None:
+        """Have here what a container is made from. It may take as long as fetching an image does."""
+
+    def missing(self, settings: ContainerSettings) -> list[str]:
+        """Say what is in the way of what a container is made from; get it ready where nothing is."""
+        try:
+            self._fetch_image(settings)
+        except self.setup_errors as trouble:
+            return [str(trouble)]
+        return []
+
+    def prepare(self, settings: ContainerSettings) -> None:
+        """Get ready what a container is made from; what is in the way is told by the job that needs it."""
+        self.missing(settings)
+
+    def address(self, container: Container, *, timeout_s: float) -> str:
+        """Return the loopback's, for a container in the host's network; there is no other way to one."""
+        del timeout_s
+        return host_network_address(container)

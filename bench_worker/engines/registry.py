@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from bench_common.cli import check_choice
 from bench_common.engine_traits import ENGINES_GROUP, TRAITS_GROUP, engine_names, engine_traits
 from bench_common.errors import EngineUnavailable
-from bench_worker.engine_usage_log import record_engine_use
 from bench_worker.engines.base import DaemonProcesses, Engine, EngineStatus
+from bench_worker.leases import record_engine_use
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

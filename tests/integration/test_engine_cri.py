@@ -22,8 +22,7 @@ from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.images import import_archive, qualified_name
 from bench_worker.engines.cri import images as cri_images
 from bench_worker.engines.cri import messages_pb2 as messages
-from bench_worker.engines.cri.engine import CriEngine
-from bench_worker.engines.cri.messages import pod_config
+from bench_worker.engines.cri.engine import CriEngine, pod_config
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.timing.processes import spawn
 

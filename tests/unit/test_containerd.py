@@ -12,8 +12,7 @@ from bench_worker.engines.containerd.engine import ContainerdEngine, container_s
 from bench_worker.engines.containerd.tasks import read_metrics
 from bench_worker.engines.grpc import GrpcError, GrpcReply
 from bench_worker.engines.oci.cgroups import Cgroups
-from bench_worker.engines.oci.settings import UnsupportedSetting
-from bench_worker.engines.oci.spec import ImageConfig, User
+from bench_worker.engines.oci.spec import ImageConfig, UnsupportedSetting, User
 
 IMAGE = ImageConfig(env=("A=1",), command=("sleep", "9"), directory="/data")
 

@@ -3,7 +3,7 @@
 from bench_common.treatment import ContainerSettings, Mount
 from bench_worker.engines.base import Container
 from bench_worker.engines.cri import messages_pb2 as messages
-from bench_worker.engines.cri.messages import container_config, pod_config, split_log
+from bench_worker.engines.cri.engine import container_config, pod_config, split_log
 
 
 def test_a_pod_and_its_container_carry_labels_and_settings(tmp_path):

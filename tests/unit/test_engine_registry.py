@@ -7,7 +7,7 @@ import pytest
 
 from bench_common.engine_traits import ENGINES_GROUP, baseline_engine, default_engine, engine_traits
 from bench_common.errors import EngineUnavailable, UsageError
-from bench_worker import engine_usage_log
+from bench_worker import leases
 from bench_worker.engines import registry
 from bench_worker.engines.base import Engine, EngineOptions, EngineStatus
 from bench_worker.engines.native.engine import NativeEngine
@@ -122,8 +122,8 @@ def test_an_unknown_engine_is_refused_with_the_nearest_spelling():
 @pytest.fixture
 def registered(monkeypatch, tmp_path):
     """Make engines the registered ones, and notes of what is used go to a folder of the test."""
-    monkeypatch.setattr(engine_usage_log, "ROOTS_DIRECTORY", tmp_path / "root")
-    monkeypatch.setattr(engine_usage_log, "SHARED_DIRECTORY", tmp_path / "shared")
+    monkeypatch.setattr(leases, "ROOT_USES_DIRECTORY", tmp_path / "root")
+    monkeypatch.setattr(leases, "SHARED_USES_DIRECTORY", tmp_path / "shared")
 
     def register(**classes):
         monkeypatch.setattr(registry, "engine_names", lambda: sorted(classes))
@@ -143,14 +143,14 @@ def test_an_opened_engine_works_for_its_run(registered):
     """The options are the engine's own from then on, and clean-up knows that the run has used it."""
     registered(noop=NoopEngine)
     assert open_engine("noop", OPTIONS).options is OPTIONS
-    assert [(use.run_id, use.engine) for use in engine_usage_log.recorded_uses()] == [(OPTIONS.run_id, "noop")]
+    assert [(use.run_id, use.engine) for use in leases.recorded_uses()] == [(OPTIONS.run_id, "noop")]
 
 
 def test_an_engine_that_is_only_asked_something_is_not_noted_as_used(registered):
     """Without a run nothing is made that could be left behind."""
     registered(noop=NoopEngine)
     open_engine("noop", EngineOptions("", "w", 1))
-    assert engine_usage_log.recorded_uses() == []
+    assert leases.recorded_uses() == []
 
 
 def test_a_use_is_noted_even_where_the_engine_does_not_open(registered):
@@ -158,13 +158,13 @@ def test_a_use_is_noted_even_where_the_engine_does_not_open(registered):
 
     class Away(NoopEngine):
         def open(self):
-            assert engine_usage_log.recorded_uses(), "noted too late"
+            assert leases.recorded_uses(), "noted too late"
             raise EngineUnavailable("nobody answers")
 
     registered(away=Away)
     with pytest.raises(EngineUnavailable):
         open_engine("away", OPTIONS)
-    assert [use.engine for use in engine_usage_log.recorded_uses()] == ["away"]
+    assert [use.engine for use in leases.recorded_uses()] == ["away"]
 
 
 def test_only_the_engines_that_are_asked_for_are_loaded():

@@ -14,8 +14,16 @@ from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, oom_kills
 from bench_worker.engines.oci.runtime import ERROR_KINDS, RuntimeCommandSequence
 from bench_worker.engines.oci.runtimes import RuncEngine, RunscEngine
-from bench_worker.engines.oci.settings import UnsupportedSetting, bind_mount, check_settings
-from bench_worker.engines.oci.spec import HostContext, ImageConfig, User, make_config, read_user
+from bench_worker.engines.oci.spec import (
+    HostContext,
+    ImageConfig,
+    UnsupportedSetting,
+    User,
+    bind_mount,
+    check_settings,
+    make_config,
+    read_user,
+)
 from bench_worker.engines.settings import MountRefused
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1001:Ann:/home/ann:/bin/sh\n"

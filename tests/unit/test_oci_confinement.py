@@ -3,8 +3,7 @@
 import pytest
 
 from bench_common.treatment import ContainerSettings
-from bench_worker.engines import low_level
-from bench_worker.engines.base import Container, OperationFailed
+from bench_worker.engines.base import Container, OperationFailed, host_network_address
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci.engine import OciBase
 from bench_worker.engines.oci.runtimes import RunscEngine
@@ -111,10 +110,10 @@ def test_a_container_in_the_hosts_network_finds_its_own_name(tmp_path):
 def test_a_container_is_reached_in_the_hosts_network_alone():
     """At the loopback's address; elsewhere nobody here can say."""
     inside = Container("c", 1, ContainerSettings(network="host"))
-    assert low_level.host_network_address(inside) == "127.0.0.1"
+    assert host_network_address(inside) == "127.0.0.1"
     for network in (None, "none"):
         with pytest.raises(OperationFailed, match="not the host's") as caught:
-            low_level.host_network_address(Container("c", 1, ContainerSettings(network=network)))
+            host_network_address(Container("c", 1, ContainerSettings(network=network)))
         assert caught.value.kind == "refused"
 
 

@@ -18,10 +18,9 @@ from google.protobuf.empty_pb2 import Empty
 
 from bench_common.requirements import CAPABILITIES_WITHHELD, NETWORK_CHOICE, SERVICES_NETWORK, UNNAMED_VOLUMES
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import EngineStatus, OperationFailed
+from bench_worker.engines.base import HOST, EngineStatus, OperationFailed
 from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.grpc import ERROR_KINDS, CallSequence, GrpcChannel
-from bench_worker.engines.low_level import HOST
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.spec import NETWORKS
 

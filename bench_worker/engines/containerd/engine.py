@@ -16,12 +16,15 @@ from google.protobuf.any_pb2 import Any as TypedValue
 
 from bench_common.errors import InfrastructureError
 from bench_worker.engines.base import (
+    HOST,
     RUN_LABEL,
     WORKER_LABEL,
     Container,
     DaemonProcesses,
     EngineStatus,
+    ImageUnavailable,
     Leftover,
+    LowLevelEngine,
     OperationFailed,
     OperationResult,
 )
@@ -35,20 +38,22 @@ from bench_worker.engines.containerd.storage import IMAGES
 from bench_worker.engines.containerd.tasks import TASKS, ExecProcess, Task, delete_task, read_metrics
 from bench_worker.engines.daemon_processes import containerd_daemon
 from bench_worker.engines.grpc import NotFound
-from bench_worker.engines.low_level import HOST, ImageUnavailable, LowLevelEngine
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, OomKillCounter
-from bench_worker.engines.oci.settings import (
+from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
+from bench_worker.engines.oci.spec import (
+    HostContext,
+    ImageConfig,
     UnsupportedSetting,
+    User,
     as_operation_failures,
     bind_mount,
     check_settings,
+    make_config,
     make_volumes,
 )
-from bench_worker.engines.oci.spec import SETTINGS as CONFINEMENT
-from bench_worker.engines.oci.spec import HostContext, ImageConfig, User, make_config
 from bench_worker.engines.output import parse_signal, read_head
 from bench_worker.engines.results import disk_errors_as_failures, raise_operation_failed, result_at_exit
 from bench_worker.timing.processes import WaitTimeout

@@ -21,12 +21,12 @@ import docker
 import docker.errors
 from gevent.lock import RLock
 
+from bench_worker.engines.base import ImageUnavailable
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.containerd.api import NAMESPACE, address
 from bench_worker.engines.containerd.storage import IMAGES, LAYER, ImageWriter, chain_id, read_content, view
 from bench_worker.engines.grpc import ERROR_KINDS, NotFound
-from bench_worker.engines.low_level import ImageUnavailable
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.images import docker_client
 from bench_worker.engines.oci.spec import DEFAULT_PATH, ImageConfig, User, read_user

@@ -20,12 +20,15 @@ import gevent
 
 from bench_common.errors import InfrastructureError
 from bench_worker.engines.base import (
+    HOST,
     RUN_LABEL,
     WORKER_LABEL,
     Container,
     DaemonProcesses,
     EngineStatus,
+    ImageUnavailable,
     Leftover,
+    LowLevelEngine,
     OperationFailed,
     OperationResult,
 )
@@ -33,26 +36,121 @@ from bench_worker.engines.cri import TRAITS
 from bench_worker.engines.cri import images as cri_images
 from bench_worker.engines.cri import messages_pb2 as messages
 from bench_worker.engines.cri.images import PACKAGE, CriImages
-from bench_worker.engines.cri.messages import LOG, container_config, pod_config, split_log
 from bench_worker.engines.daemon_processes import cri_daemon
 from bench_worker.engines.grpc import CallSequence, GrpcChannel
-from bench_worker.engines.low_level import ImageUnavailable, LowLevelEngine
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.cgroups import Cgroups, OomKillCounter, memory_directory
-from bench_worker.engines.oci.settings import UnsupportedSetting, as_operation_failures, check_settings, make_volumes
+from bench_worker.engines.oci.spec import (
+    CPU_PERIOD_US,
+    UnsupportedSetting,
+    as_operation_failures,
+    bind_mount,
+    check_settings,
+    make_volumes,
+)
 from bench_worker.engines.output import parse_signal, read_head
 from bench_worker.engines.results import disk_errors_as_failures, raise_operation_failed
 from bench_worker.engines.settings import DEVICE_LIMITS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bench_common.treatment import ContainerSettings
+    from bench_worker.engines.base import Container
+
 
 _RUNTIME: Final = "RuntimeService/"
 _SHIM_GONE: Final = re.compile("failed to kill container.*ttrpc: closed")
 """containerd's message when a container's shim ends while it is to kill the container."""
 _POLL_S: Final = 0.005
 _LOG_ROOM_BYTES: Final = 1 << 16
+
+
+LOG: Final = "log"
+"""The name of a container's log in its directory of ours."""
+
+_POD_NAMESPACE: Final = "weighbridge"
+_UNCONFINED: Final = messages.SecurityProfile(profile_type=messages.SecurityProfile.UNCONFINED)
+
+
+def pod_config(container: Container, directory: Path) -> messages.PodSandboxConfig:
+    """Return the configuration of a pod of one container, which logs below `directory`."""
+    name, network = container.name, container.settings.network
+    options = messages.NamespaceOption(network=_network_mode(network))
+    return messages.PodSandboxConfig(
+        metadata=messages.PodSandboxMetadata(name=name, uid=name, namespace=_POD_NAMESPACE),
+        hostname="" if network == HOST else "weighbridge",
+        log_directory=str(directory),
+        labels=container.labels,
+        linux=messages.LinuxPodSandboxConfig(
+            cgroup_parent=f"/weighbridge/{name}",
+            security_context=messages.LinuxSandboxSecurityContext(namespace_options=options),
+        ),
+    )
+
+
+def container_config(
+    container: Container, image: str, directory: Path, *, allow_host_mounts: bool
+) -> messages.ContainerConfig:
+    """Return the configuration of a pod's container; raise `UnsupportedSetting` and `MountRefused`."""
+    settings = container.settings
+    binds = [bind_mount(storage, directory, allow_host_mounts=allow_host_mounts) for storage in settings.storage]
+    return messages.ContainerConfig(
+        metadata=messages.ContainerMetadata(name="main"),
+        image=messages.ImageSpec(image=image),
+        args=settings.command or (),
+        envs=[messages.KeyValue(key=name, value=value) for name, value in settings.env.items()],
+        mounts=[
+            messages.Mount(
+                container_path=mount["destination"], host_path=mount["source"], readonly="ro" in mount["options"]
+            )
+            for mount in (*binds, *oci_bundle.bind_mounts(settings.files, directory))
+        ],
+        labels=container.labels,
+        log_path=LOG,
+        linux=messages.LinuxContainerConfig(
+            resources=_resources(settings), security_context=_security_context(settings)
+        ),
+    )
+
+
+def _security_context(settings: ContainerSettings) -> messages.LinuxContainerSecurityContext:
+    options = settings.security_options
+    return messages.LinuxContainerSecurityContext(
+        capabilities=messages.Capability(add_capabilities=settings.cap_add, drop_capabilities=settings.cap_drop),
+        namespace_options=messages.NamespaceOption(network=_network_mode(settings.network), pid=messages.CONTAINER),
+        readonly_rootfs=bool(settings.read_only),
+        no_new_privs="no-new-privileges" in options,
+        seccomp=_UNCONFINED if "seccomp=unconfined" in options else None,
+        apparmor=_UNCONFINED if "apparmor=unconfined" in options else None,
+    )
+
+
+def _network_mode(network: str | None) -> messages.NamespaceMode:
+    return messages.NODE if network == HOST else messages.POD
+
+
+def _resources(settings: ContainerSettings) -> messages.LinuxContainerResources:
+    quota = None if settings.cpus is None else round(settings.cpus * CPU_PERIOD_US)
+    return messages.LinuxContainerResources(
+        cpu_period=CPU_PERIOD_US if quota else None,
+        cpu_quota=quota,
+        memory_limit_in_bytes=settings.memory_bytes,
+        cpuset_cpus=settings.cpuset,
+    )
+
+
+def split_log(text: bytes) -> tuple[bytes, bytes]:
+    """Return stdout and stderr of a log in the CRI's format: lines of time, stream, F or P (part of a line), text."""
+    streams: dict[bytes, bytearray] = {b"stdout": bytearray(), b"stderr": bytearray()}
+    for line in text.splitlines():
+        _, _, rest = line.partition(b" ")
+        stream, _, rest = rest.partition(b" ")
+        tag, _, printed = rest.partition(b" ")
+        if stream in streams:
+            streams[stream] += printed + (b"\n" if tag.startswith(b"F") else b"")
+    return bytes(streams[b"stdout"]), bytes(streams[b"stderr"])
 
 
 @dataclass(slots=True)

@@ -15,12 +15,11 @@ from bench_common.requirements import (
     UNNAMED_VOLUMES,
 )
 from bench_worker.engines import daemon_processes
-from bench_worker.engines.base import EngineStatus, OperationFailed
+from bench_worker.engines.base import HOST, EngineStatus, ImageUnavailable, OperationFailed
 from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.images import import_archive, qualified_name
 from bench_worker.engines.cri import messages_pb2 as messages
 from bench_worker.engines.grpc import CallSequence, GrpcChannel
-from bench_worker.engines.low_level import HOST, ImageUnavailable
 from bench_worker.engines.oci.cgroups import Cgroups
 from bench_worker.engines.oci.images import docker_client
 from bench_worker.engines.results import PULL_KIND_PATTERNS

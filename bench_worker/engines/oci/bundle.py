@@ -19,14 +19,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 
-from bench_worker.engines.base import OperationFailed
+from bench_worker.engines.base import HOST, LOOPBACK, ImageUnavailable, OperationFailed
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.low_level import HOST, LOOPBACK, ImageUnavailable
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.images import CONFIG, UnpackedImage
 from bench_worker.engines.oci.runtime import first_error
-from bench_worker.engines.oci.settings import UnsupportedSetting, bind_mount, make_volumes
-from bench_worker.engines.oci.spec import HOSTNAME, HostContext, ImageConfig, make_config, read_user
+from bench_worker.engines.oci.spec import (
+    HOSTNAME,
+    HostContext,
+    ImageConfig,
+    UnsupportedSetting,
+    bind_mount,
+    make_config,
+    make_volumes,
+    read_user,
+)
 from bench_worker.engines.settings import KNOWN_SOCKETS, safe_host_directory
 
 if TYPE_CHECKING:
@@ -34,8 +41,8 @@ if TYPE_CHECKING:
 
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container
-    from bench_worker.engines.mount_namespace import MountNamespace
     from bench_worker.engines.oci.cgroups import Cgroups
+    from bench_worker.engines.oci.runtime import MountNamespace
     from bench_worker.engines.oci.spec import User
     from bench_worker.timing.processes import Process
 

@@ -21,14 +21,14 @@ from bench_worker.engines.base import (
     Container,
     DaemonProcesses,
     EngineStatus,
+    ImageUnavailable,
     Leftover,
+    LowLevelEngine,
     OperationFailed,
     OperationResult,
 )
 from bench_worker.engines.command_line import CommandSequence
 from bench_worker.engines.daemon_processes import NO_DAEMON
-from bench_worker.engines.low_level import ImageUnavailable, LowLevelEngine
-from bench_worker.engines.mount_namespace import MountNamespace
 from bench_worker.engines.native.labels import matches
 from bench_worker.engines.oci import TRAITS
 from bench_worker.engines.oci import bundle as oci_bundle
@@ -39,8 +39,8 @@ from bench_worker.engines.oci import spec as oci_spec
 from bench_worker.engines.oci.bundle import Bundle, Bundles
 from bench_worker.engines.oci.cgroups import OomKillCounter
 from bench_worker.engines.oci.images import UnpackedImage, UnpackedImages
-from bench_worker.engines.oci.runtime import Runtime, RuntimeCommandSequence, kill_from_pid_file
-from bench_worker.engines.oci.settings import UnsupportedSetting, as_operation_failures, check_settings
+from bench_worker.engines.oci.runtime import MountNamespace, Runtime, RuntimeCommandSequence, kill_from_pid_file
+from bench_worker.engines.oci.spec import UnsupportedSetting, as_operation_failures, check_settings
 from bench_worker.engines.output import parse_signal, read_head
 from bench_worker.engines.results import (
     disk_errors_as_failures,

@@ -26,9 +26,8 @@ import requests
 from gevent.lock import RLock
 
 from bench_common.errors import EngineUnavailable
-from bench_worker.engines.base import RUN_LABEL, OperationFailed
+from bench_worker.engines.base import RUN_LABEL, ImageUnavailable, OperationFailed
 from bench_worker.engines.command_line import CommandLine
-from bench_worker.engines.low_level import ImageUnavailable
 from bench_worker.engines.oci.spec import ImageConfig
 
 if TYPE_CHECKING:

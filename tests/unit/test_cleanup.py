@@ -3,11 +3,11 @@
 import pytest
 
 from bench_common.errors import InfrastructureError
-from bench_worker import cleanup, engine_usage_log
+from bench_worker import cleanup, leases
 from bench_worker.cleanup import clean_up_all, clean_up_dead_runs, clean_up_run
-from bench_worker.engine_usage_log import record_engine_use, recorded_uses
 from bench_worker.engines.base import EngineOptions, Leftover
 from bench_worker.engines.noop import NoopEngine
+from bench_worker.leases import record_engine_use, recorded_uses
 
 
 class Remembering(NoopEngine):
@@ -145,8 +145,8 @@ def test_an_engine_that_cannot_even_be_made_is_left_out(monkeypatch):
 @pytest.fixture
 def noted(monkeypatch, tmp_path):
     """Make engines the ones that can be opened; return the names of those that were."""
-    monkeypatch.setattr(engine_usage_log, "ROOTS_DIRECTORY", tmp_path / "root")
-    monkeypatch.setattr(engine_usage_log, "SHARED_DIRECTORY", tmp_path / "shared")
+    monkeypatch.setattr(leases, "ROOT_USES_DIRECTORY", tmp_path / "root")
+    monkeypatch.setattr(leases, "SHARED_USES_DIRECTORY", tmp_path / "shared")
     opened = []
 
     def install(*engines):

@@ -1,4 +1,4 @@
-"""Leases: which runs are alive on this host."""
+"""What runs record on this host: that they are alive (leases), and which engines they use."""
 
 import os
 
@@ -6,13 +6,15 @@ import pytest
 
 from bench_common.errors import InfrastructureError
 from bench_worker import leases
-from bench_worker.leases import RunLease, live_runs
+from bench_worker.leases import RunLease, delete_records, live_runs, record_engine_use, recorded_uses
 
 
 @pytest.fixture(autouse=True)
 def _directories(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "ROOTS_DIRECTORY", tmp_path / "root")
-    monkeypatch.setattr(leases, "SHARED_DIRECTORY", tmp_path / "shared")
+    monkeypatch.setattr(leases, "ROOT_LEASES_DIRECTORY", tmp_path / "root")
+    monkeypatch.setattr(leases, "SHARED_LEASES_DIRECTORY", tmp_path / "shared")
+    monkeypatch.setattr(leases, "ROOT_USES_DIRECTORY", tmp_path / "root-uses")
+    monkeypatch.setattr(leases, "SHARED_USES_DIRECTORY", tmp_path / "shared-uses")
 
 
 def files(tmp_path):
@@ -89,6 +91,49 @@ def test_other_users_share_a_sticky_directory(tmp_path, monkeypatch):
 def test_no_place_for_leases_is_an_error_that_says_where(tmp_path, monkeypatch):
     """A worker that cannot show that it lives must not start."""
     monkeypatch.setattr(leases.os, "geteuid", lambda: 12345)
-    monkeypatch.setattr(leases, "SHARED_DIRECTORY", tmp_path / "missing" / "deep")
+    monkeypatch.setattr(leases, "SHARED_LEASES_DIRECTORY", tmp_path / "missing" / "deep")
     with pytest.raises(InfrastructureError, match="missing/deep"):
         RunLease("r1").acquire()
+
+
+def recorded(run_id=None):
+    return [(use.run_id, use.engine) for use in recorded_uses(run_id)]
+
+
+def test_each_run_and_engine_is_recorded_once():
+    """Every worker of a run records it."""
+    for engine in ("docker", "podman", "docker"):
+        record_engine_use("r1", engine)
+    record_engine_use("r2", "docker")
+    assert recorded() == [("r1", "docker"), ("r1", "podman"), ("r2", "docker")]
+    assert recorded("r2") == [("r2", "docker")]
+
+
+def test_names_survive_being_file_names():
+    """Whatever a third party calls its engine, the record stays a file of its directory."""
+    record_engine_use("kept-1", "../their:engine")
+    assert recorded() == [("kept-1", "../their:engine")]
+
+
+def test_a_record_can_be_deleted_more_than_once():
+    """Two workers may clean up at the same time."""
+    record_engine_use("r1", "docker")
+    found = recorded_uses()
+    delete_records(found)
+    delete_records(found)
+    assert recorded() == []
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_the_shared_directory_serves_where_the_first_is_not_writable(tmp_path, monkeypatch, root):
+    """A system may be read-only; where no directory takes a record, the run does not use the engine."""
+    monkeypatch.setattr(leases.os, "geteuid", lambda: 0 if root else 1000)
+    (tmp_path / "root-uses").write_text("not a directory")
+    record_engine_use("r1", "docker")
+    assert [use.path.parent.name for use in recorded_uses()] == ["shared-uses"]
+    delete_records(recorded_uses())
+    (tmp_path / "shared-uses").rmdir()
+    (tmp_path / "shared-uses").write_text("not a directory")
+    with pytest.raises(InfrastructureError, match="cannot record"):
+        record_engine_use("r1", "docker")
+    assert recorded() == []
